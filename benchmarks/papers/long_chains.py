@@ -12,24 +12,30 @@ doubled until the best of every score lies inside the grid; the sizes that are b
 then run with two more chains. Where fewer iterations are known the grid begins around their best.
 The sizes of one setting and seed run together, as scaled copies of the model in one chain
 (``Ladder``): the same law for each, in about half the time (--measure). They share batches, have
-noise of their own, and a cell names those that ran ``together``. A run keeps its progress in
-``progress/``, which is not committed, and goes on from there; what is begun stands in the results
-with the rounds that are done and those that are planned, and only what is done is compared.
+noise of their own, and a cell names those that ran ``together``. Where there is g++ ``softmax.cpp``
+takes their gradients, in half the time again and the same up to rounding.
+A run keeps its progress in ``progress/``, which is not committed, and goes on from there; what is
+begun stands in the results with the rounds that are done and those that are planned, and only what
+is done is compared.
 Chains with large steps part by their rounding: --check holds the first draw. Chains that
 are not ``repeatable`` were run one by one and shown later, and are run again.
 """
 
 import argparse
+import ctypes
+import itertools
 import json
 import math
 import os
 import statistics
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import fa_ld_fashion as short
+import kernels
 import torch
 from drawn import Parted, near, redrawn
 from pages import put
@@ -122,11 +128,54 @@ class Ladder:
         return found.flatten(1)
 
 
-def ladder(part, facts, sizes, seed, records, **other):
-    """Return the loop of one setting and seed with several step sizes."""
+class CompiledLadder(Ladder):
+    """The same by ``softmax.cpp``, which reads images where they lie: their row numbers suffice.
+
+    Args:
+        model: of one copy.
+        scales: s of each.
+        images: shape (images, 784), of which features are row numbers.
+    """
+
+    AT_ONCE = 6
+    """Copies in one call."""
+
+    def __init__(self, model, scales, images):
+        super().__init__(model, scales)
+        self.images = images.flatten(1).contiguous()
+
+    def gradient_sums(self, points, features, labels, mask, clip):
+        """See ``training.likelihoods.Model``; features are row numbers, (seats, records, 1)."""
+        assert clip is None
+        rows, own = features.squeeze(2).long(), self.positions(points)
+        sums = [self.of(part, rows, labels, mask) for part in own.split(self.AT_ONCE, dim=1)]
+        return (torch.cat(sums, dim=1) * self.scales[:, None]).flatten(1)
+
+    def of(self, own, rows, labels, mask):
+        """Return the sums at a few copies' parameters, shape (seats, copies, d)."""
+        own, found = own.contiguous(), torch.empty_like(own, memory_format=torch.contiguous_format)
+        tensors = self.images, rows, labels, mask, own, found
+        sizes = map(ctypes.c_int64, (*rows.shape, own.shape[1]))
+        kernels.compiled("softmax.cpp").gradient_sums(*map(kernels.at, tensors), *sizes)
+        return found
+
+
+def numbered(records):
+    """Return the data with row numbers in the place of its images."""
+    # Exact: whole numbers of single precision go to 2^24.
+    rows = torch.arange(len(records.labels), dtype=torch.float32)[:, None]
+    return replace(records, features=rows, test_features=rows[:0], test_labels=records.labels[:0])
+
+
+def ladder(part, facts, sizes, seed, records, plain=False, **other):
+    """Return the loop of one setting and seed with several step sizes; if plain, by torch."""
     setting, least = PARTS[part] | other, min(sizes)
     power = 0.5 if part == "fa_ld_long" else 1.0
-    model = Ladder(short.softmax(records), [(size / least) ** power for size in sizes])
+    scales, model = [(size / least) ** power for size in sizes], short.softmax(records)
+    if plain or kernels.compiled("softmax.cpp") is None:
+        model = Ladder(model, scales)
+    else:
+        model, records = CompiledLadder(model, scales, records.features), numbered(records)
     posterior = training.Posterior(model=model, data=records, prior_precision=0.0)
     if part == "fa_ld_long":
         return short.langevin(posterior, facts["local_steps"], least, setting, seed=seed)
@@ -153,7 +202,7 @@ class Chain:
         while state.round < last:
             state, _ = loop.step(state)
             now.update(round=state.round, positions=state.positions)
-            self.look(now, loop.target)
+            self.look(now, loop.target.model, records)
             if (spent := time.process_time() - begun) > SAVED and rounds is None:
                 now["seconds"], begun = now["seconds"] + spent, time.process_time()
                 self.save(now)
@@ -176,9 +225,9 @@ class Chain:
         torch.save(now, temporary)
         os.replace(temporary, self.path)
 
-    def look(self, now, target):
+    def look(self, now, model, records):
         """Add a draw's predictions, and note the scores of their means."""
-        number, records, model = now["round"], target.data, target.model
+        number = now["round"]
         if number % self.setting["every"]:
             return
         inputs = records.test_features.flatten(1)
@@ -444,10 +493,11 @@ def agrees(part, cell, records):
 def measure():
     """Print the processor time of a gradient of one copy and of five, the least of four rounds."""
     records = short.data("fashion-mnist", None)
-    for part, facts in (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])):
+    settings = (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1]))
+    for (part, facts), plain in itertools.product(settings, (True, False)):
         least = {}
         for copies in (1, 5):
-            loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records)
+            loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records, plain)
             state, spent = loop.init(), []
             for _ in range(5):
                 begun = time.process_time()
@@ -455,7 +505,8 @@ def measure():
                 spent.append((time.process_time() - begun) / gradients(facts))
             least[copies] = min(spent[1:])
         told = f"{1e3 * least[1]:.1f} ms of one copy, {1e3 * least[5]:.1f} ms of five"
-        print(f"{part}, {facts}: {told}, {least[5] / least[1]:.1f} times")
+        by = type(loop.target.model).__name__
+        print(f"{part}, {facts}, {by}: {told}, {least[5] / least[1]:.1f} times")
 
 
 def main():

@@ -7,16 +7,13 @@ a processor alone.
 """
 
 import ctypes
-import hashlib
-import shutil
-import subprocess
-import tempfile
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
+import kernels
 import numpy as np
 import torch
+from kernels import at
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,10 +23,6 @@ from fedprivacy.training import FederatedAveraging, FlatModel, State, cnn
 from fedprivacy.training.data import Group
 from fedprivacy.training.optimise import Schedule
 
-SOURCE = Path(__file__).with_suffix(".cpp")
-BUILT = SOURCE.parent / "progress"
-"""Where the compiled kernel is kept: not where anybody else may put a file of its name."""
-OPTIONS = ["-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-std=c++17"]
 PARAMETERS, SIDE, CLASSES = 1_663_370, 28, 10
 SHAPES = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)]
 AT_ONCE = 20
@@ -81,26 +74,9 @@ def softmax_cnn(logarithm: type[Logarithm] = Logarithm) -> nn.Module:
     return nn.Sequential(*cnn()(), nn.Softmax(dim=-1), logarithm())
 
 
-@cache
 def compiled() -> ctypes.CDLL | None:
-    """Return the compiled kernel, built where it is not yet; None without g++."""
-    if (compiler := shutil.which("g++")) is None:
-        return None
-    # What the options come to with this compiler on this processor: what was built for another one
-    # may not run.
-    asked = [compiler, *OPTIONS, "-###", "-E", "-x", "c++", "/dev/null"]
-    options = subprocess.run(asked, check=True, capture_output=True, text=True).stderr
-    facts = SOURCE.read_text(encoding="utf-8") + options
-    target = BUILT / f"network-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
-    if not target.exists():
-        BUILT.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-            fresh = Path(folder) / target.name
-            command = [compiler, *OPTIONS, "-shared", "-fPIC", str(SOURCE), "-o", str(fresh)]
-            subprocess.run(command, check=True)
-            # All or nothing: another process may look for it.
-            fresh.rename(target)
-    return ctypes.CDLL(str(target))
+    """Return the compiled kernel; None without g++."""
+    return kernels.compiled("network.cpp")
 
 
 def kernel() -> ctypes.CDLL:
@@ -108,12 +84,6 @@ def kernel() -> ctypes.CDLL:
     found = compiled()
     assert found is not None
     return found
-
-
-def at(tensor: Tensor) -> ctypes.c_void_p:
-    """Return where a tensor's numbers are."""
-    assert tensor.is_contiguous() and tensor.is_cpu
-    return ctypes.c_void_p(tensor.data_ptr())
 
 
 class PaperNetwork(FlatModel):
