@@ -131,7 +131,7 @@ flower: $(FLOWER)/.has-flower
 	$(FLOWER)/bin/fedprivacy audit $(FLOWER_OUT)/run.jsonl --strict
 
 docs: $(VENV)/.has-check
-	$(BIN)/sphinx-build -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -j 2 -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # The wheel where there is no torch, the sdist with it: both in environments that hold nothing else.
