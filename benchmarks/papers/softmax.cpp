@@ -55,7 +55,15 @@ struct Seat {
 
     explicit Seat(int64_t count) : copies(count), weights(PIXELS * VECTORS), slopes(PIXELS * VECTORS) {}
 
-    // Parameters are (copies, CLASSES x PIXELS + CLASSES), as they are known and as they come out.
+    // Where the parameters of a lane begin in (copies, CLASSES x PIXELS + CLASSES).
+    static int64_t begin(int64_t lane) {
+        return lane / CLASSES * CLASSES * (PIXELS + 1) + lane % CLASSES * PIXELS;
+    }
+
+    static int64_t intercept(int64_t lane) {
+        return lane / CLASSES * CLASSES * (PIXELS + 1) + CLASSES * PIXELS + lane % CLASSES;
+    }
+
     void read(const float* parameters) {
         std::fill(weights.begin(), weights.end(), Vector{});
         std::fill(slopes.begin(), slopes.end(), Vector{});
@@ -63,21 +71,19 @@ struct Seat {
         std::fill(sums, sums + VECTORS, Vector{});
         float* across = reinterpret_cast<float*>(weights.data());
         float* alone = reinterpret_cast<float*>(intercepts);
-        for (int64_t lane = 0; lane < copies * CLASSES; ++lane) {
-            const float* own = parameters + lane / CLASSES * CLASSES * (PIXELS + 1);
-            for (int64_t j = 0; j < PIXELS; ++j) across[j * LANES + lane] = own[lane % CLASSES * PIXELS + j];
-            alone[lane] = own[CLASSES * PIXELS + lane % CLASSES];
-        }
+        for (int64_t j = 0; j < PIXELS; ++j)
+            for (int64_t lane = 0; lane < copies * CLASSES; ++lane)
+                across[j * LANES + lane] = parameters[begin(lane) + j];
+        for (int64_t lane = 0; lane < copies * CLASSES; ++lane) alone[lane] = parameters[intercept(lane)];
     }
 
     void write(float* found) const {
         const float* across = reinterpret_cast<const float*>(slopes.data());
         const float* alone = reinterpret_cast<const float*>(sums);
-        for (int64_t lane = 0; lane < copies * CLASSES; ++lane) {
-            float* own = found + lane / CLASSES * CLASSES * (PIXELS + 1);
-            for (int64_t j = 0; j < PIXELS; ++j) own[lane % CLASSES * PIXELS + j] = across[j * LANES + lane];
-            own[CLASSES * PIXELS + lane % CLASSES] = alone[lane];
-        }
+        for (int64_t j = 0; j < PIXELS; ++j)
+            for (int64_t lane = 0; lane < copies * CLASSES; ++lane)
+                found[begin(lane) + j] = across[j * LANES + lane];
+        for (int64_t lane = 0; lane < copies * CLASSES; ++lane) found[intercept(lane)] = alone[lane];
     }
 
     void add(const Batch& batch) {
@@ -166,7 +172,7 @@ void all(const Batch& first, const float* parameters, float* found, int64_t seat
 }  // namespace
 
 // Shapes: images (any, 784), rows, labels and mask (seats, records), parameters and found (seats,
-// copies, 7850), each copy its weights (10, 784) and its intercepts (10). At most 6 copies.
+// copies, 7850), each copy its weights (10, 784) and its intercepts (10). At most 3 copies.
 extern "C" void gradient_sums(const float* images, const int64_t* rows, const int64_t* labels,
                               const float* mask, const float* parameters, float* found,
                               int64_t seats, int64_t records, int64_t copies) {
@@ -174,6 +180,4 @@ extern "C" void gradient_sums(const float* images, const int64_t* rows, const in
     const int64_t vectors = (copies * CLASSES + WIDTH - 1) / WIDTH;
     if (vectors == 1) all<1, 14, 16>(batch, parameters, found, seats, copies);
     if (vectors == 2) all<2, 14, 8>(batch, parameters, found, seats, copies);
-    if (vectors == 3) all<3, 8, 8>(batch, parameters, found, seats, copies);
-    if (vectors == 4) all<4, 7, 7>(batch, parameters, found, seats, copies);
 }
