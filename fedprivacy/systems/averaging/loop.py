@@ -114,7 +114,8 @@ class FederatedAveraging:
             (DP-FTRL with momentum).
         loss: takes the model's outputs and a batch's targets, returns their mean loss: for
             regression ``nn.MSELoss()``, or any other that torch can differentiate. None for
-            cross-entropy of classes. It does not enter the account: updates are clipped.
+            cross-entropy of classes. It does not enter the account: updates are clipped, and
+            every client has a copy of its own, so that none tells the next what it saw.
         expected_cohort: public denominator of the private average; None for the cohort that
             ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
             sampling rate times number of clients.
