@@ -332,8 +332,8 @@ class FlatModel:
             way_out = f"targets have shape {tuple(targets.shape)}"
             refuse("loss", f"{type(error).__name__}: {error}", ONE_NUMBER, way_out)
         # What a copy does not hold, such as a variable around a function, one client would leave
-        # to the next: by more than any of them is clipped to.
-        same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first) and math.isnan(again)
+        # to the next, and no clip norm bounds what that does.
+        same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first + again)
         rule = "be the same for the same outputs and targets, and draw from torch alone"
         way_out = "what it remembers of a client gets into the updates of the next: make it forget"
         require(same, "loss", (first, again), rule, way_out)

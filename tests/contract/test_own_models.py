@@ -1,6 +1,7 @@
 """Modules that could break a client's independence of others, or of what ran before."""
 
 import copy
+import itertools
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -226,7 +227,7 @@ def test_a_client_s_update_does_not_depend_on_its_company(hidden):
     with torch.random.fork_rng():
         torch.manual_seed(2)
         sizes = (30, *hidden)
-        pairs = zip(sizes, sizes[1:], strict=False)
+        pairs = itertools.pairwise(sizes)
         layers = [part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())]
         model = FlatModel(nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], 5)), CPU)
         records = torch.randn(40 * 9, 30), torch.randint(0, 5, (40 * 9,))
