@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
+T = TypeVar("T")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a number."""
@@ -488,7 +489,7 @@ class FlatModel:
         return (right if self.loss is None else math.nan) / count, loss / count
 
 
-def _copied(name: str, given: Any) -> Any:
+def _copied(name: str, given: T) -> T:
     """Return a copy, or refuse what cannot be copied."""
     try:
         return copy.deepcopy(given)
