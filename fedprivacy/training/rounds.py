@@ -23,8 +23,8 @@ Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
 """Gets a cohort, returns the clients that do not answer.
 
-Who they are must depend neither on data nor, where draws are secret, on who else was drawn: a server
-that takes the first answers alone draws otherwise than it says (docs/sharp_edges.md).
+Who they are must depend neither on data nor, where draws are secret, on who else was drawn: a
+server that takes the first answers alone draws otherwise than it says (docs/sharp_edges.md).
 """
 
 STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared", "rotation")
