@@ -141,8 +141,8 @@ def _taken(update: Any, mask: Any) -> Any:
 _ASSUMED = (
     "single uploads are hidden by secure aggregation; all clients of a round keep the same mask, "
     "which is public and independent of their data",
-    "which clients drop out does not depend on anybody's data; a client whose update is refused "
-    "still sends its share of the noise",
+    "which clients drop out depends neither on anybody's data nor on who else was drawn; a client "
+    "whose update is refused still sends its share of the noise",
 )
 
 _SHARES = (

@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
-from ..errors import ParameterError, integer, non_negative
+from ..audit.repricing import run_of
+from ..errors import ParameterError, integer, non_negative, require
+from ..ledger import Ledger
+from ..mechanisms import CorrelatedRow
 from ..outputs import free, named
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Observer
@@ -41,6 +44,7 @@ class Meter:
         observer: who looks.
         epsilon: the budget; None where there is none.
         tolerance: of the epsilon that is told.
+        ledger: of the run, which knows what was spent; needed where a run is gone on with.
 
     Raises:
         ParameterError: a budget below 0.
@@ -55,29 +59,40 @@ class Meter:
         observer: Observer | str = Observer.AGGREGATE,
         epsilon: float | None = None,
         tolerance: float = 1e-2,
+        ledger: Ledger | None = None,
     ) -> None:
-        self.loop, self.budget = loop, epsilon
+        self.loop, self.budget, self.ledger = loop, epsilon, ledger
         if epsilon is not None:
             non_negative(epsilon=epsilon)
         self._ask: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "observer": observer}
         self._ask["tolerance"] = tolerance
-        self._aborted = 0
+        self._noted = self._aborted = 0
         self._before: torch.Tensor | None = None
 
     def note(self, info: RoundInfo) -> None:
-        """Take note of a round; one that was aborted released nothing and costs nothing."""
+        """Take note of a round; one that was aborted released nothing and costs nothing.
+
+        Raises:
+            ParameterError: rounds were run before the first that is noted, and there is no ledger.
+        """
+        known = self.ledger is not None or self.loop.round_mechanism is None
+        rule = "be given where a run is gone on with: a crash may have spent what no state shows"
+        fits = known or self._noted or not info.round
+        require(fits, "ledger", None, rule, "pass the one that train writes to")
+        self._noted += 1
         self._aborted += info.aborted
 
     def __call__(self, state: Any, info: RoundInfo) -> dict[str, float]:
         """Return the numbers after a round.
 
-        ``epsilon_upper`` is certified for the rounds so far; ``released_change`` is the norm by
-        which what is released moved, a function of releases.
+        ``epsilon_upper`` is certified for what the ledger counts, without one for the rounds behind
+        the state; ``released_change`` is the norm by which what is released moved, a function of
+        releases.
         """
         found = {"round": float(state.round)}
-        count = state.round - self._aborted
-        if self.loop.round_mechanism is not None and count:
-            found["epsilon_upper"] = certified(self._spent(count), **self._ask).upper
+        spent = self._spent(state.round)
+        if spent is not None:
+            found["epsilon_upper"] = certified(spent, **self._ask).upper
             if self.budget is not None:
                 found["budget_left"] = self.budget - found["epsilon_upper"]
         now = _released(state)
@@ -88,9 +103,17 @@ class Meter:
         return found | {f"not_covered_{name}": float(getattr(info, name)) for name in _PRIVATE}
 
     def _spent(self, rounds: int) -> Any:
-        # Rounds of one run may differ: a sampler says itself what a run of them is.
-        run = getattr(self.loop, "run", None)
-        return run(rounds) if run is not None else self.loop.round_mechanism * rounds
+        """Return what was spent by the end of so many rounds; None for nothing."""
+        one, run = self.loop.round_mechanism, getattr(self.loop, "run", None)
+        if one is None or self.ledger is not None:
+            return None if self.ledger is None else run_of(self.ledger.alike)
+        # Rounds of one run may differ: a sampler says itself what a run of them is, and a round
+        # of it in which nobody answered is spent.
+        if run is not None:
+            return run(rounds)
+        # The first row of correlated noise pays for every one.
+        count = rounds - self._aborted
+        return one if isinstance(one, CorrelatedRow) else one * count if count else None
 
 
 def _released(state: Any) -> torch.Tensor:

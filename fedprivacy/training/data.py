@@ -206,7 +206,7 @@ def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor
     if data.num_classes is not None and len(labels):
         _check_classes(f"{part}labels", labels, data.num_classes)
     _check_finite(f"{part}labels", labels)
-    # Of shorter numbers a clipped gradient would be rounded by more than its margin.
+    # Of shorter numbers little is left of a gradient, and what sums round is not proved for them.
     long, rule = (torch.float32, torch.float64), "be torch.float32 or torch.float64"
     way_out = f"pass {part}features.to(torch.float32)"
     require(features.dtype in long, f"{part}features", features.dtype, rule, way_out)

@@ -27,7 +27,8 @@ class DenseNetwork:
         """Return the network that ``module`` is, or None if it is anything else.
 
         It must be exactly ``nn.Sequential`` of ``nn.Flatten``, then ``nn.Linear`` with bias and
-        ``nn.ReLU`` in turn, with parameters of single precision that are all trained.
+        ``nn.ReLU`` in turn, with parameters of single precision that are all trained, and no layer
+        of one unit: torch rounds that one's product otherwise for a client that is alone.
         """
         if type(module) is not nn.Sequential or any(map(is_hooked, [module, *module])):
             return None
@@ -96,7 +97,8 @@ def _affine(layers: list[Any]) -> list[nn.Linear]:
     turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * half)][: 2 * half]
     # By its words: a Flatten of other dimensions is another layer.
     fits = list(map(type, layers)) == turns and repr(layers[:1]) == repr([nn.Flatten()])
-    return layers[1::2] if fits else []
+    affine = layers[1::2] if fits else []
+    return affine if all(layer.out_features > 1 for layer in affine) else []
 
 
 _HOOKS = tuple(f"_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from .dense import DenseNetwork
 from .outer import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
+T = TypeVar("T")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a number."""
@@ -162,7 +163,7 @@ class FlatModel:
             caller does to its own, or trained it to before, has no effect. Buffers must be
             constants, such as position numbers or a causal mask.
         device: where it computes.
-        loss: what is trained, see ``Loss``; None for cross-entropy of classes.
+        loss: what is trained, see ``Loss``; None for cross-entropy of classes. It is copied too.
 
     Raises:
         ParameterError: the module keeps running statistics, has no parameters or such of another
@@ -171,19 +172,18 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
         checked_module(module)
-        try:
-            module = copy.deepcopy(module)
-        except (RuntimeError, TypeError, ValueError) as error:
-            refuse("model", type(module).__name__, f"be copied by copy.deepcopy ({error})")
+        module = _copied("model", module)
         _check_layers(module)
         self.device = device
         self._adopt(module)
         require(self.trained, "model", type(module).__name__, "have parameters to train")
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
-        self.loss = loss
+        self.loss = _copied("loss", loss)
         self.dense = DenseNetwork.of(self.module) if loss is None else None
         # Layers that are known keep no state; of any other module every client gets a fresh copy.
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
+        # So it does of a loss, which may weigh by what it saw.
+        self._pristine_loss = _copied("loss", loss)
         self._checked: tuple[int | None, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
@@ -281,7 +281,8 @@ class FlatModel:
 
         Raises:
             ParameterError: the model cannot be called on them, has too few outputs or buffers that
-                training changes, or the loss is no number that can be differentiated.
+                training changes, or the loss is no number that can be differentiated, or another
+                one when it is asked again.
         """
         # One pass for each shape of records, not one a round.
         facts = (*inputs.shape[1:], *targets.shape[1:], classes)
@@ -299,7 +300,7 @@ class FlatModel:
         if classes is not None:
             self._check_scores(outputs, len(inputs), classes)
         elif self.loss is not None:
-            self._check_loss(outputs, targets)
+            self._check_loss(inputs, targets)
         self._checked = facts
 
     def _tried(self, inputs: Tensor) -> object:
@@ -323,19 +324,34 @@ class FlatModel:
         way_out = "pass a loss for outputs of another kind"
         require(fits, "model's output", shape, wanted, way_out)
 
-    def _check_loss(self, outputs: Any, targets: Tensor) -> None:
+    def _check_loss(self, inputs: Tensor, targets: Tensor) -> None:
         try:
-            self._trained_loss(outputs, targets)
+            first, again = self._asked(inputs, targets), self._asked(inputs, targets)
         except ParameterError:
             raise
         except Exception as error:
             way_out = f"targets have shape {tuple(targets.shape)}"
             refuse("loss", f"{type(error).__name__}: {error}", ONE_NUMBER, way_out)
+        # What a copy does not hold, such as a variable around a function, one client would leave
+        # to the next, and no clip norm bounds what that does.
+        same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first + again)
+        rule = "be the same for the same outputs and targets, and draw from torch alone"
+        way_out = "what it remembers of a client gets into the updates of the next: make it forget"
+        require(same, "loss", (first, again), rule, way_out)
+
+    def _asked(self, inputs: Tensor, targets: Tensor) -> float:
+        """Return the loss as a client has it that begins with these records."""
+        self._renew()
+        outputs = self._tried(inputs)
+        # A loss that draws must not shift the caller's randomness, and draws the same again.
+        with torch.random.fork_rng(devices=[]):
+            return float(self._trained_loss(outputs, targets.clone()).detach())
 
     def _renew(self) -> None:
-        """Take a fresh copy of a module that may remember what it saw, in whatever way."""
+        """Take fresh copies of a module and a loss that may remember what they saw, however."""
         if self._pristine is not None:
             self._adopt(copy.deepcopy(self._pristine))
+        self.loss = copy.deepcopy(self._pristine_loss)
         self.module.train()
 
     def _together(self, dense: DenseNetwork, task: _Task) -> Tensor:
@@ -471,6 +487,14 @@ class FlatModel:
         # An empty test set has no accuracy: NaN rather than an error.
         count = len(labels) or math.nan
         return (right if self.loss is None else math.nan) / count, loss / count
+
+
+def _copied(name: str, given: T) -> T:
+    """Return a copy, or refuse what cannot be copied."""
+    try:
+        return copy.deepcopy(given)
+    except (RuntimeError, TypeError, ValueError) as error:
+        refuse(name, type(given).__name__, f"be copied by copy.deepcopy ({error})")
 
 
 def checked_module(module: object) -> nn.Module:

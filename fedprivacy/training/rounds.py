@@ -21,7 +21,11 @@ from ..relations import is_add_remove
 
 Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
-"""Gets a cohort, returns the clients that do not answer; must not depend on data."""
+"""Gets a cohort, returns the clients that do not answer.
+
+Who they are must depend neither on data nor, where draws are secret, on who else was drawn: a
+server that takes the first answers alone draws otherwise than it says (docs/sharp_edges.md).
+"""
 
 STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared", "rotation")
 """What randomness is used for; each use of each round has a stream of its own."""

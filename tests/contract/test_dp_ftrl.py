@@ -284,6 +284,32 @@ def test_another_run_s_noise_file_is_not_overwritten(tmp_path, content):
         assert len(ledger.rounds) == 2
 
 
+def test_another_run_s_memory_is_no_noise_of_this_one(tmp_path):
+    """It fits: rows of one run went on with the noise of the other, and two releases shared it."""
+    ours, other = loop_of(noise_of()), loop_of(noise_of(noise_multiplier=1.0))
+    with ledger_of(tmp_path / "run", noise_of()) as ledger:
+        state, theirs = ours.init(), other.init()
+        for _ in range(2):
+            state, _ = ours.step(state, DATA, ledger=ledger)
+        # Released, and not kept.
+        ours.step(state, DATA, ledger=ledger)
+        for _ in range(3):
+            theirs, _ = other.step(theirs, DATA, ledger=ledger)
+        with pytest.raises(ParameterError, match=r"noise file must hold the noise of this run"):
+            ours.step(state, DATA, ledger=ledger)
+        assert not other.step(theirs, DATA, ledger=ledger)[1].aborted
+        assert len(ledger.rounds) == 7
+
+
+def test_a_budget_without_a_ledger_is_refused():
+    """It let every row but the first out again and again, at no price."""
+    loop = loop_of(noise_of())
+    budget = fp.Budget(1e3, 1e-5, adjacency="zero_out")
+    with pytest.raises(ParameterError, match="ledger must be given with a budget"):
+        loop.step(loop.init(), DATA, budget=budget)
+    assert budget.spent() is None
+
+
 def test_an_older_noise_file_is_not_gone_on_with(tmp_path):
     noise, path, place = noise_of(), tmp_path / "run", tmp_path / "state"
     with ledger_of(path, noise) as ledger:
@@ -454,11 +480,13 @@ def test_less_noise_is_priced(tmp_path):
 def test_a_budget_stops_the_run_at_its_first_row(tmp_path):
     noise = noise_of()
     budget = fp.Budget(0.1, 1e-5, adjacency="zero_out")
-    with pytest.raises(fp.errors.BudgetExhausted):
-        train(loop_of(noise), DATA, rounds=2, budget=budget)
     whole = fp.epsilon(noise, delta=1e-5, adjacency="zero_out").upper
     enough = fp.Budget(whole * 1.001, 1e-5, adjacency="zero_out")
-    assert train(loop_of(noise), DATA, rounds=12, budget=enough).state.round == 12
+    with ledger_of(tmp_path / "run", noise) as ledger:
+        with pytest.raises(fp.errors.BudgetExhausted):
+            train(loop_of(noise), DATA, rounds=2, ledger=ledger, budget=budget)
+        run = train(loop_of(noise), DATA, rounds=12, ledger=ledger, budget=enough)
+    assert run.state.round == 12
 
 
 def killed(folder, kills, seed, *blocks):

@@ -224,8 +224,8 @@ def test_targets_that_are_no_outputs():
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_records_of_short_numbers_would_be_clipped_too_late(kind):
-    """Their clipped gradients are rounded by up to 1 % of the clip norm: more than is accounted."""
+def test_gradients_of_short_numbers_are_clipped_in_double(kind):
+    """Rounded to their own precision they were up to 1 % longer than the clip norm."""
     model, clip, worst = SoftmaxRegression(4, 3), 0.3, 0.0
     for seed in range(60):
         chance = torch.Generator().manual_seed(seed)
@@ -234,7 +234,7 @@ def test_records_of_short_numbers_would_be_clipped_too_late(kind):
         label, one = torch.randint(3, (1, 1), generator=chance), torch.ones(1, 1, dtype=kind)
         found = model.gradient_sums(point, inputs, label, one, clip)
         worst = max(worst, float(found.norm()) / clip)
-    assert worst > 1.0
+    assert 0.99 < worst <= 1.0
     data = records((7, 5, 6))
     with pytest.raises(ParameterError, match=r"features must be torch.float32 or torch.float64"):
         replace(data, features=data.features.to(kind), test_features=data.test_features.to(kind))

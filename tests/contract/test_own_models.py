@@ -1,6 +1,7 @@
 """Modules that could break a client's independence of others, or of what ran before."""
 
 import copy
+import itertools
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
 from fedprivacy.training.dense import DenseNetwork
+from fedprivacy.training.optimise import Schedule
 from fedprivacy.training.outer import FactoredLayers, wide_layers
 
 CPU = torch.device("cpu")
@@ -170,6 +172,76 @@ def test_looking_at_the_test_set_leaves_it_as_it_was():
     state, before = averaging.init(), own.test_features.clone()
     assert averaging.evaluate(state, own) == averaging.evaluate(state, own)
     assert torch.equal(own.test_features, before)
+
+
+class Weighing(nn.Module):
+    """A loss over a running mean of itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.ones(()))
+
+    def forward(self, outputs, targets):
+        loss = nn.functional.cross_entropy(outputs, targets)
+        self.mean.mul_(0.5).add_(0.5 * loss.detach())
+        return loss / self.mean
+
+
+@pytest.mark.parametrize(
+    "of", [lambda loss: loss, lambda loss: loss.forward], ids=["object", "method"]
+)
+def test_a_loss_tells_no_client_of_the_one_before(of):
+    """With one loss for all the others' updates moved with one client's records."""
+
+    def updates(size):
+        own = data()
+        own.features[own.clients[0]] *= size
+        averaging = loop(lambda: nn.Linear(3, 2), loss=of(Weighing()))
+        parts = {}
+        averaging._collect(averaging.init(), own, None, None, parts)
+        return parts
+
+    few, many = updates(1.0), updates(100.0)
+    moved = [client for client in few if not torch.equal(few[client], many[client])]
+    assert sorted(few) == [0, 1, 2, 3, 4] and moved == [0]
+
+
+def test_a_loss_that_a_copy_does_not_hold_must_forget():
+    weighing = Weighing()
+    averaging = loop(lambda: nn.Linear(3, 2), loss=lambda *both: weighing(*both))
+    with pytest.raises(ParameterError, match="loss must be the same for the same outputs"):
+        averaging.step(averaging.init(), data())
+
+
+def test_a_loss_may_draw_from_torch():
+    def noisy(outputs, targets):
+        return nn.functional.cross_entropy(outputs + torch.randn_like(outputs), targets)
+
+    averaging = loop(lambda: nn.Linear(3, 2), loss=noisy)
+    assert averaging.step(averaging.init(), data())[1].arrived == 5
+
+
+@pytest.mark.parametrize("hidden", [(), (1,), (1, 24), (24, 1), (24,), (5, 7)])
+def test_a_client_s_update_does_not_depend_on_its_company(hidden):
+    """Of layers of one unit it did, by rounding: one hundredth of a clip norm after 1000 steps."""
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        sizes = (30, *hidden)
+        pairs = itertools.pairwise(sizes)
+        layers = [part for pair in pairs for part in (nn.Linear(*pair), nn.ReLU())]
+        model = FlatModel(nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], 5)), CPU)
+        records = torch.randn(40 * 9, 30), torch.randint(0, 5, (40 * 9,))
+    rows = np.arange(40 * 9).reshape(40, 9)
+    schedule = LocalSGD(steps=10).schedule(rows, np.random.default_rng(0))
+    start = model.flatten()
+
+    def of(few):
+        part = Schedule(schedule.rows[:, :few], schedule.sizes)
+        return model.updates(start, records, part, 0.8)
+
+    whole = of(40)
+    assert (model.dense is None) == (1 in hidden)
+    assert all(torch.equal(of(few), whole[:few]) for few in (1, 2, 39))
 
 
 def test_dropout_draws_from_the_run_s_randomness_alone():

@@ -3,6 +3,8 @@
 import csv
 import math
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +60,62 @@ def test_aborted_rounds_cost_nothing(tmp_path, data):
     after = training.State(2, state.parameters, state.learning_rate)
     meter.note(aborted)
     assert meter(after, aborted)["epsilon_upper"] == first
+
+
+def test_what_a_crash_lost_is_told_by_the_ledger_alone(tmp_path, data):
+    """By the rounds behind the state eleven spent rounds were told as two: 4.85 of 10.99."""
+    averaging = replace(loop(), seed=None)
+    path, ask = tmp_path / "run", {"delta": 1e-5, "adjacency": "zero_out"}
+
+    def killed(_):
+        raise KeyboardInterrupt
+
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out") as ledger:
+        kept = {"ledger": ledger, "checkpoint": tmp_path / "state"}
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                training.train(averaging, data, rounds=1, on_release=killed, **kept)
+        tell = watching.to_csv(tmp_path / "told.csv", averaging, ledger=ledger, **BUDGET)
+        training.train(averaging, data, rounds=1, on_round=tell, **kept)
+        blind = watching.to_csv(tmp_path / "blind.csv", averaging, **BUDGET)
+        with pytest.raises(fp.ParameterError, match="ledger must be given where a run is gone on"):
+            training.train(averaging, data, rounds=2, on_round=blind, **kept)
+    (row,) = csv.DictReader((tmp_path / "told.csv").read_text().splitlines())
+    four = fp.epsilon(averaging.round_mechanism * 4, **ask)
+    assert four.lower <= float(row["epsilon_upper"]) <= four.upper + 0.02
+
+
+def test_a_sampler_s_round_that_nobody_answers_is_told_as_spent():
+    target = training.Posterior(
+        model=training.SoftmaxRegression(64, 10), data=training.digits(clients=2), clip_norm=1.0
+    )
+    sampler = training.LangevinSampling(target=target, step_size=1e-4)
+    meter = watching.Meter(sampler, delta=1e-5, adjacency="replace_one")
+    state = sampler.init()
+    for silent in (None, lambda cohort: cohort):
+        state, info = sampler.step(state, dropout=silent)
+        meter.note(info)
+    two = fp.epsilon(sampler.run(2), delta=1e-5, adjacency="replace_one")
+    assert two.lower <= meter(state, info)["epsilon_upper"] <= two.upper + 0.02
+
+
+def test_rows_of_correlated_noise_are_told_as_one_run():
+    noise = fp.CorrelatedNoise(
+        factor=fp.factors.BufferedToeplitz(2),
+        noise_multiplier=4.0,
+        rounds=6,
+        participation=fp.MinimumSeparation(2),
+        unit="client",
+    )
+    meter = watching.Meter(replace(loop(), perturbation=noise), delta=1e-5, adjacency="zero_out")
+    found = [meter(SimpleNamespace(round=n), told_of(n))["epsilon_upper"] for n in (1, 6)]
+    assert found[0] == found[1] > 0.0
+
+
+def told_of(number):
+    return training.RoundInfo(
+        round=number - 1, cohort=1, arrived=1, refused=0, aborted=False, upload_bytes=0, noise_std=1
+    )
 
 
 def test_every_few_rounds(tmp_path, data):

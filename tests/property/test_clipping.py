@@ -10,7 +10,7 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import rounded
 from fedprivacy.mechanisms.rounded import grid_for, on_grid
 from fedprivacy.systems.averaging.collect import Total
-from fedprivacy.training.likelihoods import clip_factor
+from fedprivacy.training.likelihoods import Likelihood, SoftmaxRegression, clip_factor
 
 LIMITS = [1e-6, 1e-3, 1.0, 1e3]
 SIZES = [10.0**k for k in range(-38, 39, 2)] + [3e38, 1e34, 1e35]
@@ -89,6 +89,19 @@ def test_a_records_gradient_is_never_longer_than_its_clip_norm(clip):
     for size in (1e-3, 1e10, 1e30, 1e34, 1e36, 1e38, 3e38):
         gradient = torch.full((1,), size)
         assert float((gradient * clip_factor(gradient.norm()[None], clip)).double()) <= clip
+
+
+@pytest.mark.parametrize("features, size", [(150_528, 1.335), (1_000_000, 1.875)])
+def test_a_long_gradient_of_equal_numbers_is_no_longer_than_its_clip_norm(features, size):
+    """In single precision such squares add up to too little: the factor was too large by 9e-4."""
+    inputs, mask = torch.full((1, 1, features), size), torch.ones(1, 1)
+    softmax = SoftmaxRegression(features, 2)
+    linear = Likelihood(lambda x, inputs, _: inputs @ x, features)
+    for model in (softmax, linear):
+        labels = torch.zeros((1, 1), dtype=torch.int64)
+        point = torch.zeros(1, model.dimension)
+        found = model.gradient_sums(point, inputs, labels, mask, 0.5)
+        assert 0.499 < true_norm(found[0].numpy()) <= 0.5
 
 
 LONG = 3 * rounded.PART + 77

@@ -87,8 +87,9 @@ class PrivateStrategy(Strategy):
         budget: asked before clients are, and again before noise is drawn.
         expected_cohort: public denominator; see ``FederatedAveraging``.
         missing: most clients of a cohort that may stay silent until the timeout; with more the
-            round is aborted: nothing is released, nothing charged. Who stays silent must not depend
-            on data. An error that a client sends is an answer: it counts as a zero update.
+            round is aborted: nothing is released, nothing charged. Who stays silent must depend
+            neither on data nor on who else was drawn. An error that a client sends is an answer: it
+            counts as a zero update.
         public_training: gets the arrays, returns them after training on public data at the server:
             top_k's mask is made of the difference. Given for top_k, and for nothing else.
         checkpoint: file for the model, written after every round; None for none. Without it a

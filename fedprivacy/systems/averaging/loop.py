@@ -114,7 +114,8 @@ class FederatedAveraging:
             (DP-FTRL with momentum).
         loss: takes the model's outputs and a batch's targets, returns their mean loss: for
             regression ``nn.MSELoss()``, or any other that torch can differentiate. None for
-            cross-entropy of classes. It does not enter the account: updates are clipped.
+            cross-entropy of classes. It does not enter the account: updates are clipped, and
+            every client has a copy of its own, so that none tells the next what it saw.
         expected_cohort: public denominator of the private average; None for the cohort that
             ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
             sampling rate times number of clients.
@@ -269,9 +270,10 @@ class FederatedAveraging:
             state: from ``init`` or an earlier ``step``; unchanged.
             data: the clients and their records.
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
-            budget: asked before the round, charged before noise is drawn.
+            budget: asked before the round, charged before noise is drawn. With
+                ``CorrelatedNoise`` it needs a ledger, which knows the rows that were released.
             dropout: gets the cohort, returns the clients that do not answer. Who drops out must
-                not depend on data.
+                depend neither on data nor on who else was drawn.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Returns:
@@ -315,6 +317,10 @@ class FederatedAveraging:
         releases nothing.
         """
         assert isinstance(state, CorrelatedState)
+        # Row 0 pays for all: a budget alone would let every other one out again and again.
+        rule = "be given with a budget: it alone tells which rows were released before"
+        told = ledger is not None or budget is None
+        require(told, "ledger", None, rule, "fp.Ledger.create(...)")
         start = of_clients(state, data.population)
         now = caught_up(start, noise, ledger, rounds.noise_source(self.seed, state.round))
         if now.round > start.round:

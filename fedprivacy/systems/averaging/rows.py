@@ -240,7 +240,8 @@ def caught_up(
     """
     if ledger is None:
         return state
-    rows = [one for one in ledger.alike if _is_row(one.mechanism, noise)]
+    held = [one for one in ledger.alike if isinstance(one.mechanism, CorrelatedRow)]
+    rows = [one for one in held if _is_row(one.mechanism, noise)]
     rule = f"be the noise of the {state.round} rows behind the state, as the ledger has them"
     way_out = "go on with it, or begin another run: loop.init()"
     require(state.round <= _after(rows), "perturbation", noise, rule, way_out)
@@ -249,6 +250,11 @@ def caught_up(
     if next_row <= state.round:
         _begin(file, state, first=not rows)
         return state
+    # One ledger has one file: what is in it now is the memory of the run that went on last.
+    last = max(held, key=lambda one: one.index)
+    rule = "hold the noise of this run: the ledger has rows of another one since"
+    way_out = "begin another run, which is accounted beside this one: loop.init()"
+    require(_is_row(last.mechanism, noise), "noise file", str(file.path), rule, way_out)
     state = _newest(file, state, next_row)
     # A row that was confirmed was released with noise that later rows must know.
     released = _after(one for one in rows if one.done is not None)

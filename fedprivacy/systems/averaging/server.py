@@ -197,7 +197,8 @@ class Server:
         population: how many clients there are; they are numbered from 0.
         expected_cohort: public denominator; see ``FederatedAveraging``.
         missing: most clients of a cohort that may stay silent; with more of them a round is
-            aborted: nothing is released, nothing charged. Who stays silent must not depend on data.
+            aborted: nothing is released, nothing charged. Who stays silent must depend neither on
+            data nor on who else was drawn.
         public_update: gets the parameters, shape (d,), returns the update of training on public
             data, shape (d,): top_k's mask is made of it. Given for top_k, and for nothing else.
         seed: None for the operating system's randomness, as privacy needs.
