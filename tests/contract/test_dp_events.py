@@ -216,6 +216,19 @@ def test_everything_is_infinite(relation, event):
     assert (account.get_epsilon(1e-5), account.get_delta(3.0)) == (math.inf, 1.0)
 
 
+def test_a_state_is_audited_under_its_own_facts():
+    """What the server sees of a round of sampling is not what the sum alone shows."""
+    account = CertifiedAccountant(ZERO, observer="server", unit="record")
+    account.compose(dpa.PoissonSampledDpEvent(0.01, G), 100)
+    found = fp.audit(json.loads(json.dumps(account.state())), claim=(1.0, 1e-5))
+    bound = account.bound(1e-5)
+    assert found.facts == bound.facts and found.bound.upper == bound.upper
+    assert found.verdict == "FAILS"
+    for name, wrong in (("observer", "everyone"), ("unit", "household")):
+        with pytest.raises(fp.ParameterError, match=f"{name} must be"):
+            fp.audit({**account.state(), name: wrong}, claim=(1.0, 1e-5))
+
+
 # ---- stated guarantees
 
 
