@@ -87,7 +87,7 @@ def _noise(fields: Tree) -> float:
 
 def _counted_parts(run: Tree) -> list[tuple[Tree, int]]:
     """Return a run's parts, or a mechanism as the one that it is, with counts."""
-    parts = _fields(run)["parts"] if run["type"] == "Run" else [[run, 1]]
+    parts: list[Any] = _fields(run)["parts"] if run["type"] == "Run" else [[run, 1]]
     return [(part, _from(1, 2**53, {"count": n}, "count", int)) for part, n in parts]
 
 
@@ -97,8 +97,9 @@ def _units(mechanism: Any) -> set[str]:
         return set().union(*map(_units, mechanism))
     if not isinstance(mechanism, dict):
         return set()
-    own = {mechanism.get("unit"), "record" if mechanism.get("type") == "CohortMechanism" else None}
-    return (own - {None}).union(*map(_units, mechanism.values()))
+    inside = set[str]().union(*map(_units, mechanism.values()))
+    held = {"record"} if mechanism.get("type") == "CohortMechanism" else set[str]()
+    return inside | held | ({mechanism["unit"]} if mechanism.get("unit") else set())
 
 
 def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
@@ -138,8 +139,10 @@ def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
 MOVES = {"add_remove": 1.0, "zero_out": 1.0, "replace_one": 2.0}  # a sum, in clip norms
 CHANCES: dict[str, Callable[[Tree], float]] = {
     "Poisson": lambda drawn: float(_from(1e-300, 1, drawn, "probability", int, float)),
-    "FixedSize": lambda drawn: _from(1, drawn["population"], drawn, "size", int)
-    / _from(1, 2**63, drawn, "population", int),
+    "FixedSize": lambda drawn: (
+        _from(1, drawn["population"], drawn, "size", int)
+        / _from(1, 2**63, drawn, "population", int)
+    ),
     "Everyone": lambda drawn: 1.0,
 }
 
