@@ -21,7 +21,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -61,19 +61,58 @@ def _seen(tree: Tree | None, q: float) -> Tree | None:
     return tree if q == 1 or tree is None else _node("Mix", parts=[[1 - q, rest], [q, tree]])
 
 
+def _fields(tree: Tree) -> Tree:
+    """Return the fields of a record of the one version that is known here."""
+    _one_of((1,), tree, "version")
+    return dict(tree["fields"])
+
+
+def _one_of(known: Iterable[Any], fields: Tree, name: str) -> Any:
+    if fields[name] not in known:
+        raise Refused(f"{name} {fields[name]!r:.40} is not covered")
+    return fields[name]
+
+
+def _from(low: float, high: float, fields: Tree, name: str, *kinds: type) -> Any:
+    """Return a number of the question; one that no run has would prove what nobody ran."""
+    value = fields[name]
+    if type(value) not in kinds or not low <= value <= high:
+        raise Refused(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.40}")
+    return value
+
+
+def _noise(fields: Tree) -> float:
+    return float(_from(1e-150, 1e150, fields, "noise_multiplier", int, float))
+
+
+def _counted_parts(run: Tree) -> list[tuple[Tree, int]]:
+    """Return a run's parts, or a mechanism as the one that it is, with counts."""
+    parts: list[Any] = _fields(run)["parts"] if run["type"] == "Run" else [[run, 1]]
+    return [(part, _from(1, 2**53, {"count": n}, "count", int)) for part, n in parts]
+
+
+def _units(mechanism: Any) -> set[str]:
+    """Return every unit that a mechanism, or one inside, says that it protects."""
+    if isinstance(mechanism, list):
+        return set().union(*map(_units, mechanism))
+    if not isinstance(mechanism, dict):
+        return set()
+    inside = set[str]().union(*map(_units, mechanism.values()))
+    held = {"record"} if mechanism.get("type") == "CohortMechanism" else set[str]()
+    return inside | held | ({mechanism["unit"]} if mechanism.get("unit") else set())
+
+
 def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
     """Return (dominating pair, attained pair) of one round, as the reference table has them."""
-    kind, f = mechanism["type"], mechanism["fields"]
-    if adjacency not in MOVES:
-        raise Refused(f"adjacency {adjacency!r} is not covered")
+    kind, f = mechanism["type"], _fields(mechanism)
     if alone := _unsampled(mechanism, MOVES[adjacency]):
         return alone, alone
     if kind not in ("CohortMechanism", "SampledMechanism"):
         raise Refused(f"{kind} is not covered")
-    inner, scheme = f["inner"], f["scheme"]["type"]
-    if scheme not in CHANCES:
-        raise Refused(f"{kind} {scheme} is not covered")
-    q = CHANCES[scheme](f["scheme"]["fields"])
+    inner, scheme = f["inner"], _one_of(CHANCES, f["scheme"], "type")
+    q = CHANCES[scheme](_fields(f["scheme"]))
+    if (kind, adjacency, observer) == ("SampledMechanism", "add_remove", "server"):
+        raise Refused("who takes part shows the server who is there")
     pair, attained = asked(inner, adjacency, observer)
     if kind == "CohortMechanism" or observer == "server" or q == 1:
         return _seen(pair, q) or pair, _seen(attained, q)
@@ -88,20 +127,22 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
 
 def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
     """Return the pair of noise in which everybody takes part; None where it is something else."""
-    kind, f = mechanism["type"], mechanism["fields"]
-    if kind == "Laplace":
-        return _node("LaplacePair", shift=moves / f["noise_multiplier"])
-    parts: list[Any] = f["parts"] if kind == "Run" else [[mechanism, 1]]
+    if mechanism["type"] == "Laplace":
+        return _node("LaplacePair", shift=moves / _noise(_fields(mechanism)))
+    parts = _counted_parts(mechanism)
     if any(part["type"] != "Gaussian" for part, _ in parts):
         return None
-    mus = [math.sqrt(n) * (moves / part["fields"]["noise_multiplier"]) for part, n in parts]
+    mus = [math.sqrt(n) * (moves / _noise(_fields(part))) for part, n in parts]
     return _node("Gdp", mu=math.hypot(*mus))
 
 
 MOVES = {"add_remove": 1.0, "zero_out": 1.0, "replace_one": 2.0}  # a sum, in clip norms
 CHANCES: dict[str, Callable[[Tree], float]] = {
-    "Poisson": lambda drawn: float(drawn["probability"]),
-    "FixedSize": lambda drawn: float(drawn["size"] / drawn["population"]),
+    "Poisson": lambda drawn: float(_from(1e-300, 1, drawn, "probability", int, float)),
+    "FixedSize": lambda drawn: (
+        _from(1, drawn["population"], drawn, "size", int)
+        / _from(1, 2**63, drawn, "population", int)
+    ),
     "Everyone": lambda drawn: 1.0,
 }
 
@@ -1170,7 +1211,7 @@ def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
 
 def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer: str) -> None:
     """Refuse rounds whose pairs are not those of the mechanism."""
-    parts = [[mechanism, 1]] if mechanism["type"] != "Run" else mechanism["fields"]["parts"]
+    parts = _counted_parts(mechanism)
     if len(parts) != len(rounds):
         raise Refused(f"the rounds are not the question's: {len(rounds)} for {len(parts)} parts")
     for (part, count), one in zip(parts, rounds, strict=True):
@@ -1179,6 +1220,17 @@ def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer:
         said = [one["pair"], one["attained"], one["count"]]
         if not _alike(said, [pair, attained, count]):
             raise Refused(f"the pair of {part['type']} x {count} is not the question's")
+
+
+def _check_facts(bound: dict[str, Any], units: set[str]) -> None:
+    """Refuse words that are not known here: what they stand for is not what is proved."""
+    _one_of(MOVES, bound, "adjacency")
+    _one_of(("aggregate", "server", "final"), bound, "observer")
+    _one_of(("epsilon", "delta"), bound, "quantity")
+    if units != {bound["unit"]} - {None}:
+        raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
+    if (bound["unit"], bound["adjacency"], bound["observer"]) == ("client", "add_remove", "server"):
+        raise Refused("a client that is on the server's list is there")
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
@@ -1190,7 +1242,9 @@ def check(document: dict[str, Any]) -> dict[str, str]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
         raise Refused("the digest is not the document's: something in it was changed")
+    _one_of((1,), document, "version")
     bound, rounds = document["bound"], document["rounds"]
+    _check_facts(bound, _units(document["mechanism"]))
     _check_rounds(document["mechanism"], rounds, bound["adjacency"], bound["observer"])
     dominating = _runs(document, "pair")
     same = all(x["pair"] == x["attained"] for x in rounds)
@@ -1198,7 +1252,9 @@ def check(document: dict[str, Any]) -> dict[str, str]:
     low, high = map(_number, bound["resolution"])
     if high != _number(bound["upper"]):
         raise Refused(f"the upper end is not the resolution's: {bound['upper']}, not {high}")
-    question = Question(bound["quantity"] == "epsilon", _number(bound["given"]))
+    epsilon, given = bound["quantity"] == "epsilon", _number(bound["given"])
+    _from(0, 1 if epsilon else math.inf, {"given": given}, "given", float)
+    question = Question(epsilon, given)
     return {
         "upper": verdict(question.below, dominating, high),
         "lower": verdict(question.above, shown, _number(bound["lower"])),
@@ -1263,12 +1319,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+_MISSHAPEN = (ValueError, TypeError, AttributeError)
+
+
 def read(path: str) -> tuple[int, str]:
     """Return a file's exit code, and what was proved of it in words."""
     try:
         document = json.loads(content(Path(path)))
         found, bound = check(document), document["bound"]
-    except (Refused, OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except Undecided as problem:
+        return 3, f"not decided ({problem})"
+    except (Refused, OSError, ArithmeticError, LookupError, *_MISSHAPEN) as problem:
         return 2, f"refused: {problem}"
     said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
     said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())

@@ -16,6 +16,7 @@ from ..factors import Matrix
 from ..ledger import Ledger, Round
 from ..loss import IDENTITY
 from ..mechanisms import (
+    CohortMechanism,
     CorrelatedNoise,
     CorrelatedRow,
     HeldMechanism,
@@ -559,11 +560,14 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     return _in_words(found)
 
 
+_DRAWN = (SampledMechanism, HeldMechanism, CohortMechanism)
+
+
 def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
     """Return the rounds whose cohorts were drawn, by scheme and by size."""
     drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, SampledMechanism | HeldMechanism):
+        if r.done is not None and isinstance(r.mechanism, _DRAWN):
             by_size = drawn.setdefault(r.mechanism.scheme, {})
             # Cohorts of one scheme are judged together: one odd size among thousands is expected.
             by_size.setdefault(r.done.cohort, []).append(r)

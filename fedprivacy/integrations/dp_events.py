@@ -401,12 +401,8 @@ def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     # The best of nothing is nothing, and of everything everything.
     if not (inner.private and inner.parts):
         return inner
-    for name in ("mean", "shape"):
-        if isinstance(getattr(event, name), bool | str) or math.isnan(getattr(event, name)):
-            refuse(name, getattr(event, name), "be a number")
-    return _one(
-        mechanisms.PrivateSelection(inner.run, trials=_law(float(event.mean), float(event.shape)))
-    )
+    # The law refuses what is no number.
+    return _one(mechanisms.PrivateSelection(inner.run, trials=_law(event.mean, event.shape)))
 
 
 def _law(mean: float, shape: float) -> mechanisms.Trials:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -204,6 +205,9 @@ def _sum(terms: list[tuple[float, int]], towards: float) -> float:
     if any(math.isinf(value) for value, _ in terms):
         return math.inf
     exact = sum((Fraction(value) * count for value, count in terms), Fraction(0))
+    if abs(exact) > sys.float_info.max:
+        far = math.inf if exact > 0 else -math.inf
+        return far if far == towards else math.nextafter(far, 0.0)
     found = float(exact)
     off = exact - Fraction(found)
     # Only a sum that was rounded inward is moved: exact ones stay as they are.

@@ -228,7 +228,9 @@ def log_mean(stops: float, shape: float) -> float:
     """Return the log of E K for gamma = e^-stops: eta (1/gamma - 1) / (1 - gamma^eta)."""
     # expm1 would overflow, and its log is its argument by then.
     rises = stops if stops > 700.0 else math.log(math.expm1(stops))
-    falls = math.log(stops) if shape == 0.0 else math.log(-math.expm1(-shape * stops) / shape)
+    # Products of subnormal shapes have no digits; the limit at 0 is off by half the product.
+    limit = abs(shape) * stops < 1e-20
+    falls = math.log(stops) if limit else math.log(-math.expm1(-shape * stops) / shape)
     return rises - falls
 
 

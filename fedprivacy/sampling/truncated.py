@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import natural, probability, refuse, settle
+from ..errors import count, natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -172,7 +172,9 @@ class TruncatedPoisson(TableScheme):
 
     def __post_init__(self) -> None:
         settle(self, probability, "probability")
-        settle(self, natural, "population", "largest")
+        settle(self, natural, "largest")
+        # Laws of cohorts of a larger population have no digits.
+        settle(self, count, "population")
 
     @property
     def truncates(self) -> bool:

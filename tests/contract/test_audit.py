@@ -220,6 +220,15 @@ def judged(path, step, rounds, claim, *, finish=True, **facts):
 SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")
 
 
+def test_clients_that_hold_the_unit_are_drawn_as_stated(tmp_path):
+    """Whoever is in every round is not drawn with probability 1/10."""
+    step = fp.Gaussian(noise_multiplier=2.0).in_cohort(fp.FixedSize(10, population=100))
+    for name, cohort, verdict in (("a", 10, "HOLDS"), ("b", 100, "CANNOT BE CERTIFIED")):
+        rounds = [(cohort, 2.0)] * 20
+        found = judged(tmp_path / name, step, rounds, (9.0, 1e-4), unit="record")
+        assert found.verdict == verdict and found.void == (name == "b")
+
+
 @pytest.mark.parametrize(
     ("scheme", "cohort"),
     [

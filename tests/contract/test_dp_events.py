@@ -216,6 +216,35 @@ def test_everything_is_infinite(relation, event):
     assert (account.get_epsilon(1e-5), account.get_delta(3.0)) == (math.inf, 1.0)
 
 
+def test_a_state_is_audited_under_its_own_facts():
+    """What the server sees of a round of sampling is not what the sum alone shows."""
+    account = CertifiedAccountant(ZERO, observer="server", unit="record")
+    account.compose(dpa.PoissonSampledDpEvent(0.01, G), 100)
+    found = fp.audit(json.loads(json.dumps(account.state())), claim=(1.0, 1e-5))
+    bound = account.bound(1e-5)
+    assert found.facts == bound.facts and found.bound.upper == bound.upper
+    assert found.verdict == "FAILS"
+    for name, wrong in (("observer", "everyone"), ("unit", "household")):
+        with pytest.raises(fp.ParameterError, match=f"{name} must be"):
+            fp.audit({**account.state(), name: wrong}, claim=(1.0, 1e-5))
+
+
+@pytest.mark.parametrize("wrong", [None, {}, [1.0], "2", True, math.nan], ids=str)
+@pytest.mark.parametrize("name", ["mean", "shape"])
+def test_a_law_of_trials_has_numbers(name, wrong):
+    fields = {"mean": 2.0, "shape": 1.0} | {name: wrong}
+    with pytest.raises(fp.ParameterError, match=f"{name} must"):
+        from_event(dp_event.RepeatAndSelectDpEvent(G, **fields))
+
+
+def test_rounds_and_units_beyond_doubles_end_in_a_bound_or_a_refusal():
+    rounds = dpa.SelfComposedDpEvent(dp_event.DiscreteLaplaceDpEvent(1.7, 2), 10**308)
+    assert fp.account(rounds, delta=1e-5, adjacency="add_remove").upper == math.inf
+    event = dpa.TruncatedSubsampledGaussianDpEvent(10**308, 0.02, 10, 2.0)
+    with pytest.raises(fp.ParameterError, match="population must be a whole number of at most"):
+        from_event(event)
+
+
 # ---- stated guarantees
 
 

@@ -57,7 +57,7 @@ KINDS = {
     "descent": (OWN, 0.25),
     "kinds": (fp.Parallel((LANGEVIN.in_cohort(fp.Poisson(0.3)), LANGEVIN)), 0.1),
     "rounds": (LANGEVIN * 2 + LANGEVIN.in_cohort(fp.FixedSize(2, 10)), 0.1),
-    "nested": ((GAUSS * 3).in_cohort(fp.FixedSize(2, 10)), 1.0),
+    "nested": ((GAUSS * 3).in_cohort(fp.FixedSize(5, 10)), 1.0),
 }
 
 

@@ -308,6 +308,10 @@ ASKED = {
         (trace(replace(PLAIN, rate=0.4)), {"sampling": "allocation"}),
         "rounds_per_epoch must be a whole number, got 2.5; pass",
     ),
+    "a share without an inverse": (
+        (trace(replace(PLAIN, rate=5e-324)), {"sampling": "shuffled"}),
+        "rounds_per_epoch must be a whole number, got inf; pass",
+    ),
     "a length of nothing": (
         (trace(replace(PLAIN, per_epoch=0)), {"sampling": "shuffled"}),
         "rounds_per_epoch must be a whole number of at least 1, got 0",
@@ -375,22 +379,23 @@ DESCRIBED = trace(run=lambda adjacency: fp.Gaussian(noise_multiplier=2.0) * 3)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("sampling", "poisson"), ("population", 9), ("missing_shares", 1)]
+    ("name", "value"),
+    [("sampling", "poisson"), ("population", 9), ("steps_per_round", 4), ("missing_shares", 1)],
 )
 def test_what_a_whole_description_says_is_not_said_again(name, value):
     with pytest.raises(fp.ParameterError) as caught:
         assemble(DESCRIBED, Stated(**{name: value}))
     assert str(caught.value) == (
-        f"{name} must be left out, got {str(value)!r}; a log says how units were drawn, and "
-        "their noise"
+        f"{name} must be left out, got {str(value)!r}; a log says how units were drawn, what of "
+        "them was released, and the noise"
     )
 
 
-def test_a_described_run_has_its_sums_and_its_trials():
-    made = assemble(DESCRIBED, Stated(steps_per_round=2, trials=5))
+def test_a_described_run_has_its_trials():
+    made = assemble(DESCRIBED, Stated(trials=5))
     one = fp.Gaussian(noise_multiplier=2.0)
-    assert made.run == one * 30 and made.certain == one * 6
-    assert made.careless == {"steps_per_round": one * 15, "trials": one * 6}
+    assert made.run == one * 15 and made.certain == one * 3
+    assert made.careless == {"trials": one * 3}
 
 
 def test_a_described_run_is_asked_under_its_own_adjacency():

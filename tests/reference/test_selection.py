@@ -164,6 +164,13 @@ def test_pure_privacy_costs_two_and_eta_times_as_much(shape, mean):
     assert largest(run.privacy_loss("add_remove").curve).high == pytest.approx(bound.upper)
 
 
+@pytest.mark.parametrize("shape", [5e-324, -5e-324, 1e-310])
+@pytest.mark.parametrize("mean", [1.0 + 1e-9, 10.0, 1e12])
+def test_a_shape_next_to_0_is_the_logarithmic_law(shape, mean):
+    near, at = (fp.TruncatedNegativeBinomial(mean=mean, shape=one) for one in (shape, 0.0))
+    assert near.stops == at.stops
+
+
 def test_delta_falls_with_the_mean_of_trials():
     """Many trials of an (epsilon, delta) base: the mean times delta, and what pure ones cost.
 

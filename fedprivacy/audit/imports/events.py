@@ -3,14 +3,15 @@
 Three ways of writing one are read: ``{"type": "GaussianDpEvent", "noise_multiplier": 1.0}``, as
 ``CertifiedAccountant.state()`` has them; the named tuples of ``DpEvent.to_named_tuple`` as
 objects, with ``module_name`` and ``class_name``; and the lists that ``json.dumps`` makes of them.
-An event says nothing of the adjacency: it is asked for.
+An event says nothing of the adjacency: it is asked for. The state knows it, and unit and observer.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...relations import Adjacency
+from ...errors import member
+from ...relations import Observer, Unit
 from .trace import Origin, Trace
 
 KIND = "dp-accounting event"
@@ -41,9 +42,14 @@ def read(data: Any, origin: Origin) -> Trace:
     # dp-accounting takes long to import, and other formats do without it.
     from ...integrations.event_json import adjacency_named, event_from_json, runs_of
 
-    adjacency: Adjacency | None = None
-    # Our own accountant's state knows its relation, which a bare event does not.
-    if isinstance(data, dict) and data.keys() >= _ACCOUNTANT:
-        adjacency = adjacency_named(data["neighboring_relation"])
-        data = data["ledger"]
-    return Trace(origin, adjacency=adjacency, run=runs_of(event_from_json(data)))
+    # A bare event knows no more than what was done.
+    if not (isinstance(data, dict) and data.keys() >= _ACCOUNTANT):
+        return Trace(origin, run=runs_of(event_from_json(data)))
+    unit, observer = data.get("unit"), data.get("observer")
+    return Trace(
+        origin,
+        unit=None if unit is None else member(Unit, unit=unit),
+        adjacency=adjacency_named(data["neighboring_relation"]),
+        observer=None if observer is None else member(Observer, observer=observer),
+        run=runs_of(event_from_json(data["ledger"])),
+    )

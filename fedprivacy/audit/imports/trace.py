@@ -271,14 +271,17 @@ def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> 
 def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     """Return the run of a trace that describes a whole one."""
     # A whole described run leaves nothing of this to be said, and would contradict it silently.
-    for name in ("sampling", "population", "missing_shares"):
+    for name in ("sampling", "population", "steps_per_round", "missing_shares"):
         if getattr(stated, name) is not None:
-            way_out = f"a {trace.origin.kind} says how units were drawn, and their noise"
+            way_out = (
+                f"a {trace.origin.kind} says how units were drawn, what of them was released, and "
+                "the noise"
+            )
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
     assert trace.run is not None
     # What it says of guarantees is about its own adjacency, whichever one is asked about.
     adjacency = stated.adjacency if trace.adjacency is None else trace.adjacency
-    run = trace.run(adjacency) * _times(trace, stated, "steps_per_round", without)
+    run = trace.run(adjacency)
     # Other trials add to the upper end; what surely ran is this one.
     return run * _times(trace, stated, "trials", without), run, [], ()
 
@@ -466,7 +469,8 @@ def _per_epoch(rounds: Rounds) -> int:
         return count(rounds_per_epoch=rounds.per_epoch)
     share = _share(rounds)
     length = None if share is None else 1.0 / probability(sampling_probability=share)
-    if length is None or abs(length - round(length)) > 1e-6 * length:
+    # The inverse of a subnormal share is infinite.
+    if length is None or math.isinf(length) or abs(length - round(length)) > 1e-6 * length:
         # An epoch of part of a round does not exist: the length is asked for instead.
         way_out = (
             "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance"
