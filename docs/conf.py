@@ -89,10 +89,14 @@ def right_way_back(app, pagename, templatename, context, doctree):
     def mended(found):
         name = found[2]
         tail = name.removeprefix("fedprivacy.")
-        right = [one for one in known if one.endswith(f".{tail}")] if name not in known else []
-        return f'{found[1]}#{right[0] if right else name}"'
+        right = [one for one in known if one.endswith(f".{tail}")] if name not in known else [name]
+        if not right:
+            return found[0]
+        # Pages read by several processes may know a name as the other one of its two.
+        page = app.builder.get_relative_uri(pagename, known[right[0]].docname)
+        return f'{found[1]}{page}#{known[right[0]].node_id}"'
 
-    back = r'(class="viewcode-back" href="[^"#]*)#([\w.]+)"'
+    back = r'(class="viewcode-back" href=")[^"#]*#([\w.]+)"'
     context["body"] = re.sub(back, mended, context["body"])
 
 
