@@ -1222,15 +1222,19 @@ def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer:
             raise Refused(f"the pair of {part['type']} x {count} is not the question's")
 
 
-def _check_facts(bound: dict[str, Any], units: set[str]) -> None:
+def _check_facts(bound: dict[str, Any]) -> None:
     """Refuse words that are not known here: what they stand for is not what is proved."""
     _one_of(MOVES, bound, "adjacency")
     _one_of(("aggregate", "server", "final"), bound, "observer")
     _one_of(("epsilon", "delta"), bound, "quantity")
-    if units != {bound["unit"]} - {None}:
-        raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
     if (bound["unit"], bound["adjacency"], bound["observer"]) == ("client", "add_remove", "server"):
         raise Refused("a client that is on the server's list is there")
+
+
+def _check_units(bound: dict[str, Any], units: set[str]) -> None:
+    """Refuse another unit than the one that the mechanism says."""
+    if units != {bound["unit"]} - {None}:
+        raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
 
 
 def check(document: dict[str, Any]) -> dict[str, str]:
@@ -1244,8 +1248,9 @@ def check(document: dict[str, Any]) -> dict[str, str]:
         raise Refused("the digest is not the document's: something in it was changed")
     _one_of((1,), document, "version")
     bound, rounds = document["bound"], document["rounds"]
-    _check_facts(bound, _units(document["mechanism"]))
+    _check_facts(bound)
     _check_rounds(document["mechanism"], rounds, bound["adjacency"], bound["observer"])
+    _check_units(bound, _units(document["mechanism"]))
     dominating = _runs(document, "pair")
     same = all(x["pair"] == x["attained"] for x in rounds)
     shown = dominating if same else _runs(document, "attained")
