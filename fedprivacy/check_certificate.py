@@ -109,7 +109,9 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
         return alone, alone
     if kind not in ("CohortMechanism", "SampledMechanism"):
         raise Refused(f"{kind} is not covered")
-    inner, scheme = f["inner"], _one_of(CHANCES, f["scheme"], "type")
+    inner, scheme = f["inner"], f["scheme"]["type"]
+    if scheme not in CHANCES:
+        raise Refused(f"{kind} {scheme} is not covered")
     q = CHANCES[scheme](_fields(f["scheme"]))
     if (kind, adjacency, observer) == ("SampledMechanism", "add_remove", "server"):
         raise Refused("who takes part shows the server who is there")
