@@ -92,6 +92,13 @@ def fa_ld() -> Said:
     five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
     assert _last(one)["ece"] < min(_last(cell)["ece"] for cell in five)
     yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
+    cells = [cell for cell in of("fa_hmc_long")["cells"] if cell["seed"] == 0]
+    twenty, ten = (
+        {score: _best(cells, score, leapfrog_steps=10, iterations=count) for score in SCORES}
+        for count in (20, 10)
+    )
+    yield f"accuracy {twenty['accuracy']:.4f} and {ten['accuracy']:.4f}"
+    yield f"Brier score {twenty['brier']:.4f} and {ten['brier']:.4f}"
     cells = of("private_fashion")["cells"]
     many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
     few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
