@@ -143,6 +143,9 @@ class CompiledLadder(Ladder):
     def __init__(self, model, scales, images):
         super().__init__(model, scales)
         self.images = images.flatten(1).contiguous()
+        # The kernel reads memory as it is: of anything else, wrongly.
+        assert self.images.shape[1] == model.features == 784 and model.classes == 10
+        assert self.images.dtype == torch.float32
 
     def gradient_sums(self, points, features, labels, mask, clip):
         """See ``training.likelihoods.Model``; features are row numbers, (seats, records, 1)."""
@@ -153,6 +156,8 @@ class CompiledLadder(Ladder):
 
     def of(self, own, rows, labels, mask):
         """Return the sums at a few copies' parameters, shape (seats, copies, d)."""
+        assert own.shape[1] <= self.AT_ONCE and own.dtype == torch.float32
+        assert int(rows.min()) >= 0 and int(rows.max()) < len(self.images)
         own, found = own.contiguous(), torch.empty_like(own, memory_format=torch.contiguous_format)
         tensors = self.images, rows, labels, mask, own, found
         sizes = map(ctypes.c_int64, (*rows.shape, own.shape[1]))
