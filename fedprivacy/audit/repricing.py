@@ -21,6 +21,7 @@ from ..mechanisms import (
     CorrelatedRow,
     HeldMechanism,
     Mechanism,
+    Parallel,
     Run,
     SampledMechanism,
 )
@@ -30,7 +31,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..sampling.cohorts import goes_with
-from ..sampling.scheme import secret_size, unlikely
+from ..sampling.scheme import most_drawn, secret_size, unlikely
 from .defects import Defect
 from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, secret_sizes
 
@@ -468,6 +469,7 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     return (
         *_odd_noise(rounds),
         *_odd_cohorts(rounds),
+        *_too_many_for_all(rounds),
         *_noise_with_cohorts(rounds),
         *_odd_rows(rounds),
     )
@@ -538,6 +540,40 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _in_words(found)
+
+
+def _too_many_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
+    """Return rounds of several draws that had more participants than all of these may have."""
+    found: dict[str, list[Round]] = {}
+    for r in rounds:
+        # One draw is held against all that its scheme says of cohorts.
+        if r.done is None or isinstance(r.mechanism, _DRAWN):
+            continue
+        most = _most_drawn(r.mechanism)
+        # Whether somebody drawn twice counts twice or once: the sum is enough for both.
+        if most is not None and r.done.cohort > most:
+            told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
+            found.setdefault(told, []).append(r)
+    return _in_words(found)
+
+
+def _most_drawn(mechanism: Mechanism) -> int | None:
+    """Return how many units all draws of a mechanism take at most; None where that is not known."""
+    if isinstance(mechanism, _DRAWN):
+        return most_drawn(mechanism.scheme)
+    if isinstance(mechanism, Parallel):
+        parts = [(one, 1) for one in mechanism.mechanisms]
+    elif isinstance(mechanism, Run):
+        parts = list(mechanism.parts)
+    else:
+        return None
+    all_draws = 0
+    for part, count in parts:
+        most = _most_drawn(part)
+        if most is None:
+            return None
+        all_draws += count * most
+    return all_draws
 
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:

@@ -104,6 +104,11 @@ class FixedSize(TableScheme):
         """Cohort size over population."""
         return self.size / self.population
 
+    @property
+    def most(self) -> int:
+        """The cohort size."""
+        return self.size
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return size and population; under add_remove that is a floor."""
         name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"

@@ -211,6 +211,11 @@ class WithReplacement(TableScheme):
         """Probability that a given unit is drawn at least once."""
         return at_least_once(self.draws, self.chance)
 
+    @property
+    def most(self) -> int:
+        """The number of draws: all may be different units."""
+        return self.draws
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return draws and population, or probability; under add_remove population is a floor."""
         found = plain_fields(self)
@@ -240,7 +245,7 @@ class WithReplacement(TableScheme):
 
         All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
         """
-        found = beyond(sizes, lambda size: size <= self.draws, f"at most {self.draws}")
+        found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
         # A probability alone says nothing of how many different units there are.
         if self.population is None:
             return found

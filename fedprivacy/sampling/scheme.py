@@ -133,6 +133,11 @@ class TableScheme:
         """Whether its rows count on nobody's learning how many were drawn: that is random."""
         return False
 
+    @property
+    def most(self) -> int | None:
+        """How many units one draw has at most; None where no number is stated."""
+        return None
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the numbers that a release depends on; see ``Mechanism.public``."""
         del adjacency
@@ -303,6 +308,11 @@ def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Od
 def secret_size(scheme: object) -> bool:
     """Return whether a scheme counts on nobody's learning how many it drew."""
     return bool(getattr(scheme, "secret_size", False))
+
+
+def most_drawn(scheme: object) -> int | None:
+    """Return how many units one draw of a scheme has at most; None where it does not say."""
+    return getattr(scheme, "most", None)
 
 
 def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:

@@ -268,13 +268,17 @@ class TruncatedPoisson(TableScheme):
         """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
         return self.probability < 1.0
 
+    @property
+    def most(self) -> int:
+        """The largest cohort, or all units there are."""
+        return min(self.largest, self.population)
+
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return sizes above ``largest``, and what its population does not make.
 
         A round that is full may have been cut, so that only more can have been drawn.
         """
-        most = min(self.largest, self.population)
-        found = beyond(sizes, lambda size: size <= most, f"at most {most}")
+        found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
         if found:
             return found
         drawn = {size: count for size, count in sizes.items() if size < self.largest}

@@ -252,6 +252,26 @@ def test_cohorts_that_the_scheme_does_not_draw_certify_nothing(tmp_path, scheme,
     assert fine.verdict == "HOLDS"
 
 
+TEN, FIVE = fp.FixedSize(10, population=100), fp.WithReplacement(5, population=100)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "most"),
+    [
+        (SMALL.sampled(TEN) * 2, 20),
+        (SMALL.sampled(TEN) * 2 + SMALL.sampled(FIVE), 25),
+        (fp.Parallel((SMALL.sampled(TEN), SMALL.sampled(FIVE) * 3)), 25),
+        (fp.Parallel((SMALL.sampled(fp.TruncatedPoisson(0.1, population=100, largest=12)),)), 12),
+    ],
+)
+def test_rounds_of_several_draws_have_no_more_than_all_of_them(tmp_path, mechanism, most):
+    fine = judged(tmp_path / "fine", mechanism, [(most, 2.0)], (30.0, 1e-4))
+    assert fine.verdict == "HOLDS"
+    odd = judged(tmp_path / "odd", mechanism, [(most, 2.0), (most + 1, 2.0)], (30.0, 1e-4))
+    assert odd.verdict == "CANNOT BE CERTIFIED"
+    assert f"all draws of a round take at most {most}" in odd.auditor_only[0]
+
+
 def test_only_what_was_surely_released_makes_a_claim_fail(tmp_path):
     """A lower end counts confirmed rounds, with the noise that they had."""
     whole = SMALL.sampled(fp.Everyone())
