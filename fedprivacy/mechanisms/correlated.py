@@ -312,6 +312,18 @@ class CorrelatedRow(Mechanism):
     # As of the run.
     samples_its_unit = True
 
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Refuse: drawn round by round, a unit may be away from row 0, which pays for all rows.
+
+        Raises:
+            UnsupportedCombination: always.
+        """
+        raise UnsupportedCombination(
+            "one row of a run with correlated noise is not drawn for by itself: row 0 pays for "
+            f"every row, and whoever is drawn later would pay nothing, got {scheme}; account for "
+            "the whole run, CorrelatedNoise, sampled or in_cohort"
+        )
+
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""
         return self.run.noise_ratios(clip_norm)
