@@ -83,9 +83,7 @@ def equality_tells(kind: type) -> bool:
     if KINDS.get(kind.__name__) is kind:
         return True
     parameters = vars(kind).get("__dataclass_params__")
-    return (
-        parameters is not None and parameters.eq and all(field.compare for field in fields(kind))
-    )
+    return parameters is not None and parameters.eq and all(field.compare for field in fields(kind))
 
 
 def _address(kind: type) -> tuple[str, str]:
