@@ -263,11 +263,12 @@ def _alike(value: object) -> bool:
     """Return whether whatever equals a value is like it in all that a loss may depend on."""
     if isinstance(value, tuple):
         return all(map(_alike, value))
-    if not is_dataclass(value):
+    kind: type = type(value)
+    if not is_dataclass(kind):
         return True
-    inside = fields(value) if isinstance(value, Mechanism) else ()
+    inside = [field.name for field in fields(kind)] if isinstance(value, Mechanism) else []
     known = equality_tells(type(value))
-    return known and all(_alike(getattr(value, field.name)) for field in inside)
+    return known and all(_alike(getattr(value, name)) for name in inside)
 
 
 class UnitGiven(Mechanism):
