@@ -263,12 +263,11 @@ def _alike(value: object) -> bool:
     """Return whether whatever equals a value is like it in all that a loss may depend on."""
     if isinstance(value, tuple):
         return all(map(_alike, value))
-    kind: type = type(value)
-    if not is_dataclass(kind):
+    if not equality_tells(type(value)):
+        return False
+    if not (isinstance(value, Mechanism) and is_dataclass(value)):
         return True
-    inside = [field.name for field in fields(kind)] if isinstance(value, Mechanism) else []
-    known = equality_tells(type(value))
-    return known and all(_alike(getattr(value, name)) for name in inside)
+    return all(_alike(getattr(value, each.name)) for each in fields(value))
 
 
 class UnitGiven(Mechanism):
