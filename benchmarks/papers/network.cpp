@@ -19,7 +19,7 @@ typedef int32_t Choice __attribute__((vector_size(64), aligned(4), may_alias));
 
 constexpr int kLanes = 16, kSide = 28, kPadded = 32, kTaps = 25, kFirst = 32, kSecond = 64;
 constexpr int kPooled = 14, kTiled = 20, kCells = 49, kWide = kSecond * kCells, kHidden = 512;
-constexpr int kClasses = 10, kPoints = 64, kTiles = 16, kImages = 2;
+constexpr int kClasses = 10, kPoints = 64, kTiles = 16, kImages = 2, kAhead = 64;
 // Rows of what Winograd multiplies, a little apart: else all 64 points share a line of the cache.
 constexpr int kSkew = 16, kIn = kImages * kTiles * kFirst + kSkew;
 constexpr int kOut = kImages * kTiles * kSecond + kSkew, kKernel = kFirst * kSecond + kSkew;
@@ -38,7 +38,8 @@ inline float sum(Lanes value) {
 // ---- Products --------------------------------------------------------------------------------
 
 // C[m][n] (+)= sum over k of A(m, k) B[k][n], for `Rows` rows of C and a multiple of 32 columns.
-template <int Rows, bool Add>
+// Of what does not fit near the processor, B is fetched `Ahead` numbers before it is needed.
+template <int Rows, bool Add, int Ahead>
 void rows_of(int N, int K, const float *A, long am, long ak, const float *B, long bk, float *C,
              long cm) {
   for (int n = 0; n < N; n += 2 * kLanes) {
@@ -48,6 +49,10 @@ void rows_of(int N, int K, const float *A, long am, long ak, const float *B, lon
         total[m][h] = Add ? load(C + m * cm + n + h * kLanes) : Lanes{};
     for (int k = 0; k < K; ++k) {
       Lanes left = load(B + k * bk + n), right = load(B + k * bk + n + kLanes);
+      if constexpr (Ahead > 0) {
+        __builtin_prefetch(B + k * bk + n + Ahead);
+        __builtin_prefetch(B + k * bk + n + Ahead + kLanes);
+      }
       for (int m = 0; m < Rows; ++m) {
         float factor = A[m * am + k * ak];
         total[m][0] += factor * left;
@@ -59,21 +64,22 @@ void rows_of(int N, int K, const float *A, long am, long ak, const float *B, lon
   }
 }
 
-template <int Rows, bool Add>
+template <int Rows, bool Add, int Ahead>
 void last_rows(int rows, int N, int K, const float *A, long am, long ak, const float *B, long bk,
                float *C, long cm) {
   if (rows == Rows)
-    rows_of<Rows, Add>(N, K, A, am, ak, B, bk, C, cm);
+    rows_of<Rows, Add, Ahead>(N, K, A, am, ak, B, bk, C, cm);
   else if constexpr (Rows > 1)
-    last_rows<Rows - 1, Add>(rows, N, K, A, am, ak, B, bk, C, cm);
+    last_rows<Rows - 1, Add, Ahead>(rows, N, K, A, am, ak, B, bk, C, cm);
 }
 
-template <bool Add>
+template <bool Add, int Ahead = 0>
 void product(int M, int N, int K, const float *A, long am, long ak, const float *B, long bk,
              float *C, long cm) {
   int m = 0;
-  for (; M - m > 12; m += 8) rows_of<8, Add>(N, K, A + m * am, am, ak, B, bk, C + m * cm, cm);
-  if (m < M) last_rows<12, Add>(M - m, N, K, A + m * am, am, ak, B, bk, C + m * cm, cm);
+  for (; M - m > 12; m += 8)
+    rows_of<8, Add, Ahead>(N, K, A + m * am, am, ak, B, bk, C + m * cm, cm);
+  if (m < M) last_rows<12, Add, Ahead>(M - m, N, K, A + m * am, am, ak, B, bk, C + m * cm, cm);
 }
 
 // C[m][n] = sum over k of A[m][k] B[n][k], for `Rows` x `Columns` of them; K a multiple of 16.
@@ -82,7 +88,11 @@ void dots_of(int K, const float *A, long am, const float *B, long bn, float *C, 
   Lanes total[Rows][Columns] = {};
   for (int k = 0; k < K; k += kLanes) {
     Lanes across[Columns];
-    for (int n = 0; n < Columns; ++n) across[n] = load(B + n * bn + k);
+    for (int n = 0; n < Columns; ++n) {
+      across[n] = load(B + n * bn + k);
+      // The columns that come next: each is too short for the processor to foresee.
+      __builtin_prefetch(B + (n + Columns) * bn + k);
+    }
     for (int m = 0; m < Rows; ++m) {
       Lanes own = load(A + m * am + k);
       for (int n = 0; n < Columns; ++n) total[m][n] += own * across[n];
@@ -412,8 +422,8 @@ struct Wide {
     std::fill(to, to + n * kWide, 0.0f);
     // Sixteen rows of the weight at a time: each is then read once, in order.
     for (int k = 0; k < kHidden; k += 16)
-      product<true>(n, kWide, 16, slope + k, kHidden, 1, &weight[long(k) * kWide], kWide, to,
-                    kWide);
+      product<true, kAhead>(n, kWide, 16, slope + k, kHidden, 1, &weight[long(k) * kWide], kWide,
+                           to, kWide);
     if (!known) return;
     dots(n, known, kHidden, slope, kHidden, slopes.data(), kHidden, gram.data(), known);
     less(n);
