@@ -73,7 +73,6 @@ def registered(kind: K) -> K:
     return kind
 
 
-@lru_cache(maxsize=256)
 def equality_tells(kind: type) -> bool:
     """Return whether equal values of a class are alike in all that they hold.
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Self, overload
+from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, settle
 from ..loss.profiles.once import remembered
@@ -259,7 +259,7 @@ class Mechanism(ABC):
         return ((self, 1),)
 
 
-def _alike(value: Any) -> bool:
+def _alike(value: object) -> bool:
     """Return whether whatever equals a value is like it in all that a loss may depend on."""
     if isinstance(value, tuple):
         return all(map(_alike, value))
