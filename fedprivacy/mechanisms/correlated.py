@@ -23,7 +23,7 @@ from ..loss import IDENTITY, Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import Poisson, RandomAllocation, Scheme
+from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
@@ -399,7 +399,7 @@ class SampledNoise(Mechanism):
         rule = self.noise.participation
         epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
         found = ""
-        if isinstance(self.scheme, RandomAllocation):
+        if isinstance(self.scheme, RandomAllocation) and priced_as(self.scheme, RandomAllocation):
             found = self._allocated(self.scheme.rounds_per_epoch, epochs)
         # Schemes of whole epochs draw their rounds together: nothing is drawn afresh.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
@@ -427,7 +427,7 @@ class SampledNoise(Mechanism):
         gap = self.noise.participation.gap(rounds)
         if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
             return "cycle"
-        return "line" if isinstance(self.scheme, Poisson) and gap == 1 else ""
+        return "line" if priced_as(self.scheme, Poisson) and gap == 1 else ""
 
     @property
     def protects(self) -> Unit | None:

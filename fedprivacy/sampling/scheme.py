@@ -223,6 +223,18 @@ class TableScheme:
         )
 
 
+def priced_as(scheme: object, kind: type[TableScheme]) -> bool:
+    """Return whether a scheme is of a kind, or a subclass that is accounted as that is.
+
+    Theorems that read a kind's numbers alone, and not its rows, must not serve a subclass whose
+    rows, or whole account, are others: it draws in another way.
+    """
+    if not isinstance(scheme, kind):
+        return False
+    own = type(scheme)
+    return own.amplify is kind.amplify and own.rows is kind.rows
+
+
 def among(scheme: Scheme, population: int) -> Scheme:
     """Return the scheme as it draws from so many units; what it is accounted for holds for it.
 
