@@ -316,7 +316,7 @@ class Account(fp.RandomAllocation):
 
 
 def test_theorems_about_a_scheme_are_not_about_its_subclasses():
-    """A scheme with rows of its own was taken for its base: 1.53 of 11.72 (held), 10.04 of 19.63 (correlated)."""
+    """A scheme with rows of its own was taken for its base: 1.53 of 11.72 where ``held=2``."""
     assert fp.epsilon(STEP.sampled(Lists(0.01)), delta=1e-5, **ZERO).upper > 3.0
     with pytest.raises(fp.UnsupportedCombination, match="no theorem covers a client"):
         RECORD.sampled(Lists(0.01), held=2)
