@@ -133,6 +133,26 @@ def merge_facts(first: Facts, second: Facts) -> Facts:
     return first._replace(unit=unit)
 
 
+def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
+    """Return a loss that a mechanism or a scheme of a user's own answered with, under its facts.
+
+    Args:
+        name: who answered.
+        loss: the answer.
+        facts: what was asked. A unit is stated by either.
+
+    Raises:
+        ParameterError: it is no loss, or about another adjacency, observer or unit.
+    """
+    if not isinstance(loss, PrivacyLoss):
+        refuse(name, type(loss).__name__, "return a PrivacyLoss")
+    if loss.facts[1:] != facts[1:]:
+        found, rule = "/".join(loss.facts[1:]), f"answer for {'/'.join(facts[1:])}, as it was asked"
+        refuse(name, found, rule, "hand adjacency and observer on to what is inside")
+    unit = merge_units(facts.unit, loss.facts.unit)
+    return loss if unit is loss.facts.unit else loss.under(facts)
+
+
 PUBLIC = "public, and chosen without a look at the protected data"
 """How the assumption that names the public numbers begins."""
 

@@ -73,6 +73,19 @@ def registered(kind: K) -> K:
     return kind
 
 
+def equality_tells(kind: type) -> bool:
+    """Return whether equal values of a class are alike in all that they hold.
+
+    Fields of what is ``registered`` are enough to make it again. A dataclass that only inherits its
+    fields, or a field that is not compared, may make a difference that equality does not see. What
+    is no dataclass says for itself what equals it.
+    """
+    if not is_dataclass(kind) or KINDS.get(kind.__name__) is kind:
+        return True
+    parameters = vars(kind).get("__dataclass_params__")
+    return parameters is not None and parameters.eq and all(field.compare for field in fields(kind))
+
+
 def _address(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 

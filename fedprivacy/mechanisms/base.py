@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, settle
 from ..loss.profiles.once import remembered
 from ..privacy_loss import (
     PrivacyLoss,
+    asked_about,
     check_listed,
     compose_losses,
     in_words,
     merge_units,
     merged,
 )
-from ..registry import plain_fields, registered
+from ..registry import equality_tells, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
 
@@ -173,21 +174,30 @@ class Mechanism(ABC):
             member(Observer, observer=observer),
         )
         parameters = getattr(self, "__dataclass_params__", None)
-        # What may change cannot be remembered by its value.
-        if parameters is None or not parameters.frozen:
+        # What may change, or has more than its value, cannot be remembered by its value.
+        if parameters is None or not parameters.frozen or not self._told:
             return self._loss_of(facts)
         return remembered((self, facts), lambda: self._loss_of(facts))
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
             # What is seen at the end is a function of what the aggregate shows.
-            loss = self._loss(facts._replace(observer=Observer.AGGREGATE)).seen_at_the_end()
-            return self._with_public(loss)
-        loss = self._with_public(self._loss(facts))
+            seen = self._answered(facts._replace(observer=Observer.AGGREGATE))
+            return self._with_public(seen.seen_at_the_end())
+        loss = self._with_public(self._answered(facts))
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
+
+    def _answered(self, facts: Facts) -> PrivacyLoss:
+        # Whoever wraps a mechanism may forget to hand on what was asked.
+        return asked_about(f"{type(self).__name__}._loss", self._loss(facts), facts)
+
+    @cached_property
+    def _told(self) -> bool:
+        """Whether whatever equals it loses what it does."""
+        return _alike(self)
 
     def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
         """Return the loss with the public numbers of this mechanism beside those it has."""
@@ -238,14 +248,26 @@ class Mechanism(ABC):
         if not isinstance(other, Mechanism):
             return NotImplemented
         # Composition does not ask for order: equal parts are counted together.
-        counts: dict[Mechanism, int] = {}
+        counts: dict[object, tuple[Mechanism, int]] = {}
         for part, count in self.sequence() + other.sequence():
-            counts[part] = counts.get(part, 0) + count
-        return Run(tuple(counts.items()))
+            key = part if part._told else id(part)
+            counts[key] = part, counts.get(key, (part, 0))[1] + count
+        return Run(tuple(counts.values()))
 
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return the mechanism as (part, count) pairs, in the order they first ran."""
         return ((self, 1),)
+
+
+def _alike(value: object) -> bool:
+    """Return whether whatever equals a value is like it in all that a loss may depend on."""
+    if isinstance(value, tuple):
+        return all(map(_alike, value))
+    if not equality_tells(type(value)):
+        return False
+    if not (isinstance(value, Mechanism) and is_dataclass(value)):
+        return True
+    return all(_alike(getattr(value, each.name)) for each in fields(value))
 
 
 class UnitGiven(Mechanism):
@@ -272,8 +294,16 @@ class Run(Mechanism):
     def __post_init__(self) -> None:
         if not self.parts:
             refuse("parts", self.parts, "hold at least one mechanism")
-        for _, count in self.parts:
+        try:
+            pairs = tuple((part, count) for part, count in self.parts)
+        except (TypeError, ValueError):
+            pairs = ()
+        if not pairs or not all(isinstance(part, Mechanism) for part, _ in pairs):
+            way_out = "write mechanism * count, or one mechanism + another"
+            refuse("parts", self.parts, "be pairs of a mechanism and a count", way_out)
+        for _, count in pairs:
             integer(1, count=count)
+        object.__setattr__(self, "parts", pairs)
         # Parts about different units are refused now.
         _ = self.protects
 
@@ -417,7 +447,8 @@ class SampledMechanism(_Drawn):
     samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        as_stated = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
+        drawn = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
+        as_stated = asked_about(f"{type(self.scheme).__name__}.amplify", drawn, facts)
         worst = self.inner.worst_scheme(self.scheme)
         if worst == self.scheme:
             return as_stated
@@ -532,4 +563,5 @@ class CohortMechanism(_Drawn):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
-        return self.scheme.group(inner.under(facts))
+        drawn = self.scheme.group(inner.under(facts))
+        return asked_about(f"{type(self.scheme).__name__}.group", drawn, facts)

@@ -23,7 +23,7 @@ from ..loss import IDENTITY, Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..sampling import Poisson, RandomAllocation, Scheme
+from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
@@ -312,6 +312,18 @@ class CorrelatedRow(Mechanism):
     # As of the run.
     samples_its_unit = True
 
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Refuse: drawn round by round, a unit may be away from row 0, which pays for all rows.
+
+        Raises:
+            UnsupportedCombination: always.
+        """
+        raise UnsupportedCombination(
+            "one row of a run with correlated noise is not drawn for by itself: row 0 pays for "
+            f"every row, and whoever is drawn later would pay nothing, got {scheme}; account for "
+            "the whole run, CorrelatedNoise, sampled or in_cohort"
+        )
+
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the run's."""
         return self.run.noise_ratios(clip_norm)
@@ -387,7 +399,7 @@ class SampledNoise(Mechanism):
         rule = self.noise.participation
         epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
         found = ""
-        if isinstance(self.scheme, RandomAllocation):
+        if isinstance(self.scheme, RandomAllocation) and priced_as(self.scheme, RandomAllocation):
             found = self._allocated(self.scheme.rounds_per_epoch, epochs)
         # Schemes of whole epochs draw their rounds together: nothing is drawn afresh.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
@@ -415,7 +427,7 @@ class SampledNoise(Mechanism):
         gap = self.noise.participation.gap(rounds)
         if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
             return "cycle"
-        return "line" if isinstance(self.scheme, Poisson) and gap == 1 else ""
+        return "line" if priced_as(self.scheme, Poisson) and gap == 1 else ""
 
     @property
     def protects(self) -> Unit | None:

@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from ..errors import UnsupportedCombination, non_negative, positive, refuse
-from ..loss import Curve, GaussianMix, Gdp
+from ..loss import IDENTITY, Curve, GaussianMix, Gdp, Mix
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts, Unit
+from ..relations import Adjacency, Facts, Observer, Unit
+from ..sampling.scheme import VISIBLE
 from .base import UnitGiven
 
 MAX_MOVES = 200
@@ -23,7 +24,8 @@ class MixtureOfGaussians(UnitGiven):
 
     A larger move for the same chances loses more (T9), so probabilities that miss a sum of 1 by
     rounding are completed at the largest move. Nothing more is sampled from outside, and
-    ``replace_one`` is not served: the pair does not say how two units' moves are directed.
+    ``replace_one`` is not served: the pair does not say how two units' moves are directed. The
+    observer ``server``, who sees who takes part, is taken to see which move was drawn (T4).
 
     Args:
         standard_deviation: s, above 0.
@@ -61,6 +63,20 @@ class MixtureOfGaussians(UnitGiven):
     @property
     def curve(self) -> Curve:
         """The pair, moves in order, the weights adding up to 1."""
+        kept = self._moves
+        if len(kept) == 1:
+            return Gdp(kept[0][1] / self.standard_deviation)
+        return GaussianMix(self.standard_deviation, kept, ((1.0, 0.0),))
+
+    @property
+    def _seen(self) -> Curve:
+        """The pair of somebody who sees which move was drawn (T4)."""
+        std = self.standard_deviation
+        return Mix(tuple((w, Gdp(move / std) if move else IDENTITY) for w, move in self._moves))
+
+    @property
+    def _moves(self) -> tuple[tuple[float, float], ...]:
+        """(weight, move), moves rising, the weights adding up to 1 or a little more."""
         weights: dict[float, float] = {}
         # By move: equal ones meet, and the last is the largest.
         for move, weight in sorted(zip(self.sensitivities, self.probabilities, strict=True)):
@@ -69,7 +85,7 @@ class MixtureOfGaussians(UnitGiven):
         if len(kept) > MAX_MOVES:
             refuse("sensitivities", f"{len(kept)} numbers", f"be at most {MAX_MOVES} different")
         if len(kept) == 1:
-            return Gdp(kept[0][1] / self.standard_deviation)
+            return ((1.0, kept[0][1]),)
         rest = math.fsum(weight for weight, _ in kept[:-1])
         # The largest move gets the rest, and never less than was stated.
         kept[-1] = (max(1.0 - rest, kept[-1][0]), kept[-1][1])
@@ -78,7 +94,7 @@ class MixtureOfGaussians(UnitGiven):
         kept[0] = (1.0 - rest, kept[0][1])
         if kept[0][0] <= 0.0:
             refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")
-        return GaussianMix(self.standard_deviation, tuple(kept), ((1.0, 0.0),))
+        return tuple(kept)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.REPLACE_ONE:
@@ -87,11 +103,26 @@ class MixtureOfGaussians(UnitGiven):
                 f"units' moves are directed, got {facts.adjacency}; account for add_remove or "
                 "zero_out"
             )
-        theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         assumption = "the laws with and without the unit lose no more than the stated pair"
+        # A move that is no secret hides nothing; one that is the only one has none.
+        if facts.observer is Observer.SERVER and len(self._moves) > 1:
+            return self._to_the_server(facts, assumption)
+        theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         names = "the stated pair: the unit's move is drawn, or there is none"
         witness = Witness(self.curve, names)
         return PrivacyLoss(self.curve, facts, witness, (theorem,), (assumption,))
+
+    def _to_the_server(self, facts: Facts, assumption: str) -> PrivacyLoss:
+        """Return the loss for somebody who sees who took part, and so which move was drawn."""
+        if facts.adjacency is Adjacency.ADD_REMOVE:
+            raise UnsupportedCombination(
+                "the server sees which move was drawn, and that one was: no theorem covers "
+                f"{facts.adjacency}/{facts.observer} with moves drawn in secret; these work: "
+                "zero_out/server, add_remove/aggregate"
+            )
+        names = "the unit's move is drawn, and seen; or there is none"
+        witness = Witness(self._seen, names)
+        return PrivacyLoss(self._seen, facts, witness, (VISIBLE,), (assumption,))
 
 
 def _numbers(name: str, value: object) -> tuple[float, ...]:

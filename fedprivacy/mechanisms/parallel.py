@@ -14,6 +14,8 @@ from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
+from .correlated import SampledNoise
+from .selection import PrivateSelection
 
 APART = (
     "draws and noise of different kinds are made independently of each other (of kinds with equal "
@@ -126,7 +128,13 @@ class Parallel(Mechanism):
                 "own)"
             )
         # The server's account counts no draw as hidden.
-        loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
+        try:
+            loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
+        except UnsupportedCombination as problem:
+            raise UnsupportedCombination(
+                "kinds that are sampled by one and the same scheme may share a draw, who takes "
+                f"part then counts as seen, and for that there is no theorem here: {problem}"
+            ) from problem
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)
 
@@ -151,6 +159,11 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
             return [scheme for part, _ in mechanism.parts for scheme in _draws(part, seen=seen)]
         case Parallel():
             return [scheme for one in mechanism.mechanisms for scheme in _draws(one, seen=seen)]
+        case SampledNoise():
+            return [mechanism.scheme]
+        case PrivateSelection():
+            every = (mechanism.base, *mechanism.others)
+            return [scheme for one in every for scheme in _draws(one, seen=seen)]
     return []
 
 

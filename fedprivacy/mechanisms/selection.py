@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
@@ -298,6 +298,8 @@ class PrivateSelection(Mechanism):
     others: tuple[Mechanism, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.others, Iterable):
+            refuse("others", self.others, "be several mechanisms", "pass a tuple of them")
         object.__setattr__(self, "others", tuple(self.others))
         for name, each in (("base", self.base), *(("others", one) for one in self.others)):
             if not isinstance(each, Mechanism):

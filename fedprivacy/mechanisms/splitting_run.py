@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
+from ..errors import UnsupportedCombination
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts, Observer, Unit
+from ..sampling import Everyone, Scheme
 from ..theory.splitting_privacy import (
     Attained,
     PrivateSplitting,
@@ -78,6 +80,15 @@ class SplittingRun(Mechanism):
 
     # A whole run is not sampled from outside.
     samples_its_unit = True
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Refuse every scheme but Everyone: here every agent takes part in every round."""
+        if type(scheme) is not Everyone:
+            raise UnsupportedCombination(
+                "SplittingRun is a whole run in which every agent takes part in every round, got "
+                f"{scheme}; where agents are drawn account for the rounds: "
+                "run.round.in_cohort(scheme) * run.rounds"
+            )
 
     @cached_property
     def round(self) -> NoisyGradientDescent:

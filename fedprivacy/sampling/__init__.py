@@ -27,6 +27,7 @@ from .scheme import Pair as Pair
 from .scheme import Scheme as Scheme
 from .scheme import TableScheme as TableScheme
 from .scheme import expected_size as expected_size
+from .scheme import priced_as as priced_as
 from .truncated import TruncatedPoisson
 
 SCHEMES: tuple[type[TableScheme], ...] = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import natural, probability, refuse, settle
 from .everyone import Everyone
-from .poisson import Poisson
+from .poisson import Poisson, taken
 from .scheme import Indices, Scheme
 
 
@@ -52,7 +52,7 @@ class Apart:
         """
         if population != len(self.chances):
             refuse("population", population, f"equal the number of chances, {len(self.chances)}")
-        return np.flatnonzero(generator.random(population) < np.array(self.chances))
+        return np.flatnonzero(taken(generator.random(population), self.chances))
 
 
 @dataclass(frozen=True)

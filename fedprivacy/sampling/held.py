@@ -25,7 +25,7 @@ from .replacement import (
     seen,
     zeroed_in_slots,
 )
-from .scheme import VISIBLE, Cell, Lossy, Pair, Rows, Scheme, TableScheme
+from .scheme import VISIBLE, Cell, Lossy, Pair, Rows, Scheme, TableScheme, priced_as
 
 MOST_HELD = 10**9
 """Most records of a client."""
@@ -50,7 +50,9 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
     population = getattr(scheme, "population", None)
     if population is not None and held > population:
         refuse("held", held, f"be at most the scheme's population = {population}")
-    match scheme:
+    kinds = (Poisson, Everyone, FixedSize, WithReplacement)
+    # What a subclass draws in another way has no theorem here.
+    match scheme if any(priced_as(scheme, kind) for kind in kinds) else None:
         case Poisson(probability=q):
             return RecordsApart(lambda side: law(held, q, side))
         case Everyone():
@@ -63,8 +65,8 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
             return WithReplacement(draws, probability=held / n)
         case WithReplacement(draws=draws, probability=chance) if held * (chance or 1.0) <= 1.0:
             return WithReplacement(draws, probability=held * (chance or 1.0))
-        case WithReplacement():
-            refuse("held", held, f"be at most 1 over the chance of a draw, {scheme.chance:g}")
+        case WithReplacement() as drawn:
+            refuse("held", held, f"be at most 1 over the chance of a draw, {drawn.chance:g}")
     raise UnsupportedCombination(
         f"no theorem covers a client of held={held} records under {type(scheme).__name__}; draw "
         "the records with Poisson, FixedSize, WithReplacement or Everyone, or account for a record "

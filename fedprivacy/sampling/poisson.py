@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import integer, probability, settle
 from ..loss import Curve, GaussianMix, Gdp, LaplaceExchanged, LaplacePair
@@ -21,12 +22,25 @@ AT_ONCE = 1 << 16
 """Units that are drawn for at a time: a population needs no memory of its own."""
 
 
+SPACING = 2.0**-53
+"""Of the numbers that ``numpy.random.Generator.random`` draws: whole multiples of it, below 1."""
+
+
+def taken(numbers: NDArray[np.float64], chance: ArrayLike) -> NDArray[np.bool_]:
+    """Return which of uniform numbers mean that a unit is drawn: ``chance`` of them, never more.
+
+    So many multiples of ``SPACING`` as are below the chance would be one too many unless it is a
+    multiple itself: at a chance of 1e-17 eleven times what is accounted.
+    """
+    return np.asarray(numbers <= np.asarray(chance) - SPACING)
+
+
 def drawn_apart(population: int, probability: float, generator: np.random.Generator) -> Indices:
     """Return the units that are drawn, each by a number of its own; memory O(those drawn)."""
     found = []
     for start in range(0, population, AT_ONCE):
         numbers = generator.random(min(AT_ONCE, population - start))
-        found.append(np.flatnonzero(numbers < probability) + start)
+        found.append(np.flatnonzero(taken(numbers, probability)) + start)
     return np.concatenate(found) if found else np.arange(0)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Opposed, Side, compose
+from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
 from ..rounding import FEW, THOUSANDS
@@ -239,6 +240,11 @@ class WithReplacement(TableScheme):
         """Return the labelled mixture over how often the client runs."""
         parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law(side))
         return Mix(tuple(parts))
+
+    def group(self, inner: PrivacyLoss) -> PrivacyLoss:
+        """Return the loss of a client's runs, off by as much as they are on average together."""
+        runs = max(1.0, self.draws * self.chance) * (1.0 + FEW)
+        return replace(super().group(inner), off=inner.off * runs)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
         """Return sizes above ``draws``, and too few different units; see ``TableScheme.unlikely``.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, refuse
-from ..loss import IDENTITY, Curve, Mix, Side
+from ..loss import IDENTITY, Curve, Gdp, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -165,6 +165,7 @@ class TableScheme:
         pair = cell.build(inner, self, sees)
         # Theorems and assumptions of the inner mechanism, in the cell's own view.
         base = inner.privacy_loss(_served(inner, adjacency), sees)
+        _check_sum(inner, base)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
         return PrivacyLoss(
@@ -222,6 +223,18 @@ class TableScheme:
         )
 
 
+def priced_as(scheme: object, kind: type[TableScheme]) -> bool:
+    """Return whether a scheme is of a kind, or a subclass that is accounted as that is.
+
+    Theorems that read a kind's numbers alone, and not its rows, must not serve a subclass whose
+    rows, or whole account, are others: it draws in another way.
+    """
+    if not isinstance(scheme, kind):
+        return False
+    own = type(scheme)
+    return own.amplify is kind.amplify and own.rows is kind.rows
+
+
 def among(scheme: Scheme, population: int) -> Scheme:
     """Return the scheme as it draws from so many units; what it is accounted for holds for it.
 
@@ -277,6 +290,28 @@ def _why(observer: Observer, adjacency: Adjacency) -> str:
     if observer is Observer.SERVER and adjacency is Adjacency.ADD_REMOVE:
         return " (the list of participants shows membership)"
     return ""
+
+
+def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
+    """Refuse a mechanism that says it is a Gaussian sum and loses something else.
+
+    The rows of a Gaussian sum read its multiplier alone. A subclass that answers with a loss of its
+    own and inherits the multiplier would be priced by the latter.
+
+    Raises:
+        ParameterError: the two disagree.
+    """
+    z = inner.sum_multiplier
+    if z is None:
+        return
+    moves = 2.0 if loss.facts.adjacency is Adjacency.REPLACE_ONE else 1.0
+    curve = loss.curve
+    # A Gaussian pair's moment of order 2 is mu^2.
+    found = curve.mu if isinstance(curve, Gdp) else math.sqrt(max(curve.log_moment(2.0), 0.0))
+    if not math.isclose(found, moves / z, rel_tol=1e-6):
+        rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
+        way_out = "let sum_multiplier be None where this is not one Gaussian sum of that noise"
+        refuse(f"{type(inner).__name__}.sum_multiplier", z, rule, way_out)
 
 
 def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
