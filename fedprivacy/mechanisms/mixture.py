@@ -104,25 +104,25 @@ class MixtureOfGaussians(UnitGiven):
                 "zero_out"
             )
         assumption = "the laws with and without the unit lose no more than the stated pair"
+        curve = self.curve
+        theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         # A move that is no secret hides nothing; one that is the only one has none.
         if facts.observer is Observer.SERVER and len(self._moves) > 1:
-            return self._to_the_server(facts, assumption)
-        theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
-        names = "the stated pair: the unit's move is drawn, or there is none"
-        witness = Witness(self.curve, names)
-        return PrivacyLoss(self.curve, facts, witness, (theorem,), (assumption,))
+            _check_seen(facts)
+            curve, theorem = self._seen, VISIBLE
+        # Whether it is really seen nobody said: where the move is hidden is attained for sure.
+        witness = Witness(self.curve, "the stated pair: the unit's move is drawn, or there is none")
+        return PrivacyLoss(curve, facts, witness, (theorem,), (assumption,))
 
-    def _to_the_server(self, facts: Facts, assumption: str) -> PrivacyLoss:
-        """Return the loss for somebody who sees who took part, and so which move was drawn."""
-        if facts.adjacency is Adjacency.ADD_REMOVE:
-            raise UnsupportedCombination(
-                "the server sees which move was drawn, and that one was: no theorem covers "
-                f"{facts.adjacency}/{facts.observer} with moves drawn in secret; these work: "
-                "zero_out/server, add_remove/aggregate"
-            )
-        names = "the unit's move is drawn, and seen; or there is none"
-        witness = Witness(self._seen, names)
-        return PrivacyLoss(self._seen, facts, witness, (VISIBLE,), (assumption,))
+
+def _check_seen(facts: Facts) -> None:
+    """Refuse who may be there or not to be seen."""
+    if facts.adjacency is Adjacency.ADD_REMOVE:
+        raise UnsupportedCombination(
+            "the server sees which move was drawn, and that one was: no theorem covers "
+            f"{facts.adjacency}/{facts.observer} with moves drawn in secret; these work: "
+            "zero_out/server, add_remove/aggregate"
+        )
 
 
 def _numbers(name: str, value: object) -> tuple[float, ...]:

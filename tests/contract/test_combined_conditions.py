@@ -124,9 +124,11 @@ def test_the_server_sees_which_move_was_drawn(epsilon):
     """Who takes part is what a mixture's moves are of, and the server sees it: labels, exactly."""
     truth = 0.07 * gaussian_delta(0.5, epsilon) + 0.03 * gaussian_delta(1.5, epsilon)
     found = fp.delta(MOVES, epsilon=epsilon, observer="server", **ZERO)
-    assert found.lower * (1 - 1e-9) <= truth <= found.upper * (1 + 1e-9)
+    assert truth <= found.upper * (1 + 1e-9)
     assert found.upper == pytest.approx(truth, rel=1e-6)
-    assert fp.delta(MOVES, epsilon=epsilon, **ZERO).upper < truth
+    # Whether it really sees it is not stated: what is attained for sure is the hidden move's.
+    hidden = fp.delta(MOVES, epsilon=epsilon, **ZERO)
+    assert found.lower == hidden.lower <= hidden.upper < truth
 
 
 def test_a_mixture_is_what_it_describes_for_the_server_too():
@@ -134,12 +136,11 @@ def test_a_mixture_is_what_it_describes_for_the_server_too():
         standard_deviation=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01)
     )
     sampled = STEP.sampled(fp.Poisson(0.01))
-    one, other = (
-        fp.epsilon(run * 100, delta=1e-5, observer="server", **ZERO) for run in (mixed, sampled)
-    )
+    ask = {"delta": 1e-5, **ZERO}
+    one, other = (fp.epsilon(run * 100, observer="server", **ask) for run in (mixed, sampled))
     # 8.615, where .718 was said: what those lose to whom the draw is a secret.
     assert one.upper == pytest.approx(other.upper, abs=1e-6)
-    assert one.lower == pytest.approx(other.lower, abs=1e-6)
+    assert one.lower == pytest.approx(fp.epsilon(mixed * 100, **ask).lower, abs=1e-6)
     with pytest.raises(fp.UnsupportedCombination, match="sees which move was drawn"):
         fp.epsilon(mixed, delta=1e-5, adjacency="add_remove", observer="server")
     sure = replace(mixed, sensitivities=(1.0,), probabilities=(1.0,))
