@@ -6,32 +6,19 @@ A ledger holds facts; what they amount to is said here, once for all who ask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..factors import Matrix
-from ..ledger import Ledger, Round
+from ..ledger import Round
 from ..loss import IDENTITY
-from ..mechanisms import (
-    CohortMechanism,
-    CorrelatedNoise,
-    CorrelatedRow,
-    HeldMechanism,
-    Mechanism,
-    Parallel,
-    Run,
-    SampledMechanism,
-)
+from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
 from ..mechanisms.base import ROUNDING
-from ..mechanisms.sparsified import fingerprint
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
-from ..sampling import Scheme
-from ..sampling.cohorts import goes_with
-from ..sampling.scheme import most_drawn, secret_size, unlikely
 from .defects import Defect
 from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, secret_sizes
 
@@ -40,9 +27,6 @@ _TOLD_APART = 1024
 
 _OFF = 1e-9
 """More than coefficients of so many rounds are off by, relatively."""
-
-FALSE_DOUBT = 1e-9
-"""Probability that a ledger's cohorts are doubted though its schemes drew them."""
 
 
 @dataclass(frozen=True)
@@ -458,164 +442,3 @@ def _group(r: Round, count: int) -> _Group:
         f"its mechanism says; {priced}"
     )
     return _Group(actual, certain, count, note)
-
-
-def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
-    """Return what speaks against a record: cohorts or noise that its mechanisms do not make.
-
-    A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
-    whole ledger.
-    """
-    return (
-        *_odd_noise(rounds),
-        *_odd_cohorts(rounds),
-        *_too_many_for_all(rounds),
-        *_noise_with_cohorts(rounds),
-        *_odd_rows(rounds),
-    )
-
-
-def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rows of correlated noise that do not follow those before: one may be there twice."""
-    found: dict[str, list[Round]] = {}
-    last: dict[CorrelatedNoise, int] = {}
-    for r in rounds:
-        if isinstance(r.mechanism, CorrelatedRow) and r.spent:
-            before = last.get(r.mechanism.run, -1)
-            # A row that comes again, or out of order, shows its noise twice.
-            if r.mechanism.row <= before or r.times > 1:
-                told = "a row of correlated noise that may have been released before"
-                found.setdefault(told, []).append(r)
-            last[r.mechanism.run] = max(before, r.mechanism.row)
-    return _in_words(found)
-
-
-def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rows of correlated noise whose coordinates were not those of their block.
-
-    They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
-    that, so that only their staying the same is looked at.
-    """
-    first: dict[Hashable, str | None] = {}
-    found: dict[str, list[Round]] = {}
-    for r, at, mask in _masks(ledger, rounds):
-        wanted = fingerprint(at.run.mask(at.row, ledger.nonce))
-        if wanted is not None and ledger.reproducible:
-            wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
-        if mask != wanted:
-            found.setdefault("a mask that is not its block's", []).append(r)
-    return _in_words(found)
-
-
-def _masks(
-    ledger: Ledger, rounds: Iterable[Round]
-) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
-    """Yield the rows of correlated noise that were confirmed, with their masks."""
-    # Masks are told a round at a time, which long ledgers without such rows need not be.
-    if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
-        for r in ledger.rounds:
-            if r.done is not None and isinstance(r.mechanism, CorrelatedRow):
-                yield r, r.mechanism, r.done.mask
-
-
-def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
-    found: dict[str, list[Round]] = {}
-    for r in rounds:
-        if r.done is None or not r.spent:
-            continue
-        # Who refused to be in the sum still sent a share of the noise.
-        shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
-        if told:
-            found.setdefault(told, []).append(r)
-    return _in_words(found)
-
-
-def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    drawn = _by_scheme(rounds)
-    found: dict[str, list[Round]] = {}
-    for scheme, by_size in drawn.items():
-        counts = {size: _count(which) for size, which in by_size.items()}
-        # The chance of a false doubt is shared by all schemes of the ledger.
-        for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
-            found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
-    return _in_words(found)
-
-
-def _too_many_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rounds of several draws that had more participants than all of these may have."""
-    found: dict[str, list[Round]] = {}
-    for r in rounds:
-        # One draw is held against all that its scheme says of cohorts.
-        if r.done is None or isinstance(r.mechanism, _DRAWN):
-            continue
-        most = _most_drawn(r.mechanism)
-        # Whether somebody drawn twice counts twice or once: the sum is enough for both.
-        if most is not None and r.done.cohort > most:
-            told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
-            found.setdefault(told, []).append(r)
-    return _in_words(found)
-
-
-def _most_drawn(mechanism: Mechanism) -> int | None:
-    """Return how many units all draws of a mechanism take at most; None where that is not known."""
-    if isinstance(mechanism, _DRAWN):
-        return most_drawn(mechanism.scheme)
-    if isinstance(mechanism, Parallel):
-        parts = [(one, 1) for one in mechanism.mechanisms]
-    elif isinstance(mechanism, Run):
-        parts = list(mechanism.parts)
-    else:
-        return None
-    all_draws = 0
-    for part, count in parts:
-        most = _most_drawn(part)
-        if most is None:
-            return None
-        all_draws += count * most
-    return all_draws
-
-
-def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return noise that goes with the size of random cohorts, which it must not tell."""
-    drawn = [
-        by_size
-        for scheme, by_size in _by_scheme(rounds).items()
-        # Rounds of an epoch are not drawn apart.
-        if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
-    ]
-    found: dict[str, list[Round]] = {}
-    for by_size in drawn:
-        held = [(size, r, r.done) for size, which in by_size.items() for r in which]
-        counts = Counter[tuple[int, float]]()
-        for size, r, done in held:
-            counts[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
-        if goes_with(counts, FALSE_DOUBT / len(drawn)):
-            told = "noise that goes with how many took part"
-            found.setdefault(told, []).extend(r for _, r, _ in held)
-    return _in_words(found)
-
-
-_DRAWN = (SampledMechanism, HeldMechanism, CohortMechanism)
-
-
-def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
-    """Return the rounds whose cohorts were drawn, by scheme and by size."""
-    drawn: dict[Scheme, dict[int, list[Round]]] = {}
-    for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, _DRAWN):
-            by_size = drawn.setdefault(r.mechanism.scheme, {})
-            # Cohorts of one scheme are judged together: one odd size among thousands is expected.
-            by_size.setdefault(r.done.cohort, []).append(r)
-    return drawn
-
-
-def _in_words(found: dict[str, list[Round]]) -> tuple[str, ...]:
-    return tuple(
-        f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
-        for told, which in found.items()
-    )
-
-
-def _count(rounds: Iterable[Round]) -> int:
-    return sum(r.times for r in rounds)

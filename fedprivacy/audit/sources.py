@@ -15,10 +15,11 @@ from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .defects import Defect
+from .doubts import doubts, odd_masks
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 from .planned import as_planned
-from .repricing import Evidence, doubts, odd_masks, revealed, spent
+from .repricing import Evidence, revealed, spent
 
 PARAMETERS = "parameters, as they were stated"
 """The kind of origin of a run that was typed in."""

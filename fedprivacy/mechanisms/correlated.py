@@ -391,6 +391,12 @@ class SampledNoise(Mechanism):
     scheme: Scheme
 
     def __post_init__(self) -> None:
+        # The theorems read the run's numbers, not the loss that a subclass may answer with.
+        if type(self.noise)._loss is not CorrelatedNoise._loss:
+            raise UnsupportedCombination(
+                f"{type(self.noise).__name__} has a loss of its own, and draws are amplified by "
+                "what CorrelatedNoise loses; account the run without .sampled"
+            )
         _ = self._kind
 
     @property

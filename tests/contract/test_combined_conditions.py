@@ -1,7 +1,7 @@
 """Mechanisms put together: what each part counts on must still be true inside the others."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import ClassVar
@@ -383,3 +383,19 @@ def test_a_client_that_runs_several_times_is_off_as_often():
     assert scheme.group(inner).off >= 5e-9
     assert fp.Poisson(0.1).group(inner).off == 1e-9
     assert scheme.group(inner).facts == Facts(fp.Unit.RECORD, *inner.facts[1:])
+
+
+@dataclass(frozen=True)
+class Louder(fp.CorrelatedNoise):
+    """Loses more than its numbers say."""
+
+    def _loss(self, facts):
+        kinds = {field.name: getattr(self, field.name) for field in fields(fp.CorrelatedNoise)}
+        quieter = fp.CorrelatedNoise(**kinds | {"noise_multiplier": self.noise_multiplier / 4})
+        return quieter.privacy_loss(facts.adjacency, facts.observer)
+
+
+def test_a_run_with_a_loss_of_its_own_is_not_amplified_by_its_numbers():
+    told = "Louder has a loss of its own"
+    with pytest.raises(fp.UnsupportedCombination, match=told):
+        Louder(**vars(CORRELATED.noise)).sampled(fp.Poisson(0.1))

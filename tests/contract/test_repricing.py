@@ -10,7 +10,8 @@ from scipy.stats import binom
 
 import fedprivacy as fp
 from fedprivacy.audit.defects import Defect
-from fedprivacy.audit.repricing import as_observed, as_released, doubts, run_of
+from fedprivacy.audit.doubts import doubts
+from fedprivacy.audit.repricing import as_observed, as_released, run_of
 from fedprivacy.audit.revealed import secret_sizes
 from fedprivacy.sampling.cohorts import excluded, goes_with
 
