@@ -611,12 +611,13 @@ def rerun(wanted: dict[str, Any], rounds: int) -> float:
 def agrees(wanted: dict[str, Any]) -> bool:
     """Return whether a run's first rounds come out again.
 
-    Up to the first that was looked at, or to its end where that is one of the first ten.
+    Up to the first that was looked at, ten of the small network's, or to its end where that is one
+    of the first ten.
     """
     first = min(map(int, wanted["accuracy_by_round"]), default=1)
+    rounds = 10 if wanted["model"] == "2nn" else first
     end = wanted["first_non_finite_round"] or math.inf
-    rounds = 10 if wanted["model"] == "2nn" else int(end) if end <= 10 else first
-    return rerun(wanted, rounds) <= 0.005
+    return rerun(wanted, int(end) if end <= 10 else rounds) <= 0.005
 
 
 def check() -> int:
