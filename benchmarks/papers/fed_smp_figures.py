@@ -4,6 +4,7 @@ python benchmarks/papers/fed_smp_figures.py
 """
 
 import json
+from statistics import mean, stdev
 from typing import Any
 
 import matplotlib
@@ -26,6 +27,9 @@ METHODS = {
     "rand_k_unscaled": ("rand-k without d/k", "C1"),
     "top_k": ("top-k", "C2"),
 }
+
+NAMED = ("model", "inputs", "run", "finished")
+"""What tells runs apart whose seeds are shown together."""
 
 
 def of_kind(runs: list[dict[str, Any]], inputs: str) -> dict[str, dict[str, Any]]:
@@ -66,22 +70,33 @@ def curve(left: Axes, right: Axes, one: dict[str, Any], name: str, colour: str) 
 def shares_kept(runs: list[dict[str, Any]]) -> None:
     """Draw best accuracy and training loss against the share kept, Figure 3."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
-    own = of_kind(runs, "standardised")
     for method, (name, colour) in METHODS.items():
         if f"{method}-{SHARES[0]:g}" in PAPER:
             paper = [PAPER[f"{method}-{share:g}"][0] for share in SHARES]
             left.plot(SHARES, paper, ":", color=colour, label=f"{name}, the paper")
         for noise, style, how in (("", "o-", "with noise"), ("fedavg-", "s--", "without")):
-            cells = {share: own.get(f"{noise}{method}-{share:g}") for share in SHARES}
-            for axis, key, unit in ((left, "best_accuracy", 100), (right, "training_loss", 1)):
-                found = {share: one[key] for share, one in cells.items() if one and one["finished"]}
-                found = {share: unit * value for share, value in found.items() if value is not None}
+            for axis, fact, unit in ((left, "best_accuracy", 100), (right, "training_loss", 1)):
+                found = of_seeds(runs, noise + method, fact)
+                middles = [unit * mean(values) for values in found.values()]
+                bars = [unit * stdev(values) if values[1:] else 0.0 for values in found.values()]
+                look = {"ms": 4, "capsize": 2, "color": colour}
                 label = f"{name}, {how}" if found else None
-                axis.plot([*found], [*found.values()], style, ms=4, color=colour, label=label)
+                axis.errorbar([*found], middles, bars, fmt=style, label=label, **look)
     left.set(xlabel="share kept", xscale="log", ylabel="best accuracy, %")
     right.set(xlabel="share kept", xscale="log", ylabel="training loss after the last round")
     left.legend(frameon=False)
     save(figure, "fed_smp_shares.png")
+
+
+def of_seeds(runs: list[dict[str, Any]], method: str, fact: str) -> dict[float, list[float]]:
+    """Return what the seeds with standardised inputs came to, by the share kept."""
+    found: dict[float, list[float]] = {}
+    for share in SHARES:
+        facts = ("cnn", "standardised", f"{method}-{share:g}", True)
+        own = [one for one in runs if tuple(map(one.get, NAMED)) == facts]
+        if values := [one[fact] for one in own if one[fact] is not None]:
+            found[share] = values
+    return found
 
 
 def save(figure: Any, name: str) -> None:
