@@ -406,10 +406,16 @@ def noisier() -> Said:
     words = "{:.1f}, {:.1f} and {:.1f}"
     yield f"costs {words.format(*falls)} points with .005, .01 and .1"
     yield f"of the coordinates (the paper {words.format(*theirs)})"
-    found = {share: best(share, "@2.5") for share in paper}
-    assert max(found, key=found.__getitem__) == 0.1 == max(paper, key=lambda one: paper[one][3])
-    yield f"best with .1, {found[0.1]:.1f} ({paper[0.1][3]:.1f})"
-    yield f"comes to {found[0.4]:.1f} and {found[0.8]:.1f} with .4 and .8 "
+    two, more = ({share: best(share, noise) for share in paper} for noise in ("@2", "@2.5"))
+    for found, row in ((two, 2), (more, 3)):
+        assert max(found, key=found.__getitem__) == 0.1
+        assert max(paper, key=lambda share: paper[share][row]) == 0.1
+        # The collapse is less deep.
+        assert all(found[share] > paper[share][row] for share in (0.4, 0.8))
+    tenth = f"{paper[0.1][2]:.1f} and {paper[0.1][3]:.1f}"
+    yield f"rand-k is best at .1, {two[0.1]:.1f} and {more[0.1]:.1f} ({tenth})"
+    ends = ", and at ".join(f"{found[0.4]:.1f} and {found[0.8]:.1f}" for found in (two, more))
+    yield f"with .4 and .8 it ends, at {ends}"
 
 
 def overflows() -> Said:
