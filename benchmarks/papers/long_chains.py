@@ -13,7 +13,8 @@ then run with two more chains. Where fewer iterations are known the grid begins 
 The sizes of one setting and seed run together, as scaled copies of the model in one chain
 (``Ladder``): the same law for each, in less time (--measure). They share batches, have noise of
 their own, and a cell names those that ran ``together``. Where there is g++ ``softmax.cpp`` takes
-their gradients: the same up to rounding, and three of FA-HMC's in little more than half the time.
+their gradients, or ``softmax_tiles.cpp`` where the processor multiplies tiles (Intel's AMX): the
+same up to rounding, in less time (--measure).
 A run keeps its progress in ``progress/``, which is not committed, and goes on from there; what is
 begun stands in the results with the rounds that are done and those that are planned, and only what
 is done is compared.
@@ -54,6 +55,8 @@ FIVE_SIZES = {
     "fa_ld_long": [7.5e-7, 1.5e-6, 3e-6, 6e-6, 1.2e-5],
     "fa_hmc_long": [4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3],
 }
+SOURCES = ("softmax_tiles.cpp", "softmax.cpp")
+"""Kernels for the gradients, those to be preferred first."""
 SAVED = 60.0
 """Seconds of work between two saves."""
 
@@ -128,24 +131,44 @@ class Ladder:
         return found.flatten(1)
 
 
+def kernel(images, sources=SOURCES):
+    """Return the first kernel that suits processor and images, and these as it reads them.
+
+    Where there is none, or no g++, None and the images.
+
+    Args:
+        images: shape (images, 784).
+        sources: of the kernels. Tiles need pixels that are k / 255, and a processor that has them.
+    """
+    levels = (images * 255.0).round().clamp(0.0, 255.0)
+    for source in sources:
+        found = kernels.compiled(source)
+        if source == "softmax.cpp" or found is None:
+            return found, images
+        if found.ready() and torch.equal(levels / 255.0, images):
+            return found, levels.to(torch.uint8)
+    return None, images
+
+
 class CompiledLadder(Ladder):
-    """The same by ``softmax.cpp``, which reads images where they lie: their row numbers suffice.
+    """The same by a kernel, which reads images where they lie: their row numbers suffice.
 
     Args:
         model: of one copy.
         scales: s of each.
         images: shape (images, 784), of which features are row numbers.
+        sources: see ``kernel``.
     """
 
     AT_ONCE = 3
     """Copies in one call."""
 
-    def __init__(self, model, scales, images):
+    def __init__(self, model, scales, images, sources=SOURCES):
         super().__init__(model, scales)
-        self.images = images.flatten(1).contiguous()
         # The kernel reads memory as it is: of anything else, wrongly.
-        assert self.images.shape[1] == model.features == 784 and model.classes == 10
-        assert self.images.dtype == torch.float32
+        assert images[0].numel() == model.features == 784 and model.classes == 10
+        assert images.dtype == torch.float32
+        self.kernel, self.images = kernel(images.flatten(1).contiguous(), sources)
 
     def gradient_sums(self, points, features, labels, mask, clip):
         """See ``training.likelihoods.Model``; features are row numbers, (seats, records, 1)."""
@@ -161,7 +184,7 @@ class CompiledLadder(Ladder):
         own, found = own.contiguous(), torch.empty_like(own, memory_format=torch.contiguous_format)
         tensors = self.images, rows, labels, mask, own, found
         sizes = map(ctypes.c_int64, (*rows.shape, own.shape[1]))
-        kernels.compiled("softmax.cpp").gradient_sums(*map(kernels.at, tensors), *sizes)
+        self.kernel.gradient_sums(*map(kernels.at, tensors), *sizes)
         return found
 
 
@@ -172,15 +195,16 @@ def numbered(records):
     return replace(records, features=rows, test_features=rows[:0], test_labels=records.labels[:0])
 
 
-def ladder(part, facts, sizes, seed, records, plain=False, **other):
-    """Return the loop of one setting and seed with several step sizes; if plain, by torch."""
+def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
+    """Return the loop of one setting and seed with several step sizes, by torch without sources."""
     setting, least = PARTS[part] | other, min(sizes)
     power = 0.5 if part == "fa_ld_long" else 1.0
     scales, model = [(size / least) ** power for size in sizes], short.softmax(records)
-    if plain or kernels.compiled("softmax.cpp") is None:
+    own = CompiledLadder(model, scales, records.features, sources)
+    if own.kernel is None:
         model = Ladder(model, scales)
     else:
-        model, records = CompiledLadder(model, scales, records.features), numbered(records)
+        model, records = own, numbered(records)
     posterior = training.Posterior(model=model, data=records, prior_precision=0.0)
     if part == "fa_ld_long":
         return short.langevin(posterior, facts["local_steps"], least, setting, seed=seed)
@@ -499,17 +523,18 @@ def measure():
     """Print the processor time of a gradient of one copy, three and five: the least of four."""
     records = short.data("fashion-mnist", None)
     settings = (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1]))
-    for (part, facts), plain in itertools.product(settings, (True, False)):
+    for (part, facts), sources in itertools.product(settings, ((), SOURCES[1:], SOURCES[:1])):
         told = []
         for copies in (1, 3, 5):
-            loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records, plain)
+            loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records, sources)
             state, spent = loop.init(), []
             for _ in range(5):
                 begun = time.process_time()
                 state, _ = loop.step(state)
                 spent.append((time.process_time() - begun) / gradients(facts))
             told.append(f"{1e3 * min(spent[1:]):.1f} ms of {copies}")
-        print(f"{part}, {facts}, {type(loop.target.model).__name__}: {', '.join(told)}")
+        by = sources[0] if isinstance(loop.target.model, CompiledLadder) else "torch"
+        print(f"{part}, {facts}, {by}: {', '.join(told)}")
 
 
 def main():

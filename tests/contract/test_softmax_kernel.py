@@ -26,9 +26,20 @@ def chains():
     return long_chains
 
 
-@pytest.fixture(scope="module")
-def images():
-    return torch.rand(300, PIXELS, generator=torch.Generator().manual_seed(1))
+@pytest.fixture(params=[False, True], ids=["lanes", "tiles"])
+def tiles(request, chains):
+    if request.param and not chains.kernels.compiled("softmax_tiles.cpp").ready():
+        pytest.skip("needs a processor that multiplies tiles")
+    return request.param
+
+
+@pytest.fixture
+def images(tiles):
+    # Levels of a picture, which tiles hold exactly, the darkest and the brightest too.
+    levels = torch.randint(0, 256, (300, PIXELS), generator=torch.Generator().manual_seed(1))
+    levels[0, :2] = torch.tensor([0, 255])
+    # A little brighter they are none, and not for tiles.
+    return levels / 255.0 if tiles else levels / 255.0 + 1e-3
 
 
 def drawn(images, copies, records, size):
@@ -41,16 +52,16 @@ def drawn(images, copies, records, size):
     return points, rows, labels, (torch.arange(records) < ends).float()
 
 
-@pytest.mark.parametrize("records", [1, 55, 56, 130])
+@pytest.mark.parametrize("records", [1, 31, 56, 57, 129])
 @pytest.mark.parametrize("copies", [1, 2, 3, 4, 5, 6, 7, 13])
-def test_gradients_are_those_of_double_precision(chains, images, copies, records):
+def test_gradients_are_those_of_double_precision(chains, tiles, images, copies, records):
     scales = [2.0**-k for k in range(copies)]
     points, rows, labels, mask = drawn(images, copies, records, size=0.3)
     model = SoftmaxRegression(PIXELS, 10)
     numbers = rows[..., None].float()
-    found = chains.CompiledLadder(model, scales, images).gradient_sums(
-        points, numbers, labels, mask, None
-    )
+    ladder = chains.CompiledLadder(model, scales, images)
+    assert ladder.images.dtype == (torch.uint8 if tiles else torch.float32)
+    found = ladder.gradient_sums(points, numbers, labels, mask, None)
     # Every copy by itself, by the library, in double precision.
     for copy, scale in enumerate(scales):
         part = slice(copy * 7850, (copy + 1) * 7850)
@@ -68,7 +79,8 @@ def test_scores_that_are_far_apart_overflow_nothing(chains, images, size):
     plain = chains.Ladder(SoftmaxRegression(PIXELS, 10), [1.0, 1.0])
     truth = plain.gradient_sums(points, images[rows], labels, mask, None)
     assert torch.isfinite(truth).all()
-    assert torch.allclose(found, truth, rtol=1e-4, atol=1e-3)
+    # Scores of 10^4 and more are off by thousandths, and chances next to a tie with them.
+    assert torch.allclose(found, truth, rtol=1e-3, atol=0.02)
 
 
 def test_what_is_no_number_stays_none(chains, images):
