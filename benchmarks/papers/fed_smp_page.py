@@ -72,6 +72,8 @@ def bare(label: str) -> str:
 
 AS_PAPER = tuple(map(bare, PAPER))
 """Table I, rand-k without the factor."""
+NO_NOISE = tuple(f"fedavg-{label}" for label in AS_PAPER if "fed" not in label)
+"""FedAvg-rand-k and FedAvg-top-k of Figure 3."""
 PLAN = {
     "cnn": tuple(
         dict.fromkeys(
@@ -84,7 +86,8 @@ PLAN = {
                     for kind, ratios in PAPER_BY_NOISE.items()
                     for ratio in ratios
                 ),
-                *((f"fedavg-{label}", 1) for label in AS_PAPER if "fed" not in label),
+                *((label, 1) for label in NO_NOISE),
+                *((label, seed) for seed in (2, 3) for label in NO_NOISE),
             ]
         )
     ),
@@ -486,7 +489,9 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
         for label, seed in PLAN[model]:
             a_round = pace["top_k" if "top_k" in label else "rand_k"]
             hours = (180 * a_round + looks * pace["evaluation"]) / 3600
-            kinds.setdefault(kind(model, label), []).append(((model, inputs, label, seed), hours))
+            kinds.setdefault(kind(model, label, seed), []).append(
+                ((model, inputs, label, seed), hours)
+            )
     rows, total = [], 0.0
     for name, wanted in kinds.items():
         own = [(done.get(one), hours) for one, hours in wanted]
@@ -504,14 +509,14 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
     return table(head, rows)
 
 
-def kind(model: str, label: str) -> str:
+def kind(model: str, label: str, seed: int) -> str:
     """Return what a planned run is for."""
     if model == "2nn":
         return "Figure 3, small network"
     if "@" in label:
         return f"Tables IV and V, {label.partition('-')[0]}"
     if label.startswith("fedavg-"):
-        return "Figure 3 without noise"
+        return f"Figure 3 without noise, {'seed 1' if seed == 1 else 'seeds 2 and 3'}"
     return f"Table I, {label if 'fedavg' in label else label.partition('-')[0]}"
 
 
