@@ -106,15 +106,35 @@ LOOKS = 40 + (180 - 40) // 5
 """Evaluations in a run of the paper's network."""
 
 
-def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Return what tells runs apart, in the order of the results."""
-    return one["model"], one["inputs"], one["run"], one["seed"]
+ROUNDS = 180
+"""The paper's."""
+SMALL = ", small network"
+FACTS = ("model", "inputs", "seed")
+
+
+def key(one: dict[str, Any]) -> tuple[str, str, str, int, int, bool]:
+    """Return what tells runs apart, in the order of the results; those of old had no guard."""
+    named = one["model"], one["inputs"], one["run"], one["seed"]
+    return *named, one["rounds_planned"], one.get("guard", False)
+
+
+def like_the_papers(one: dict[str, Any]) -> bool:
+    """Return whether a run is as long as the paper's and without a guard."""
+    return key(one)[4:] == (ROUNDS, False)
+
+
+def known_runs() -> list[dict[str, Any]]:
+    """Return the runs in the results that are like the paper's."""
+    content = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return list(filter(like_the_papers, content["runs"]))
 
 
 def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
-    """Write the tables of the page."""
+    """Write the tables of the page, of runs like the paper's alone."""
+    runs = list(filter(like_the_papers, runs))
     put("fed_smp.md", "plan", plan(runs, seconds))
     put("fed_smp.md", "figure 3", figure_3(runs))
+    put("fed_smp.md", "losses", losses(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
     put("fed_smp.md", "where runs end", where_runs_end(runs))
@@ -128,6 +148,8 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "figure 2", figure_2(runs))
     for method, number in (("rand_k", "IV"), ("top_k", "V")):
         put("fed_smp.md", f"table {number}", by_noise(runs, method))
+    put("fed_smp.md", "best shares", best_shares(runs))
+    put("fed_smp.md", "what Tables IV and V lack", lacking(runs))
     put("fed_smp.md", "the paper against itself", contradictions())
 
 
@@ -461,6 +483,64 @@ def by_noise(runs: list[dict[str, Any]], method: str) -> str:
     return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
 
 
+def finished_bests(runs: list[dict[str, Any]], kind: str, method: str) -> dict[str, float]:
+    """Return the best accuracies of Table IV's or V's cells on a network, of seed 1.
+
+    Those of the paper's network are with standardised inputs and without rand-k's factor; those of
+    the small one in [0, 1], with the factor and with top-k's mask by ten steps.
+    """
+    model, inputs = ("2nn", "unit") if kind == SMALL else ("cnn", "standardised")
+    name = method if kind == SMALL else bare(method)
+    name = "top_k_steps" if kind == SMALL and method == "top_k" else name
+    own = [one for one in runs if tuple(map(one.get, FACTS)) == (model, inputs, 1)]
+    done = {one["run"]: one["best_accuracy"] for one in own if one["finished"]}
+    return {
+        f"{share:g}@{noise:g}": done[label]
+        for share in PAPER_BY_NOISE[method]
+        for noise in NOISES
+        if (label := f"{name}-{share:g}" + ("" if noise == NOISE else f"@{noise:g}")) in done
+    }
+
+
+def best_shares(runs: list[dict[str, Any]]) -> str:
+    """Return the best share of Tables IV and V by the noise: the small network's, the paper's."""
+    rows = []
+    for at, noise in enumerate(NOISES):
+        row = [f"{noise:g}"]
+        for method, paper in PAPER_BY_NOISE.items():
+            done = finished_bests(runs, SMALL, method)
+            here = {share: done.get(f"{share:g}@{noise:g}") for share in paper}
+            known = {share: value for share, value in here.items() if value is not None}
+            missing = [f"{share:g}" for share in here if share not in known]
+            told = f" (not done: {', '.join(missing)})" if missing else ""
+            theirs = {share: values[at] for share, values in paper.items()}
+            row += [f"{best_share(known)}{told}", best_share(theirs)]
+        rows.append(row)
+    head = ["noise multiplier", "rand-k, small network", "the paper", "top-k, small network"]
+    return table([*head, "the paper"], rows)
+
+
+def best_share(values: dict[float, float]) -> str:
+    """Return the share with the largest value, or those."""
+    most = max(values.values(), default=None)
+    return " and ".join(f"{share:g}" for share, value in values.items() if value == most) or "-"
+
+
+def lacking(runs: list[dict[str, Any]]) -> str:
+    """Return which cells of Tables IV and V are not done."""
+    told = []
+    for name, kind in (("the paper's network, standardised inputs", ""), ("the small one", SMALL)):
+        gaps = []
+        for method, paper in PAPER_BY_NOISE.items():
+            done = finished_bests(runs, kind, method)
+            for noise in NOISES:
+                shares = [f"{share:g}" for share in paper if f"{share:g}@{noise:g}" not in done]
+                whole = "all" if len(shares) == len(paper) else ", ".join(shares)
+                gaps += [f"{method} at {noise:g}: {whole}"] if shares else []
+        told.append(f"- {name}: {'; '.join(gaps) or 'none'}.")
+    return "\n".join(told)
+
+
 def without_factor(known: dict[tuple[str, str, str], str], label: str, inputs: str) -> str:
     """Return a run's accuracy on the paper's network; rand-k's without d/k, or marked with it."""
     plain = ("cnn", inputs, bare(label))
@@ -479,7 +559,7 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
     """Return the table of what is planned, done and left, by kind of run."""
     # Of the small network's, only what Figure 3 has the loss of.
     done = {
-        key(one): one
+        key(one)[:4]: one
         for one in runs
         if one["model"] == "cnn" or one["training_loss"] is not None or not one["finished"]
     }
@@ -520,12 +600,33 @@ def kind(model: str, label: str, seed: int) -> str:
     return f"Table I, {label if 'fedavg' in label else label.partition('-')[0]}"
 
 
+def tables_of(one: dict[str, Any]) -> list[str]:
+    """Return the tables of the page that a run stands in, but for those of all runs."""
+    label, model = one["run"], one["model"]
+    if model not in ("cnn", "2nn"):
+        return ["softmax"]
+    small = SMALL if model == "2nn" else ""
+    plain = label.replace("_unscaled", "").replace("_steps", "")
+    share, noise = facts_of(plain)
+    found = ["FedAvg by inputs"] if label == "fedavg" and not small else []
+    found += ["Table I"] if label in PAPER and not small else []
+    two = plain in PAPER and "rand_k" in plain and (model, one["inputs"]) == ("cnn", "standardised")
+    found += ["Rand-k with and without its factor"] if two else []
+    for method, number in (("rand_k", "IV"), ("top_k", "V")):
+        cells = noise in NOISES and share in PAPER_BY_NOISE[method]
+        found += [f"Table {number}{small}"] if plain.startswith(method) and cells else []
+    figure = plain.removeprefix("fedavg-") != plain or (small and "@" not in plain)
+    found += [f"Figure 3{small or ' without noise'}"] if figure and "_k" in plain else []
+    return found or ["No table"]
+
+
 def figure_3(runs: list[dict[str, Any]]) -> str:
     """Return best accuracy and training loss at the end by the share kept, with noise / without."""
     rows, methods = [], ("rand_k", "rand_k_unscaled", "top_k")
     networks = (("cnn", "standardised"), ("cnn", "unit"), ("2nn", "unit"))
     for model, inputs in networks:
-        known = {one["run"]: one for one in runs if key(one) == (model, inputs, one["run"], 1)}
+        facts = (model, inputs, 1)
+        known = {one["run"]: one for one in runs if tuple(map(one.get, FACTS)) == facts}
         for share in SHARES:
             row = [model, inputs, f"{share:g}"]
             for method in methods:
@@ -535,6 +636,21 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
             if set("".join(row[3:])) - set("- /;"):
                 rows.append(row)
     return table(["network", "inputs", "share kept", "rand-k", "rand-k without d/k", "top-k"], rows)
+
+
+def losses(runs: list[dict[str, Any]]) -> str:
+    """Return of how many seeds the plotted means of the training loss are, where not of all."""
+    told = []
+    for method in ("rand_k", "rand_k_unscaled", "top_k"):
+        for share in SHARES:
+            wanted = ("cnn", "standardised", f"{method}-{share:g}")
+            own = [one for one in runs if key(one)[:3] == wanted and one["finished"]]
+            have = sum(one["training_loss"] is not None for one in own)
+            told += [f"{method}-{share:g} {have} of {len(own)}"] if have < len(own) else []
+    return (
+        "A run that ended early has no loss after the last round, and the mean is of the seeds "
+        f"that lasted. Where these are not all: {', '.join(told) or 'nowhere'}."
+    )
 
 
 def accuracy_of(one: dict[str, Any] | None) -> str:

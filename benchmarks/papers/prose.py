@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fed_smp_page import PAPER, PAPER_BY_NOISE, printed, strength
+from fed_smp_page import PAPER, PAPER_BY_NOISE, known_runs, printed, strength
 from pages import DOCS
 
 RESULTS = Path(__file__).parent / "results"
@@ -271,7 +271,7 @@ BARE = "rand_k_unscaled"
 
 def fed_smp() -> Said:
     """Yield what fed_smp.md says of the finished runs."""
-    runs = [one for one in of("fed_smp")["runs"] if one["inputs"] == "unit" and one["finished"]]
+    runs = [one for one in known_runs() if one["inputs"] == "unit" and one["finished"]]
 
     def best(name: str, model: str = "cnn") -> list[float]:
         own = [one for one in runs if (one["run"], one["model"]) == (name, model)]
@@ -294,17 +294,64 @@ def fed_smp() -> Said:
     yield f"top-k .005 {last('top_k-0.005')[0]:.1f}, by ten steps {told[0]}, DP-FedAvg {told[1]}"
     falls = [middle - statistics.mean(ends[1]), statistics.mean(steps) - statistics.mean(ends[0])]
     yield f"{falls[0]:.1f} points for DP-FedAvg, {falls[1]:.1f} for top-k .005 by ten steps"
-    wide = [
-        best(f"rand_k-{share}{noise}", "2nn") for share, noise in ((0.1, "@2.5"), (0.8, "@2.5"))
-    ]
-    (small,), (large,) = wide
-    yield f"costs {small - large:.1f} points here ({small:.1f} to {large:.1f})"
+    yield from orders(best)
+    (usual,), (noisiest,) = (best(f"rand_k-0.8{noise}", "2nn") for noise in ("", "@2.5"))
+    told = "{:.1f} to {:.1f}".format(*PAPER_BY_NOISE["rand_k"][0.8][1::2])
+    yield (
+        f"costs {usual - noisiest:.1f} points here ({usual:.1f} to {noisiest:.1f}), "
+        f"in the paper fifty ({told})"
+    )
     assert ten < few < plain
+    yield from unit()
     yield from factor()
     yield from masked()
     yield from noisier()
     yield from layered()
     yield from overflows()
+
+
+def orders(best: Callable[..., list[float]]) -> Said:
+    """Yield the two orders by best accuracy, with inputs in [0, 1] and in the paper."""
+    names = ("fedavg", "rand_k-0.4", "top_k_steps-0.1", "top_k-0.005")
+    one, two, three, four = (f"{best(name)[0]:.1f}" for name in names)
+    told = f"FedAvg {one}, rand-k .4 {two}, top-k .1 by ten steps {three}, top-k .005 {four}"
+    yield f"The order by best accuracy: {told} (one seed each), DP-FedAvg"
+    means = [statistics.mean(best(name)) for name in (*names, "dp-fedavg", "top_k_steps-0.005")]
+    assert means == sorted(means, reverse=True)
+    theirs = {
+        "FedAvg": "fedavg",
+        "top-k .005": "top_k-0.005",
+        "top-k .1": "top_k-0.1",
+        "rand-k .4": "rand_k-0.4",
+        "DP-FedAvg": "dp-fedavg",
+    }
+    values = [PAPER[name][0] for name in theirs.values()]
+    assert values == sorted(values, reverse=True)
+    yield f"In the paper: {', '.join(f'{a} {b:.1f}' for a, b in zip(theirs, values, strict=True))}"
+
+
+def unit() -> Said:
+    """Yield what fed_smp.md says of all runs in [0, 1]: which ended, and what sparsifying gains."""
+    runs = [one for one in known_runs() if one["inputs"] == "unit"]
+    assert not any(one["refused"] for one in runs if one["epsilon"])
+    ended = {one["run"]: one["first_non_finite_round"] for one in runs if one["refused"]}
+    least, second, third = (ended.pop(f"fedavg-rand_k-{share}") for share in (0.001, 0.005, 0.01))
+    assert not [name for name in ended if not name.startswith("fedavg-")]
+    yield "With inputs in [0, 1] no update of any private run was ever refused"
+    yield f"ended on the small one, in rounds {least}, {second} and {third})"
+
+    def gain(model: str, label: str) -> float:
+        best = {name: [] for name in (label, "dp-fedavg")}
+        for one in runs:
+            if one["model"] == model and one["run"] in best and one["finished"]:
+                best[one["run"]].append(100 * one["best_accuracy"])
+        return best[label][0] - statistics.mean(best["dp-fedavg"])
+
+    yield f"lasts is {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
+    yield f"on the small network {gain('2nn', 'rand_k-0.1'):.1f} (with .1), not eight"
+    assert round(PAPER["top_k-0.005"][0] - PAPER["dp-fedavg"][0]) == 8
+    assert not any(one.get("guard") for one in of("fed_smp")["runs"])
+    yield "no run with `--guard` is in the results"
 
 
 def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
@@ -323,7 +370,7 @@ def bare(runs: list[dict[str, Any]], share: str) -> list[float]:
 
 def factor() -> Said:
     """Yield what fed_smp.md says of rand-k with and without its factor."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
     here = {
         one["run"]: 100 * one["best_accuracy"]
         for one in runs
@@ -358,7 +405,7 @@ def factor() -> Said:
 
 def masked() -> Said:
     """Yield what fed_smp.md says of top-k by the share kept."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
     shares = ("0.001", "0.005", "0.01", "0.1", "0.2", "0.4", "0.8")
     ours = [statistics.mean(bests(runs, f"top_k-{share}")) for share in shares]
     theirs = [PAPER[f"top_k-{share}"][0] for share in shares]
@@ -395,7 +442,7 @@ def masked() -> Said:
 
 def noisier() -> Said:
     """Yield what fed_smp.md says of rand-k at the noise of Table IV."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
 
     def best(share: float, noise: str) -> float:
         return bests(runs, f"{BARE}-{share:g}{noise}")[0]
@@ -420,7 +467,7 @@ def noisier() -> Said:
 
 def overflows() -> Said:
     """Yield what fed_smp.md says of runs that end at an overflow."""
-    runs = [one for one in of("fed_smp")["runs"] if one["model"] == "cnn" and one["epsilon"]]
+    runs = [one for one in known_runs() if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
     sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
     yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f}"
@@ -443,7 +490,7 @@ def overflows() -> Said:
 
 def layered() -> Said:
     """Yield what fed_smp.md says of runs whose softmax is a layer, and of FedAvg's level."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
 
     def of_seeds(name: str, model: str = "label-cnn") -> list[dict[str, Any]]:
         facts = (model, "symmetric", name)
