@@ -367,11 +367,46 @@ def test_the_calibration_error_is_that_of_the_best_brier_score(tuning):
     assert tuning.tuned(group, "ece") == (pytest.approx(0.2), 2.0, None)
 
 
-def test_a_grid_begins_around_the_best_of_fewer_iterations(monkeypatch):
+@pytest.fixture
+def long_chains(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
     import long_chains
 
+    monkeypatch.setattr(long_chains, "RESULTS", tmp_path)
+    monkeypatch.setattr(long_chains, "PROGRESS", tmp_path)
+    monkeypatch.setattr(long_chains, "SUFFIX", [""])
+    return long_chains
+
+
+def test_long_chains_of_other_data_go_to_other_files_and_not_onto_the_page(
+    long_chains, monkeypatch, tmp_path
+):
+    import torch
+
+    from fedprivacy.training import federate
+
+    images, labels = torch.rand(400, 3, 8, 8), torch.arange(400) % 2
+    data = federate("two classes", (images, labels), (images, labels), clients=2, num_classes=2)
+    monkeypatch.setattr(long_chains.short, "data", lambda name, folder: data)
+    tiny = {
+        "fa_ld_long": {**long_chains.PARTS["fa_ld_long"], "rounds": 10, "warmup": 5, "batch": 50}
+    }
+    monkeypatch.setattr(long_chains, "PARTS", tiny)
+    monkeypatch.setattr(long_chains, "TASKS", [("fa_ld_long", {"local_steps": 1}, 1)])
+    sizes = iter([[1e-6, 4e-6]])
+    monkeypatch.setattr(long_chains, "missing", lambda *asked: next(sizes, []))
+    monkeypatch.setattr(long_chains, "pages", lambda: pytest.fail("the page is of Fashion-MNIST"))
+    monkeypatch.setattr("sys.argv", ["long_chains.py", "--dataset", "cifar2"])
+    with pytest.raises(SystemExit) as ended:
+        long_chains.main()
+    assert not ended.value.code
+    assert [path.name for path in tmp_path.iterdir()] == ["fa_ld_long_cifar2.json"]
+    kept = json.loads((tmp_path / "fa_ld_long_cifar2.json").read_text())
+    assert kept["data"] == "cifar2" and [cell["finished"] for cell in kept["cells"]] == [True, True]
+
+
+def test_a_grid_begins_around_the_best_of_fewer_iterations(long_chains, monkeypatch):
     facts = {"leapfrog_steps": 50, "iterations": 20}
     done = {"finished": True, "repeatable": True, "seed": 0, "leapfrog_steps": 50}
     cells = []
