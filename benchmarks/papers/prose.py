@@ -92,13 +92,9 @@ def fa_ld() -> Said:
     five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
     assert _last(one)["ece"] < min(_last(cell)["ece"] for cell in five)
     yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
-    cells = [cell for cell in of("fa_hmc_long")["cells"] if cell["seed"] == 0]
-    twenty, ten = (
-        {score: _best(cells, score, leapfrog_steps=10, iterations=count) for score in SCORES}
-        for count in (20, 10)
-    )
-    yield f"accuracy {twenty['accuracy']:.4f} and {ten['accuracy']:.4f}"
-    yield f"Brier score {twenty['brier']:.4f} and {ten['brier']:.4f}"
+    yield from at_length()
+    yield from leapfrogs()
+    yield from seconds()
     cells = of("private_fashion")["cells"]
     many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
     few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
@@ -107,6 +103,86 @@ def fa_ld() -> Said:
         abs(a / b - 1.0) < 0.25 for a, b in zip(many["epsilon"], few["epsilon"], strict=True)
     )
     yield "$K = 50$ at step size $3 \\cdot 10^{-7}$ has more accuracy than $K = 10$ at $10^{-6}$"
+
+
+def at_length() -> Said:
+    """Yield what fa_ld.md says of FA-LD's long chains."""
+    many = (1, 10, 20, 50, 100)
+    for kind in ("all", "warm"):
+        for score in SCORES:
+            means = {steps: statistics.mean(_long(steps, score, kind)) for steps in many}
+            worst = (min if score == "accuracy" else max)(means, key=means.__getitem__)
+            assert worst == 1, (kind, score)
+    yield "It is still the worse by every score, each at its own best step size."
+    for score in ("brier", "nll"):
+        means = [statistics.mean(_long(steps, score)) for steps in many]
+        assert means == sorted(means, reverse=True) and means[2] - means[4] < 0.01
+    yield "Brier score and NLL still gain up to $K = 100$, by less than a hundredth from $K = 20$"
+    ten, twenty, fifty = (_long(steps, "brier", "warm") for steps in many[1:4])
+    assert statistics.mean(ten) > statistics.mean(_long(100, "brier", "warm"))
+    yield f"ten local steps then have {_spread(ten)}, and 20 have {_spread(twenty)}"
+    accuracies = (statistics.mean(_long(steps, "accuracy", "warm")) for steps in (50, 20))
+    yield f"50 steps have the Brier score {_spread(fifty)} and as much accuracy"
+    yield "({:.4f} and {:.4f})".format(*accuracies)
+    more, less = (_long(steps, "nll", "warm") for steps in (50, 20))
+    yield f"their NLL, {_spread(more)} against {_spread(less)} with 20"
+    apart = statistics.mean(less) - statistics.mean(more)
+    assert apart > 3.0 * max(map(statistics.stdev, (more, less)))
+
+
+def _long(steps: int, score: str, kind: str = "all") -> list[float]:
+    """Return a score of a setting's long chains, at the first chain's best step size."""
+    cells = [cell for cell in of("fa_ld_long")["cells"] if cell["local_steps"] == steps]
+    cells = [cell for cell in cells if cell["finished"] and cell["curve"][-1].get(kind)]
+    by = "brier" if score == "ece" else score
+    first = {c["step_size"]: c["curve"][-1][kind][by] for c in cells if c["seed"] == 0}
+    size = (max if score == "accuracy" else min)(first, key=first.__getitem__)
+    here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
+    return [cell["curve"][-1][kind][score] for cell in here]
+
+
+def _spread(values: list[float]) -> str:
+    """Return the mean and the standard deviation."""
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
+
+
+def leapfrogs() -> Said:
+    """Yield what fa_ld.md says of FA-HMC's long chains, of the first of each setting."""
+    cells = [cell for cell in of("fa_hmc_long")["cells"] if cell["seed"] == 0 and cell["finished"]]
+
+    def best(steps: int, iterations: int) -> list[float]:
+        facts = {"leapfrog_steps": steps, "iterations": iterations}
+        return [_best(cells, score, **facts) for score in SCORES]
+
+    def better(one: list[float], other: list[float]) -> list[bool]:
+        return [one[0] > other[0], *(a < b for a, b in zip(one[1:], other[1:], strict=True))]
+
+    assert all(better(best(10, 1), best(1, 1)) + better(best(50, 1), best(10, 1)))
+    yield "ten leapfrog steps are better than one, and fifty better than ten, by every score"
+    assert all(better(best(1, 10), best(1, 1)))
+    assert better(best(1, 20), best(1, 10)) == [True, True, False, True]
+    yield "gain from one to ten and from ten to twenty iterations, ECE from one to ten only"
+    ten, twenty, fifty = best(10, 10), best(10, 20), best(50, 1)
+    assert better(fifty, ten) == better(twenty, ten) == [False, True, True, True]
+    names = ("accuracy", "Brier score", "ECE", "NLL")
+    pairs = zip(names, fifty, ten, strict=True)
+    yield ", ".join(f"{name} {one:.4f} and {other:.4f}" for name, one, other in pairs)
+    for name, one, other in zip(names, twenty, ten, strict=True):
+        yield f"in {name}, {one:.4f} and {other:.4f}"
+
+
+def seconds() -> Said:
+    """Yield what fa_ld.md says of the time that a gradient of the long chains takes."""
+    if not (RESULTS / "long_chains_seconds.json").exists():
+        return
+    langevin, hamiltonian = of("long_chains_seconds").values()
+    by = ("torch", "softmax.cpp", "softmax_tiles.cpp")
+    plain, lanes, tiles = (hamiltonian[name]["3"] for name in by)
+    told = [f"{one / plain:.1f}".removeprefix("0") for one in (lanes, tiles)]
+    yield f"three of FA-HMC's in {told[0]} of torch's time"
+    yield f"`softmax_tiles.cpp`, in {told[1]} of it"
+    ratios = [part[by[2]]["3"] / part[by[2]]["1"] for part in (langevin, hamiltonian)]
+    yield "takes {:.1f} times one copy's with FA-LD's batches and {:.1f} times with".format(*ratios)
 
 
 SCORES = ("accuracy", "brier", "ece", "nll")
