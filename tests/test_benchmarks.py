@@ -144,8 +144,10 @@ def fed_smp(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
     import fed_smp
+    import fed_smp_settings
 
-    monkeypatch.setattr(fed_smp, "HERE", tmp_path)
+    for module in (fed_smp, fed_smp_settings):
+        monkeypatch.setattr(module, "HERE", tmp_path)
     return fed_smp
 
 

@@ -7,7 +7,8 @@ from statistics import mean, stdev
 from typing import Any
 
 import matplotlib
-from fed_smp_page import PAPER, SHARES, TARGET, before_overflow, known_runs
+from fed_smp_page import before_overflow
+from fed_smp_paper import PAPER, SHARES, TARGET, known_runs
 from pages import DOCS
 
 matplotlib.use("Agg")

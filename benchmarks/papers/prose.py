@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fed_smp_page import PAPER, PAPER_BY_NOISE, known_runs, printed, strength
+from fed_smp_page import printed, strength
+from fed_smp_paper import PAPER, PAPER_BY_NOISE, known_runs
 from pages import DOCS
 
 RESULTS = Path(__file__).parent / "results"
