@@ -240,7 +240,7 @@ def test_what_is_refused_is_told_in_a_line(fed_smp, monkeypatch, capsys, line, t
         fed_smp.main()
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.startswith("error: ") and said.count("\n") == 1
-    assert told in said
+    assert told in said and not (fed_smp.HERE / "progress").exists()
 
 
 def test_a_run_goes_on_where_the_server_s_own_update_is_not_finite(fed_smp, monkeypatch):

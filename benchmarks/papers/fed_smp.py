@@ -96,8 +96,9 @@ def run(setting: Setting) -> None:
     notes = setting.folder / "rounds.jsonl"
     if not setting.guard and any(line["refused"] for line in lines(notes).values()):
         return
-    settled(setting)
     data, loop = setting.data(), setting.loop()
+    # After what may be refused: no folder is left of it.
+    settled(setting)
     ledger = ledger_of(setting, loop)
     trained_by = "network.cpp" if isinstance(loop, PaperAveraging) else "torch"
 
@@ -171,6 +172,9 @@ def work(rounds: int, model: str, data_dir: str | None) -> None:
             continue
         try:
             run(setting_of(label, seed, rounds, model, inputs, data_dir=data_dir))
+        except fp.ParameterError:
+            # It is of the data: every other run would say the same.
+            raise
         except Exception:
             traceback.print_exc()
         print(label, seed, "done", flush=True)
