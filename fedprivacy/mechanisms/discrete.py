@@ -185,9 +185,7 @@ class DiscreteLaplace(_Discrete):
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not LEAST_PARAMETER <= a <= MAX_LOSS / (2.0 * self.sensitivity):
             most = f"{MAX_LOSS / 2.0:g} / sensitivity"
-            refuse(
-                "noise_parameter", a, f"be from {LEAST_PARAMETER:g} to {most}", "use Laplace beyond"
-            )
+            refuse("noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace beyond")
 
     @property
     def _noise_std(self) -> float:
