@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 from drawn import SECONDS, Parted, near, redrawn
-from pages import put
+from pages import in_a_line, put
 from pages import table as markdown
 
 import fedprivacy as fp
@@ -507,6 +507,9 @@ def pages():
 def check(part, records):
     """Run the smallest cell again and a drawn one; return whether both agree."""
     cells = sorted(known_cells(part), key=lambda cell: cell["seconds"])
+    if not cells:
+        print(f"{part}_{SUFFIX[0]}.json lacks cells of this setting; run without --check first")
+        return False
     same = redrawn(
         {f"{part}, the smallest": {"cell": partial(agrees, part, records, cells[0])}}, 600
     )
@@ -578,4 +581,4 @@ def told(refused):
 
 
 if __name__ == "__main__":
-    main()
+    in_a_line(main)

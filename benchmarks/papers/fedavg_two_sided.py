@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from drawn import redrawn
-from pages import put, table
+from pages import in_a_line, put, table
 from torch import Tensor
 
 import fedprivacy as fp
@@ -531,4 +531,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_a_line(main)
