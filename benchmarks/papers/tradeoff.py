@@ -96,6 +96,11 @@ def sensitivities(target: GaussianTarget, alpha: float) -> list[float]:
     return [float(sensitivity(alpha) * scale) for scale in scales]
 
 
+def width(target: GaussianTarget) -> float:
+    """Return a target's standard deviation in all: W2 of a point at its mean."""
+    return math.sqrt(float(np.trace(target.law().covariance)))
+
+
 def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
     """What the transcript really shows of a record of this quadratic problem, its worst pair.
 
@@ -400,6 +405,7 @@ def everything() -> dict[str, Any]:
             "reach": {str(alpha): reach for alpha, reach in REACH.items()},
             "gradient sensitivity": {str(alpha): sensitivity(alpha) for alpha in REACH},
             "splitting": {name: list(values) for name, values in SPLITTINGS.items()},
+            "standard deviation": {name: width(make(a)) for name, (make, a) in TARGETS.items()},
         },
         "figure 1": figure_1(),
         "figure 2": figure_2(),
