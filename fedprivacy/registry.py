@@ -86,6 +86,25 @@ def equality_tells(kind: type) -> bool:
     return parameters is not None and parameters.eq and all(field.compare for field in fields(kind))
 
 
+def alike(value: object) -> bool:
+    """Return whether whatever equals a value is like it in all that it holds, at whatever depth."""
+    if isinstance(value, tuple):
+        return all(map(alike, value))
+    if not equality_tells(type(value)):
+        return False
+    if not is_dataclass(value):
+        return True
+    return all(alike(getattr(value, each.name)) for each in fields(value))
+
+
+def own_parts(kind: type, base: type) -> frozenset[str]:
+    """Return what a subclass says anew, by name, how it is made, compared and printed left out."""
+    above = kind.__mro__[: kind.__mro__.index(base)]
+    names = {name for each in above for name in vars(each)}
+    # Every class of abstract ones has its own register.
+    return frozenset(name for name in names - {"_abc_impl"} if not name.startswith("__"))
+
+
 def _address(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 

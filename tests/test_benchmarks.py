@@ -144,8 +144,10 @@ def fed_smp(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
     import fed_smp
+    import fed_smp_settings
 
-    monkeypatch.setattr(fed_smp, "HERE", tmp_path)
+    for module in (fed_smp, fed_smp_settings):
+        monkeypatch.setattr(module, "HERE", tmp_path)
     return fed_smp
 
 
@@ -181,8 +183,64 @@ def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
     assert found["finished"] and found["best_accuracy"] is None and found["refused"] > 0
     fed_smp.run(setting)
     assert fed_smp.record(setting)["rounds_done"] == found["ledger_rounds"] == 1
-    fed_smp.run(setting, guard=True)
-    assert fed_smp.record(setting)["rounds_done"] == setting.rounds
+    assert not found["guard"]
+
+
+def test_a_run_with_a_guard_is_another_run_and_goes_to_its_end(fed_smp):
+    plain = small_run(fed_smp, 3e38)
+    guarded = replace(plain, guard=True)
+    for setting in (plain, guarded):
+        fed_smp.run(setting)
+    unguarded, found = map(fed_smp.record, (plain, guarded))
+    assert unguarded["rounds_done"] == 1 and found["rounds_done"] == found["rounds_planned"] == 4
+    assert found["guard"] and found["first_non_finite_round"] == 1 and found["finished"]
+    assert found["best_accuracy"] == max(found["accuracy_by_round"].values())
+    assert fed_smp.key(found) != fed_smp.key(unguarded)
+    # Those of old say nothing of a guard.
+    del unguarded["guard"]
+    assert fed_smp.key(unguarded)[-1] is False
+
+
+def test_what_has_progress_is_collected_as_it_was_asked_for(fed_smp, monkeypatch, capsys):
+    (fed_smp.HERE / "results").mkdir()
+    target = fed_smp.HERE / "results" / "fed_smp_mnist.json"
+    fed_smp.collect("mnist", None)
+    assert "no run has progress" in capsys.readouterr().out and not target.exists()
+    asked = [
+        fed_smp.setting_of("rand_k-0.1@2", 3, rounds, dataset="mnist", guard=guard)
+        for rounds in (5, 180)
+        for guard in (False, True)
+    ]
+    for setting in asked:
+        setting.folder.mkdir(parents=True)
+    assert sorted(map(repr, fed_smp.begun("mnist", None))) == sorted(map(repr, asked))
+    short = {"run": "a", "model": "cnn", "inputs": "unit", "seed": 1, "rounds_done": 3}
+    facts = {**short, "finished": False}
+    monkeypatch.setattr(fed_smp, "record", lambda of: {**facts, "rounds_planned": of.rounds})
+    fed_smp.collect("mnist", None)
+    assert capsys.readouterr().out.count("3 of 5 rounds, left out: what has not ended needs 5") == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--plan --dataset mnist", "--dataset must be fashion-mnist for --plan"),
+        ("--plan --inputs symmetric", "--inputs must be standardised for --plan"),
+        ("--guard --collect", "--guard must be given with --run"),
+        ("--run top_l-0.1", "--run must be one of fedavg"),
+        ("--run fedavg --rounds 0", "rounds must be a whole number of at least 1"),
+        ("--run fedavg --dataset svhn --model 2nn", "model must be cnn for svhn"),
+        ("--run fedavg --dataset shakespeare --inputs standardised", "be unit for shakespeare"),
+        ("--run fedavg --dataset mnist", "data_dir must be given"),
+    ],
+)
+def test_what_is_refused_is_told_in_a_line(fed_smp, monkeypatch, capsys, line, told):
+    monkeypatch.setattr("sys.argv", ["fed_smp.py", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        fed_smp.main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.startswith("error: ") and said.count("\n") == 1
+    assert told in said and not (fed_smp.HERE / "progress").exists()
 
 
 def test_a_run_goes_on_where_the_server_s_own_update_is_not_finite(fed_smp, monkeypatch):
@@ -213,9 +271,14 @@ def test_a_run_goes_on_where_the_server_s_own_update_is_not_finite(fed_smp, monk
 def test_no_two_runs_share_a_folder_or_a_ledger(fed_smp):
     labels = ("fedavg", "dp-fedavg", "top_k-0.1", "rand_k-0.1", "rand_k_unscaled-0.1@2")
     every = [
-        fed_smp.setting_of(label, seed, 180, model, inputs)
+        fed_smp.setting_of(label, seed, rounds, model, inputs, guard=guard)
         for label in labels
-        for seed in (1, 11)
+        for seed, rounds, guard in (
+            (1, 180, False),
+            (1, 180, True),
+            (1, 5, False),
+            (11, 180, False),
+        )
         for model in fed_smp.MODELS
         for inputs in fed_smp.INPUTS
     ]
@@ -306,11 +369,46 @@ def test_the_calibration_error_is_that_of_the_best_brier_score(tuning):
     assert tuning.tuned(group, "ece") == (pytest.approx(0.2), 2.0, None)
 
 
-def test_a_grid_begins_around_the_best_of_fewer_iterations(monkeypatch):
+@pytest.fixture
+def long_chains(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCHMARKS / "papers"))
     import long_chains
 
+    monkeypatch.setattr(long_chains, "RESULTS", tmp_path)
+    monkeypatch.setattr(long_chains, "PROGRESS", tmp_path)
+    monkeypatch.setattr(long_chains, "SUFFIX", [""])
+    return long_chains
+
+
+def test_long_chains_of_other_data_go_to_other_files_and_not_onto_the_page(
+    long_chains, monkeypatch, tmp_path
+):
+    import torch
+
+    from fedprivacy.training import federate
+
+    images, labels = torch.rand(400, 3, 8, 8), torch.arange(400) % 2
+    data = federate("two classes", (images, labels), (images, labels), clients=2, num_classes=2)
+    monkeypatch.setattr(long_chains.short, "data", lambda name, folder: data)
+    tiny = {
+        "fa_ld_long": {**long_chains.PARTS["fa_ld_long"], "rounds": 10, "warmup": 5, "batch": 50}
+    }
+    monkeypatch.setattr(long_chains, "PARTS", tiny)
+    monkeypatch.setattr(long_chains, "TASKS", [("fa_ld_long", {"local_steps": 1}, 1)])
+    sizes = iter([[1e-6, 4e-6]])
+    monkeypatch.setattr(long_chains, "missing", lambda *asked: next(sizes, []))
+    monkeypatch.setattr(long_chains, "pages", lambda: pytest.fail("the page is of Fashion-MNIST"))
+    monkeypatch.setattr("sys.argv", ["long_chains.py", "--dataset", "cifar2"])
+    with pytest.raises(SystemExit) as ended:
+        long_chains.main()
+    assert not ended.value.code
+    assert [path.name for path in tmp_path.iterdir()] == ["fa_ld_long_cifar2.json"]
+    kept = json.loads((tmp_path / "fa_ld_long_cifar2.json").read_text())
+    assert kept["data"] == "cifar2" and [cell["finished"] for cell in kept["cells"]] == [True, True]
+
+
+def test_a_grid_begins_around_the_best_of_fewer_iterations(long_chains, monkeypatch):
     facts = {"leapfrog_steps": 50, "iterations": 20}
     done = {"finished": True, "repeatable": True, "seed": 0, "leapfrog_steps": 50}
     cells = []

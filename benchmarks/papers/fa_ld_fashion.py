@@ -26,8 +26,9 @@ from pathlib import Path
 
 import torch
 from drawn import Parted, affordable, near, redrawn
-from pages import in_a_line, put
+from pages import put
 from pages import table as markdown
+from told import told as in_a_line
 
 import fedprivacy as fp
 from fedprivacy import training
@@ -587,4 +588,5 @@ def told(refused):
 
 
 if __name__ == "__main__":
-    in_a_line(main)
+    with in_a_line():
+        main()

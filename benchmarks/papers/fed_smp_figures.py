@@ -3,12 +3,12 @@
 python benchmarks/papers/fed_smp_figures.py
 """
 
-import json
 from statistics import mean, stdev
 from typing import Any
 
 import matplotlib
-from fed_smp_page import PAPER, RESULTS, SHARES, TARGET, before_overflow
+from fed_smp_page import before_overflow
+from fed_smp_paper import PAPER, SHARES, TARGET, known_runs
 from pages import DOCS
 
 matplotlib.use("Agg")
@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 SHOWN = {
     "fedavg": ("FedAvg", "k"),
     "dp-fedavg": ("DP-FedAvg", "C3"),
-    "rand_k-0.4": ("rand-k, .4", "C0"),
+    "rand_k-0.4": ("rand-k with d/k, .4", "C0"),
+    "rand_k_unscaled-0.4": ("rand-k without d/k, .4", "C1"),
     "top_k-0.005": ("top-k, .005", "C2"),
 }
 """Runs of Figure 2, those that the paper's text speaks of: their names and colours."""
@@ -32,20 +33,20 @@ NAMED = ("model", "inputs", "run", "finished")
 """What tells runs apart whose seeds are shown together."""
 
 
-def of_kind(runs: list[dict[str, Any]], inputs: str) -> dict[str, dict[str, Any]]:
-    """Return the runs on the paper's network with seed 1, by their names."""
-    facts = ("cnn", inputs, 1)
-    return {one["run"]: one for one in runs if (one["model"], one["inputs"], one["seed"]) == facts}
+def of_kind(runs: list[dict[str, Any]], inputs: str, label: str) -> list[dict[str, Any]]:
+    """Return a run's seeds on the paper's network, the first of them first."""
+    facts = ("cnn", inputs, label)
+    own = [one for one in runs if (one["model"], one["inputs"], one["run"]) == facts]
+    return sorted(own, key=lambda one: one["seed"])
 
 
 def rounds_and_megabytes(runs: list[dict[str, Any]]) -> None:
     """Draw accuracy against rounds and against megabytes, Figure 2."""
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 6), sharey=True)
     for (left, right), inputs in zip(axes, ("standardised", "unit"), strict=True):
-        own = of_kind(runs, inputs)
         for label, (name, colour) in SHOWN.items():
-            if (one := own.get(label)) is not None:
-                curve(left, right, one, name, colour)
+            for at, one in enumerate(of_kind(runs, inputs, label)):
+                curve(left, right, one, "" if at else name, colour)
         for axis in (left, right):
             axis.axhline(100 * TARGET, color="0.6", lw=0.8, ls=":")
             axis.set(ylim=(50, 90))
@@ -56,13 +57,13 @@ def rounds_and_megabytes(runs: list[dict[str, Any]]) -> None:
 
 
 def curve(left: Axes, right: Axes, one: dict[str, Any], name: str, colour: str) -> None:
-    """Draw one run; a cross marks where an update was not finite."""
+    """Draw one run, thick if it has a name; a cross marks where an update was not finite."""
     values = [100 * value for value in before_overflow(one)]
     rounds = [int(n) for n in one["accuracy_by_round"]][: len(values)]
     a_round = one["paper_mb_of_a_client"] / one["rounds_done"]
     for axis, scale in ((left, 1.0), (right, a_round)):
         at = [scale * n for n in rounds]
-        axis.plot(at, values, color=colour, lw=1.2, label=name)
+        axis.plot(at, values, color=colour, lw=1.3 if name else 0.5, label=name or None)
         if one["first_non_finite_round"] is not None:
             axis.plot(at[-1:], values[-1:], "x", color=colour)
 
@@ -107,6 +108,6 @@ def save(figure: Any, name: str) -> None:
 
 
 if __name__ == "__main__":
-    known = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
+    known = known_runs()
     rounds_and_megabytes(known)
     shares_kept(known)

@@ -6,112 +6,42 @@ python benchmarks/papers/fed_smp_page.py
 import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from statistics import mean as mean_of
 from statistics import median, stdev
 from typing import Any
 
+from fed_smp_paper import (
+    NOISE,
+    NOISES,
+    PAPER,
+    PAPER_BY_NOISE,
+    PLAN,
+    RESULTS,
+    SAID,
+    SHARES,
+    TARGET,
+    bare,
+    key,
+    like_the_papers,
+)
 from pages import put, table
-
-RESULTS = Path(__file__).parent / "results" / "fed_smp.json"
-NOISE = 1.4
-"""Noise multiplier of Table I."""
-PAPER = {
-    "top_k-0.001": (77.18, 0.48),
-    "rand_k-0.001": (27.16, 10.20),
-    "top_k-0.005": (80.76, 0.27),
-    "rand_k-0.005": (56.04, 5.22),
-    "top_k-0.01": (80.76, 0.47),
-    "rand_k-0.01": (65.61, 1.04),
-    "top_k-0.1": (80.49, 0.23),
-    "rand_k-0.1": (77.59, 0.53),
-    "top_k-0.2": (80.16, 0.09),
-    "rand_k-0.2": (79.12, 0.40),
-    "top_k-0.4": (80.26, 0.25),
-    "rand_k-0.4": (79.88, 0.37),
-    "top_k-0.8": (79.77, 1.00),
-    "rand_k-0.8": (79.82, 0.35),
-    "dp-fedavg": (72.72, 3.72),
-    "fedavg": (86.98, 0.12),
-}
-"""Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
-SAID = {"fedavg": 86.61, "dp-fedavg": 71.40}
-"""The same two in the paper's section 6.3."""
-TARGET = 0.72
-"""Accuracy to which Figure 2 counts uploads."""
-NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
-"""The noise multipliers of Tables IV and V, read from the paper's epsilons (published_numbers)."""
-PAPER_BY_NOISE = {
-    "rand_k": {
-        0.005: (60.02, 56.04, 54.13, 51.72),
-        0.01: (67.77, 65.61, 61.90, 59.08),
-        0.1: (77.76, 77.59, 75.80, 74.54),
-        0.4: (81.50, 79.88, 69.62, 52.69),
-        0.8: (81.89, 79.82, 53.39, 29.26),
-    },
-    "top_k": {
-        0.001: (78.11, 77.18, 76.42, 74.55),
-        0.005: (81.10, 80.76, 78.76, 76.90),
-        0.01: (81.62, 80.76, 78.44, 75.77),
-        0.1: (82.04, 80.49, 75.04, 67.79),
-        0.8: (81.71, 80.16, 56.02, 28.55),
-    },
-}
-"""Tables IV and V: by compression ratio, for each of ``NOISES``."""
-
 
 NAMED = {"standardised": "standardised", "symmetric": "in [-1, 1]", "unit": "in [0, 1]"}
 """What the page calls the inputs."""
-SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
-
-
-def bare(label: str) -> str:
-    """Return a run's name where rand-k is without the factor, as the paper's rows are."""
-    return label.replace("rand_k", "rand_k_unscaled")
-
-
-AS_PAPER = tuple(map(bare, PAPER))
-"""Table I, rand-k without the factor."""
-PLAN = {
-    "cnn": tuple(
-        dict.fromkeys(
-            [
-                *((label, 1) for label in (*PAPER, *AS_PAPER)),
-                *((label, seed) for seed in (2, 3) for label in AS_PAPER),
-                *(
-                    (bare(f"{kind}-{ratio:g}@{noise:g}"), 1)
-                    for noise in (2.5, 2.0)
-                    for kind, ratios in PAPER_BY_NOISE.items()
-                    for ratio in ratios
-                ),
-                *((f"fedavg-{label}", 1) for label in AS_PAPER if "fed" not in label),
-            ]
-        )
-    ),
-    "2nn": tuple(
-        (f"{noise}{method}-{share:g}", 1)
-        for method in ("rand_k", "rand_k_unscaled", "top_k")
-        for share in SHARES
-        for noise in ("", "fedavg-")
-    ),
-}
-"""Runs with standardised inputs on the paper's network, those that say most first; and those of
-Figure 3 on the small one."""
 MUCH = 0.75
 """Noise on the whole model, share kept times the multiplier's square, from which runs may end."""
 LOOKS = 40 + (180 - 40) // 5
 """Evaluations in a run of the paper's network."""
-
-
-def key(one: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Return what tells runs apart, in the order of the results."""
-    return one["model"], one["inputs"], one["run"], one["seed"]
+SMALL = ", small network"
+FACTS = ("model", "inputs", "seed")
 
 
 def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
-    """Write the tables of the page."""
+    """Write the tables of the page, of runs like the paper's alone."""
+    runs = list(filter(like_the_papers, runs))
     put("fed_smp.md", "plan", plan(runs, seconds))
     put("fed_smp.md", "figure 3", figure_3(runs))
+    put("fed_smp.md", "losses", losses(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
     put("fed_smp.md", "where runs end", where_runs_end(runs))
@@ -125,6 +55,8 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "figure 2", figure_2(runs))
     for method, number in (("rand_k", "IV"), ("top_k", "V")):
         put("fed_smp.md", f"table {number}", by_noise(runs, method))
+    put("fed_smp.md", "best shares", best_shares(runs))
+    put("fed_smp.md", "what Tables IV and V lack", lacking(runs))
     put("fed_smp.md", "the paper against itself", contradictions())
 
 
@@ -458,6 +390,64 @@ def by_noise(runs: list[dict[str, Any]], method: str) -> str:
     return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
 
 
+def finished_bests(runs: list[dict[str, Any]], kind: str, method: str) -> dict[str, float]:
+    """Return the best accuracies of Table IV's or V's cells on a network, of seed 1.
+
+    Those of the paper's network are with standardised inputs and without rand-k's factor; those of
+    the small one in [0, 1], with the factor and with top-k's mask by ten steps.
+    """
+    model, inputs = ("2nn", "unit") if kind == SMALL else ("cnn", "standardised")
+    name = method if kind == SMALL else bare(method)
+    name = "top_k_steps" if kind == SMALL and method == "top_k" else name
+    own = [one for one in runs if tuple(map(one.get, FACTS)) == (model, inputs, 1)]
+    done = {one["run"]: one["best_accuracy"] for one in own if one["finished"]}
+    return {
+        f"{share:g}@{noise:g}": done[label]
+        for share in PAPER_BY_NOISE[method]
+        for noise in NOISES
+        if (label := f"{name}-{share:g}" + ("" if noise == NOISE else f"@{noise:g}")) in done
+    }
+
+
+def best_shares(runs: list[dict[str, Any]]) -> str:
+    """Return the best share of Tables IV and V by the noise: the small network's, the paper's."""
+    rows = []
+    for at, noise in enumerate(NOISES):
+        row = [f"{noise:g}"]
+        for method, paper in PAPER_BY_NOISE.items():
+            done = finished_bests(runs, SMALL, method)
+            here = {share: done.get(f"{share:g}@{noise:g}") for share in paper}
+            known = {share: value for share, value in here.items() if value is not None}
+            missing = [f"{share:g}" for share in here if share not in known]
+            told = f" (not done: {', '.join(missing)})" if missing else ""
+            theirs = {share: values[at] for share, values in paper.items()}
+            row += [f"{best_share(known)}{told}", best_share(theirs)]
+        rows.append(row)
+    head = ["noise multiplier", "rand-k, small network", "the paper", "top-k, small network"]
+    return table([*head, "the paper"], rows)
+
+
+def best_share(values: dict[float, float]) -> str:
+    """Return the share with the largest value, or those."""
+    most = max(values.values(), default=None)
+    return " and ".join(f"{share:g}" for share, value in values.items() if value == most) or "-"
+
+
+def lacking(runs: list[dict[str, Any]]) -> str:
+    """Return which cells of Tables IV and V are not done."""
+    told = []
+    for name, kind in (("the paper's network, standardised inputs", ""), ("the small one", SMALL)):
+        gaps = []
+        for method, paper in PAPER_BY_NOISE.items():
+            done = finished_bests(runs, kind, method)
+            for noise in NOISES:
+                shares = [f"{share:g}" for share in paper if f"{share:g}@{noise:g}" not in done]
+                whole = "all" if len(shares) == len(paper) else ", ".join(shares)
+                gaps += [f"{method} at {noise:g}: {whole}"] if shares else []
+        told.append(f"- {name}: {'; '.join(gaps) or 'none'}.")
+    return "\n".join(told)
+
+
 def without_factor(known: dict[tuple[str, str, str], str], label: str, inputs: str) -> str:
     """Return a run's accuracy on the paper's network; rand-k's without d/k, or marked with it."""
     plain = ("cnn", inputs, bare(label))
@@ -476,7 +466,7 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
     """Return the table of what is planned, done and left, by kind of run."""
     # Of the small network's, only what Figure 3 has the loss of.
     done = {
-        key(one): one
+        key(one)[:4]: one
         for one in runs
         if one["model"] == "cnn" or one["training_loss"] is not None or not one["finished"]
     }
@@ -486,7 +476,9 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
         for label, seed in PLAN[model]:
             a_round = pace["top_k" if "top_k" in label else "rand_k"]
             hours = (180 * a_round + looks * pace["evaluation"]) / 3600
-            kinds.setdefault(kind(model, label), []).append(((model, inputs, label, seed), hours))
+            kinds.setdefault(kind(model, label, seed), []).append(
+                ((model, inputs, label, seed), hours)
+            )
     rows, total = [], 0.0
     for name, wanted in kinds.items():
         own = [(done.get(one), hours) for one, hours in wanted]
@@ -504,15 +496,35 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
     return table(head, rows)
 
 
-def kind(model: str, label: str) -> str:
+def kind(model: str, label: str, seed: int) -> str:
     """Return what a planned run is for."""
     if model == "2nn":
         return "Figure 3, small network"
     if "@" in label:
         return f"Tables IV and V, {label.partition('-')[0]}"
     if label.startswith("fedavg-"):
-        return "Figure 3 without noise"
+        return f"Figure 3 without noise, {'seed 1' if seed == 1 else 'seeds 2 and 3'}"
     return f"Table I, {label if 'fedavg' in label else label.partition('-')[0]}"
+
+
+def tables_of(one: dict[str, Any]) -> list[str]:
+    """Return the tables of the page that a run stands in, but for those of all runs."""
+    label, model = one["run"], one["model"]
+    if model not in ("cnn", "2nn"):
+        return ["softmax"]
+    small = SMALL if model == "2nn" else ""
+    plain = label.replace("_unscaled", "").replace("_steps", "")
+    share, noise = facts_of(plain)
+    found = ["FedAvg by inputs"] if label == "fedavg" and not small else []
+    found += ["Table I"] if label in PAPER and not small else []
+    two = plain in PAPER and "rand_k" in plain and (model, one["inputs"]) == ("cnn", "standardised")
+    found += ["Rand-k with and without its factor"] if two else []
+    for method, number in (("rand_k", "IV"), ("top_k", "V")):
+        cells = noise in NOISES and share in PAPER_BY_NOISE[method]
+        found += [f"Table {number}{small}"] if plain.startswith(method) and cells else []
+    figure = plain.removeprefix("fedavg-") != plain or (small and "@" not in plain)
+    found += [f"Figure 3{small or ' without noise'}"] if figure and "_k" in plain else []
+    return found or ["No table"]
 
 
 def figure_3(runs: list[dict[str, Any]]) -> str:
@@ -520,7 +532,8 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
     rows, methods = [], ("rand_k", "rand_k_unscaled", "top_k")
     networks = (("cnn", "standardised"), ("cnn", "unit"), ("2nn", "unit"))
     for model, inputs in networks:
-        known = {one["run"]: one for one in runs if key(one) == (model, inputs, one["run"], 1)}
+        facts = (model, inputs, 1)
+        known = {one["run"]: one for one in runs if tuple(map(one.get, FACTS)) == facts}
         for share in SHARES:
             row = [model, inputs, f"{share:g}"]
             for method in methods:
@@ -530,6 +543,21 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
             if set("".join(row[3:])) - set("- /;"):
                 rows.append(row)
     return table(["network", "inputs", "share kept", "rand-k", "rand-k without d/k", "top-k"], rows)
+
+
+def losses(runs: list[dict[str, Any]]) -> str:
+    """Return of how many seeds the plotted means of the training loss are, where not of all."""
+    told = []
+    for method in ("rand_k", "rand_k_unscaled", "top_k"):
+        for share in SHARES:
+            wanted = ("cnn", "standardised", f"{method}-{share:g}")
+            own = [one for one in runs if key(one)[:3] == wanted and one["finished"]]
+            have = sum(one["training_loss"] is not None for one in own)
+            told += [f"{method}-{share:g} {have} of {len(own)}"] if have < len(own) else []
+    return (
+        "A run that ended early has no loss after the last round, and the mean is of the seeds "
+        f"that lasted. Where these are not all: {', '.join(told) or 'nowhere'}."
+    )
 
 
 def accuracy_of(one: dict[str, Any] | None) -> str:

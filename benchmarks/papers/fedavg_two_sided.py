@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 from drawn import Cells, Parted, affordable, redrawn
-from pages import in_a_line, put, table
+from pages import put, table
+from told import told as in_a_line
 from torch import Tensor
 
 import fedprivacy as fp
@@ -629,4 +630,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    in_a_line(main)
+    with in_a_line():
+        main()

@@ -4,6 +4,10 @@
     python benchmarks/papers/long_chains.py --page   only writes the tables
     python benchmarks/papers/long_chains.py --check  runs the smallest cell of each again
     python benchmarks/papers/long_chains.py --measure  times a gradient of one copy and of more
+    python benchmarks/papers/long_chains.py --dataset NAME --data-dir FOLDER  other data
+
+NAME is mnist, kmnist or cifar2, as for ``fa_ld_fashion.py``; results go to files of their own and
+not onto the page.
 
 FA-LD: 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HMC: 200 rounds, a
 draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
@@ -41,8 +45,10 @@ import torch
 from drawn import Parted, near, redrawn
 from pages import put
 from pages import table as markdown
+from told import told as in_a_line
 
 from fedprivacy import training
+from fedprivacy.errors import require
 from fedprivacy.training.chains import ChainState
 
 RESULTS, PROGRESS = (Path(__file__).parent / name for name in ("results", "progress"))
@@ -57,6 +63,9 @@ FIVE_SIZES = {
 }
 SOURCES = ("softmax_tiles.cpp", "softmax.cpp")
 """Kernels for the gradients, those to be preferred first."""
+SECONDS = RESULTS / "long_chains_seconds.json"
+SUFFIX = [""]
+"""Of the files of results and progress; main() sets it to the data's name."""
 SAVED = 60.0
 """Seconds of work between two saves."""
 
@@ -160,13 +169,16 @@ class CompiledLadder(Ladder):
         sources: see ``kernel``.
     """
 
+    SIZES = 784, 10
+    """Pixels and classes that the kernels are written for."""
     AT_ONCE = 3
     """Copies in one call."""
 
     def __init__(self, model, scales, images, sources=SOURCES):
         super().__init__(model, scales)
         # The kernel reads memory as it is: of anything else, wrongly.
-        assert images[0].numel() == model.features == 784 and model.classes == 10
+        assert images[0].numel() == model.features
+        assert (model.features, model.classes) == self.SIZES
         assert images.dtype == torch.float32
         self.kernel, self.images = kernel(images.flatten(1).contiguous(), sources)
 
@@ -200,8 +212,10 @@ def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
     setting, least = PARTS[part] | other, min(sizes)
     power = 0.5 if part == "fa_ld_long" else 1.0
     scales, model = [(size / least) ** power for size in sizes], short.softmax(records)
-    own = CompiledLadder(model, scales, records.features, sources)
-    if own.kernel is None:
+    own = None
+    if (model.features, model.classes) == CompiledLadder.SIZES:
+        own = CompiledLadder(model, scales, records.features, sources)
+    if own is None or own.kernel is None:
         model = Ladder(model, scales)
     else:
         model, records = own, numbered(records)
@@ -219,7 +233,7 @@ class Chain:
         self.part, self.setting, self.facts = part, PARTS[part], facts
         self.sizes, self.seed = sorted(sizes), seed
         name = "-".join(f"{value:g}" for value in (*facts.values(), *self.sizes, seed))
-        self.path = PROGRESS / f"{part}-{name}.pt"
+        self.path = PROGRESS / f"{part}{SUFFIX[0]}-{name}.pt"
 
     def run(self, records, rounds=None, shifted=False):
         """Run the chain to its end, or the rounds asked for; yield the cells at each save."""
@@ -283,9 +297,14 @@ class Chain:
         ]
 
 
+def target(part):
+    """Return the file of a part's results."""
+    return RESULTS / f"{part}{SUFFIX[0]}.json"
+
+
 def known(part):
     """Return the cells that are written down, if they are of this setting."""
-    path = RESULTS / f"{part}.json"
+    path = target(part)
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content["cells"] if content.get("setting") == PARTS[part] else []
 
@@ -299,12 +318,17 @@ def write(part, cells):
     """Put cells among a part's results."""
     new = [own(cell) for cell in cells]
     cells = [one for one in known(part) if own(one) not in new] + cells
-    head = {"setting": PARTS[part], "data": "fashion-mnist", "inputs": "unit"}
+    data = SUFFIX[0].removeprefix("_") or "fashion-mnist"
+    head = {"setting": PARTS[part], "data": data, "inputs": "unit"}
     lines = ",\n".join(json.dumps(one) for one in cells)
-    temporary = (RESULTS / f"{part}.json").with_suffix(".tmp")
-    text = f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
+    put_down(target(part), f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n')
+
+
+def put_down(path, text):
+    """Write a file, all or nothing."""
+    temporary = path.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, RESULTS / f"{part}.json")
+    os.replace(temporary, path)
 
 
 def of(part, facts, seed=0):
@@ -357,9 +381,8 @@ def best(part, facts):
             for score in short.SCORES]  # fmt: skip
 
 
-def work():
+def work(records):
     """Work through what is to be run; what is there but cannot be repeated comes last."""
-    records = short.data("fashion-mnist", None)
     for part, facts, seed, again in [(*task, again) for again in (False, True) for task in TASKS]:
         while sizes := missing(part, facts, seed, again):
             chain = Chain(part, facts, sizes, seed)
@@ -388,13 +411,18 @@ def compared(part, kind="all"):
 
 def told(part, facts, kind, score, size):
     """Return a score at a step size: of one chain, or the mean and the spread of three."""
-    cells = [cell for seed in SEEDS for cell in of(part, facts, seed)]
-    here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
-    values = [short.last(cell, kind)[score] for cell in here if short.last(cell, kind)]
+    values = of_chains(part, facts, kind, score, size)
     if len(values) == 1:
         return f"{values[0]:.4f} ({size:.3g})"
     spread = f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
     return f"{spread} ({size:.3g}, {len(values)} chains)"
+
+
+def of_chains(part, facts, kind, score, size):
+    """Return a score at a step size of every chain that has it."""
+    cells = [cell for seed in SEEDS for cell in of(part, facts, seed)]
+    here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
+    return [short.last(cell, kind)[score] for cell in here if short.last(cell, kind)]
 
 
 FURTHER = 4
@@ -414,6 +442,34 @@ def gap():
         "Accuracy that one local step lacks of ten, each at its best step size, one chain: "
         f"{told[0]}, {told[1]}."
     )
+
+
+PAPER = {
+    "all": {"brier": 100},
+    "warm": {"accuracy": 20, "brier": 10, "ece": 50},
+}
+"""The local steps that FA-LD's text names as best on Fashion-MNIST, without and with warm-up."""
+
+
+def best_steps():
+    """Return the table of the local steps whose chains have the best mean, and the paper's."""
+    rows = []
+    for kind, name in (("all", "without warm-up"), ("warm", "with warm-up")):
+        row = [name]
+        for score in short.SCORES:
+            means = {}
+            for facts in LANGEVIN:
+                first = of("fa_ld_long", facts)
+                _, size, edge = short.tuned(first, score, kind) if first else (0.0, 0.0, "none")
+                if edge is None:
+                    values = of_chains("fa_ld_long", facts, kind, score, size)
+                    means[facts["local_steps"]] = statistics.mean(values)
+            chosen = (max if score == "accuracy" else min)(means, key=means.get, default=None)
+            here = "-" if chosen is None else f"{chosen}: {means[chosen]:.4f}"
+            row.append(f"{here} ({PAPER[kind].get(score, 'not said')})")
+        rows.append(row)
+    head = ["best $K$: its mean (the paper's $K$)", "accuracy", "Brier", "ECE", "NLL"]
+    return markdown(head, rows)
 
 
 def shorter(_, facts):
@@ -468,14 +524,13 @@ def pages():
     put("fa_ld.md", "FA-LD at length", compared("fa_ld_long"))
     put("fa_ld.md", "FA-LD at length with warm-up", compared("fa_ld_long", "warm"))
     put("fa_ld.md", "FA-LD at length, what was run", progress("fa_ld_long"))
-    put("fa_ld.md", "FA-LD at length, what came out", gap())
+    put("fa_ld.md", "FA-LD at length, what came out", f"{gap()}\n\n{best_steps()}")
     put("fa_ld.md", "FA-HMC at length", compared("fa_hmc_long"))
     put("fa_ld.md", "FA-HMC at length, what was run", progress("fa_hmc_long"))
 
 
-def check():
+def check(records):
     """Run the cheapest cell of each part again to its first shown round, and a drawn one."""
-    records = short.data("fashion-mnist", None)
     held = goes_alike(records)
     for part in PARTS:
         cells = [cell for cell in known(part) if cell["curve"] and cell["repeatable"]]
@@ -519,22 +574,28 @@ def agrees(part, cell, records):
     return False
 
 
-def measure():
-    """Print the processor time of a gradient of one copy, three and five: the least of four."""
-    records = short.data("fashion-mnist", None)
-    settings = (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1]))
+def measure(records):
+    """Write down the processor time of a gradient of one copy, three and five, milliseconds."""
+    settings, found = (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])), {}
     for (part, facts), sources in itertools.product(settings, ((), SOURCES[1:], SOURCES[:1])):
-        told = []
+        told, by = {}, "torch"
         for copies in (1, 3, 5):
             loop = ladder(part, facts, FIVE_SIZES[part][:copies], 0, records, sources)
-            state, spent = loop.init(), []
-            for _ in range(5):
-                begun = time.process_time()
-                state, _ = loop.step(state)
-                spent.append((time.process_time() - begun) / gradients(facts))
-            told.append(f"{1e3 * min(spent[1:]):.1f} ms of {copies}")
-        by = sources[0] if isinstance(loop.target.model, CompiledLadder) else "torch"
-        print(f"{part}, {facts}, {by}: {', '.join(told)}")
+            by = sources[0] if isinstance(loop.target.model, CompiledLadder) else "torch"
+            told[copies] = round(1e3 * least(loop) / gradients(facts), 2)
+        found.setdefault(part, {**facts})[by] = told
+        print(part, facts, by, told, flush=True)
+    put_down(SECONDS, json.dumps(found, indent=1) + "\n")
+
+
+def least(loop):
+    """Return the processor time of a round, in seconds: the least of four after the first."""
+    state, spent = loop.init(), []
+    for _ in range(5):
+        begun = time.process_time()
+        state, _ = loop.step(state)
+        spent.append(time.process_time() - begun)
+    return min(spent[1:])
 
 
 def main():
@@ -543,16 +604,28 @@ def main():
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
     asked.add_argument("--measure", action="store_true", help="time one copy and more")
+    asked.add_argument("--dataset", choices=short.DATASETS, default="fashion-mnist")
+    asked.add_argument("--data-dir")
     options = asked.parse_args()
     torch.set_num_threads(1)
-    if options.check:
-        sys.exit(not check())
-    if options.measure:
-        measure()
-        return
+    with in_a_line():
+        sys.exit(act(options))
+
+
+def act(options):
+    """Do as the command line says; return the exit status."""
+    usual = options.dataset == "fashion-mnist"
+    rule = "be fashion-mnist for --page and --measure"
+    require(usual or not (options.page or options.measure), "--dataset", options.dataset, rule)
+    SUFFIX[0] = "" if usual else f"_{options.dataset}"
     if not options.page:
-        work()
-    pages()
+        records = short.data(options.dataset, options.data_dir)
+        if options.check:
+            return not check(records)
+        (measure if options.measure else work)(records)
+    if usual and not options.measure:
+        pages()
+    return 0
 
 
 if __name__ == "__main__":

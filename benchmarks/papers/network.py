@@ -1,4 +1,4 @@
-"""The paper's network for Fed-SMP trained by ``network.cpp``, two to three times as fast.
+"""The paper's network for Fed-SMP trained by ``network.cpp``, about twice as fast.
 
 What a client does is the same but for rounding, its batches too: the loop, the ledger and the noise
 are the library's. (Winograd's sums overflow where numbers of 1e36 and more are on their way, one or

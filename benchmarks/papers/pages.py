@@ -1,10 +1,7 @@
-"""What the scripts have in common: tables between two marks of a page, and how they end."""
+"""The tables of results in the documentation, between two marks."""
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-
-from fedprivacy.errors import ParameterError
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
 
@@ -26,12 +23,3 @@ def put(page: str, name: str, text: str) -> None:
     if not ended:
         raise SystemExit(f"{path.name} lacks the marks of {name!r}, or a line between them")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
-
-
-def in_a_line(main: Callable[[], object]) -> None:
-    """Do what a script does; a setting or a file that breaks a rule is told in one line."""
-    try:
-        main()
-    except ParameterError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(2)

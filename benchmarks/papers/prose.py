@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from claims import (
+    RESULTS,
     SCORES,
     Said,
     best_of,
@@ -29,7 +30,8 @@ from claims import (
     tradeoff,
     two_sided,
 )
-from fed_smp_page import PAPER, PAPER_BY_NOISE, printed, strength
+from fed_smp_page import printed, strength
+from fed_smp_paper import PAPER, PAPER_BY_NOISE, known_runs
 from pages import DOCS
 
 
@@ -52,13 +54,9 @@ def fa_ld() -> Said:
     five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
     assert last(one)["ece"] < min(last(cell)["ece"] for cell in five)
     yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
-    cells = [cell for cell in of("fa_hmc_long")["cells"] if cell["seed"] == 0]
-    twenty, ten = (
-        {score: best_of(cells, score, leapfrog_steps=10, iterations=count) for score in SCORES}
-        for count in (20, 10)
-    )
-    yield f"accuracy {twenty['accuracy']:.4f} and {ten['accuracy']:.4f}"
-    yield f"Brier score {twenty['brier']:.4f} and {ten['brier']:.4f}"
+    yield from at_length()
+    yield from leapfrogs()
+    yield from seconds()
     cells = of("private_fashion")["cells"]
     many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
     few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
@@ -67,6 +65,86 @@ def fa_ld() -> Said:
         abs(a / b - 1.0) < 0.25 for a, b in zip(many["epsilon"], few["epsilon"], strict=True)
     )
     yield "$K = 50$ at step size $3 \\cdot 10^{-7}$ has more accuracy than $K = 10$ at $10^{-6}$"
+
+
+def at_length() -> Said:
+    """Yield what fa_ld.md says of FA-LD's long chains."""
+    many = (1, 10, 20, 50, 100)
+    for kind in ("all", "warm"):
+        for score in SCORES:
+            means = {steps: statistics.mean(_long(steps, score, kind)) for steps in many}
+            worst = (min if score == "accuracy" else max)(means, key=means.__getitem__)
+            assert worst == 1, (kind, score)
+    yield "It is still the worse by every score, each at its own best step size."
+    for score in ("brier", "nll"):
+        means = [statistics.mean(_long(steps, score)) for steps in many]
+        assert means == sorted(means, reverse=True) and means[2] - means[4] < 0.01
+    yield "Brier score and NLL still gain up to $K = 100$, by less than a hundredth from $K = 20$"
+    ten, twenty, fifty = (_long(steps, "brier", "warm") for steps in many[1:4])
+    assert statistics.mean(ten) > statistics.mean(_long(100, "brier", "warm"))
+    yield f"ten local steps then have {_spread(ten)}, and 20 have {_spread(twenty)}"
+    accuracies = (statistics.mean(_long(steps, "accuracy", "warm")) for steps in (50, 20))
+    yield f"50 steps have the Brier score {_spread(fifty)} and as much accuracy"
+    yield "({:.4f} and {:.4f})".format(*accuracies)
+    more, less = (_long(steps, "nll", "warm") for steps in (50, 20))
+    yield f"their NLL, {_spread(more)} against {_spread(less)} with 20"
+    apart = statistics.mean(less) - statistics.mean(more)
+    assert apart > 3.0 * max(map(statistics.stdev, (more, less)))
+
+
+def _long(steps: int, score: str, kind: str = "all") -> list[float]:
+    """Return a score of a setting's long chains, at the first chain's best step size."""
+    cells = [cell for cell in of("fa_ld_long")["cells"] if cell["local_steps"] == steps]
+    cells = [cell for cell in cells if cell["finished"] and cell["curve"][-1].get(kind)]
+    by = "brier" if score == "ece" else score
+    first = {c["step_size"]: c["curve"][-1][kind][by] for c in cells if c["seed"] == 0}
+    size = (max if score == "accuracy" else min)(first, key=first.__getitem__)
+    here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
+    return [cell["curve"][-1][kind][score] for cell in here]
+
+
+def _spread(values: list[float]) -> str:
+    """Return the mean and the standard deviation."""
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
+
+
+def leapfrogs() -> Said:
+    """Yield what fa_ld.md says of FA-HMC's long chains, of the first of each setting."""
+    cells = [cell for cell in of("fa_hmc_long")["cells"] if cell["seed"] == 0 and cell["finished"]]
+
+    def best(steps: int, iterations: int) -> list[float]:
+        facts = {"leapfrog_steps": steps, "iterations": iterations}
+        return [best_of(cells, score, **facts) for score in SCORES]
+
+    def better(one: list[float], other: list[float]) -> list[bool]:
+        return [one[0] > other[0], *(a < b for a, b in zip(one[1:], other[1:], strict=True))]
+
+    assert all(better(best(10, 1), best(1, 1)) + better(best(50, 1), best(10, 1)))
+    yield "ten leapfrog steps are better than one, and fifty better than ten, by every score"
+    assert all(better(best(1, 10), best(1, 1)))
+    assert better(best(1, 20), best(1, 10)) == [True, True, False, True]
+    yield "gain from one to ten and from ten to twenty iterations, ECE from one to ten only"
+    ten, twenty, fifty = best(10, 10), best(10, 20), best(50, 1)
+    assert better(fifty, ten) == better(twenty, ten) == [False, True, True, True]
+    names = ("accuracy", "Brier score", "ECE", "NLL")
+    pairs = zip(names, fifty, ten, strict=True)
+    yield ", ".join(f"{name} {one:.4f} and {other:.4f}" for name, one, other in pairs)
+    for name, one, other in zip(names, twenty, ten, strict=True):
+        yield f"in {name}, {one:.4f} and {other:.4f}"
+
+
+def seconds() -> Said:
+    """Yield what fa_ld.md says of the time that a gradient of the long chains takes."""
+    if not (RESULTS / "long_chains_seconds.json").exists():
+        return
+    langevin, hamiltonian = of("long_chains_seconds").values()
+    by = ("torch", "softmax.cpp", "softmax_tiles.cpp")
+    plain, lanes, tiles = (hamiltonian[name]["3"] for name in by)
+    told = [f"{one / plain:.1f}".removeprefix("0") for one in (lanes, tiles)]
+    yield f"three of FA-HMC's in {told[0]} of torch's time"
+    yield f"`softmax_tiles.cpp`, in {told[1]} of it"
+    ratios = [part[by[2]]["3"] / part[by[2]]["1"] for part in (langevin, hamiltonian)]
+    yield "takes {:.1f} times one copy's with FA-LD's batches and {:.1f} times with".format(*ratios)
 
 
 def _columns(
@@ -116,7 +194,7 @@ BARE = "rand_k_unscaled"
 
 def fed_smp() -> Said:
     """Yield what fed_smp.md says of the finished runs."""
-    runs = [one for one in of("fed_smp")["runs"] if one["inputs"] == "unit" and one["finished"]]
+    runs = [one for one in known_runs() if one["inputs"] == "unit" and one["finished"]]
 
     def best(name: str, model: str = "cnn") -> list[float]:
         own = [one for one in runs if (one["run"], one["model"]) == (name, model)]
@@ -139,17 +217,75 @@ def fed_smp() -> Said:
     yield f"top-k .005 {last('top_k-0.005')[0]:.1f}, by ten steps {told[0]}, DP-FedAvg {told[1]}"
     falls = [middle - statistics.mean(ends[1]), statistics.mean(steps) - statistics.mean(ends[0])]
     yield f"{falls[0]:.1f} points for DP-FedAvg, {falls[1]:.1f} for top-k .005 by ten steps"
-    wide = [
-        best(f"rand_k-{share}{noise}", "2nn") for share, noise in ((0.1, "@2.5"), (0.8, "@2.5"))
-    ]
-    (small,), (large,) = wide
-    yield f"costs {small - large:.1f} points here ({small:.1f} to {large:.1f})"
+    yield from faster()
+    yield from orders(best)
+    (usual,), (noisiest,) = (best(f"rand_k-0.8{noise}", "2nn") for noise in ("", "@2.5"))
+    told = "{:.1f} to {:.1f}".format(*PAPER_BY_NOISE["rand_k"][0.8][1::2])
+    yield (
+        f"costs {usual - noisiest:.1f} points here ({usual:.1f} to {noisiest:.1f}), "
+        f"in the paper fifty ({told})"
+    )
     assert ten < few < plain
+    yield from unit()
     yield from factor()
     yield from masked()
     yield from noisier()
     yield from layered()
     yield from overflows()
+
+
+def faster() -> Said:
+    """Yield what fed_smp.md says of the time that the paper's network takes, where it was taken."""
+    seconds = of("fed_smp")["seconds"]
+    if "cnn by torch" in seconds:
+        kinds = ("rand_k", "top_k")
+        times = [seconds["cnn by torch"][kind] / seconds["cnn"][kind] for kind in kinds]
+        assert min(times) > 1.7 and max(times) < 2.4
+        yield "about twice as fast as by torch"
+
+
+def orders(best: Callable[..., list[float]]) -> Said:
+    """Yield the two orders by best accuracy, with inputs in [0, 1] and in the paper."""
+    names = ("fedavg", "rand_k-0.4", "top_k_steps-0.1", "top_k-0.005")
+    one, two, three, four = (f"{best(name)[0]:.1f}" for name in names)
+    told = f"FedAvg {one}, rand-k .4 {two}, top-k .1 by ten steps {three}, top-k .005 {four}"
+    yield f"The order by best accuracy: {told} (one seed each), DP-FedAvg"
+    means = [statistics.mean(best(name)) for name in (*names, "dp-fedavg", "top_k_steps-0.005")]
+    assert means == sorted(means, reverse=True)
+    theirs = {
+        "FedAvg": "fedavg",
+        "top-k .005": "top_k-0.005",
+        "top-k .1": "top_k-0.1",
+        "rand-k .4": "rand_k-0.4",
+        "DP-FedAvg": "dp-fedavg",
+    }
+    values = [PAPER[name][0] for name in theirs.values()]
+    assert values == sorted(values, reverse=True)
+    yield f"In the paper: {', '.join(f'{a} {b:.1f}' for a, b in zip(theirs, values, strict=True))}"
+
+
+def unit() -> Said:
+    """Yield what fed_smp.md says of all runs in [0, 1]: which ended, and what sparsifying gains."""
+    runs = [one for one in known_runs() if one["inputs"] == "unit"]
+    assert not any(one["refused"] for one in runs if one["epsilon"])
+    ended = {one["run"]: one["first_non_finite_round"] for one in runs if one["refused"]}
+    least, second, third = (ended.pop(f"fedavg-rand_k-{share}") for share in (0.001, 0.005, 0.01))
+    assert not [name for name in ended if not name.startswith("fedavg-")]
+    yield "With inputs in [0, 1] no update of any private run was ever refused"
+    yield f"ended on the small one, in rounds {least}, {second} and {third})"
+
+    def gain(model: str, label: str) -> float:
+        best = {name: [] for name in (label, "dp-fedavg")}
+        for one in runs:
+            if one["model"] == model and one["run"] in best and one["finished"]:
+                best[one["run"]].append(100 * one["best_accuracy"])
+        return best[label][0] - statistics.mean(best["dp-fedavg"])
+
+    yield f"lasts is {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
+    yield f"on the small network {gain('2nn', 'rand_k-0.1'):.1f} (with .1), not eight"
+    assert round(PAPER["top_k-0.005"][0] - PAPER["dp-fedavg"][0]) == 8
+    assert not any(one.get("guard") for one in of("fed_smp")["runs"])
+    yield "no run with `--guard` is in the results"
 
 
 def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
@@ -168,7 +304,7 @@ def bare(runs: list[dict[str, Any]], share: str) -> list[float]:
 
 def factor() -> Said:
     """Yield what fed_smp.md says of rand-k with and without its factor."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
     here = {
         one["run"]: 100 * one["best_accuracy"]
         for one in runs
@@ -203,7 +339,7 @@ def factor() -> Said:
 
 def masked() -> Said:
     """Yield what fed_smp.md says of top-k by the share kept."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
     shares = ("0.001", "0.005", "0.01", "0.1", "0.2", "0.4", "0.8")
     ours = [statistics.mean(bests(runs, f"top_k-{share}")) for share in shares]
     theirs = [PAPER[f"top_k-{share}"][0] for share in shares]
@@ -240,7 +376,7 @@ def masked() -> Said:
 
 def noisier() -> Said:
     """Yield what fed_smp.md says of rand-k at the noise of Table IV."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
 
     def best(share: float, noise: str) -> float:
         return bests(runs, f"{BARE}-{share:g}{noise}")[0]
@@ -265,7 +401,7 @@ def noisier() -> Said:
 
 def overflows() -> Said:
     """Yield what fed_smp.md says of runs that end at an overflow."""
-    runs = [one for one in of("fed_smp")["runs"] if one["model"] == "cnn" and one["epsilon"]]
+    runs = [one for one in known_runs() if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
     sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
     yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f}"
@@ -288,7 +424,7 @@ def overflows() -> Said:
 
 def layered() -> Said:
     """Yield what fed_smp.md says of runs whose softmax is a layer, and of FedAvg's level."""
-    runs = of("fed_smp")["runs"]
+    runs = known_runs()
 
     def of_seeds(name: str, model: str = "label-cnn") -> list[dict[str, Any]]:
         facts = (model, "symmetric", name)

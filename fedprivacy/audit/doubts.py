@@ -19,7 +19,7 @@ from ..mechanisms import (
 from ..mechanisms.sparsified import fingerprint
 from ..sampling import Scheme
 from ..sampling.cohorts import goes_with
-from ..sampling.scheme import most_drawn, secret_size, unlikely
+from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
 
 FALSE_DOUBT = 1e-9
 """Probability that a ledger's cohorts are doubted though its schemes drew them."""
@@ -112,20 +112,24 @@ def _too_many_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
     found: dict[str, list[Round]] = {}
     for r in rounds:
         # One draw is held against all that its scheme says of cohorts.
-        if r.done is None or isinstance(r.mechanism, _DRAWN):
+        if r.done is None or _one_draw(r.mechanism) is not None:
             continue
-        most = _most_drawn(r.mechanism)
+        most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
         # Whether somebody drawn twice counts twice or once: the sum is enough for both.
         if most is not None and r.done.cohort > most:
             told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
+            found.setdefault(told, []).append(r)
+        if r.done.cohort < least:
+            told = f"{r.done.cohort} participants where one draw of a round takes {least}"
             found.setdefault(told, []).append(r)
     return _in_words(found)
 
 
 def _most_drawn(mechanism: Mechanism) -> int | None:
     """Return how many units all draws of a mechanism take at most; None where that is not known."""
-    if isinstance(mechanism, _DRAWN):
-        return most_drawn(mechanism.scheme)
+    drawn = _one_draw(mechanism)
+    if drawn is not None:
+        return most_drawn(drawn.scheme)
     if isinstance(mechanism, Parallel):
         parts = [(one, 1) for one in mechanism.mechanisms]
     elif isinstance(mechanism, Run):
@@ -139,6 +143,18 @@ def _most_drawn(mechanism: Mechanism) -> int | None:
             return None
         all_draws += count * most
     return all_draws
+
+
+def _least_drawn(mechanism: Mechanism) -> int:
+    """Return how many different units the draws of a mechanism take at least."""
+    drawn = _one_draw(mechanism)
+    if drawn is not None:
+        return least_drawn(drawn.scheme)
+    # Trials are kept secret, with who was in them.
+    if not isinstance(mechanism, Run | Parallel):
+        return 0
+    # All draws may have taken the same units; kinds that share a draw, a kind's own.
+    return max(map(_least_drawn, mechanism.holds))
 
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -161,15 +177,27 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     return _in_words(found)
 
 
-_DRAWN = (SampledMechanism, HeldMechanism, CohortMechanism)
+_Drawn = SampledMechanism | HeldMechanism | CohortMechanism
+
+
+def _one_draw(mechanism: Mechanism) -> _Drawn | None:
+    """Return what is drawn once for a round, also where it is a run or kind of one."""
+    if isinstance(mechanism, _Drawn):
+        return mechanism
+    once = isinstance(mechanism, Parallel) or (
+        isinstance(mechanism, Run) and sum(count for _, count in mechanism.parts) == 1
+    )
+    inside = mechanism.holds if once else ()
+    return _one_draw(inside[0]) if len(inside) == 1 else None
 
 
 def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
     """Return the rounds whose cohorts were drawn, by scheme and by size."""
     drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
-        if r.done is not None and isinstance(r.mechanism, _DRAWN):
-            by_size = drawn.setdefault(r.mechanism.scheme, {})
+        one = None if r.done is None else _one_draw(r.mechanism)
+        if r.done is not None and one is not None:
+            by_size = drawn.setdefault(one.scheme, {})
             # Cohorts of one scheme are judged together: one odd size among thousands is expected.
             by_size.setdefault(r.done.cohort, []).append(r)
     return drawn

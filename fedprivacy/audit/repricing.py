@@ -16,11 +16,11 @@ from ..factors import Matrix
 from ..ledger import Round
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
-from ..mechanisms.base import ROUNDING
+from ..mechanisms.base import ROUNDING, together
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect
-from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, secret_sizes
+from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, schemes, secret_sizes
 
 _TOLD_APART = 1024
 """Most rounds of which rows with noise of different size are told apart."""
@@ -148,7 +148,8 @@ def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     """Return what rounds tell of how many were drawn, of each scheme."""
     by_scheme: dict[Hashable, list[Round]] = {}
     for r in rounds:
-        by_scheme.setdefault(getattr(r.mechanism, "scheme", r.mechanism), []).append(r)
+        # What is drawn alike belongs together, whatever it stands in.
+        by_scheme.setdefault(schemes(r.mechanism) or r.mechanism, []).append(r)
     return tuple(_revealed_by(held) for held in by_scheme.values())
 
 
@@ -205,12 +206,13 @@ def run_of(rounds: Iterable[Round]) -> Mechanism | None:
 
 def in_sequence(counted: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
     """Return mechanisms in sequence, equal ones together; None if there are none."""
-    counts: dict[Mechanism, int] = {}
-    for mechanism, count in counted:
-        for step, times in mechanism.sequence():
-            # Nested runs are opened, so that equal steps meet wherever they stand.
-            counts[step] = counts.get(step, 0) + times * count
-    return Run(tuple(counts.items())) if counts else None
+    steps = [
+        (step, times * count)
+        for mechanism, count in counted
+        # Nested runs are opened, so that equal steps meet wherever they stand.
+        for step, times in mechanism.sequence()
+    ]
+    return Run(together(steps)) if steps else None
 
 
 def as_released(

@@ -38,15 +38,14 @@ class Revealed:
 
 def secret_sizes(run: Mechanism | None) -> bool:
     """Return whether some step of a run counts on nobody's learning how many were drawn."""
-    if run is None:
-        return False
-    # A step may hold others: what is sampled, or one for each kind of unit.
-    return any(
-        secret_size(getattr(step, "scheme", None))
-        or secret_sizes(getattr(step, "inner", None))
-        or any(map(secret_sizes, getattr(step, "mechanisms", ())))
-        for step, _ in run.sequence()
-    )
+    return run is not None and any(map(secret_size, schemes(run)))
+
+
+def schemes(run: Mechanism) -> frozenset[object]:
+    """Return every scheme that draws somewhere in a run, at whatever depth."""
+    own = getattr(run, "scheme", None)
+    inside = frozenset().union(*map(schemes, run.holds))
+    return inside if own is None else inside | {own}
 
 
 def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -233,7 +233,21 @@ def _of_ledger(ledger: Ledger) -> Reading:
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
         defects=defects,
+        granted=_granted(rounds),
     )
+
+
+UNTOLD_NOISE = (
+    "mechanisms that do not say how much noise they have, had what was planned (noise_ratios says "
+    "it, and recorded noise is held against that)"
+)
+"""What is taken for granted where a mechanism of a user's own says nothing of its noise."""
+
+
+def _granted(rounds: Iterable[Round]) -> dict[str, str]:
+    """Return what is taken for granted of rounds, by name."""
+    silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
+    return {"noise": UNTOLD_NOISE} if any(silent) else {}
 
 
 def _recorded(ledger: Ledger) -> dict[str, str]:

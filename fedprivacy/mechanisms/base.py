@@ -8,7 +8,7 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, Self, overload
@@ -24,7 +24,7 @@ from ..privacy_loss import (
     merge_units,
     merged,
 )
-from ..registry import equality_tells, plain_fields, registered
+from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
 
@@ -92,6 +92,18 @@ class Mechanism(ABC):
         """
         del adjacency
         return plain_fields(self) | dict.fromkeys(self.depends_on)
+
+    @property
+    def holds(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that it is made of, those that its fields hold, each with its own."""
+        listed: list[str] = [each.name for each in fields(self)] if is_dataclass(self) else []
+        names = dict.fromkeys([*listed, *getattr(self, "__dict__", ())])
+        # What is only remembered is made of the others.
+        own = [name for name in names if not _is_cached(type(self), name)]
+        return tuple(_mechanisms(getattr(self, name) for name in own))
+
+    def check_beside(self) -> None:  # noqa: B027
+        """Raise if what it loses is right only where it stands for itself, inside no other."""
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
         """Raise if the mechanism's noise does not hold under ``scheme``."""
@@ -197,7 +209,11 @@ class Mechanism(ABC):
     @cached_property
     def _told(self) -> bool:
         """Whether whatever equals it loses what it does."""
-        return _alike(self)
+        try:
+            hash(self)
+        except TypeError:  # it holds what may change
+            return False
+        return alike(self)
 
     def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
         """Return the loss with the public numbers of this mechanism beside those it has."""
@@ -247,27 +263,33 @@ class Mechanism(ABC):
         """Return this mechanism followed by another."""
         if not isinstance(other, Mechanism):
             return NotImplemented
-        # Composition does not ask for order: equal parts are counted together.
-        counts: dict[object, tuple[Mechanism, int]] = {}
-        for part, count in self.sequence() + other.sequence():
-            key = part if part._told else id(part)
-            counts[key] = part, counts.get(key, (part, 0))[1] + count
-        return Run(tuple(counts.values()))
+        return Run(together(self.sequence() + other.sequence()))
 
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return the mechanism as (part, count) pairs, in the order they first ran."""
         return ((self, 1),)
 
 
-def _alike(value: object) -> bool:
-    """Return whether whatever equals a value is like it in all that a loss may depend on."""
-    if isinstance(value, tuple):
-        return all(map(_alike, value))
-    if not equality_tells(type(value)):
-        return False
-    if not (isinstance(value, Mechanism) and is_dataclass(value)):
-        return True
-    return all(_alike(getattr(value, each.name)) for each in fields(value))
+def together(parts: Iterable[tuple[Mechanism, int]]) -> tuple[tuple[Mechanism, int], ...]:
+    """Return parts in sequence, equal ones counted together: composition asks for no order."""
+    counts: dict[object, tuple[Mechanism, int]] = {}
+    for part, count in parts:
+        # What equals a part need not lose what it does.
+        key = part if part._told else id(part)
+        counts[key] = part, counts.get(key, (part, 0))[1] + count
+    return tuple(counts.values())
+
+
+def _is_cached(kind: type, name: str) -> bool:
+    return isinstance(getattr(kind, name, None), cached_property)
+
+
+def _mechanisms(values: Iterable[object]) -> Iterator[Mechanism]:
+    for value in values:
+        if isinstance(value, Mechanism):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _mechanisms(value)
 
 
 class UnitGiven(Mechanism):
@@ -301,9 +323,10 @@ class Run(Mechanism):
         if not pairs or not all(isinstance(part, Mechanism) for part, _ in pairs):
             way_out = "write mechanism * count, or one mechanism + another"
             refuse("parts", self.parts, "be pairs of a mechanism and a count", way_out)
-        for _, count in pairs:
-            integer(1, count=count)
-        object.__setattr__(self, "parts", pairs)
+        for part, _ in pairs:
+            part.check_beside()
+        settled = tuple((part, integer(1, count=count)) for part, count in pairs)
+        object.__setattr__(self, "parts", settled)
         # Parts about different units are refused now.
         _ = self.protects
 
@@ -382,7 +405,8 @@ def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
     return Run(tuple(made))
 
 
-def _check_kind(scheme: object) -> None:
+def check_kind(scheme: object) -> None:
+    """Refuse what is no sampling scheme."""
     # The class has the methods too, and nobody said with which numbers it draws.
     draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
     if isinstance(scheme, type) or not draws:
@@ -395,6 +419,10 @@ class _Drawn(Mechanism):
 
     inner: Mechanism
     scheme: Scheme
+
+    def __post_init__(self) -> None:
+        check_kind(self.scheme)
+        self.inner.check_beside()
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the scheme's and the inner mechanism's."""
@@ -430,7 +458,7 @@ class SampledMechanism(_Drawn):
     """A mechanism run on sampled units; made by ``sampled``."""
 
     def __post_init__(self) -> None:
-        _check_kind(self.scheme)
+        super().__post_init__()
         if self.inner.samples_its_unit:
             raise UnsupportedCombination(
                 f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
@@ -484,7 +512,7 @@ class HeldMechanism(_Drawn):
     held: int
 
     def __post_init__(self) -> None:
-        _check_kind(self.scheme)
+        super().__post_init__()
         settle(self, partial(integer, 2), "held")
         if self.held > MOST_HELD:
             refuse("held", self.held, f"be at most {MOST_HELD}")
@@ -542,7 +570,7 @@ class CohortMechanism(_Drawn):
     """
 
     def __post_init__(self) -> None:
-        _check_kind(self.scheme)
+        super().__post_init__()
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
                 "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
@@ -557,6 +585,10 @@ class CohortMechanism(_Drawn):
 
     # A record of a client, also where the inner mechanism was made without saying.
     protects = Unit.RECORD
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Ask the inner mechanism: it is drawn by this scheme as well."""
+        self.inner.check_scheme(scheme)
 
     # The units inside a client cannot be sampled again from outside.
     samples_its_unit = True

@@ -19,13 +19,13 @@ from ..factors import (
     SingleParticipation,
     ToeplitzFactor,
 )
-from ..loss import IDENTITY, Curve, Gdp
+from ..loss import Curve, Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..registry import registered
+from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from . import places
-from .base import Mechanism
+from .base import Mechanism, check_kind
 from .gaussian import Gaussian, NoisySum
 from .sparsified import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
@@ -254,9 +254,16 @@ def _mask(kept: int, dimension: int, name: str) -> Indices:
     return found
 
 
+def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
+    # What equals a factor of a user's own need not be like it.
+    known = alike((factor, participation))
+    ask = _sensitivity_once if known else _sensitivity_once.__wrapped__
+    return ask(factor, rounds, participation)
+
+
 # An audit asks the same run again and again, and a large factor takes long.
 @lru_cache(maxsize=64)
-def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
+def _sensitivity_once(factor: Factor, rounds: int, participation: Participation) -> Interval:
     return factor.sensitivity(rounds, participation)
 
 
@@ -265,9 +272,10 @@ def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> I
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
 
-    Rows have no loss of their own that adds up, so row 0 pays for the whole run and the others for
-    nothing. An audit prices whatever rows there are as the whole run, for the participation that
-    they record, and looks that none comes twice.
+    Rows have no loss of their own that adds up: whichever is asked about is priced as the whole
+    run, and none is put in sequence with another, drawn for or chosen by itself. A ``Budget``
+    charges a run once, at its row 0 or the first that it meets. An audit prices whatever rows there
+    are as the whole run, for the participation that they record, and looks that none comes twice.
 
     Args:
         run: the whole run.
@@ -312,16 +320,16 @@ class CorrelatedRow(Mechanism):
     # As of the run.
     samples_its_unit = True
 
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Refuse: drawn round by round, a unit may be away from row 0, which pays for all rows.
+    def check_beside(self) -> NoReturn:
+        """Refuse: inside another mechanism nobody tells which rows were released, and how often.
 
         Raises:
             UnsupportedCombination: always.
         """
         raise UnsupportedCombination(
-            "one row of a run with correlated noise is not drawn for by itself: row 0 pays for "
-            f"every row, and whoever is drawn later would pay nothing, got {scheme}; account for "
-            "the whole run, CorrelatedNoise, sampled or in_cohort"
+            "one row of a run with correlated noise stands for itself alone: rows have no price "
+            f"that adds up, and the whole run is paid for at once, got row {self.row}; account for "
+            "the whole run, CorrelatedNoise, sampled or in_cohort; a ledger takes rows one by one"
         )
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
@@ -338,11 +346,7 @@ class CorrelatedRow(Mechanism):
             told = f"a unit came after {self.separation} rounds, or {self.participations} times"
             raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
-        whole = replace(whole, witness=None)  # of a whole run, of which this may be all
-        if not self.row:
-            return whole
-        paid = "row 0 of this run is accounted too: it pays for every row"
-        return replace(whole, curve=IDENTITY, assumptions=(*whole.assumptions, paid))
+        return replace(whole, witness=None)  # of a whole run, of which this may be all
 
 
 _SERVES = (
@@ -391,11 +395,14 @@ class SampledNoise(Mechanism):
     scheme: Scheme
 
     def __post_init__(self) -> None:
-        # The theorems read the run's numbers, not the loss that a subclass may answer with.
-        if type(self.noise)._loss is not CorrelatedNoise._loss:
+        check_kind(self.scheme)
+        # The theorems read the run's numbers, not what a subclass may say in their place.
+        own = own_parts(type(self.noise), CorrelatedNoise)
+        if own:
             raise UnsupportedCombination(
-                f"{type(self.noise).__name__} has a loss of its own, and draws are amplified by "
-                "what CorrelatedNoise loses; account the run without .sampled"
+                f"{type(self.noise).__name__} has parts of its own ({', '.join(sorted(own))}), and "
+                "draws are amplified by what CorrelatedNoise loses; account the run without "
+                ".sampled"
             )
         _ = self._kind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ MAX_LOSS = 500.0
 """Largest loss of one release: beyond, Q-masses near the smallest number would matter."""
 
 
+LEAST_PARAMETER = 1e-9
+"""Smallest parameter of discrete Laplace noise: the most noise."""
 _SLACK = 2e-15
 """By how much losses of one rounded logarithm and their masses are moved, relatively."""
 
@@ -181,9 +183,29 @@ class DiscreteLaplace(_Discrete):
         settle(self, natural, "sensitivity")
         if self.sensitivity > MAX_SENSITIVITY:
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
-        if not 1e-9 <= a <= MAX_LOSS / (2.0 * self.sensitivity):
+        if not LEAST_PARAMETER <= a <= MAX_LOSS / (2.0 * self.sensitivity):
             most = f"{MAX_LOSS / 2.0:g} / sensitivity"
             refuse("noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace beyond")
+
+    @property
+    def _noise_std(self) -> float:
+        return 1.0 / (math.sqrt(2.0) * math.sinh(0.5 * self.noise_parameter))
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the noise's std over the sensitivity, or over the clip norm where that is less."""
+        return frozenset({self._noise_std / min(clip_norm, self.sensitivity)})
+
+    def rescaled(self, fraction: float) -> DiscreteLaplace | None:
+        """Return the sum with the fraction of its noise; None for so little that none counts."""
+        std = fraction * self._noise_std
+        a = 2.0 * math.asinh(1.0 / (math.sqrt(2.0) * std)) if std > 0.0 else math.inf
+        if a > MAX_LOSS / (2.0 * self.sensitivity):
+            return None
+        if a < LEAST_PARAMETER:
+            raise UnsupportedCombination(
+                f"discrete Laplace noise of std {std:g} is more than any that is accounted for here"
+            )
+        return replace(self, noise_parameter=a)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         moves = 2 if facts.adjacency is Adjacency.REPLACE_ONE else 1

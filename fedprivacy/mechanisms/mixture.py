@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedCombination, non_negative, positive, refuse
 from ..loss import IDENTITY, Curve, GaussianMix, Gdp, Mix
@@ -13,6 +13,8 @@ from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling.scheme import VISIBLE
 from .base import UnitGiven
 
+ROUNDED = 2.0**-50
+"""How far from 1 probabilities may add up for being doubles, over the largest move's."""
 MAX_MOVES = 200
 """Most different moves."""
 
@@ -63,10 +65,37 @@ class MixtureOfGaussians(UnitGiven):
     @property
     def curve(self) -> Curve:
         """The pair, moves in order, the weights adding up to 1."""
-        kept = self._moves
-        if len(kept) == 1:
-            return Gdp(kept[0][1] / self.standard_deviation)
-        return GaussianMix(self.standard_deviation, kept, ((1.0, 0.0),))
+        return self._curve(self._moves)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the noise over the largest move, or over the clip norm where that is less."""
+        return frozenset({self.standard_deviation / min(clip_norm, max(self.sensitivities))})
+
+    def rescaled(self, fraction: float) -> MixtureOfGaussians | None:
+        """Return the sum with the fraction of its noise."""
+        std = fraction * self.standard_deviation
+        return replace(self, standard_deviation=std) if std > 0.0 else None
+
+    @property
+    def _shown(self) -> Curve:
+        """A pair that the stated one dominates: what misses a sum of 1 is of the smallest move."""
+        kept = self._weights
+        over = math.fsum([*(weight for weight, _ in kept), -1.0])
+        # Decimals of doubles say no more than that.
+        if abs(over) <= ROUNDED * kept[-1][0]:
+            return self.curve
+        # What is too much is taken off the largest moves.
+        for i in range(len(kept) - 1, 0, -1):
+            less = min(max(over, 0.0), kept[i][0])
+            kept[i] = (kept[i][0] - less, kept[i][1])
+            over -= less
+        kept[0] = (1.0 - math.fsum(weight for weight, _ in kept[1:]), kept[0][1])
+        return self._curve(tuple(pair for pair in kept if pair[0] > 0.0))
+
+    def _curve(self, moves: tuple[tuple[float, float], ...]) -> Curve:
+        if len(moves) == 1:
+            return Gdp(moves[0][1] / self.standard_deviation) if moves[0][1] else IDENTITY
+        return GaussianMix(self.standard_deviation, moves, ((1.0, 0.0),))
 
     @property
     def _seen(self) -> Curve:
@@ -75,13 +104,17 @@ class MixtureOfGaussians(UnitGiven):
         return Mix(tuple((w, Gdp(move / std) if move else IDENTITY) for w, move in self._moves))
 
     @property
-    def _moves(self) -> tuple[tuple[float, float], ...]:
-        """(weight, move), moves rising, the weights adding up to 1 or a little more."""
+    def _weights(self) -> list[tuple[float, float]]:
+        """(weight, move) as stated, moves rising, equal ones together."""
         weights: dict[float, float] = {}
-        # By move: equal ones meet, and the last is the largest.
         for move, weight in sorted(zip(self.sensitivities, self.probabilities, strict=True)):
             weights[move] = weights.get(move, 0.0) + weight
-        kept = [(weight, move) for move, weight in weights.items() if weight > 0.0]
+        return [(weight, move) for move, weight in weights.items() if weight > 0.0]
+
+    @property
+    def _moves(self) -> tuple[tuple[float, float], ...]:
+        """(weight, move), moves rising, the weights adding up to 1 or a little more."""
+        kept = self._weights
         if len(kept) > MAX_MOVES:
             refuse("sensitivities", f"{len(kept)} numbers", f"be at most {MAX_MOVES} different")
         if len(kept) == 1:
@@ -111,7 +144,9 @@ class MixtureOfGaussians(UnitGiven):
             _check_seen(facts)
             curve, theorem = self._seen, VISIBLE
         # Whether it is really seen nobody said: where the move is hidden is attained for sure.
-        witness = Witness(self.curve, "the stated pair: the unit's move is drawn, or there is none")
+        witness = Witness(
+            self._shown, "the stated pair: the unit's move is drawn, or there is none"
+        )
         return PrivacyLoss(curve, facts, witness, (theorem,), (assumption,))
 
 

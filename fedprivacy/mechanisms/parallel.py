@@ -13,9 +13,8 @@ from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units, merge
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
-from .base import CohortMechanism, HeldMechanism, Mechanism, Run, SampledMechanism
+from .base import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism
 from .correlated import SampledNoise
-from .selection import PrivateSelection
 
 APART = (
     "draws and noise of different kinds are made independently of each other (of kinds with equal "
@@ -64,6 +63,12 @@ class Parallel(Mechanism):
         for one in self.mechanisms:
             if not isinstance(one, Mechanism):
                 refuse("mechanisms", type(one).__name__, "hold mechanisms only")
+            one.check_beside()
+        # Kinds of a kind are kinds.
+        nested = [
+            one.mechanisms if isinstance(one, Parallel) else (one,) for one in self.mechanisms
+        ]
+        object.__setattr__(self, "mechanisms", tuple(one for kinds in nested for one in kinds))
         _ = self.protects
 
     @property
@@ -73,6 +78,17 @@ class Parallel(Mechanism):
 
     # Sampling goes inside, where each kind may have its own.
     samples_its_unit = True
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Ask every kind."""
+        for one in self.mechanisms:
+            one.check_scheme(scheme)
+
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
+        """Return the kind's that draws a unit most often."""
+        return max(
+            (one.worst_scheme(scheme) for one in self.mechanisms), key=lambda each: each.rate
+        )
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
@@ -87,6 +103,12 @@ class Parallel(Mechanism):
         made = [one.rescaled(fraction) for one in self.mechanisms]
         kept = tuple(one for one in made if one is not None)
         return Parallel(kept) if len(kept) == len(made) else None
+
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+        """Return what a kind that is alone says: of several, one number says nothing."""
+        if len(self.mechanisms) > 1:
+            return ""
+        return self.mechanisms[0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
@@ -155,16 +177,10 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
             return [mechanism.scheme]
         case CohortMechanism():
             return [mechanism.scheme] if seen else []
-        case Run():
-            return [scheme for part, _ in mechanism.parts for scheme in _draws(part, seen=seen)]
-        case Parallel():
-            return [scheme for one in mechanism.mechanisms for scheme in _draws(one, seen=seen)]
         case SampledNoise():
             return [mechanism.scheme]
-        case PrivateSelection():
-            every = (mechanism.base, *mechanism.others)
-            return [scheme for one in every for scheme in _draws(one, seen=seen)]
-    return []
+    # Whatever it is made of may draw, in a wrapper of a user's own as well.
+    return [scheme for one in mechanism.holds for scheme in _draws(one, seen=seen)]
 
 
 def _witness(losses: list[PrivacyLoss]) -> Witness | None:

@@ -16,7 +16,7 @@ from ..errors import UnsupportedCombination, integer, member, natural, positive,
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
-from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement
+from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement, priced_as
 from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
 from .noise import is_finite, private_generator, readable
@@ -26,7 +26,8 @@ from .rounded import noise_like, noisy_like
 Indices = NDArray[np.int64]
 
 _STEADY = (Everyone, FixedSize, WithReplacement, Shuffled)
-"""Schemes whose cohorts have a size that is known; shares of any others must be topped up."""
+"""Schemes whose cohorts have a size that is known; shares of any others must be topped up, those of
+subclasses with a price of their own too: the worst scheme is known of these alone."""
 
 
 class Sparsifier(StrEnum):
@@ -376,7 +377,8 @@ class SparsifiedPerturbation(Perturbation):
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
         if isinstance(scheme, WithReplacement) and scheme.draws != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's draws = {scheme.draws}")
-        if not isinstance(scheme, _STEADY) and not self.topped_up:
+        steady = any(priced_as(scheme, kind) for kind in _STEADY)
+        if not steady and not self.topped_up:
             raise UnsupportedCombination(
                 f"the size of a {type(scheme).__name__} cohort varies, so the clients' shares do "
                 "not add up to noise_multiplier; pass topped_up=True (and top the secure sum up to "

@@ -102,6 +102,15 @@ class SplittingRun(Mechanism):
             steps=self.local_steps,
         )
 
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return a local solve's."""
+        return self.round.noise_ratios(clip_norm)
+
+    def rescaled(self, fraction: float) -> SplittingRun | None:
+        """Return the run with the fraction of every step's noise."""
+        scale = fraction * self.noise_scale
+        return replace(self, noise_scale=scale) if scale > 0.0 else None
+
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         return self._with_public(self._seen_by(facts))
 

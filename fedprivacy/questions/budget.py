@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..accountants import ACCOUNTANTS, Accountant
 from ..accountants.base import counted
 from ..bound import Bound
 from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
-from ..loss import Curve
+from ..loss import IDENTITY, Curve
+from ..mechanisms import CorrelatedNoise, CorrelatedRow
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW
@@ -53,6 +54,7 @@ class Budget:
     """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    _begun: set[CorrelatedNoise] = field(default_factory=set, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +75,12 @@ class Budget:
         return f"{self.accountant} accountant (schedule fixed beforehand)"
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
-        return loss_of(round_, self.adjacency, self.observer)
+        loss = loss_of(round_, self.adjacency, self.observer)
+        # A row of correlated noise is priced as its whole run, which is paid for once. Row 0 begins
+        # another run, also where one like it was there.
+        if isinstance(round_, CorrelatedRow) and round_.row and round_.run in self._begun:
+            return replace(loss, curve=IDENTITY)
+        return loss
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""
@@ -104,7 +111,12 @@ class Budget:
         loss = self._loss(round_)
         if self.adaptive:
             self._renyi(loss).spend(loss)
-        self._spent[loss] = self._spent.get(loss, 0) + 1
+        self._count(round_, loss, 1)
+
+    def _count(self, round_: Accountable, loss: PrivacyLoss, count: int) -> None:
+        self._spent[loss] = self._spent.get(loss, 0) + count
+        if isinstance(round_, CorrelatedRow):
+            self._begun.add(round_.run)
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         """Return whether (round, count) steps, in this order, all fit; spends those that do.
@@ -122,7 +134,7 @@ class Budget:
                 if not self._renyi(loss).allows(loss, count):
                     return False
                 self._renyi(loss).spend(loss, count)
-                self._spent[loss] = self._spent.get(loss, 0) + count
+                self._count(round_, loss, count)
                 continue
             for _ in range(count):
                 if not self.allows(round_):

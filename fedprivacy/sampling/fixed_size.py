@@ -109,6 +109,11 @@ class FixedSize(TableScheme):
         """The cohort size."""
         return self.size
 
+    @property
+    def least(self) -> int:
+        """The cohort size."""
+        return self.size
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return size and population; under add_remove that is a floor."""
         name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"

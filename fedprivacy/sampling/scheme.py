@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY, Curve, Gdp, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
-from ..registry import plain_fields
+from ..registry import own_parts, plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
 
 Indices = NDArray[np.int64]
@@ -138,6 +138,11 @@ class TableScheme:
         """How many units one draw has at most; None where no number is stated."""
         return None
 
+    @property
+    def least(self) -> int:
+        """How many different units one draw has at least."""
+        return 0
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the numbers that a release depends on; see ``Mechanism.public``."""
         del adjacency
@@ -223,16 +228,18 @@ class TableScheme:
         )
 
 
+_BESIDE = frozenset({"draw", "epoch", "unlikely", "public", "as_event", "name", "assumption"})
+"""What no theorem reads of a scheme."""
+
+
 def priced_as(scheme: object, kind: type[TableScheme]) -> bool:
     """Return whether a scheme is of a kind, or a subclass that is accounted as that is.
 
-    Theorems that read a kind's numbers alone, and not its rows, must not serve a subclass whose
-    rows, or whole account, are others: it draws in another way.
+    Theorems that read a kind's numbers alone, and not its rows, must not serve a subclass that
+    says anything anew but how it draws and what is told of it: its rows, or the numbers that rows
+    read, may be others.
     """
-    if not isinstance(scheme, kind):
-        return False
-    own = type(scheme)
-    return own.amplify is kind.amplify and own.rows is kind.rows
+    return isinstance(scheme, kind) and own_parts(type(scheme), kind) <= _BESIDE
 
 
 def among(scheme: Scheme, population: int) -> Scheme:
@@ -348,6 +355,11 @@ def secret_size(scheme: object) -> bool:
 def most_drawn(scheme: object) -> int | None:
     """Return how many units one draw of a scheme has at most; None where it does not say."""
     return getattr(scheme, "most", None)
+
+
+def least_drawn(scheme: object) -> int:
+    """Return how many different units one draw of a scheme has at least, as far as it says."""
+    return int(getattr(scheme, "least", 0))
 
 
 def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:

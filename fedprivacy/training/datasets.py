@@ -128,10 +128,10 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _arrays(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return X and y of a MATLAB file."""
+    # scipy's reader tells a missing file as one that is open wrongly.
+    require(path.is_file(), "data_dir", str(path.parent), f"hold {path.name}", way_out)
     try:
         content = loadmat(path, variable_names=["X", "y"])
-    except FileNotFoundError:
-        refuse("data_dir", str(path), "be a file that is there", way_out)
     except Exception as error:  # a damaged file raises whatever its reader stumbled on
         refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
     there = {"X", "y"} <= content.keys()

@@ -30,6 +30,8 @@ FILES = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 NAMES = (*FILES["train"], *FILES["test"])
+CLASSES = 10
+"""Of these images and of those of other data in the same format."""
 
 
 def fashion_mnist(
@@ -150,15 +152,19 @@ def read_part(folder: Path, part: str, way_out: str = WAY_OUT) -> tuple[Bytes, B
         way_out: what to tell whom they are refused.
 
     Raises:
-        ParameterError: they are not there, damaged, of another size or do not agree.
+        ParameterError: they are not there, damaged, empty, of another size, do not agree or have
+            labels that are no classes.
     """
-    images_name, labels_name = FILES[part]
-    images = read_idx(folder / images_name, dimensions=3, way_out=way_out)
-    labels = read_idx(folder / labels_name, dimensions=1, way_out=way_out)
+    images_path, labels_path = (folder / name for name in FILES[part])
+    images = read_idx(images_path, dimensions=3, way_out=way_out)
+    labels = read_idx(labels_path, dimensions=1, way_out=way_out)
     fits, rule = images.shape[1:] == (28, 28), "hold images of 28 x 28"
-    require(fits, str(folder / images_name), images.shape, rule, way_out)
+    require(fits, str(images_path), images.shape, rule, way_out)
+    require(len(images), str(images_path), len(images), "hold at least one image", way_out)
     fits, rule = len(images) == len(labels), f"hold {len(images)} labels"
-    require(fits, str(folder / labels_name), len(labels), rule, way_out)
+    require(fits, str(labels_path), len(labels), rule, way_out)
+    most = int(labels.max())
+    require(most < CLASSES, str(labels_path), most, f"hold labels from 0 to {CLASSES - 1}", way_out)
     return images, labels
 
 

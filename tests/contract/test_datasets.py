@@ -137,6 +137,21 @@ def test_pickled_cifar_is_not_read(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def strange_label(folder):
+    idx_files(folder)
+    write_idx(folder / "t10k-labels-idx1-ubyte", np.full(10, 77), packed=False)
+
+
+def no_test_records(folder):
+    idx_files(folder)
+    write_idx(folder / "t10k-images-idx3-ubyte", pixels(0, 28, 28), packed=False)
+    write_idx(folder / "t10k-labels-idx1-ubyte", np.arange(0), packed=False)
+
+
+def half_of_svhn(folder):
+    svhn_file(folder / "train_32x32.mat", 3)
+
+
 def damaged_svhn(folder):
     svhn_file(folder / "train_32x32.mat", 3)
     (folder / "test_32x32.mat").write_bytes((folder / "train_32x32.mat").read_bytes()[:700])
@@ -188,7 +203,10 @@ def twice(folder):
     ("name", "make", "told"),
     [
         ("mnist", lambda folder: None, "must hold train-images-idx3-ubyte"),
-        ("svhn", lambda folder: None, "train_32x32.mat"),
+        ("kmnist", strange_label, "t10k-labels-idx1-ubyte must hold labels from 0 to 9, got 77"),
+        ("mnist", no_test_records, "t10k-images-idx3-ubyte must hold at least one image, got 0"),
+        ("svhn", lambda folder: None, "data_dir must hold train_32x32.mat"),
+        ("svhn", half_of_svhn, "data_dir must hold test_32x32.mat"),
         ("svhn", damaged_svhn, "readable MATLAB file"),
         ("svhn", grey_svhn, "bytes of shape"),
         ("svhn", zero_svhn, "labels from 1 to 10"),

@@ -173,15 +173,15 @@ def test_every_table_of_two_sided_fedavg_may_be_drawn(two_sided, capsys):
 @pytest.mark.parametrize("script", ["fedavg_two_sided", "fa_ld_fashion"])
 @pytest.mark.parametrize("folder", [None, "nowhere"])
 def test_files_that_are_not_there_are_told_in_one_line(script, folder, monkeypatch, capsys):
-    from pages import in_a_line
+    from told import told
 
     module = __import__(script)
     monkeypatch.setattr(module, "OWN", {"name": "", "data_dir": None}, raising=False)
     asked = [] if folder is None else ["--data-dir", folder]
     monkeypatch.setattr(sys, "argv", [script, "--dataset", "mnist", *asked])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    with pytest.raises(SystemExit) as ended:
-        in_a_line(module.main)
+    with pytest.raises(SystemExit) as ended, told():
+        module.main()
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: data_dir must") and told.count("\n") == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: data_dir must") and shown.count("\n") == 1

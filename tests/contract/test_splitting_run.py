@@ -72,8 +72,10 @@ def test_two_runs_in_sequence_are_not_a_final_view():
 
 def test_it_is_written_to_a_ledger_and_read(tmp_path):
     with fp.Ledger.create(tmp_path / "a.ledger", unit="record", adjacency="replace_one") as ledger:
-        number = ledger.intent(run(), clip_norm=1.0, noise_std=1.0)
-        ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1.0)
+        # Without clipping: the sensitivity of the gradient, and the noise on it.
+        (std,) = run().noise_ratios(1.0)
+        number = ledger.intent(run(), clip_norm=1.0, noise_std=std)
+        ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=std)
         ledger.close()
     again = fp.account(tmp_path / "a.ledger", delta=1e-5)
     assert again.upper == fp.epsilon(run(), **ASK).upper
