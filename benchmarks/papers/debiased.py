@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from drawn import near
-from fa_hmc import LOCAL, REACH, Regression
+from fa_hmc import LOCAL, REACH, SEEDS, Regression
 from pages import put, table
 
 import fedprivacy as fp
@@ -31,6 +31,16 @@ CELLS = ((0.01, 1), (0.01, 10), (0.05, 1), (0.05, 3), (0.05, 10), (0.1, 1), (0.1
 """Step sizes and leapfrog steps."""
 ROUNDS = (10, 100, 10_000)
 NOISE, DELTA = 8.0, 1e-5
+SETTING = {
+    "data": "made up, see fa_hmc.py",
+    "law": "exact, nothing but the records is drawn",
+    "seed of the records": SEEDS["records"],
+    "rounds": list(ROUNDS),
+    "iterations": LOCAL,
+    "delta": DELTA,
+    "z": NOISE,
+}
+"""What is computed, as the results name it."""
 
 
 def row(target, step, leapfrogs):
@@ -81,13 +91,13 @@ def main():
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     if asked.parse_args().check:
-        same = near(everything(), json.loads(RESULTS.read_text())["cells"], 1e-5)
+        kept = json.loads(RESULTS.read_text())
+        same = near(everything(), kept["cells"], 1e-5) and kept["setting"] == SETTING
         print("de-biased FA-HMC:", "the same" if same else "DIFFERENT")
         sys.exit(not same)
     rows = everything()
-    setting = {"data": "made up, see fa_hmc.py", "iterations": LOCAL, "delta": DELTA, "z": NOISE}
     lines = ",\n".join(json.dumps(one) for one in rows)
-    RESULTS.write_text(f'{json.dumps({"setting": setting})[:-1]}, "cells": [\n{lines}\n]}}\n')
+    RESULTS.write_text(f'{json.dumps({"setting": SETTING})[:-1]}, "cells": [\n{lines}\n]}}\n')
     page(rows)
 
 

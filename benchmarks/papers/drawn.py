@@ -38,6 +38,16 @@ def redrawn(tables: Mapping[str, Cells], seconds: float = SECONDS) -> bool:
     return held
 
 
+def affordable(
+    table: str, cells: Cells, took: Mapping[str, float], seconds: float = SECONDS
+) -> Cells:
+    """Return a table's cells that took no longer when they were made; tell how many did."""
+    kept = {name: again for name, again in cells.items() if took[name] <= seconds}
+    if over := len(cells) - len(kept):
+        print(f"{table}: {over} of {len(cells)} cells took over {seconds:g} s and are not drawn")
+    return kept
+
+
 DIFFERENT = "DIFFERENT"
 
 

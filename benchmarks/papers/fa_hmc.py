@@ -20,12 +20,13 @@ W2^2 = 0.1.
 import argparse
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from drawn import Cells, near, redrawn
+from drawn import Cells, Parted, near, redrawn
 from scipy.special import expit, ndtr, ndtri
 
 from fedprivacy.systems.fa_hmc.law import (
@@ -55,6 +56,16 @@ REACH = 2.0
 """Bound on the distance of two records' gradients: inputs have norm 1, residuals are below 1."""
 
 
+def mode_of(inputs: np.ndarray, labels: np.ndarray, times: float = 1.0) -> np.ndarray:
+    """Return the mode where the prior is N(0, I) and every record counts so often; by Newton."""
+    at = np.zeros(inputs.shape[1])
+    for _ in range(20):
+        odds = expit(inputs @ at)
+        hessian = times * (inputs.T * (odds * (1.0 - odds))) @ inputs + np.eye(len(at))
+        at = at - np.linalg.solve(hessian, at + times * inputs.T @ (odds - labels))
+    return at
+
+
 @dataclass(frozen=True, eq=False)
 class Regression:
     """The logistic posterior and its clients' expansions, of a dimension."""
@@ -72,14 +83,14 @@ class Regression:
 
     @cached_property
     def mode(self) -> np.ndarray:
-        """The posterior's mode, by Newton's method."""
-        inputs, labels = self.records
-        at = np.zeros(self.dimension)
-        for _ in range(20):
-            odds = expit(inputs @ at)
-            hessian = (inputs.T * (odds * (1.0 - odds))) @ inputs + np.eye(self.dimension)
-            at = at - np.linalg.solve(hessian, at + inputs.T @ (odds - labels))
-        return at
+        """The posterior's mode."""
+        return mode_of(*self.records)
+
+    @property
+    def own_modes(self) -> np.ndarray:
+        """The modes of the clients' own functions, shape (N, d)."""
+        shares = (np.split(part, CLIENTS) for part in self.records)
+        return np.array([mode_of(*own, times=CLIENTS) for own in zip(*shares, strict=True)])
 
     @cached_property
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -331,24 +342,35 @@ def best(cells: dict[str, dict[str, dict[str, float]]]) -> dict[str, object]:
     return {name: {str(r): least(str(r), wanted) for r in ROUNDS} for name, wanted in ways.items()}
 
 
+LOCALS, DRAWS = (1, 2, 5, 10, 20, 40, 70, 100), (10, 30, 100, 300, 1000, 3000)
+"""Figure 1(c)'s T, and how many draws of one chain are taken."""
+
+
 def figure_1c() -> dict[str, object]:
     """d = 1000, K = 100, eta = 0.01, noisy gradients: ME against T, and one chain's draws' ME."""
-    regression, made = Regression(1000), {}
-    at = (10, 30, 100, 300, 1000, 3000)
-    for local in (1, 2, 5, 10, 20, 40, 70, 100):
-        chain = Rounds(regression, 0.01, 100, GRADIENT_STD, local)
-        path = chain.path(at[-1])
-        made[str(local)] = {
-            "law": {str(r): chain.error(r) for r in (1, 2, 3, 5, 10, 100, 2_000_000)},
-            "one chain's draws": {
-                str(n): float(f"{sampled_error(path[:n], regression.law):.4g}") for n in at
-            },
-        }
-    return made
+    regression = Regression(1000)
+    return {str(local): averaged(regression, local) for local in LOCALS}
+
+
+def averaged(regression: Regression, local: int) -> dict[str, dict[str, float]]:
+    """Return one T of Figure 1(c)."""
+    chain = Rounds(regression, 0.01, 100, GRADIENT_STD, local)
+    path = chain.path(DRAWS[-1])
+    return {
+        "law": {str(r): chain.error(r) for r in (1, 2, 3, 5, 10, 100, 2_000_000)},
+        "one chain's draws": {
+            str(n): float(f"{sampled_error(path[:n], regression.law):.4g}") for n in DRAWS
+        },
+    }
 
 
 SIMULATED = ((0.05, 1, 100), (0.05, 3, 30), (0.05, 20, 5))
 """Step size, K, rounds."""
+
+
+def named(step_size: float, leapfrogs: int, total: int) -> str:
+    """Return a setting of chains as the results name it."""
+    return f"step {step_size:g}, K {leapfrogs}, {total} rounds"
 
 
 def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]:
@@ -449,86 +471,111 @@ def metropolis(regression: Regression, chains: int = 500, kept: int = 20) -> np.
     return np.concatenate(draws)
 
 
+ON_THE_POSTERIOR = ((0.1, 1, 30), (0.05, 3, 30), (0.1, 10, 4))
+"""Step size, K, rounds."""
+
+
 def on_the_posterior() -> dict[str, object]:
     """d = 10, the logistic posterior: ME of 200 chains' positions against Metropolis draws."""
-    from fedprivacy import training
-
     regression = Regression(10)
-    target, truth = logistic_target(regression), np.sort(metropolis(regression), axis=0)
-    heights = (np.arange(200) + 0.5) / 200
-    wanted = np.quantile(truth, heights, axis=0)
+    truth = np.sort(metropolis(regression), axis=0)
     expanded = Marginals(truth.mean(0), truth.std(0))
     made: dict[str, object] = {"expansion": marginal_error(expanded, regression.law)}
-    for step, leapfrogs, total in ((0.1, 1, 30), (0.05, 3, 30), (0.1, 10, 4)):
-        loop = training.HamiltonianSampling(
-            target=target,  # type: ignore[arg-type]
-            step_size=step,
-            leapfrog_steps=leapfrogs,
-            iterations=LOCAL,
-            correlation=1.0,
-            gradient_noise_multiplier=GRADIENT_STD / (REACH * CLIENTS),
-            chains=200,
-            seed=SEEDS["200 chains"],
-        )
-        state = training.train(loop, None, rounds=total).state
-        drawn = np.sort(state.positions.numpy(), axis=0)
-        law = Rounds(regression, step, leapfrogs, GRADIENT_STD).law(total)
-        made[f"step {step:g}, K {leapfrogs}, {total} rounds"] = {
-            "chains": float(np.mean(np.abs(drawn - wanted))),
-            **{k: v for k, v in compared(drawn, law, regression.law).items() if k != "chains"},
-        }
-    return made
+    return made | {named(*one): chains_on(regression, truth, *one) for one in ON_THE_POSTERIOR}
+
+
+def apart() -> dict[str, float]:
+    """d = 10: how far the clients' own modes are from the posterior's, and how wide that is."""
+    regression = Regression(10)
+    away = regression.own_modes - regression.mode
+    return {
+        "clients' modes, mean distance": float(np.linalg.norm(away, axis=1).mean()),
+        "mean of clients' modes, distance a coordinate": float(np.abs(away.mean(0)).mean()),
+        "standard deviation, mean": float(regression.law.std.mean()),
+    }
+
+
+def chains_on(
+    regression: Regression, truth: np.ndarray, step: float, leapfrogs: int, total: int
+) -> dict[str, object]:
+    """Return ME of 200 chains on the logistic posterior, whose sorted draws are given."""
+    from fedprivacy import training
+
+    loop = training.HamiltonianSampling(
+        target=logistic_target(regression),  # type: ignore[arg-type]
+        step_size=step,
+        leapfrog_steps=leapfrogs,
+        iterations=LOCAL,
+        correlation=1.0,
+        gradient_noise_multiplier=GRADIENT_STD / (REACH * CLIENTS),
+        chains=200,
+        seed=SEEDS["200 chains"],
+    )
+    state = training.train(loop, None, rounds=total).state
+    drawn = np.sort(state.positions.numpy(), axis=0)
+    wanted = np.quantile(truth, (np.arange(200) + 0.5) / 200, axis=0)
+    law = Rounds(regression, step, leapfrogs, GRADIENT_STD).law(total)
+    beside = compared(drawn, law, regression.law)
+    return {**beside, "chains": float(np.mean(np.abs(drawn - wanted)))}
+
+
+PRIVATE = (
+    (0.1, 10, 10, 1.0, 0.25, 1),
+    (0.1, 10, 10, 1.0, 0.25, 100),
+    (0.1, 1, 10, 0.0, 0.0, 1),
+    (0.02, 1, 10, 0.0, 0.0, 10),
+    (0.02, 1, 10, 0.0, 0.0, 100),
+    (0.1, 3, 1, 0.0, 4.0, 10),
+    (0.1, 3, 1, 0.0, 8.0, 10),
+    (0.1, 3, 1, 0.0, 8.0, 40),
+    (0.1, 3, 1, 0.0, 16.0, 40),
+)
+"""Step size, K, T, rho, noise on gradients in reaches of a record, rounds."""
 
 
 def privacy() -> list[dict[str, object]]:
     """Sound epsilon (record level, delta 1e-5) beside the exact ME, d = 10, noise on gradients."""
+    regression = Regression(10)
+    return [private_row(regression, *cell) for cell in PRIVATE]
+
+
+def private_row(
+    regression: Regression,
+    step: float,
+    leapfrogs: int,
+    local: int,
+    rho: float,
+    noise: float,
+    rounds_: int,
+) -> dict[str, object]:
+    """Return epsilon and ME of one setting."""
     import fedprivacy as fp
     from fedprivacy import training
 
-    regression, made = Regression(10), []
-    target = training.GaussianPosterior(target=regression.target, sensitivity=REACH)
-    cells = ((0.1, 10, 10, 1.0, 0.25, 1), (0.1, 10, 10, 1.0, 0.25, 100))
-    cells += ((0.1, 1, 10, 0.0, 0.0, 1), (0.02, 1, 10, 0.0, 0.0, 10), (0.02, 1, 10, 0.0, 0.0, 100))
-    cells += tuple((0.1, 3, 1, 0.0, z, r) for z, r in ((4.0, 10), (8.0, 10), (8.0, 40), (16.0, 40)))
-    for step, leapfrogs, local, rho, noise, rounds_ in cells:
-        loop = training.HamiltonianSampling(
-            target=target,
-            step_size=step,
-            leapfrog_steps=leapfrogs,
-            iterations=local,
-            correlation=rho,
-            gradient_noise_multiplier=noise,
-        )
-        bound = fp.epsilon(loop.run(rounds_), delta=1e-5, adjacency="replace_one")
-        law = loop.exact.law(point(np.zeros(10)), rounds_)
-        spread = Marginals(law.mean, np.sqrt(np.diag(law.covariance)))
-        made.append(
-            {
-                "step": step,
-                "K": leapfrogs,
-                "T": local,
-                "rho": rho,
-                "z": noise,
-                "rounds": rounds_,
-                "epsilon": [
-                    math.floor(1e3 * bound.lower) / 1e3,
-                    math.ceil(1e3 * bound.upper) / 1e3,
-                ],
-                "ME": float(f"{marginal_error(spread, regression.law):.4g}"),
-            }
-        )
-    return made
+    loop = training.HamiltonianSampling(
+        target=training.GaussianPosterior(target=regression.target, sensitivity=REACH),
+        step_size=step,
+        leapfrog_steps=leapfrogs,
+        iterations=local,
+        correlation=rho,
+        gradient_noise_multiplier=noise,
+    )
+    bound = fp.epsilon(loop.run(rounds_), delta=1e-5, adjacency="replace_one")
+    law = loop.exact.law(point(np.zeros(10)), rounds_)
+    spread = Marginals(law.mean, np.sqrt(np.diag(law.covariance)))
+    facts = {"step": step, "K": leapfrogs, "T": local, "rho": rho, "z": noise, "rounds": rounds_}
+    ends = [math.floor(1e3 * bound.lower) / 1e3, math.ceil(1e3 * bound.upper) / 1e3]
+    return {**facts, "epsilon": ends, "ME": float(f"{marginal_error(spread, regression.law):.4g}")}
 
 
 PARTS = {
     "variance 4": lambda: figure_2(4.0),
     "variance 2": lambda: figure_2(2.0),
     "figure 1d, d = 10": lambda: figure_1(10),
-    "figure 1d, chains": lambda: {
-        f"step {eta:g}, K {k}, {r} rounds": simulated(eta, k, r) for eta, k, r in SIMULATED
-    },
+    "figure 1d, chains": lambda: {named(*one): simulated(*one) for one in SIMULATED},
     "figure 1d, logistic posterior": on_the_posterior,
     "figure 1d, privacy": privacy,
+    "figure 1d, clients' modes": apart,
     "figure 1a and 1b, d = 1000": lambda: figure_1(1000),
     "figure 1c, d = 1000": figure_1c,
 }
@@ -551,7 +598,57 @@ def tables(kept: dict) -> dict[str, Cells]:
             for step, rows in kept[figure][name]["step size, K, rounds"].items()
             for leapfrogs, old in rows.items()
         }
+    return found | by_chains(kept)
+
+
+def by_chains(kept: dict) -> dict[str, Cells]:
+    """Return what may be drawn of Figure 1(c), of the chains and of the private settings."""
+    found: dict[str, dict] = {}
+    name = "figure 1c, d = 1000"
+    found[name] = {
+        f"T {local}": partial(agrees_in_figure_1c, int(local), old)
+        for local, old in kept[name].items()
+    }
+    for name, cells, make in (
+        ("figure 1d, chains", SIMULATED, simulated),
+        ("figure 1d, logistic posterior", ON_THE_POSTERIOR, again_on_the_posterior),
+    ):
+        found[name] = {
+            named(*one): partial(comes_out, partial(make, *one), kept[name][named(*one)])
+            for one in cells
+        }
+    name = "figure 1d, privacy"
+    found[name] = {
+        f"row {number}": partial(comes_out, partial(private_row, Regression(10), *cell), old)
+        for number, (cell, old) in enumerate(zip(PRIVATE, kept[name], strict=True))
+    }
     return found
+
+
+def comes_out(make: Callable[[], dict], old: dict) -> bool:
+    """Return whether a cell comes out as kept."""
+    return near(make(), old, 1e-4)
+
+
+def again_on_the_posterior(step: float, leapfrogs: int, total: int) -> dict[str, object]:
+    """Return a cell of the logistic posterior, with the posterior's draws made again."""
+    regression = Regression(10)
+    truth = np.sort(metropolis(regression), axis=0)
+    return chains_on(regression, truth, step, leapfrogs, total)
+
+
+def agrees_in_figure_1c(local: int, old: dict) -> bool:
+    """Return whether a T of Figure 1(c) comes out as kept.
+
+    The chain is drawn along eigenvectors, whose signs are the machine's: where only its draws come
+    out otherwise, nothing is compared.
+    """
+    fresh = averaged(Regression(1000), local)
+    if not near(fresh["law"], old["law"], 2e-3, 1e-9):
+        return False
+    if not near(fresh["one chain's draws"], old["one chain's draws"], 2e-3):
+        raise Parted
+    return True
 
 
 def agrees(variance: float, dimension: int, old: object) -> bool:
@@ -583,7 +680,7 @@ def check() -> None:
                     assert math.isclose(value, row[key], rel_tol=2e-3, abs_tol=1e-9)
     step, leapfrogs, total = SIMULATED[0]
     found = simulated(step, leapfrogs, total)["chains"]
-    old = kept["figure 1d, chains"][f"step {step:g}, K {leapfrogs}, {total} rounds"]
+    old = kept["figure 1d, chains"][named(*SIMULATED[0])]
     assert math.isclose(found, old["chains"], rel_tol=1e-6)
     low, high = old["draws of the law, 1 and 99 per cent"]
     assert low <= found <= high

@@ -85,23 +85,29 @@ def seen(curve: np.ndarray) -> dict[str, float]:
 
 def figure_1b() -> dict[str, dict[str, float]]:
     """W2 against rounds for each alpha, K = 10, rho = 0."""
-    made = {}
-    for alpha in ALPHAS:
-        chain = LangevinChain(target=paper_target(alpha), step_size=STEP, local_steps=10)
-        made[f"{alpha:g}"] = seen(w2_curve(chain, START, ROUNDS["figure 1b"]))
-    return made
+    return {f"{alpha:g}": curve_1b(alpha) for alpha in ALPHAS}
+
+
+def curve_1b(alpha: float) -> dict[str, float]:
+    """Return a curve of Figure 1(b)."""
+    chain = LangevinChain(target=paper_target(alpha), step_size=STEP, local_steps=10)
+    return seen(w2_curve(chain, START, ROUNDS["figure 1b"]))
+
+
+MAKERS = {"paper": paper_target, "unequal": unequal_target}
 
 
 def figure_1c() -> dict[str, dict[str, float]]:
     """W2 against rounds for each rho, K = 100, alpha = 0; for unequal Hessians too."""
-    made = {}
-    for name, make in (("paper", paper_target), ("unequal", unequal_target)):
-        for rho in (0.0, 0.5, 0.9, 1.0):
-            chain = LangevinChain(
-                target=make(0.0), step_size=STEP, local_steps=100, correlation=rho
-            )
-            made[f"{name} {rho:g}"] = seen(w2_curve(chain, START, ROUNDS["figure 1c"]))
-    return made
+    correlations = (0.0, 0.5, 0.9, 1.0)
+    return {f"{name} {rho:g}": curve_1c(name, rho) for name in MAKERS for rho in correlations}
+
+
+def curve_1c(name: str, rho: float) -> dict[str, float]:
+    """Return a curve of Figure 1(c)."""
+    target = MAKERS[name](0.0)
+    chain = LangevinChain(target=target, step_size=STEP, local_steps=100, correlation=rho)
+    return seen(w2_curve(chain, START, ROUNDS["figure 1c"]))
 
 
 def figure_2() -> dict[str, dict[str, float]]:
@@ -126,13 +132,18 @@ def figure_2() -> dict[str, dict[str, float]]:
 
 def privacy_of_a_round() -> dict[str, float]:
     """What the paper's figures leave out: mu of one upload for a record moved by one unit."""
-    target, made = paper_target(0.0), {}
+    return {
+        f"K {k} rho {rho:g}": upload_mu(k, rho)
+        for rho in (0.0, 0.5, 0.9)
+        for k in (1, 10, 100, 1000, 3000)
+    }
+
+
+def upload_mu(k: int, rho: float) -> float:
+    """Return mu of one upload."""
     change = float(np.linalg.norm(np.linalg.inv(SPREAD), 2))
-    for rho in (0.0, 0.5, 0.9):
-        for k in (1, 10, 100, 1000, 3000):
-            chain = LangevinChain(target=target, step_size=STEP, local_steps=k, correlation=rho)
-            made[f"K {k} rho {rho:g}"] = upload_gdp(chain, client=0, difference=change)
-    return made
+    chain = LangevinChain(target=paper_target(0.0), step_size=STEP, local_steps=k, correlation=rho)
+    return upload_gdp(chain, client=0, difference=change)
 
 
 def simulated(alpha: float) -> dict[str, dict[str, float]]:
@@ -192,7 +203,7 @@ def everything() -> dict[str, object]:
         "figure 1a": figure_1a(),
         "figure 1a, unequal Hessians": figure_1a(unequal_target),
         "figure 1b": figure_1b(),
-        "figure 1b, 300 chains, alpha 1": simulated(1.0),
+        CHAINS: simulated(1.0),
         "figure 1c": figure_1c(),
         "figure 2": figure_2(),
         "mu of an upload": privacy_of_a_round(),
@@ -220,7 +231,33 @@ def tables(kept: dict) -> dict[str, Cells]:
     found["figure 2"] = {
         name: partial(agrees_in_figure_2, name, old) for name, old in kept["figure 2"].items()
     }
-    return found
+    return found | exact(kept)
+
+
+CHAINS = "figure 1b, 300 chains, alpha 1"
+
+
+def exact(kept: dict) -> dict[str, Cells]:
+    """Return what may be drawn of Figures 1(b) and 1(c), of the chains and of an upload's mu."""
+
+    def same(old: object, make: Callable[..., object], *asked: object) -> Callable[[], bool]:
+        return lambda: near(make(*asked), old, 1e-5, 1e-12)
+
+    first, second, uploads = (kept[name] for name in ("figure 1b", "figure 1c", "mu of an upload"))
+    return {
+        "figure 1b": {
+            f"alpha {alpha}": same(old, curve_1b, float(alpha)) for alpha, old in first.items()
+        },
+        "figure 1c": {
+            name: same(old, curve_1c, name.split()[0], float(name.split()[1]))
+            for name, old in second.items()
+        },
+        CHAINS: {"all of them": same(kept[CHAINS], simulated, 1.0)},
+        "mu of an upload": {
+            name: same(old, upload_mu, int(name.split()[1]), float(name.split()[3]))
+            for name, old in uploads.items()
+        },
+    }
 
 
 def agrees(make: Callable[[float], GaussianTarget], alpha: float, k: int, old: object) -> bool:

@@ -25,9 +25,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from drawn import SECONDS, Parted, near, redrawn
+from drawn import Parted, affordable, near, redrawn
 from pages import put
 from pages import table as markdown
+from told import told as in_a_line
 
 import fedprivacy as fp
 from fedprivacy import training
@@ -124,15 +125,17 @@ def softmax(records):
 
 
 def curve(loop, rounds, every, warmup=0):
-    """Run a chain; scores of the mean prediction so far, with and without the warm-up.
+    """Run a chain; return scores of the mean prediction so far, and how many rounds it did.
 
-    The scores are None from the round on in which the chain diverges.
+    With and without the warm-up; None from the round on in which the chain diverges.
     """
     records = loop.target.data
     sums = {"all": 0.0, "warm": 0.0}
-    counts, rows = dict.fromkeys(sums, 0), []
+    counts, rows, done = dict.fromkeys(sums, 0), [], 0
 
     def look(state, _):
+        nonlocal done
+        done = state.round
         if state.round % every:
             return
         with torch.no_grad():
@@ -148,7 +151,7 @@ def curve(loop, rounds, every, warmup=0):
         training.train(loop, loop.target, rounds=rounds, on_round=look)
     except Diverged as error:
         rows.append({"round": None, "diverged": str(error)})
-    return rows
+    return rows, done
 
 
 def scores(probabilities, labels):
@@ -346,10 +349,12 @@ def run_cell(part, facts, loop, rounds=None):
     setting = PARTS[part][1]
     begun = time.process_time()
     every = setting.get("every", EVERY)
-    rows = curve(loop, rounds or setting["rounds"], every, setting.get("warmup", 0))
+    rows, done = curve(loop, rounds or setting["rounds"], every, setting.get("warmup", 0))
     if part.startswith("private"):
         with_epsilon(loop, rows)
-    return {**facts, "seconds": round(time.process_time() - begun, 1), "curve": rows}
+    rounds = {"rounds_done": done, "rounds_planned": setting["rounds"]}
+    seconds = round(time.process_time() - begun, 1)
+    return {**facts, **rounds, "seconds": seconds, "curve": rows}
 
 
 def known_cells(part):
@@ -507,17 +512,22 @@ def pages():
 def check(part, records):
     """Run the smallest cell again and a drawn one; return whether both agree."""
     cells = sorted(known_cells(part), key=lambda cell: cell["seconds"])
+    if not cells:
+        print(f"{part}_{SUFFIX[0]}.json lacks cells of this setting; run without --check first")
+        return False
     same = redrawn(
         {f"{part}, the smallest": {"cell": partial(agrees, part, records, cells[0])}}, 600
     )
-    others = {
-        str({k: v for k, v in cell.items() if k not in ("curve", "seconds")}): partial(
-            agrees, part, records, cell
-        )
-        for cell in cells[1:]
-        if cell["seconds"] <= SECONDS
-    }
-    return redrawn({part: others}) and same
+    others = {str(facts_of(cell)): cell for cell in cells[1:]}
+    again = {name: partial(agrees, part, records, cell) for name, cell in others.items()}
+    took = {name: cell["seconds"] for name, cell in others.items()}
+    return redrawn({part: affordable(part, again, took)}) and same
+
+
+def facts_of(cell):
+    """Return what was run, without what came out."""
+    came_out = ("curve", "seconds", "rounds_done", "rounds_planned")
+    return {name: value for name, value in cell.items() if name not in came_out}
 
 
 def agrees(part, records, recorded):
@@ -578,4 +588,5 @@ def told(refused):
 
 
 if __name__ == "__main__":
-    main()
+    with in_a_line():
+        main()

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from competitors import FedLin, FedPD, FiveGcs, Led, Problem, State, Tamuna
-from drawn import near, redrawn
+from drawn import Cells, near, redrawn
 from torch import Tensor
 
 import fedprivacy as fp
@@ -44,6 +44,19 @@ CAPS = (25, 80, 250)
 SEED = 20240913
 DELTA, BOUND = 1e-5, 10.0
 """Of Table VII's privacy: inputs are scaled down to norm 10."""
+NOISY_ROUNDS, LAST_ROUNDS = 60, 20
+"""Of Table VII's errors: rounds, and those at the end that are averaged."""
+SETTINGS = {
+    "rounds at most": MOST_ROUNDS,
+    "squared gradient to reach": TARGET,
+    "runs tuned on": TUNING_RUNS,
+    "agents": AGENTS,
+    "records of an agent": RECORDS,
+    "local steps": LOCAL_STEPS,
+    "regularisation": REGULARISATION,
+    "table VII": {"rounds": NOISY_ROUNDS, "averaged": LAST_ROUNDS, "delta": DELTA, "norm": BOUND},
+}
+"""What is run, as the results name it."""
 
 PAPER: dict[str, Any] = {
     "II": {
@@ -352,6 +365,20 @@ def summary(rounds: Tensor, steps: Tensor) -> dict[str, Any]:
 ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT", *STEP_ONLY)
 
 
+SHARES_ACTIVE = tuple(range(4 * AGENTS // 10, AGENTS + 1, AGENTS // 10))
+"""How many agents take part in Table VI."""
+
+
+def key_of(name: str, kind: str = "convex", dimension: int = 5, active: int | None = None) -> str:
+    """Return a cell's name in the file of results."""
+    return f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
+
+
+def times(name: str, row: dict[str, Any]) -> dict[str, float]:
+    """Return the computation time by the cost of a communication."""
+    return {str(cost): time_of(name, row, 1.0, cost) for cost in (0.1, 1.0, 10.0, 100.0)}
+
+
 class Tables:
     """Every table, measured; a cell that is in the file of results is not measured again.
 
@@ -381,7 +408,7 @@ class Tables:
         return self.cells[key]
 
     def row(self, name: str, kind: str, dimension: int = 5, active: int | None = None) -> dict:
-        key = f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
+        key = key_of(name, kind, dimension, active)
 
         def measure() -> dict:
             algorithm = self.algorithm(name, kind, dimension, active)
@@ -394,7 +421,7 @@ class Tables:
 
     def algorithm(self, name: str, kind: str, dimension: int, active: int | None = None) -> Any:
         """Return an algorithm with the parameters that were found for it, or that are now."""
-        key = f"{name}, {kind}, n = {dimension}, {active or AGENTS} active"
+        key = key_of(name, kind, dimension, active)
         make, ranges = searches(kind, active)[name]
         if key in self.cells:
             return make(**{each: self.cells[key]["parameters"][each] for each in ranges})
@@ -433,13 +460,7 @@ class Tables:
         }
 
     def table_iii(self) -> dict:
-        return {
-            name: {
-                str(cost): time_of(name, self.row(name, "convex"), 1.0, cost)
-                for cost in (0.1, 1.0, 10.0, 100.0)
-            }
-            for name in ALL
-        }
+        return {name: times(name, self.row(name, "convex")) for name in ALL}
 
     def table_iv(self) -> dict:
         cells: dict[str, dict] = {}
@@ -462,7 +483,7 @@ class Tables:
         # All algorithms on the same records: these take longer to draw than some runs.
         for number in range(self.runs // LARGE_RUNS):
             for name, algorithm in chosen.items():
-                self.part(f"{name}, convex, n = 100, {AGENTS} active", algorithm, number)
+                self.part(key_of(name, dimension=100), algorithm, number)
         return {
             name: (row := self.row(name, "convex", 100))
             | {"time": {str(c): time_of(name, row, 20.0, c) for c in (2.0, 20.0, 200.0, 2000.0)}}
@@ -471,14 +492,14 @@ class Tables:
 
     def table_vi(self) -> dict:
         found = {}
-        for percent in range(40, 101, 10):
-            active = None if percent == 100 else percent * AGENTS // 100
-            row = self.row("Fed-PLT", "convex", active=active)
-            found[str(percent)] = row | {"time": time_of("Fed-PLT", row, 1.0, 10.0)}
+        for active in SHARES_ACTIVE:
+            row = self.row("Fed-PLT", "convex", active=None if active == AGENTS else active)
+            found[str(100 * active // AGENTS)] = row | {"time": time_of("Fed-PLT", row, 1.0, 10.0)}
         return found
 
     def table_vii(self) -> dict:
         penalty = self.row("Fed-PLT", "convex")["parameters"]["penalty"]
+        write(**{SCALED: longer(self.problem("convex", 5))})
         found = {}
         for variance in VARIANCES:
             key = f"Fed-PLT, noise of variance {variance:g}"
@@ -513,9 +534,17 @@ class Tables:
                 f"Fed-PLT, {steps} local steps",
                 partial(measured, "Fed-PLT", problem, algorithm),
             )
-            costs = {str(c): time_of("Fed-PLT", row, 1.0, c) for c in (0.1, 1.0, 10.0, 100.0)}
-            found[str(steps)] = row | {"time": costs}
+            found[str(steps)] = row | {"time": times("Fed-PLT", row)}
         return found
+
+
+SCALED = "share of inputs scaled down"
+"""Of Table VII, in the file of results."""
+
+
+def longer(problem: Problem) -> float:
+    """Return which share of the inputs is longer than Table VII's norm."""
+    return float((problem.data.features.norm(dim=-1) > BOUND).double().mean())
 
 
 def runs_of(cell: dict[str, Any]) -> int:
@@ -567,18 +596,18 @@ def noisy(bounded: tuple[Problem, Tensor], penalty: float, variance: float) -> d
 
 
 def asymptotic_errors(loop: FederatedSplitting, problem: Problem, best: Tensor) -> dict:
-    """Return mean errors over rounds 41 to 60 and all runs."""
+    """Return mean errors over the last rounds and all runs."""
     state, sums = loop.init(), np.zeros(3)
-    for number in range(60):
+    for number in range(NOISY_ROUNDS):
         state, _ = loop.step(state, problem.data)
-        if number >= 40:
+        if number >= NOISY_ROUNDS - LAST_ROUNDS:
             apart = state.models - best
             mean = state.models.mean(1, keepdim=True)
             slope = problem.gradient(mean).sum(1).square().sum(-1)
             sizes = apart.square().sum((1, 2)).sqrt(), (mean - best).norm(dim=-1), slope
             sums += [float(size.mean()) for size in sizes]
     names = ("all_models", "mean_model", "squared_gradient")
-    return dict(zip(names, (sums / 20).tolist(), strict=True))
+    return dict(zip(names, (sums / LAST_ROUNDS).tolist(), strict=True))
 
 
 def accounts(variance: float, penalty: float) -> list[dict]:
@@ -636,28 +665,79 @@ def again(tables: "Tables", key: str) -> bool:
         # Those of the first part; the other parts are alike.
         kept = kept | summary(*map(torch.tensor, parts[0]))
     make, ranges = searches(kind, part)[name]
-    problem = tables.problem(kind, dimension)
-    rounds = speed(make(**{each: kept["parameters"][each] for each in ranges}), problem).rounds
+    algorithm = make(**{each: kept["parameters"][each] for each in ranges})
+    return as_fast(kept, algorithm, tables.problem(kind, dimension))
+
+
+def as_fast(kept: dict[str, Any], algorithm: Any, problem: Problem) -> bool:
+    """Return whether an algorithm has the speed that is kept of it."""
+    rounds = speed(algorithm, problem).rounds
     found = rounds[rounds.isfinite()]
     return len(found) == kept["converged"] and near(float(found.mean()), kept["rounds"], 1e-2)
+
+
+def again_in_iii(tables: "Tables", name: str) -> bool:
+    """Return whether a row of Table III comes out again."""
+    key = key_of(name)
+    return near(times(name, tables.cells[key]), read()["III"][name]) and again(tables, key)
+
+
+def again_with_noise(tables: "Tables", variance: str) -> bool:
+    """Return whether a row of Table VII comes out again."""
+    kept = read()["VII"][variance]
+    fresh = noisy(tables.bounded, kept["penalty"], float(variance))
+    fresh |= {"accounts": accounts(float(variance), kept["penalty"])}
+    return all(near(fresh[name], kept[name], 1e-3) for name in kept if name != "seconds")
+
+
+def again_as(tables: "Tables", key: str, algorithm: FedPlt) -> bool:
+    """Return whether a row of Table VIII or IX comes out again."""
+    return as_fast(tables.cells[key], algorithm, tables.problem("convex", 5))
+
+
+def drawn_from(tables: "Tables") -> dict[str, Cells]:
+    """Return what of each table may be drawn for a check."""
+    kept, half = read(), (None, AGENTS // 2)
+    rivals = ("TAMUNA", "5GCS", "5GCS accelerated", "Fed-PLT", "Fed-PLT accelerated")
+    keys = {
+        "II": [key_of(name, kind) for kind in ("convex", "nonconvex") for name in ALL],
+        "IV": [key_of(name, active=part) for name in rivals for part in half],
+        "V": [key_of(name, dimension=100) for name in ALL],
+        "VI": [key_of("Fed-PLT", active=active) for active in SHARES_ACTIVE],
+    }
+    found = {
+        name: {key: partial(again, tables, key) for key in own if key in tables.cells}
+        for name, own in keys.items()
+    }
+    found["III"] = {name: partial(again_in_iii, tables, name) for name in ALL}
+    found["VII"] = {one: partial(again_with_noise, tables, one) for one in kept["VII"]}
+    settings = tables.cells[key_of("Fed-PLT")]["parameters"]
+    made = {
+        "VIII": {f"rho = {rho}": FedPlt(float(rho)) for rho in kept["VIII"]},
+        "IX": {f"{n} local steps": FedPlt(**settings, local_steps=int(n)) for n in kept["IX"]},
+    }
+    for table, own in made.items():
+        found[table] = {
+            name: partial(again_as, tables, f"Fed-PLT, {name}", one) for name, one in own.items()
+        }
+    return {f"Table {name}": found[name] for name in NAMES}
 
 
 NAMES = ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
 
 def check() -> None:
-    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and drawn ones."""
+    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and drawn ones.
+
+    One drawn from every table, on all of its runs.
+    """
     kept = json.loads(RESULTS.read_text())["check"]
     fresh = smallest()
     for name, value in kept.items():
         if not math.isclose(fresh[name], value, rel_tol=1e-6):
             raise SystemExit(f"{name}: {fresh[name]!r}, recorded was {value!r}")
     print(f"the same as recorded: {fresh}")
-    tables = Tables(RUNS)
-    keys = [key for key in tables.cells if " n = " in key]
-    sizes = {f"n = {n}": [key for key in keys if f"n = {n}," in key] for n in (5, 100)}
-    cells = {name: {key: partial(again, tables, key) for key in own} for name, own in sizes.items()}
-    if not redrawn(cells):
+    if not redrawn(drawn_from(Tables(RUNS))):
         raise SystemExit("a drawn cell differs")
 
 
@@ -680,7 +760,8 @@ def read() -> dict[str, Any]:
 def write(**found: Any) -> None:
     """Put something into the file of results; the rest stays as it is."""
     RESULTS.parent.mkdir(exist_ok=True)
-    kept = {**read(), "paper": PAPER, "inputs": "made up", "seed": SEED, **found}
+    facts = {"paper": PAPER, "inputs": "made up", "seed": SEED, "settings": SETTINGS}
+    kept = {**read(), **facts, **found}
     RESULTS.write_text(json.dumps(kept, indent=1, default=float) + "\n")
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/papers/fedavg_two_sided.py                 runs what is missing, then writes
     python benchmarks/papers/fedavg_two_sided.py --only logistic
-    python benchmarks/papers/fedavg_two_sided.py --check         reruns the smallest cell
+    python benchmarks/papers/fedavg_two_sided.py --rounding      which cells depend on rounding
+    python benchmarks/papers/fedavg_two_sided.py --check         reruns the smallest cell and some
 
 Their Table 2 and Figure 1 are on MNIST, which is not here; these runs are on Fashion-MNIST, with a
 target for each model that it reaches there. Every cell is written down once it is run and not run
@@ -27,8 +28,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from drawn import redrawn
+from drawn import Cells, Parted, affordable, redrawn
 from pages import put, table
+from told import told as in_a_line
 from torch import Tensor
 
 import fedprivacy as fp
@@ -58,6 +60,12 @@ GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
 NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
+FIRST, TOLERANCE = 10, 0.005
+"""Rounds of a drawn cell that are run again, and how far its accuracies may be apart."""
+ROUNDING, PARTS, MEASURED = 1e-7, 0.001, 31
+"""About what single precision rounds; how far runs that it parts are apart at least, since another
+machine may part them further; and how many seconds a cell takes at most that this is measured of.
+"""
 BEYOND = {10: (*NEXT, (3.0, 0.1), (3.0, 0.03)), 50: NEXT, 100: NEXT}
 """Pairs around it, by n: whether the grid's best lies inside what was tried."""
 
@@ -102,7 +110,7 @@ class Cell:
 
 @cache
 def data_for(classes: int, seed: int) -> FederatedData:
-    """Return the images among 100 workers of 600 and so many classes each."""
+    """Return the images among 100 workers, all alike or of so many classes each."""
     kinds = None if classes == 10 else classes
     return load_named(**OWN, clients=WORKERS, classes_per_client=kinds, seed=seed)
 
@@ -119,9 +127,9 @@ def target_of(model: str) -> float:
 
 
 class Averaging:
-    """Generalised FedAvg, the library's loop."""
+    """Generalised FedAvg, the library's loop; its start may be moved."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, moved: float = 0.0) -> None:
         self.loop = FederatedAveraging(
             model=MODELS[cell.model],
             scheme=cell.scheme,
@@ -131,7 +139,8 @@ class Averaging:
             server_learning_rate=cell.server_rate,
             seed=cell.seed,
         )
-        self.state = self.loop.init()
+        start = self.loop.init()
+        self.state = replace(start, parameters=start.parameters + moved)
         self.upload_bytes = 0
 
     def round(self, data: FederatedData) -> None:
@@ -153,11 +162,11 @@ class Scaffold:
     alone.
     """
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, moved: float = 0.0) -> None:
         self.cell, self.number, self.upload_bytes = cell, 0, 0
-        start = Averaging(cell).loop
-        self.flat: FlatModel = start.flat
-        self.point: Tensor = start.init().parameters
+        plain = Averaging(cell, moved)
+        self.flat: FlatModel = plain.loop.flat
+        self.point: Tensor = plain.state.parameters
         self.common = torch.zeros_like(self.point)
         self.own = torch.zeros(WORKERS, len(self.point))
         self.plan = LocalSGD(epochs=cell.epochs, batch_size=cell.batch)
@@ -199,11 +208,11 @@ class Scaffold:
         return self.flat.evaluate(self.point, data.test_features, data.test_labels)
 
 
-def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
+def run(cell: Cell, most: int | None = None, moved: float = 0.0) -> dict[str, Any]:
     """Run a cell until its target or ``most`` rounds and return what came out."""
     data = data_for(cell.classes, cell.seed)
-    learner = Averaging(cell) if cell.method == "fedavg" else Scaffold(cell)
-    most = min(most or MOST_ROUNDS[cell.model], planned(cell))
+    learner = (Averaging if cell.method == "fedavg" else Scaffold)(cell, moved)
+    most = min(most or planned(cell), planned(cell))
     target = target_of(cell.model)
     accuracy: list[float] = []
     loss: list[float] = []
@@ -217,7 +226,7 @@ def run(cell: Cell, most: int | None = None) -> dict[str, Any]:
         "target": target,
         "rounds_to_target": len(accuracy) if accuracy[-1] >= target else None,
         "rounds_run": len(accuracy),
-        "rounds_planned": most,
+        "rounds_planned": planned(cell),
         "diverged": False,
         "upload_bytes": learner.upload_bytes,
         "processor_seconds": round(time.process_time() - began, 1),
@@ -231,6 +240,14 @@ def planned(cell: Cell) -> int:
     own = (cell.server_rate, cell.local_rate, cell.seed, cell.workers)
     in_grid = own[:3] != (SERVER_RATE, LOCAL_RATE, 1) or cell.workers == 50
     return GRID_ROUNDS if in_grid else MOST_ROUNDS[cell.model]
+
+
+def finished(result: dict[str, Any] | None) -> bool:
+    """Return whether a cell was run to its end: the target, no finite loss or its last round."""
+    if result is None:
+        return False
+    ended = result["rounds_to_target"] is not None or sober(result)["diverged"]
+    return ended or result["rounds_run"] >= result["rounds_planned"]
 
 
 def sober(result: dict[str, Any]) -> dict[str, Any]:
@@ -295,7 +312,7 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return [{"rounds_planned": planned(of(cell))} | cell for cell in cells]
+    return [cell | {"rounds_planned": planned(of(cell))} for cell in cells]
 
 
 def of(result: dict[str, Any]) -> Cell:
@@ -308,13 +325,21 @@ def matches(result: dict[str, Any], cell: Cell) -> bool:
     return all(result[name] == value for name, value in asdict(cell).items())
 
 
+def with_result(cells: list[dict[str, Any]], last: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells with a result, in the place of an earlier one of the same cell."""
+    return [*(one for one in cells if not matches(one, of(last))), last]
+
+
+def images() -> str:
+    """Return what the runs are on, as the data have it."""
+    held = sum(map(len, data_for(10, 1).clients))
+    return f"{OWN['name']}, {held:,} images among {WORKERS} workers"
+
+
 def write(cells: list[dict[str, Any]]) -> None:
     """Write the results, all or nothing."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    settings = {
-        "data": f"{OWN['name']}, 60,000 images among 100 workers",
-        "inputs": "unit",
-    }
+    settings = {"data": images(), "inputs": "unit"}
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
     lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
     temporary = results().with_suffix(".tmp")
@@ -363,17 +388,41 @@ def pages(cells: list[dict[str, Any]]) -> None:
     put("fedavg_two_sided.md", "batches", batches(cells))
     put("fedavg_two_sided.md", "table 3", both_rates(cells))
     put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
+    put("fedavg_two_sided.md", "rounding", rounding(cells))
     put("fedavg_two_sided.md", "plan", plan(cells))
+
+
+def tables() -> dict[str, list[Cell]]:
+    """Return the cells of every table."""
+    parts = {"Table 2": [*table_2()], "Figure 1": [*figure_1()], "batches": [*by_batch()]}
+    for n in COHORTS:
+        parts[f"Table 3 and beyond, n = {n}"] = [cell for cell in table_3() if cell.workers == n]
+    return parts
+
+
+def rounding(cells: list[dict[str, Any]]) -> str:
+    """Return the table of the cells whose first rounds depend on how a machine rounds."""
+    measured = [one for one in cells if "by_rounding" in one]
+    alike: dict[Cell, list[dict[str, Any]]] = {}
+    for one in measured:
+        if one["by_rounding"] > PARTS:
+            alike.setdefault(replace(of(one), seed=0), []).append(one)
+    names = [field.name for field in fields(Cell) if field.name != "seed"]
+    rows = []
+    for cell, own in sorted(alike.items(), key=lambda pair: str(pair[0])):
+        seeds = ", ".join(str(seed) for seed in sorted(one["seed"] for one in own))
+        most = max(one["by_rounding"] for one in own)
+        rows.append([*(f"{getattr(cell, name)}" for name in names), seeds, f"{100 * most:.1f}"])
+    head = ["method", "model", "n", "classes", "strategy", "server's rate", "workers' rate"]
+    told = f"{sum(map(len, alike.values()))} of the {len(measured)} cells that were measured:\n\n"
+    return told + table([*head, "epochs", "batch", "seeds", "points apart, at most"], rows)
 
 
 def plan(cells: list[dict[str, Any]]) -> str:
     """Return the table of what is planned, done and left, by what was measured of alike cells."""
-    parts = {"Table 2": [*table_2()], "Figure 1": [*figure_1()], "batches": [*by_batch()]}
-    for n in COHORTS:
-        parts[f"Table 3 and beyond, n = {n}"] = [cell for cell in table_3() if cell.workers == n]
     rows = []
-    for name, wanted in parts.items():
-        left = [cell for cell in wanted if found(cells, cell) is None]
+    for name, wanted in tables().items():
+        left = [cell for cell in wanted if not finished(found(cells, cell))]
         hours = sum(planned(cell) * seconds_of(cells, cell) for cell in left) / 3600
         rows.append([name, str(len(wanted)), str(len(wanted) - len(left)), f"{hours:.2f}"])
     return table(["cells", "planned", "done", "core hours left, about"], rows)
@@ -467,14 +516,55 @@ def batches(cells: list[dict[str, Any]]) -> str:
 
 
 def agrees(wanted: dict[str, Any]) -> bool:
-    """Return whether the first rounds of a cell come out as they are written down."""
-    again = run(of(wanted), min(10, wanted["rounds_run"]))
-    pairs = list(zip(again["accuracy"], wanted["accuracy"], strict=False))
-    return all(abs(a - b) <= 0.005 for a, b in pairs)
+    """Return whether the first rounds of a cell come out as they are written down.
+
+    Long steps make much of how a machine rounds: where a start moved by rounding's size parts from
+    it, too, nothing is compared.
+    """
+    cell, most = of(wanted), min(FIRST, wanted["rounds_run"])
+    again = run(cell, most)
+    if apart(again, wanted) <= TOLERANCE:
+        return True
+    if by_rounding(cell, again) > PARTS:
+        raise Parted
+    return False
+
+
+def by_rounding(cell: Cell, plain: dict[str, Any]) -> float:
+    """Return how far runs whose starts are moved by rounding's size are from the plain one."""
+    moved = (run(cell, plain["rounds_run"], way * ROUNDING) for way in (1.0, -1.0))
+    return max(apart(one, plain) for one in moved)
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return how far the accuracies of two runs are apart at most, in the rounds of both."""
+    pairs = zip(one["accuracy"], other["accuracy"], strict=False)
+    return max((abs(a - b) for a, b in pairs), default=0.0)
+
+
+def drawn_from(cells: list[dict[str, Any]]) -> dict[str, Cells]:
+    """Return what of each table may be drawn for a check: what takes too long is told."""
+    made: dict[str, Cells] = {}
+    for name, wanted in tables().items():
+        own = [one for cell in wanted if cell != SMALLEST and (one := found(cells, cell))]
+        again = {named(one): partial(agrees, one) for one in own}
+        made[name] = affordable(name, again, {named(one): cost(one) for one in own})
+    return made
+
+
+def named(result: dict[str, Any]) -> str:
+    """Return a cell's name."""
+    return ", ".join(f"{field.name} {result[field.name]}" for field in fields(Cell))
+
+
+def cost(result: dict[str, Any]) -> float:
+    """Return about how many seconds of the processor a cell's first rounds take."""
+    share = min(FIRST, result["rounds_run"]) / result["rounds_run"]
+    return float(result["processor_seconds"]) * share
 
 
 def check() -> int:
-    """Rerun the smallest cell and ten rounds of a drawn one; return the exit status."""
+    """Rerun the smallest cell and ten rounds of one drawn from each table; return the status."""
     wanted = found(known(), SMALLEST)
     if wanted is None:
         print(f"{results()} lacks the smallest cell; run without --check first")
@@ -485,11 +575,17 @@ def check() -> int:
     apart = max(abs(a - b) for a, b in pairs)
     same = apart <= 0.005 and again["upload_bytes"] == wanted["upload_bytes"]
     print(f"{'same' if same else 'DIFFERENT'}: accuracies differ by at most {apart:.4f}")
-    others = {
-        ", ".join(f"{field.name} {one[field.name]}" for field in fields(Cell)): partial(agrees, one)
-        for one in known()
-    }
-    return 0 if redrawn({"two-sided FedAvg": others}) and same else 1
+    return 0 if redrawn(drawn_from(known())) and same else 1
+
+
+def measure_rounding() -> None:
+    """Write down of every cell that is not too dear how far rounding moves its first rounds."""
+    for one in known():
+        if "by_rounding" not in one and cost(one) <= MEASURED:
+            plain = run(of(one), min(FIRST, one["rounds_run"]))
+            apart_by = round(by_rounding(of(one), plain), 4)
+            write(with_result(known(), one | {"by_rounding": apart_by}))
+            print(named(one), apart_by, flush=True)
 
 
 def main() -> None:
@@ -502,6 +598,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="rounds, where that is fewer than the cell's own")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--page", action="store_true", help="only write what is known anew")
+    parser.add_argument("--rounding", action="store_true", help="measure what rounding does")
     parser.add_argument("--dataset", choices=["fashion-mnist", "mnist", "kmnist"])
     parser.add_argument("--data-dir", help="where its files are")
     options = parser.parse_args()
@@ -509,7 +606,9 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.check:
         sys.exit(check())
-    if options.page:
+    if options.rounding:
+        measure_rounding()
+    if options.page or options.rounding:
         write(known())
         return
     for cell in (*table_2(), *figure_1(), *by_batch(), *table_3()):
@@ -517,10 +616,10 @@ def main() -> None:
         asked = (options.only, options.workers, options.classes, options.method)
         if any(one not in (None, it) for one, it in zip(asked, own, strict=True)):
             continue
-        if found(known(), cell) is not None:
+        if finished(found(known(), cell)):
             continue
         last = run(cell, options.most)
-        write([*known(), last])
+        write(with_result(known(), last))
         print(
             cell,
             last["rounds_to_target"],
@@ -531,4 +630,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_a_line():
+        main()

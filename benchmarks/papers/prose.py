@@ -8,77 +8,38 @@ that still go on is written by their own scripts.
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from claims import (
+    RESULTS,
+    SCORES,
+    Said,
+    best_of,
+    correlated,
+    fa_hmc,
+    fed_plt,
+    last,
+    of,
+    only,
+    power,
+    spread,
+    tradeoff,
+    two_sided,
+)
 from fed_smp_page import printed, strength
 from fed_smp_paper import PAPER, PAPER_BY_NOISE, known_runs
 from pages import DOCS
-
-RESULTS = Path(__file__).parent / "results"
-Said = Iterator[str]
-
-
-def of(name: str) -> Any:
-    """Return a file of results."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def only(cells: list[dict[str, Any]], **facts: Any) -> Any:
-    """Return the one cell with these facts."""
-    (found,) = (cell for cell in cells if facts.items() <= cell.items())
-    return found
-
-
-def up(value: float, digits: int = 2) -> str:
-    """Return an upper end, rounded up."""
-    return f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
-
-
-def down(value: float, digits: int = 2) -> str:
-    """Return a lower end, rounded down."""
-    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
-
-
-def spread(values: list[float], digits: int = 1) -> str:
-    """Return the least and the largest."""
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-
-
-def fa_hmc() -> Said:
-    """Yield what fa_hmc.md says of Figure 1."""
-    kept = of("fa_hmc")
-    large, small = kept["figure 1a and 1b, d = 1000"]["exact gradients"], kept["figure 1d, d = 10"]
-    rows = large["step size, K, rounds"]["0.001"]
-    yield f"ME {rows['1']['10000']:.2f} after 10 000 rounds"
-    best = small["exact gradients"]["best"]
-    gain = best["FA-LD"]["100"][0] / best["FA-HMC, K tuned"]["100"][0]
-    yield f"wins by a factor of {gain:.1f} at 100 rounds"
-    laws = {steps: one["law"]["2000000"] for steps, one in kept["figure 1c, d = 1000"].items()}
-    yield f"ME {laws['1']:.3f} at $T = 1$ for ever"
-    yield f"{laws['2']:.3f} at $T = 2$, {laws['10']:.3f} at 10 and {laws['70']:.3f} at 70 and 100"
-    drawn = {k: one["one chain's draws"]["3000"] for k, one in kept["figure 1c, d = 1000"].items()}
-    yield f"have {drawn['1']:.3f} at $T = 1$ and {drawn['70']:.3f} at $T = 70$"
-    found = list(kept["figure 1d, logistic posterior"].values())[1:]
-    chains, laws = ([f"{one[key]:.3f}" for one in found] for key in ("chains", "exact law"))
-    yield f"ME is {chains[0]} for $\\eta = 0.1$, $K = 1$ after 30 rounds, {chains[1]} for"
-    yield f"have {laws[0]}, {laws[1]} and {laws[2]}"
-    first, second = (one["epsilon"] for one in kept["figure 1d, privacy"][:2])
-    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)},"
-    thousands = [math.floor(second[0] / 1e3), math.ceil(second[1] / 1e3)]
-    yield f"100 rounds {thousands[0]},000 to {thousands[1]},000"
 
 
 def fa_ld() -> Said:
     """Yield what fa_ld.md says of its images, of which setting is the better one."""
     cells = of("fa_ld_fashion")["cells"]
     best = {
-        steps: {score: _best(cells, score, local_steps=steps) for score in SCORES}
+        steps: {score: best_of(cells, score, local_steps=steps) for score in SCORES}
         for steps in (1, 10, 20, 50, 100)
     }
     assert all(max(own, key=own.get) == 1 for own in _columns(best, ("brier", "ece", "nll")))
@@ -91,7 +52,7 @@ def fa_ld() -> Said:
     cells = of("fa_hmc_fashion")["cells"]
     one = only(cells, leapfrog_steps=1, iterations=5, step_size=0.0064)
     five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
-    assert _last(one)["ece"] < min(_last(cell)["ece"] for cell in five)
+    assert last(one)["ece"] < min(last(cell)["ece"] for cell in five)
     yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
     yield from at_length()
     yield from leapfrogs()
@@ -153,7 +114,7 @@ def leapfrogs() -> Said:
 
     def best(steps: int, iterations: int) -> list[float]:
         facts = {"leapfrog_steps": steps, "iterations": iterations}
-        return [_best(cells, score, **facts) for score in SCORES]
+        return [best_of(cells, score, **facts) for score in SCORES]
 
     def better(one: list[float], other: list[float]) -> list[bool]:
         return [one[0] > other[0], *(a < b for a, b in zip(one[1:], other[1:], strict=True))]
@@ -184,22 +145,6 @@ def seconds() -> Said:
     yield f"`softmax_tiles.cpp`, in {told[1]} of it"
     ratios = [part[by[2]]["3"] / part[by[2]]["1"] for part in (langevin, hamiltonian)]
     yield "takes {:.1f} times one copy's with FA-LD's batches and {:.1f} times with".format(*ratios)
-
-
-SCORES = ("accuracy", "brier", "ece", "nll")
-
-
-def _last(cell: dict[str, Any]) -> Any:
-    """Return a chain's last scores, None where it diverged."""
-    return cell["curve"][-1].get("all")
-
-
-def _best(cells: list[dict[str, Any]], score: str, **facts: Any) -> float:
-    """Return a setting's best score; ECE is that of the best Brier score."""
-    own = [_last(cell) for cell in cells if facts.items() <= cell.items() and _last(cell)]
-    by = "brier" if score == "ece" else score
-    chosen = (max if score == "accuracy" else min)(own, key=lambda scores: scores[by])
-    return float(chosen[score])
 
 
 def _columns(
@@ -242,105 +187,6 @@ def langevin() -> Said:
     yield "{} rounds at $d = 2$, {} at 100, {} at 500, {} at 1000".format(*counts)
     yield f"correlation with $d$ is {kept['correlation of rounds^2 with d']:.4f}"
     yield f"like $d^{{{kept['slope of log(rounds^2) in log d, from d = 50']:.2f}}}$"
-
-
-def power(value: float) -> str:
-    """Return a number in two digits and a power of ten, as 1.4e-5."""
-    digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits}e{int(exponent)}"
-
-
-def correlated() -> Said:
-    """Yield what correlated_noise.md says of its runs."""
-    runs = of("correlated")["runs"]
-    means = {
-        epsilon: {name: one["mean"] for name, one in rows.items()} for epsilon, rows in runs.items()
-    }
-    gain = 100 * (means["2"]["banded"] - means["2"]["independent, separated"])
-    assert 0.5 <= gain < 1.5
-    yield "Correlating the noise adds about one point at $\\varepsilon = 2$"
-    assert all(min(rows, key=rows.get) == "tree" for rows in means.values())
-    yield "A tree is worse than independent noise"
-
-
-def two_sided() -> Said:
-    """Yield what fedavg_two_sided.md says of Table 2, Figure 1 and the speed-up."""
-    settings = {"model": "logistic", "workers": 10, "classes": 2, "strategy": 2, "seed": 1}
-    settings |= {"server_rate": 1.0, "local_rate": 0.1, "epochs": 5, "batch": 64}
-    settings |= {"method": "fedavg"}
-    # Table 3's runs are of 40 rounds.
-    cells = [cell for cell in of("fedavg_two_sided")["cells"] if cell["rounds_planned"] > 40]
-
-    def rounds(**facts: Any) -> Any:
-        return only(cells, **settings | facts)["rounds_to_target"]
-
-    def ended(**facts: Any) -> Any:
-        cell = only(cells, **settings | {"method": "scaffold"} | facts)
-        assert cell["diverged"]
-        return cell["rounds_run"]
-
-    ten, every = (
-        [rounds(method=way, workers=n) for way in ("scaffold", "fedavg")] for n in (10, 100)
-    )
-    yield f"({ten[0]} against {ten[1]} with ten workers, {every[0]} against {every[1]} with all)"
-    yield f"({2 * ten[0] / ten[1]:.2f} and {2 * every[0] / every[1]:.2f} times)"
-    first, second = ([rounds(model=m, workers=n) for n in (10, 100)] for m in ("2nn", "cnn"))
-    yield f"reaches 80 % after {first[0]} rounds with ten workers and after {first[1]} with all"
-    yield f"after {second[0]} and {second[1]} (CNN)"
-    last = [ended(model=m, workers=n) for m in ("2nn", "cnn") for n in (10, 100)]
-    yield "rounds {} and {} (2NN) and {} and {} (CNN)".format(*last)
-    yield "in rounds {} and {}.".format(*(ended(model="2nn", batch=size) for size in (200, 600)))
-    by_class = [rounds(classes=count) for count in (10, 5, 2, 1)]
-    yield "{}, {}, {} and {} rounds for 10, 5, 2 and 1".format(*by_class)
-    yield f"{every[1]} against {ten[1]} (logistic), {first[1]} against {first[0]} (2NN)"
-    epochs = [
-        [rounds(model=m, classes=5, epochs=e) for e in (1, 5, 10)] for m in ("logistic", "2nn")
-    ]
-    yield "{}, {} and {} rounds with one, five and ten".format(*epochs[0])
-    yield "{}, {} and {} for the 2NN (five classes)".format(*epochs[1])
-    drawn = [rounds(model=m, strategy=s) for m in ("logistic", "2nn") for s in (1, 2)]
-    yield "({} and {}, logistic; {} and {}, 2NN;".format(*drawn)
-    sped = [cell["theorem"] / cell["rounds"] for cell in of("linear_speedup")["cells"]]
-    yield f"bound's rounds are {min(sped):.0f} to {max(sped):.0f} times"
-
-
-def fed_plt() -> Said:
-    """Yield what fed_plt.md says of Tables II, IV and VII."""
-    kept = of("fed_plt")
-    ours, theirs = kept["II"]["nonconvex"], kept["paper"]["II"]
-    told = f"{ours['FedLin']['time']:.1f} against {ours['Fed-PLT']['time']:.1f}, in the paper "
-    yield f"({told}{theirs['FedLin'][1]:g} against {theirs['Fed-PLT'][1]:g})"
-    last = [kept["IV"][name]["accelerated, partial"]["time"] for name in ("5GCS", "Fed-PLT")]
-    yield "({:.1f} against {:.1f})".format(*last)
-    accounts = [row["accounts"] for row in kept["VII"].values()]
-    far = [[row[at]["sound"] / row[at]["published"] for row in accounts] for at in range(3)]
-    yield f"number is {min(1 / one for one in far[0]):.1f} to {max(1 / one for one in far[0]):.0f}"
-    yield f"After 100 it is {spread(far[1])} times too small"
-    yield f"after 1000 it is {min(far[2]):.1f} to {max(far[2]):.0f} times"
-    row = kept["VII"]["0.1"]
-    ends = [up(one["sound"]) for one in row["accounts"]]
-    yield (
-        f"within {row['mean_model']:.2f} of the optimum, at epsilon {ends[0]} after 10 rounds "
-        f"and {ends[1]} after 100"
-    )
-
-
-def tradeoff() -> Said:
-    """Yield what tradeoff.md says of Fed-PLT."""
-    table = of("tradeoff")["table VII"]
-    one = table["feature norm 2"]["1e-06"]["rounds"]["10"]
-    yield f"{up(one['server'], 0)} against {down(one['published'], 0)} printed"
-    one = table["feature norm 10"]["0.01"]["rounds"]["100"]
-    yield f"{one['server']:.1f} where {one['published']:.2f} is printed"
-    rows = table["feature norm 2"].values()
-    measured = table["feature norm 2"]["0.01"]["measured"]
-    yield f"error of {measured['all_models']:.2f} is {measured['all_models'] / math.sqrt(500):.2f}"
-    yield f"to the optimum ({measured['mean_model']:.3f})"
-    far = [row["predicted"] / row["measured"]["all_models"] for row in rows]
-    yield f"is {spread(far)} times the measured one"
-    ends = [end for row in rows for end in row["rounds"].values()]
-    most = max(end["final models"] / end["final models at least"] for end in ends)
-    yield f"within {math.ceil(100 * (most - 1))} % of it"
 
 
 BARE = "rand_k_unscaled"

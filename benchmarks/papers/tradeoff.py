@@ -96,6 +96,11 @@ def sensitivities(target: GaussianTarget, alpha: float) -> list[float]:
     return [float(sensitivity(alpha) * scale) for scale in scales]
 
 
+def width(target: GaussianTarget) -> float:
+    """Return a target's standard deviation in all: W2 of a point at its mean."""
+    return math.sqrt(float(np.trace(target.law().covariance)))
+
+
 def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
     """What the transcript really shows of a record of this quadratic problem, its worst pair.
 
@@ -166,25 +171,41 @@ def raised(epsilon: float) -> float:
     return float(shown(epsilon, 6, ROUND_CEILING))
 
 
+COHORTS: dict[str, tuple[int | None, ...]] = {"I": (30, 40), "II": (30, 40, None)}
+"""Who takes part by scheme; None is everybody."""
+
+
 def figure_2() -> list[dict[str, Any]]:
     """Cohorts, K = 100, T = 10,000, alpha = 0: W2 of the moments, and at most."""
-    settings = []
-    for way, cohorts in (("I", (30, 40)), ("II", (30, 40, None))):
-        settings += langevin_settings(
-            paper_target(0.0),
-            gradient_sensitivity=sensitivity(0.0),
-            rounds=100,
-            step_size=(STEP, 0.1 * STEP),
-            correlation=CORRELATIONS,
-            local_steps=100,
-            cohort=cohorts,
-            averaging=way,
-        )
-        for label, _ in settings:
-            label.setdefault("scheme", way if "cohort" in label else "full")
+    sizes = (STEP, 0.1 * STEP)
+    return [
+        row
+        for way, cohorts in COHORTS.items()
+        for row in with_cohorts(way, cohorts, sizes, CORRELATIONS)
+    ]
+
+
+def with_cohorts(
+    way: str,
+    cohorts: tuple[int | None, ...],
+    sizes: tuple[float, ...],
+    correlations: tuple[float, ...],
+) -> list[dict[str, Any]]:
+    """Return rows of Figure 2 for one scheme."""
+    settings = langevin_settings(
+        paper_target(0.0),
+        gradient_sensitivity=sensitivity(0.0),
+        rounds=100,
+        step_size=sizes,
+        correlation=correlations,
+        local_steps=100,
+        cohort=cohorts,
+        averaging=way,
+    )
     return [
         {
-            **{key: label[key] for key in ("scheme", "step_size", "correlation")},
+            "scheme": label.get("scheme", way if "cohort" in label else "full"),
+            **{key: label[key] for key in ("step_size", "correlation")},
             "cohort": label.get("cohort", CLIENTS),
             "epsilon": raised(fp.epsilon(run, **ASK).upper),
             "w2": float(f"{costs['w2']:.6g}"),
@@ -321,7 +342,7 @@ def predicted_error(run: fp.SplittingRun) -> float | None:
 
 
 def measured_errors(bound: float, penalty: float, variance: float) -> dict[str, float]:
-    """Distances to the optimum, means over rounds 81 to 100 and some runs."""
+    """Distances to the optimum, means over rounds 41 to 60 and some runs."""
     import torch
     from competitors import Problem
     from fed_plt import asymptotic_errors, optimum, random_data
@@ -384,6 +405,7 @@ def everything() -> dict[str, Any]:
             "reach": {str(alpha): reach for alpha, reach in REACH.items()},
             "gradient sensitivity": {str(alpha): sensitivity(alpha) for alpha in REACH},
             "splitting": {name: list(values) for name, values in SPLITTINGS.items()},
+            "standard deviation": {name: width(make(a)) for name, (make, a) in TARGETS.items()},
         },
         "figure 1": figure_1(),
         "figure 2": figure_2(),
@@ -420,7 +442,18 @@ def tables(kept: dict[str, Any]) -> dict[str, Cells]:
         for leapfrog in LEAPFROG
         for number, row in enumerate(kept["FA-HMC"][name][str(leapfrog)])
     }
-    return {"figure 1": first, "FA-HMC": moved, "table VII": seventh}
+    second = {
+        f"row {number}": partial(agrees_in_figure_2, row)
+        for number, row in enumerate(kept["figure 2"])
+    }
+    best = {name: partial(agrees_in_budgets, name, old) for name, old in kept["best"].items()}
+    errors = {
+        f"{name}, tau^2 {variance}": partial(agrees_in_errors, name, float(variance), row)
+        for name in SPLITTINGS
+        for variance, row in kept["table VII"][name].items()
+    }
+    found = {"figure 1": first, "figure 2": second, "budgets": best, "FA-HMC": moved}
+    return {**found, "table VII": seventh, "table VII, errors": errors}
 
 
 def agrees(kept: dict[str, Any], name: str, total: int, steps: int) -> bool:
@@ -428,6 +461,26 @@ def agrees(kept: dict[str, Any], name: str, total: int, steps: int) -> bool:
     make, alpha = TARGETS[name]
     old = [row for row in kept["figure 1"][name] if (row["T"], row["K"]) == (total, steps)]
     return near(at_total(make(alpha), alpha, total, steps), old, 1e-5)
+
+
+def agrees_in_figure_2(row: dict[str, Any]) -> bool:
+    """Return whether a row of Figure 2 comes out as kept."""
+    way = "II" if row["scheme"] == "full" else row["scheme"]
+    fresh = with_cohorts(way, COHORTS[way], (row["step_size"],), (row["correlation"],))
+    return any(near(one, row, 1e-5) for one in fresh)
+
+
+def agrees_in_budgets(name: str, old: dict[str, Any]) -> bool:
+    """Return whether a target's best settings are found again."""
+    return near(searched(name), old, 1e-5)
+
+
+def agrees_in_errors(name: str, variance: float, row: dict[str, Any]) -> bool:
+    """Return whether Table VII's errors, measured and predicted, come out as kept."""
+    bound, penalty = SPLITTINGS[name]
+    fresh = measured_errors(bound, penalty, variance)
+    predicted = predicted_error(splitting(bound, penalty, variance, 1))
+    return near(fresh, row["measured"], 1e-3) and near(predicted, row["predicted"], 1e-5)
 
 
 def agrees_in_hamiltonian(name: str, row: dict[str, Any]) -> bool:

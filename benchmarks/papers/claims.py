@@ -1,0 +1,587 @@
+"""What the pages of the simulations, of averaging and of Fed-PLT say, by their results.
+
+Each function yields pieces of a page's text with the numbers put in; ``prose.py`` looks for them.
+"""
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+Said = Iterator[str]
+
+
+def of(name: str) -> Any:
+    """Return a file of results."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def only(cells: list[dict[str, Any]], **facts: Any) -> Any:
+    """Return the one cell with these facts."""
+    (found,) = (cell for cell in cells if facts.items() <= cell.items())
+    return found
+
+
+def up(value: float, digits: int = 2) -> str:
+    """Return an upper end, rounded up."""
+    return f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def down(value: float, digits: int = 2) -> str:
+    """Return a lower end, rounded down."""
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def spread(values: list[float], digits: int = 1) -> str:
+    """Return the least and the largest."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def power(value: float) -> str:
+    """Return a number in two digits and a power of ten, as 1.4e-5."""
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+SCORES = ("accuracy", "brier", "ece", "nll")
+
+
+def last(cell: dict[str, Any]) -> Any:
+    """Return a chain's last scores, None where it diverged."""
+    return cell["curve"][-1].get("all")
+
+
+def best_of(cells: list[dict[str, Any]], score: str, **facts: Any) -> float:
+    """Return a setting's best score; ECE is that of the best Brier score."""
+    own = [last(cell) for cell in cells if facts.items() <= cell.items() and last(cell)]
+    by = "brier" if score == "ece" else score
+    chosen = (max if score == "accuracy" else min)(own, key=lambda scores: scores[by])
+    return float(chosen[score])
+
+
+def fa_hmc() -> Said:
+    """Yield what fa_hmc.md says of Figure 1 and of the network."""
+    yield from by_step_size()
+    yield from by_local_iterations()
+    yield from on_the_posterior()
+    yield from network()
+
+
+def by_step_size() -> Said:
+    """Yield what is said of step sizes and leapfrog steps."""
+    kept = of("fa_hmc")
+    figures = {10: kept["figure 1d, d = 10"], 1000: kept["figure 1a and 1b, d = 1000"]}
+    cells = figures[1000]["exact gradients"]["step size, K, rounds"]
+    few, ten = (cells["0.001"][steps]["10000"] for steps in ("1", "10"))
+    yield f"ME {few:.2f} after 10 000 rounds"
+    yield f"FA-HMC at $K = 10$: ${ten * 1e4:.0f} \\cdot 10^{{-4}}$"
+    # The largest K of a step size is the rule's.
+    last = [[*row.values()][-1]["2000000"] for step, row in cells.items() if float(step) <= 0.1]
+    ends = f"{min(last):.3f} and {max(last):.3f}"
+    yield f"lies between {ends} for every exact-gradient step up to 0.1"
+    ways = ("FA-LD", "FA-HMC, K tuned")
+    best = figures[10]["exact gradients"]["best"]
+    plain, tuned = (best[way]["100"][0] for way in ways)
+    yield f"wins by a factor of {plain / tuned:.1f} at 100 rounds"
+    apart = {
+        (gradients, rounds): own["best"][ways[1]][rounds][0] / own["best"][ways[0]][rounds][0]
+        for gradients, own in figures[1000].items()
+        for rounds in ("10", "100", "10000", "2000000")
+    }
+    far = [abs(ratio - 1.0) for (_, rounds), ratio in apart.items() if rounds != "2000000"]
+    yield f"to within {math.ceil(100 * max(far))} per cent up to 10 000 rounds"
+    assert all(ratio > 2.0 for (_, rounds), ratio in apart.items() if rounds == "2000000")
+    yield "After 2 000 000 rounds FA-LD is ahead, with less than half of the error in $d = 1000$"
+
+
+def by_local_iterations() -> Said:
+    """Yield what is said of Figure 1(c)."""
+    kept = of("fa_hmc")["figure 1c, d = 1000"]
+    laws = {steps: one["law"]["2000000"] for steps, one in kept.items()}
+    yield f"ME {laws['1']:.3f} at $T = 1$ for ever"
+    first = next(rounds for rounds, error in kept["1"]["law"].items() if error < 0.1012)
+    yield f"(below 0.1012 from round {first} on)"
+    yield f"{laws['2']:.3f} at $T = 2$, {laws['10']:.3f} at 10 and {laws['70']:.3f} at 70 and 100"
+    assert f"{laws['100']:.3f}" == f"{laws['70']:.3f}"
+    later = [min(one["law"].values()) for steps, one in kept.items() if steps != "1"]
+    assert min(later) > 0.11
+    yield "only $T = 1$ gets to 0.11 or 0.1012 at all"
+    drawn = {steps: one["one chain's draws"]["3000"] for steps, one in kept.items()}
+    yield f"have {drawn['1']:.3f} at $T = 1$ and {drawn['70']:.3f} at $T = 70$"
+
+
+def on_the_posterior() -> Said:
+    """Yield what is said of the logistic posterior itself, and of epsilon."""
+    kept = of("fa_hmc")
+    posterior, away = kept["figure 1d, logistic posterior"], kept["figure 1d, clients' modes"]
+    yield f"a good picture of the target (ME {posterior['expansion']:.3f})"
+    found = [one for one in posterior.values() if isinstance(one, dict)]
+    chains, laws = ([f"{one[key]:.3f}" for one in found] for key in ("chains", "exact law"))
+    yield f"ME is {chains[0]} for $\\eta = 0.1$, $K = 1$ after 30 rounds, {chains[1]} for"
+    yield f"$K = 3$ and {chains[2]} for"
+    yield f"law has {laws[0]}, {laws[1]} and {laws[2]}"
+    apart, together, wide = away.values()
+    yield f"are {apart:.1f} away from the common one on average"
+    yield f"their mean is {together:.2f} a coordinate away from it"
+    yield f"a posterior with a standard deviation of {wide:.1f}"
+    first, second = (one["epsilon"] for one in kept["figure 1d, privacy"][:2])
+    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)},"
+    thousands = [math.floor(second[0] / 1e3), math.ceil(second[1] / 1e3)]
+    yield f"100 rounds {thousands[0]},000 to {thousands[1]},000"
+
+
+def network() -> Said:
+    """Yield what is said of the network."""
+    cells, private = of("network_fashion")["cells"], of("private_network_fashion")
+    pairs = {(steps, count): dict(leapfrog_steps=steps, iterations=count)
+             for steps, count in ((1, 5), (5, 5), (10, 5), (5, 1))}  # fmt: skip
+    for score in SCORES:
+        best = {pair: best_of(cells, score, **facts) for pair, facts in pairs.items()}
+        order = sorted(best, key=best.__getitem__, reverse=score == "accuracy")
+        assert order[0] == (10, 5) and best[order[-1]] == best[1, 5], score
+    yield "$K = 10$ is the best by every score and FA-LD ($K = 1$) the worst"
+    yield "one local iteration is worse than five"
+    shape = (784, *private["setting"]["hidden"], 10)
+    size = sum((wide + 1) * deep for wide, deep in itertools.pairwise(shape))
+    yield f"every record's own, {size:,} numbers each"
+    ends = [last(cell)["accuracy"] for cell in private["cells"]]
+    assert ends == sorted(ends)
+    yield "more leapfrog steps and more local iterations buy accuracy"
+
+
+def correlated() -> Said:
+    """Yield what correlated_noise.md says of its runs and of other libraries."""
+    kept = of("correlated")
+    runs, settings = kept["runs"], kept["settings"]
+    yield f"{settings['rounds_planned']} rounds of {settings['cohort']} clients"
+    least = {
+        epsilon: max(one["epsilon"] for one in rows.values()) for epsilon, rows in runs.items()
+    }
+    assert all(found <= float(epsilon) for epsilon, found in least.items())
+    yield "the ledger's certified epsilon is at most that"
+    means = {
+        epsilon: {name: one["mean"] for name, one in rows.items()} for epsilon, rows in runs.items()
+    }
+    assert all(
+        row["independent, separated"] > row["independent, drawn afresh"] for row in means.values()
+    )
+    yield "keeping clients apart is worth something by itself"
+    gain = 100 * (means["2"]["banded"] - means["2"]["independent, separated"])
+    assert 0.5 <= gain < 1.5
+    yield "Correlating the noise adds about one point at $\\varepsilon = 2$"
+    high = sorted(means["8"].values(), reverse=True)
+    wide = [max(one["accuracy"]) - min(one["accuracy"]) for one in runs["8"].values()]
+    assert high[0] - high[2] < min(wide[:2] + wide[3:]) and max(wide[1], *wide[3:]) < 0.01
+    yield "three seeds, which differ by up to a point, cannot tell the three best apart"
+    assert all(min(rows, key=rows.get) == "tree" for rows in means.values())
+    yield "A tree is worse than independent noise"
+    yield from other_libraries()
+
+
+def other_libraries() -> Said:
+    """Yield how far other libraries' numbers are from ours, as ``correlated_oracles.py`` found."""
+    path = RESULTS.parents[1] / "results" / "correlated_oracles.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    apart = kept["largest difference"]
+    exact = max(value for name, value in apart.items() if name != "bound")
+    yield f"agree with jax_privacy 2.0.0 to ${up(exact * 1e11, 1)} \\cdot 10^{{-11}}$"
+    banded = kept["pfl, best banded matrices"]
+    far = max(abs(one["squared error, pfl"] / one["ours"] - 1.0) for one in banded.values())
+    yield f"agree with pfl 0.6.0's to ${up(far * 1e8, 1)} \\cdot 10^{{-8}}$"
+    first, second, third = (one["pfl's, counted as 1"] for one in banded.values())
+    yield f"{first:.3f} (16 rounds, 4 bands), {second:.3f} (64, 8) and {third:.3f} (64, 16) times"
+
+
+def two_sided() -> Said:
+    """Yield what fedavg_two_sided.md says of its tables and of the speed-up."""
+    cells = of("fedavg_two_sided")["cells"]
+    # Table 3's runs are of 40 rounds.
+    long = [cell for cell in cells if cell["rounds_planned"] > 40]
+    yield from even_data(long)
+    yield from two_classes(long)
+    yield from by_setting(long)
+    yield from both_rates(cells)
+    yield from speed_up()
+
+
+USUAL: dict[str, Any] = {"model": "logistic", "workers": 10, "classes": 2, "strategy": 2}
+USUAL |= {"server_rate": 1.0, "local_rate": 0.1, "epochs": 5, "batch": 64, "seed": 1}
+USUAL |= {"method": "fedavg"}
+"""A cell of the page unless it says otherwise."""
+
+
+def reached(cells: list[dict[str, Any]], **facts: Any) -> Any:
+    """Return a cell's rounds to its target."""
+    return only(cells, **USUAL | facts)["rounds_to_target"]
+
+
+def even_data(cells: list[dict[str, Any]]) -> Said:
+    """Yield what is said of even data, and of the models' sizes."""
+    rounds = {
+        (model, n): [reached(cells, model=model, workers=n, classes=10, method=method)
+                     for method in ("fedavg", "scaffold")]
+        for model in ("logistic", "2nn", "cnn")
+        for n in (10, 100)
+    }  # fmt: skip
+    same = {key: ours for key, (ours, theirs) in rounds.items() if ours == theirs}
+    assert len(same) == 5 and same["2nn", 10] == same["logistic", 10] + 5
+    few, many = same["logistic", 10], same["2nn", 10]
+    assert rounds["cnn", 10] == rounds["2nn", 10] == [many, many]
+    yield f"({few} for logistic regression, {many} for the 2NN and the CNN)"
+    last = "{} and {}".format(*rounds["cnn", 100])
+    yield f"({same['logistic', 100]}; {same['2nn', 100]} for the 2NN; {last} for the CNN)"
+    assert rounds["cnn", 100][0] - rounds["cnn", 100][1] == 1
+    for model, text in (("logistic", "\\cdot {:,}$ bytes"), ("cnn", "table 4, {:,} parameters")):
+        one = only(cells, **USUAL | {"model": model, "classes": 10})
+        size = one["upload_bytes"] // (4 * one["rounds_run"] * one["workers"])
+        told = f"{size:,}".replace(",", "{,}") if model == "logistic" else f"{size:,}"
+        yield text.replace("{:,}", told)
+
+
+def two_classes(cells: list[dict[str, Any]]) -> Said:
+    """Yield what is said of workers of two classes."""
+
+    def ended(**facts: Any) -> Any:
+        cell = only(cells, **USUAL | {"method": "scaffold"} | facts)
+        assert cell["diverged"]
+        return cell["rounds_run"]
+
+    ten, every = (
+        [reached(cells, method=way, workers=n) for way in ("scaffold", "fedavg")] for n in (10, 100)
+    )
+    yield f"({ten[0]} against {ten[1]} with ten workers, {every[0]} against {every[1]} with all)"
+    yield f"({2 * ten[0] / ten[1]:.2f} and {2 * every[0] / every[1]:.2f} times)"
+    first, second = (
+        [reached(cells, model=model, workers=n) for n in (10, 100)] for model in ("2nn", "cnn")
+    )
+    yield f"reaches 80 % after {first[0]} rounds with ten workers and after {first[1]} with all"
+    yield f"after {second[0]} and {second[1]} (CNN)"
+    last = [ended(model=model, workers=n) for model in ("2nn", "cnn") for n in (10, 100)]
+    yield "rounds {} and {} (2NN) and {} and {} (CNN)".format(*last)
+    yield "in rounds {} and {}.".format(*(ended(model="2nn", batch=size) for size in (200, 600)))
+    half = [
+        [first_at(cells, 0.7, method=method, batch=size) for size in (64, 200, 600)]
+        for method in ("scaffold", "fedavg")
+    ]
+    told = ["{}, {} and {}".format(*one) for one in half]
+    yield f"({told[0]} rounds against {told[1]})"
+    assert all(ours > theirs for theirs, ours in zip(*half, strict=True))
+    steps = [-(-600 // size) for size in (64, 200, 600)]
+    assert 0.25 < steps[1] / steps[0] < 0.4 and steps[2] / steps[0] == 0.1
+    yield "with 200 and 600, a third and a tenth of the local steps"
+
+
+def first_at(cells: list[dict[str, Any]], accuracy: float, **facts: Any) -> int:
+    """Return the first round of a 2NN's cell with so much accuracy."""
+    rounds = only(cells, **USUAL | {"model": "2nn"} | facts)["accuracy"]
+    return next(number for number, one in enumerate(rounds, start=1) if one >= accuracy)
+
+
+def by_setting(cells: list[dict[str, Any]]) -> Said:
+    """Yield what is said of classes, workers, local epochs and strategies."""
+    by_class = [reached(cells, classes=count) for count in (10, 5, 2, 1)]
+    yield "{}, {}, {} and {} rounds for 10, 5, 2 and 1".format(*by_class)
+    single = [only(cells, **USUAL | {"model": "2nn", "classes": 1, "workers": n})
+              for n in (10, 100)]  # fmt: skip
+    assert all(one["rounds_to_target"] is None and one["rounds_run"] == 200 for one in single)
+    ends = [f"{100 * one['accuracy'][-1]:.1f} %" for one in single]
+    yield f"in 200, neither with ten workers ({ends[0]}) nor with all ({ends[1]})"
+    ten, every = (
+        [reached(cells, model=model, workers=n) for model in ("logistic", "2nn", "cnn")]
+        for n in (10, 100)
+    )
+    yield f"{every[0]} against {ten[0]} (logistic), {every[1]} against {ten[1]} (2NN)"
+    yield f"and {every[2]} against {ten[2]} (CNN)"
+    epochs = [
+        [reached(cells, model=model, classes=5, epochs=count) for count in (1, 5, 10)]
+        for model in ("logistic", "2nn")
+    ]
+    yield "{}, {} and {} rounds with one, five and ten".format(*epochs[0])
+    yield "{}, {} and {} for the 2NN (five classes)".format(*epochs[1])
+    drawn = [reached(cells, model=m, strategy=s) for m in ("logistic", "2nn") for s in (1, 2)]
+    yield "({} and {}, logistic; {} and {}, 2NN;".format(*drawn)
+
+
+def both_rates(cells: list[dict[str, Any]]) -> Said:
+    """Yield what is said of Table 3's pairs of learning rates."""
+    pairs: dict[tuple[float, float, int], list[dict[str, Any]]] = {}
+    for cell in cells:
+        facts = {name: cell[name] for name in ("server_rate", "local_rate", "workers", "seed")}
+        if (USUAL | facts).items() <= cell.items():
+            key = (cell["server_rate"], cell["local_rate"], cell["workers"])
+            pairs.setdefault(key, []).append(cell)
+    assert all([one["seed"] for one in own] == [1, 2, 3] for own in map(in_order, pairs.values()))
+
+    def ends(server: float, local: float, n: int) -> list[float]:
+        return [cell["accuracy"][min(40, len(cell["accuracy"])) - 1]
+                for cell in in_order(pairs[server, local, n])]  # fmt: skip
+
+    def rounds(server: float, local: float, n: int) -> list[float]:
+        found = [cell["rounds_to_target"] for cell in in_order(pairs[server, local, n])]
+        return [one if one and one <= 40 else math.inf for one in found]
+
+    grid = list(itertools.product((1.0, 10.0), (0.001, 0.01, 0.1)))
+    for n in (50, 100):
+        there = [pair for pair in grid if min(rounds(*pair, n)) < math.inf]
+        assert there == [(1.0, 0.1)] and max(rounds(1.0, 0.1, n)) < math.inf
+        assert all(map(float.__lt__, map(float, rounds(1.0, 0.3, n)),
+                       map(float, rounds(1.0, 0.1, n))))  # fmt: skip
+    yield "no other reaches 78 % in 40 rounds"
+    yield "1 and .3 is faster in every seed that was run with both, with 50 workers and with all"
+    near = [ends(1.0, local, 10) for local in (0.1, 0.3, 1.0)]
+    means = [statistics.mean(one) for one in near]
+    assert min(map(statistics.stdev, near)) > max(means) - min(means)
+    yield "With ten workers seeds differ by more than the better pairs do"
+    for n in (10, 50, 100):
+        assert statistics.mean(ends(10.0, 0.01, n)) < statistics.mean(ends(1.0, 0.1, n))
+    yield "A tenfold server's rate does not make up for a tenth of the workers'"
+    gains = {n: statistics.mean(ends(10.0, 0.001, n)) - statistics.mean(ends(1.0, 0.001, n))
+             for n in (10, 50, 100)}  # fmt: skip
+    for n in (50, 100):
+        assert gains[n] > max(statistics.stdev(ends(server, 0.001, n)) for server in (1.0, 10.0))
+    assert 0 < gains[10] < min(statistics.stdev(ends(server, 0.001, 10)) for server in (1.0, 10.0))
+    yield "a larger server's rate helps with 50 workers and with all of them, and with ten by less"
+
+
+def in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return cells by their seeds."""
+    return sorted(cells, key=lambda cell: cell["seed"])
+
+
+def speed_up() -> Said:
+    """Yield what is said of the linear speed-up."""
+    kept = of("linear_speedup")
+    rounds = {(c["clients"], c["cohort"], c["local_steps"]): c["rounds"] for c in kept["cells"]}
+    sped = [cell["theorem"] / cell["rounds"] for cell in kept["cells"]]
+    yield f"bound's rounds are {min(sped):.0f} to {max(sped):.0f} times"
+    every = {(n, k): count for (clients, n, k), count in rounds.items() if clients == n}
+    halved = [
+        after / before
+        for (n, k), before in every.items()
+        for after in (every.get((2 * n, k)), every.get((n, 2 * k)))
+        if after and before > 60
+    ]
+    assert min(halved) > 0.5 and max(halved) < 0.65
+    yield "twice the workers, or twice the local steps, need about half of the rounds"
+    drawn = {(n, k): count for (clients, n, k), count in rounds.items() if clients != n}
+    assert all(drawn[n, k] > drawn[n, k // 2] for n, k in drawn if k > 1)
+    yield "*more local steps need more*"
+    assert all(0.45 < drawn[n, k] / drawn[n // 2, k] < 0.6 for n, k in drawn if n in (10, 20))
+    yield "With drawn cohorts twice the cohort needs half of the rounds"
+
+
+def fed_plt() -> Said:
+    """Yield what fed_plt.md says of its tables."""
+    kept = of("fed_plt")
+    yield from by_tuning(kept)
+    yield from by_cost(kept)
+    yield from by_noise(kept)
+
+
+def ranking(times: dict[str, float]) -> list[str]:
+    """Return names, the quickest first."""
+    return sorted(times, key=times.__getitem__)
+
+
+def by_tuning(kept: dict[str, Any]) -> Said:
+    """Yield what is said of Table II."""
+    ours, theirs = kept["II"], kept["paper"]["II"]
+    times = {kind: {name: row["time"] for name, row in rows.items()} for kind, rows in ours.items()}
+    convex, bent = times["convex"], times["nonconvex"]
+    step = {name: convex.get(f"{name}, step only", convex[name]) for name in theirs}
+    assert ranking(step) == ranking({name: pair[0] for name, pair in theirs.items()})
+    yield f"the order is then exactly the paper's: {', '.join(ranking(step))}"
+    whole = {name: convex[name] for name in theirs}
+    assert all(0.45 < whole[name] / step[name] < 0.55 for name in ("FedPD", "LED"))
+    assert ranking(whole).index("LED") == 2
+    yield "With everything tuned FedPD and LED need half the time, LED is third"
+    assert ranking(whole)[:2] == ranking(step)[:2] == ["Fed-PLT", "FedLin"]
+    yield "that Fed-PLT needs the least time at $t_C = 10$ and FedLin is next is true either way"
+    harder = [name for name, (plain, other) in theirs.items() if other and other > plain]
+    assert {*theirs} - {*harder} == {"5GCS", "TAMUNA"} and theirs["TAMUNA"][1] is None
+    assert abs(bent["FedPD"] / convex["FedPD"] - 1.0) < 0.02
+    assert all(bent[name] < convex[name] for name in theirs if name != "FedPD")
+    yield "are easier here for all but FedPD, where they do not differ"
+    told = f"{bent['FedLin']:.1f} against {bent['Fed-PLT']:.1f}, in the paper "
+    yield f"({told}{theirs['FedLin'][1]:g} against {theirs['Fed-PLT'][1]:g})"
+
+
+def by_cost(kept: dict[str, Any]) -> Said:
+    """Yield what is said of Tables III to VI, VIII and IX."""
+    paper = kept["paper"]
+    ours = {
+        cost: {name: row[cost] for name, row in kept["III"].items()} for cost in ("1.0", "10.0")
+    }
+    assert ours["1.0"]["FedLin"] < ours["1.0"]["Fed-PLT"]
+    assert ours["10.0"]["FedLin"] > ours["10.0"]["Fed-PLT"]
+    yield "the crossing lies between $t_C = 1$ and 10"
+    rows = {
+        name: {way: one["time"] for way, one in ways.items()} for name, ways in kept["IV"].items()
+    }
+    assert rows["Fed-PLT"]["gradient"] < rows["Fed-PLT"]["gradient, partial"]
+    assert rows["5GCS"]["gradient"] > rows["5GCS"]["gradient, partial"]
+    assert rows["Fed-PLT"]["accelerated"] > rows["Fed-PLT"]["gradient"]
+    yield "taking part less often slows Fed-PLT down and speeds 5GCS up"
+    last = [rows[name]["accelerated, partial"] for name in ("5GCS", "Fed-PLT")]
+    yield "({:.1f} against {:.1f})".format(*last)
+    whole = {name: [*row["time"].values()] for name, row in kept["V"].items()}
+    names = [name for name in paper["V"]]
+    firsts = [min(names, key=lambda name: whole[name][at]) for at in range(4)]
+    assert firsts == ["FedLin", "FedLin", "Fed-PLT", "Fed-PLT"]
+    yield "FedLin is first for the two small $t_C$ and Fed-PLT for the two large ones"
+    apart = {
+        name: max(abs(a / b - 1.0) for a, b in zip(found, paper["V"][name.partition(",")[0]],
+                                                   strict=True))
+        for name, found in whole.items()
+    }  # fmt: skip
+    far = [name for name, one in apart.items() if one > 1 / 3]
+    assert sorted(far) == ["FedPD", "LED"]
+    yield "all but FedPD's and LED's times are within a third of the paper's"
+    shares = [row["time"] for row in kept["VI"].values()]
+    assert shares != sorted(shares, reverse=True) and min(shares) == shares[-1]
+    yield "Not strictly monotone"
+    # A round of five steps and one communication, 100 agents, in thousands.
+    round_ = (5 + 10) * 100 / 1e3
+    yield f"it gives {paper['VIII']['1'] / round_:.0f} rounds for $\\rho = 1$"
+    yield f"Table IX has {paper['IX']['5'][2] / round_:.0f} rounds at the tuned"
+    best = [min(kept["IX"], key=lambda n: kept["IX"][n]["time"][cost])
+            for cost in ("0.1", "1.0", "10.0", "100.0")]  # fmt: skip
+    assert [*map(int, best)] == sorted(map(int, best)) and best[0] != best[-1]
+    yield "The best $N_e$ grows with $t_C$"
+
+
+def by_noise(kept: dict[str, Any]) -> Said:
+    """Yield what is said of Table VII."""
+    row = kept["VII"]["0.1"]
+    yield f"(which touches {100 * kept['share of inputs scaled down']:.0f} % of them)"
+    yield f"$\\rho = {row['penalty']:.3f}$, $\\gamma = {row['step_size']:.4f}$"
+    accounts = [one["accounts"] for one in kept["VII"].values()]
+    far = [[one[at]["sound"] / one[at]["published"] for one in accounts] for at in range(3)]
+    yield f"number is {min(1 / one for one in far[0]):.1f} to {max(1 / one for one in far[0]):.0f}"
+    yield f"After 100 it is {spread(far[1])} times too small"
+    yield f"after 1000 it is {min(far[2]):.1f} to {max(far[2]):.0f} times"
+    found = [[one[at]["verdicts"][seen] for one in accounts] for seen in ("server", "final")
+             for at in range(3)]  # fmt: skip
+    assert {*found[0], *found[3]} == {"HOLDS"} and {*found[1], *found[2]} == {"FAILS"}
+    assert {*found[4], *found[5]} == {"CANNOT BE CERTIFIED"}
+    yield "HOLDS at $K = 10$; FAILS for the coordinator at $K = 100$ and 1000"
+    near = [one["accounts"][0]["sound"] for one in kept["VII"].values() if one["all_models"] < 1]
+    assert min(near) > 4
+    yield "an error of all models below 1 goes with epsilon above 4 after ten rounds"
+    ends = [up(one["sound"]) for one in row["accounts"]]
+    yield (
+        f"within {row['mean_model']:.2f} of the optimum, at epsilon {ends[0]} after 10 rounds "
+        f"and {ends[1]} after 100"
+    )
+    yield f"a local step multiplies distances by {abs(1.0 - 0.5 * (12.8 + 1.0)):.1f}"
+
+
+def tradeoff() -> Said:
+    """Yield what tradeoff.md says."""
+    kept = of("tradeoff")
+    yield from langevin_costs(kept)
+    yield from budgets(kept)
+    yield from splitting_costs(kept["table VII"])
+
+
+EQUAL, UNEQUAL = "paper, alpha 0", "unequal, alpha 1"
+
+
+def langevin_costs(kept: dict[str, Any]) -> Said:
+    """Yield what is said of FA-LD's Figures 1 and 2."""
+    rows = kept["figure 1"]
+    wide = kept["setting"]["standard deviation"]
+    yield f"The target's standard deviation is {wide[EQUAL]:.3f} in all"
+
+    def at(name: str, total: int, steps: int, rho: float = 0.0) -> Any:
+        return only(rows[name], T=float(total), K=float(steps), rho=rho)
+
+    stops = [at(UNEQUAL, 10_000, steps)["w2"] for steps in (10, 100)]
+    told = [times_ten(value) for value in stops]
+    yield f"stops at {told[0]} with $K = 10$ and at {told[1]} with $K = 100$"
+    yield f"nearly the target's standard deviation ({wide[UNEQUAL]:.3f} there)"
+    ends = [at(UNEQUAL, total, 1) for total in (3000, 10_000)]
+    pairs = [f"{up(one['epsilon'], 1)} for {times_ten(one['w2'])}" for one in ends]
+    yield f"epsilon is what the accuracy costs: {pairs[0]}, {pairs[1]}."
+    one = at(EQUAL, 10_000, 10_000)
+    yield f"Epsilon is {one['exact']:.1f} where {up(one['epsilon'])} is certified, for one round"
+    shared = [at(EQUAL, 10_000, 100, rho) for rho in (0.0, 0.5, 0.9)]
+    costs = ", ".join(up(one["epsilon"], 1) for one in shared)
+    yield f"epsilon at $K = 100$ goes {costs} for $\\rho = 0$, 0.5, 0.9"
+    for name in rows:
+        for own in rows[name]:
+            plain = at(name, own["T"], own["K"])["w2"]
+            assert abs(own["w2"] / plain - 1.0) < (0.01 if name == UNEQUAL else 1e-5)
+    yield "equal Hessians, and to less than 1 % with unequal ones"
+    full = only(kept["figure 2"], scheme="full", step_size=1e-7, correlation=0.0)
+    hidden = [one for one in kept["figure 2"]
+              if (one["step_size"], one["correlation"]) == (1e-7, 0.9)]  # fmt: skip
+    assert all(one["epsilon"] > full["epsilon"] and one["w2"] >= full["w2"] for one in hidden)
+    yield "Every row with $\\rho = 0.9$ is worse in both than everybody with $\\rho = 0$"
+    fewer = at(EQUAL, 3000, 100)
+    yield f"$T = 3000$ has $W_2$ {times_ten(fewer['w2'])} at epsilon {up(fewer['epsilon'], 1)}"
+
+
+def times_ten(value: float) -> str:
+    """Return a number in two digits and a power of ten, as the pages write it."""
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"${digits} \\cdot 10^{{{int(exponent)}}}$"
+
+
+def budgets(kept: dict[str, Any]) -> Said:
+    """Yield what is said of the best settings within a budget."""
+    best = kept["best"]
+    assert all(one["correlation"] == 0.0 for rows in best.values() for one in rows.values())
+    yield "$\\rho = 0$ is always best"
+    hot = [budget for budget, one in best[EQUAL].items() if one["temperature"] > 1.0]
+    assert hot == ["1", "2", "5"]
+    yield "heat helps below epsilon 5"
+    assert all(best[EQUAL][budget]["w2"] > 0.9 * 0.011 for budget in hot)
+    yield "up to a budget of 5 no setting of the grid is clearly closer"
+    assert all(one["local_steps"] == 1 for one in best[UNEQUAL].values())
+    yield "With unequal Hessians all the best settings have $K = 1$"
+    moved = kept["FA-HMC"]
+    for name, rows in moved.items():
+        for budget in (5, 10, 20, 50):
+            least = {steps: min(row["w2"] for row in own if row["epsilon"] <= budget)
+                     for steps, own in rows.items()}  # fmt: skip
+            assert least["1"] <= 1.05 * min(least.values()), (name, budget)
+        low = [row["w2"] for own in rows.values() for row in own if row["epsilon"] <= 2]
+        assert min(low) > 0.9 * kept["setting"]["standard deviation"][name]
+    yield "Up to epsilon 2 nothing is clearly closer than a point at the mean would be"
+    yield "one leapfrog step (FA-LD's, by another step size) is the best bargain or nearly so"
+
+
+def splitting_costs(table: dict[str, Any]) -> Said:
+    """Yield what is said of Fed-PLT."""
+    small, large = table["feature norm 2"], table["feature norm 10"]
+    one = small["1e-06"]["rounds"]["10"]
+    yield f"{up(one['server'], 0)} against {down(one['published'], 0)} printed"
+    first = [row["rounds"]["10"] for rows in table.values() for row in rows.values()]
+    assert sum(end["server"] > end["published"] for end in first) == 1
+    yield "The sound account gives less for everybody, but in one row"
+    one = large["0.01"]["rounds"]["100"]
+    yield f"{one['server']:.1f} where {one['published']:.2f} is printed"
+    later = [row["rounds"][count] for rows in table.values() for row in rows.values()
+             for count in ("100", "1000")]  # fmt: skip
+    assert all(end["verdicts"]["server"] == "FAILS" for end in later)
+    yield "in every row with $K = 100$ or 1000"
+    rows = small.values()
+    ends = [end for row in rows for end in row["rounds"].values()]
+    assert all(end["verdicts"]["final"] == "HOLDS" for end in ends)
+    assert all(end["published"] > 2.0 * end["final models"] for end in ends)
+    yield "true where the losses are well conditioned, and more than twice too large"
+    most = max(end["final models"] / end["final models at least"] for end in ends)
+    yield f"within {math.ceil(100 * (most - 1))} % of it"
+    measured = small["0.01"]["measured"]
+    yield f"error of {measured['all_models']:.2f} is {measured['all_models'] / math.sqrt(500):.2f}"
+    yield f"a hundred times nearer to the optimum ({measured['mean_model']:.3f})"
+    assert 90 < measured["all_models"] / measured["mean_model"] < 120
+    far = [row["predicted"] / row["measured"]["all_models"] for row in rows]
+    yield f"is {spread(far)} times the measured one"
+    assert all(row["predicted"] is None for row in large.values())
+    yield "there is none at 51"
