@@ -237,7 +237,7 @@ class Chain:
 
     def run(self, records, rounds=None, shifted=False):
         """Run the chain to its end, or the rounds asked for; yield the cells at each save."""
-        loop = ladder(self.part, self.facts, self.sizes, self.seed, records)
+        loop = self.loop(records)
         loop = short.shifted(loop) if shifted else loop
         now = self.begun(loop)
         state = ChainState(now["round"], now["positions"], loop.init().draws)
@@ -252,6 +252,14 @@ class Chain:
                 yield self.result(now)
         now["seconds"] += time.process_time() - begun
         yield self.result(now)
+
+    def loop(self, records):
+        """Return the loop, all step sizes in one."""
+        return ladder(self.part, self.facts, self.sizes, self.seed, records)
+
+    def chances(self, model, positions, inputs):
+        """Return every step size's predictions, shape (sizes, records, classes)."""
+        return model.model.logits(model.positions(positions), inputs).softmax(-1)
 
     def begun(self, loop):
         """Return what was saved, or the start."""
@@ -274,7 +282,7 @@ class Chain:
         if number % self.setting["every"]:
             return
         inputs = records.test_features.flatten(1)
-        found = model.model.logits(model.positions(now["positions"][0]), inputs).softmax(-1)
+        found = self.chances(model, now["positions"][0], inputs)
         kinds = ["all", "warm"] if number > self.setting.get("warmup", math.inf) else ["all"]
         for kind in kinds:
             now["sums"][kind] = now["sums"].get(kind, 0.0) + found

@@ -383,6 +383,7 @@ def _by_observer(case: _Case) -> tuple[dict[str, dict[str, Bound]], dict[str, st
     unsupported: dict[str, str] = {}
     for eyes, loss_to in losses.items():
         try:
+            _check_observer(case, eyes)
             loss = loss_to()
             bounds |= {} if loss is None else {eyes: case.efforts.bounds(loss, case.delta)}
         except UnsupportedCombination as refusal:
@@ -390,6 +391,26 @@ def _by_observer(case: _Case) -> tuple[dict[str, dict[str, Bound]], dict[str, st
                 raise
             unsupported[eyes] = str(refusal)
     return bounds, unsupported
+
+
+def _check_observer(case: _Case, eyes: str) -> None:
+    """Refuse another observer before whom the same record is worth less than before the claim's.
+
+    Raises:
+        UnsupportedCombination: the record tells it what the account keeps secret.
+    """
+    if eyes in (SINGLE, str(case.facts.observer)):
+        return
+    of = case.read.evidence.under
+    (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
+    # These doubts count nothing: they may be told to anybody.
+    more = [told for told in evidence.doubts if told not in case.evidence.doubts]
+    more += [str(defect) for defect in wrong if defect not in own]
+    if more:
+        raise UnsupportedCombination(
+            f"nothing is certified before this observer, to whom the record may tell what the "
+            f"account keeps secret: {'; '.join(more)}"
+        )
 
 
 def _judged(case: _Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, tuple[str, ...]]:

@@ -44,8 +44,13 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
     """Return rows of correlated noise that do not follow those before: one may be there twice."""
     found: dict[str, list[Round]] = {}
     last: dict[CorrelatedNoise, int] = {}
+    norms: dict[CorrelatedNoise, float] = {}
     for r in rounds:
         if isinstance(r.mechanism, CorrelatedRow) and r.spent:
+            # A row holds what was clipped in rounds before it: one norm is of all of them.
+            if r.clip_norm != norms.setdefault(r.mechanism.run, r.clip_norm):
+                told = "a row of correlated noise with another clip norm than rows before it"
+                found.setdefault(told, []).append(r)
             before = last.get(r.mechanism.run, -1)
             # A row that comes again, or out of order, shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:

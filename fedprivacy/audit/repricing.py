@@ -20,7 +20,7 @@ from ..mechanisms.base import ROUNDING, together
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect
-from .revealed import PUBLIC_DENOMINATOR, Revealed, numbers_told, schemes, secret_sizes
+from .revealed import PUBLIC_DENOMINATOR, Revealed, draws_of, numbers_told, rate_of, secret_sizes
 
 _TOLD_APART = 1024
 """Most rounds of which rows with noise of different size are told apart."""
@@ -146,11 +146,12 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
 
 def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     """Return what rounds tell of how many were drawn, of each scheme."""
-    by_scheme: dict[Hashable, list[Round]] = {}
+    by_draw: dict[Hashable, list[Round]] = {}
     for r in rounds:
-        # What is drawn alike belongs together, whatever it stands in.
-        by_scheme.setdefault(schemes(r.mechanism) or r.mechanism, []).append(r)
-    return tuple(_revealed_by(held) for held in by_scheme.values())
+        # Rows are of one run, as other rounds are of one draw.
+        whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
+        by_draw.setdefault(draws_of(whole), []).append(r)
+    return tuple(_revealed_by(held) for held in by_draw.values())
 
 
 def _revealed_by(held: Sequence[Round]) -> Revealed:
@@ -158,6 +159,7 @@ def _revealed_by(held: Sequence[Round]) -> Revealed:
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
         secret=secret_sizes(held[0].mechanism),
+        rate=rate_of(held[0].mechanism),
         divisors=frozenset(done.denominator for _, done in released),
         noises=frozenset(_share_of_noise(r, done.noise_std) for r, done in released),
         aborted=sum(r.times for r in held if not r.spent),
@@ -254,10 +256,13 @@ def as_observed(
         or there was more, and what of it is where cannot be said.
     """
     fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    if not _knows_norm(mechanism, clip_norm):
+        return None
     if abs(fraction - 1.0) <= ROUNDING:
         return mechanism
-    # Of several kinds of noise more in all may mean less of one.
-    if fraction > 1.0 and len(mechanism.noise_ratios(clip_norm)) != 1:
+    kinds = len(mechanism.noise_ratios(clip_norm))
+    # Of several kinds of noise more in all may mean less of one, and less in all more.
+    if kinds > 1 or (fraction > 1.0 and kinds != 1):
         return None
     if fraction > MODERATE[1]:
         return None  # so loud that nothing is to be told apart
@@ -265,6 +270,12 @@ def as_observed(
         return mechanism.rescaled(fraction)
     except (UnsupportedCombination, ParameterError):
         return None  # a scheme, or a theorem, that asks for what this round did not need
+
+
+def _knows_norm(mechanism: Mechanism, clip_norm: float) -> bool:
+    """Return whether a clip norm says of what unit the noise is, of all that a mechanism holds."""
+    inside = all(_knows_norm(one, clip_norm) for one in mechanism.holds)
+    return inside and mechanism.knows_norm(clip_norm)
 
 
 def _fraction(mechanism: Mechanism, clip_norm: float, planned: float, used: float) -> float:

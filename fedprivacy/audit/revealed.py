@@ -7,7 +7,7 @@ adjacency: once it is known, the units of a round are a cohort of fixed size, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..mechanisms import Mechanism
@@ -23,9 +23,11 @@ class Revealed:
         divisors: what sums were divided by; None in it for a round that does not say.
         noises: shares of the noise that mechanisms say, as it was used; 1 up to rounding.
         aborted: how many rounds were begun and released nothing.
+        rate: the probability by which a unit is drawn; None where there are several.
     """
 
     secret: bool
+    rate: float | None
     divisors: frozenset[float | None]
     noises: frozenset[float]
     aborted: int
@@ -38,7 +40,10 @@ class Revealed:
 
 def secret_sizes(run: Mechanism | None) -> bool:
     """Return whether some step of a run counts on nobody's learning how many were drawn."""
-    return run is not None and any(map(secret_size, schemes(run)))
+    if run is None:
+        return False
+    own = run.secret_size or secret_size(getattr(run, "scheme", None))
+    return own or any(map(secret_sizes, run.holds))
 
 
 def schemes(run: Mechanism) -> frozenset[object]:
@@ -48,16 +53,55 @@ def schemes(run: Mechanism) -> frozenset[object]:
     return inside if own is None else inside | {own}
 
 
+def draws_of(mechanism: Mechanism) -> Hashable:
+    """Return what rounds have in common that belong together, whatever they stand in.
+
+    Schemes by which a secret number is drawn; where there are none, all schemes, or the mechanism.
+    """
+    every = schemes(mechanism)
+    hidden = frozenset(filter(secret_size, every))
+    return hidden or every or mechanism, secret_sizes(mechanism)
+
+
+def rate_of(mechanism: Mechanism) -> float | None:
+    """Return how often a unit is in the number that a denominator may follow; None if not known."""
+    every = schemes(mechanism)
+    hidden = frozenset(filter(secret_size, every))
+    # Of what is drawn by no scheme nobody says how often.
+    if len(hidden or every) > 1 or (secret_sizes(mechanism) and not hidden):
+        return None
+    return next((getattr(one, "rate", None) for one in hidden or every), 1.0) or None
+
+
 def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
     """Yield what sums tell of the number of units."""
     rounds = list(own)
-    # One constant denominator tells nothing; several may follow the number of clients.
-    if any(len(one.divisors - {None}) > 1 for one in rounds):
+    if not _one_population(rounds):
         yield FOLLOWING
     if any(one.secret and len(one.noises) > 1 for one in rounds):
         yield LOUDER
     if follows:
         yield SAID_TO_FOLLOW
+
+
+def _one_population(rounds: Sequence[Revealed]) -> bool:
+    """Return whether denominators are one constant, or what is expected of one population.
+
+    Numbers d_i by rates q_i are of N units if N - 1 / q_i < d_i / q_i <= N, rounded up or not.
+    """
+    # Of several rates in one round nothing is expected: it has one constant.
+    if any(one.rate is None and len(one.divisors - {None}) > 1 for one in rounds):
+        return False
+    drawn = [
+        (one.rate, d)
+        for one in rounds
+        if one.rate is not None
+        for d in one.divisors
+        if d is not None
+    ]
+    if len({d for _, d in drawn}) <= 1:
+        return True
+    return max((d - 1.0) / rate for rate, d in drawn) < min(d / rate for rate, d in drawn)
 
 
 FOLLOWING = (

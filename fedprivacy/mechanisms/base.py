@@ -69,6 +69,11 @@ class Mechanism(ABC):
         """Whether the mechanism's own units are sampled somewhere inside."""
         return False
 
+    @property
+    def secret_size(self) -> bool:
+        """Whether, its schemes aside, it counts on nobody's learning how many were drawn."""
+        return False
+
     @abstractmethod
     def _loss(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under validated facts."""
@@ -124,6 +129,14 @@ class Mechanism(ABC):
         """
         del clip_norm
         return frozenset()
+
+    def knows_norm(self, clip_norm: float) -> bool:
+        """Return whether a ledger's clip norm says of what unit its noise is.
+
+        Where it does not, less noise than planned is priced, and none is certain.
+        """
+        del clip_norm
+        return True
 
     def rescaled(self, fraction: float) -> Mechanism | None:
         """Return the mechanism with a fraction of all its noise; None where no noise then counts.

@@ -309,7 +309,8 @@ class CorrelatedRow(Mechanism):
     def kept(self) -> bool:
         """Whether what is recorded of who was drawn keeps the run's rule of participation."""
         rule, rounds = self.run.participation, self.run.rounds
-        soon = self.separation is not None and self.separation < rule.gap(rounds)
+        gap, apart = rule.gap(rounds), self.separation
+        soon = apart is not None and (apart < gap or (rule.together and apart % gap > 0))
         return not soon and (self.participations or 0) <= rule.most(rounds)
 
     @property

@@ -195,6 +195,10 @@ class DiscreteLaplace(_Discrete):
         """Return the noise's std over the sensitivity, or over the clip norm where that is less."""
         return frozenset({self._noise_std / min(clip_norm, self.sensitivity)})
 
+    def knows_norm(self, clip_norm: float) -> bool:
+        """Return whether the clip norm is the sensitivity: else steps may be parts of it."""
+        return clip_norm == self.sensitivity
+
     def rescaled(self, fraction: float) -> DiscreteLaplace | None:
         """Return the sum with the fraction of its noise; None for so little that none counts."""
         std = fraction * self._noise_std

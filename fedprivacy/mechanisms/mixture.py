@@ -63,13 +63,26 @@ class MixtureOfGaussians(UnitGiven):
     samples_its_unit = True
 
     @property
+    def secret_size(self) -> bool:
+        """Whether a move is drawn: how many drew which is random, and a secret."""
+        return len(self._moves) > 1
+
+    @property
+    def _largest(self) -> float:
+        return self._weights[-1][1]
+
+    @property
     def curve(self) -> Curve:
         """The pair, moves in order, the weights adding up to 1."""
         return self._curve(self._moves)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the noise over the largest move, or over the clip norm where that is less."""
-        return frozenset({self.standard_deviation / min(clip_norm, max(self.sensitivities))})
+        return frozenset({self.standard_deviation / min(clip_norm, self._largest)})
+
+    def knows_norm(self, clip_norm: float) -> bool:
+        """Return whether the clip norm is the largest move: else moves may be multiples of it."""
+        return clip_norm == self._largest
 
     def rescaled(self, fraction: float) -> MixtureOfGaussians | None:
         """Return the sum with the fraction of its noise."""

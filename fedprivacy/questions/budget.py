@@ -54,7 +54,7 @@ class Budget:
     """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
-    _begun: set[CorrelatedNoise] = field(default_factory=set, init=False, repr=False)
+    _begun: dict[CorrelatedNoise, set[int]] = field(default_factory=dict, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,11 +76,17 @@ class Budget:
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
         loss = loss_of(round_, self.adjacency, self.observer)
-        # A row of correlated noise is priced as its whole run, which is paid for once. Row 0 begins
-        # another run, also where one like it was there.
-        if isinstance(round_, CorrelatedRow) and round_.row and round_.run in self._begun:
-            return replace(loss, curve=IDENTITY)
-        return loss
+        # A row of correlated noise is priced as its whole run, which is paid for once.
+        return replace(loss, curve=IDENTITY) if self._goes_on(round_) else loss
+
+    def _goes_on(self, round_: Accountable) -> bool:
+        """Return whether a round is another row of a run that was paid for.
+
+        Row 0, or one that was there, begins another run like it.
+        """
+        if not isinstance(round_, CorrelatedRow) or not round_.row:
+            return False
+        return round_.run in self._begun and round_.row not in self._begun[round_.run]
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""
@@ -114,9 +120,11 @@ class Budget:
         self._count(round_, loss, 1)
 
     def _count(self, round_: Accountable, loss: PrivacyLoss, count: int) -> None:
+        goes_on = self._goes_on(round_)
         self._spent[loss] = self._spent.get(loss, 0) + count
         if isinstance(round_, CorrelatedRow):
-            self._begun.add(round_.run)
+            rows = self._begun.get(round_.run, set()) if goes_on else set()
+            self._begun[round_.run] = rows | {round_.row}
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         """Return whether (round, count) steps, in this order, all fit; spends those that do.
@@ -128,7 +136,8 @@ class Budget:
 
     def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         for round_, count in steps:
-            if self.adaptive:
+            # A row that is there twice begins another run.
+            if self.adaptive and not isinstance(round_, CorrelatedRow):
                 loss = self._loss(round_)
                 # All at once: a filter cannot give back what it has let through.
                 if not self._renyi(loss).allows(loss, count):

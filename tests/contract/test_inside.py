@@ -98,6 +98,8 @@ def test_a_budget_pays_for_a_run_at_its_first_row(adaptive):
     assert budget.allows(ROWS.row(2))
     if not adaptive:
         assert budget.spent().upper == fp.epsilon(ROWS, delta=1e-5, **ZERO).upper
+    # A row that comes again begins another run.
+    assert not budget.allows(ROWS.row(4))
     short = fp.Budget(0.9 * fp.epsilon(ROWS, delta=1e-5, **ZERO).lower, 1e-5, **ZERO)
     assert not short.allows(ROWS.row(7))
 
@@ -141,6 +143,169 @@ def test_an_event_s_trials_have_secret_sizes():
     event = de.RepeatAndSelectDpEvent(de.PoissonSampledDpEvent(0.1, de.GaussianDpEvent(1.0)), 1, 0)
     told = {"claim": (3.0, 1e-5), "denominator": "realised", **ZERO}
     assert fp.audit(event, **told).verdict is Verdict.CANNOT_BE_CERTIFIED
+
+
+# ---- denominators of one population
+
+
+COHORT = fp.FixedSize(50, population=100)
+APART = fp.CorrelatedNoise(
+    factor=fp.factors.Banded(4),
+    noise_multiplier=4.0,
+    rounds=16,
+    participation=fp.MinimumSeparation(4, at_most=4, apart=True),
+    unit="client",
+)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ask"),
+    [
+        (
+            [
+                (
+                    RECORD.sampled(fp.Poisson(0.1)).in_cohort(fp.FixedSize(50, population=n)),
+                    50,
+                    1.0,
+                    size,
+                )
+                for n, size in ((100, 10.0), (101, 13.0), (102, 7.0))
+            ],
+            {"unit": "record"},
+        ),
+        (
+            [
+                (CLIENT.sampled(fp.Poisson(0.1 + k * 1e-12)), int(size), 1.0, size)
+                for k, size in enumerate((10.0, 13.0, 7.0))
+            ],
+            {},
+        ),
+        (
+            [(APART.row(k), 100 + k % 3, 4.0, 100.0 + k % 3) for k in range(16)],
+            {"adjacency": "add_remove"},
+        ),
+        (
+            [
+                (made(CLIENT), 100, 1.0, size)
+                for made, size in zip(WRAPPED, (100.0, 101.0, 100.0, 100.0), strict=True)
+            ],
+            {"adjacency": "add_remove"},
+        ),
+    ],
+    ids=["populations", "rates", "rows", "wrapped"],
+)
+def test_denominators_that_follow_no_population_are_doubted(tmp_path, rounds, ask):
+    """HOLDS at 1.852 of 4.357 and at 2.087 of 4.997 where rounds differed in a scheme's number."""
+    found = audited(tmp_path, rounds, (12.0, 1e-5), **ask)
+    assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
+    # One constant, or what is expected of one population, tells nothing.
+    constant = [(mechanism, cohort, std, 10.0) for mechanism, cohort, std, _ in rounds]
+    assert audited(tmp_path, constant, (12.0, 1e-5), **ask).verdict is Verdict.HOLDS
+
+
+def test_expected_sizes_of_one_population_tell_nothing(tmp_path):
+    rounds = [
+        (CLIENT.sampled(fp.Poisson(rate)), round(99 * rate), 1.0, size)
+        for rate, size in ((0.1, 10.0), (0.2, 20.0), (0.25, 25.0), (0.5, 50.0))
+    ]
+    assert audited(tmp_path, rounds, (20.0, 1e-5)).verdict is Verdict.HOLDS
+    # Of 96 units and less a quarter are 24 at most.
+    odd = [*rounds[:-1], (*rounds[-1][:-1], 48.0)]
+    assert audited(tmp_path, odd, (20.0, 1e-5)).verdict is Verdict.CANNOT_BE_CERTIFIED
+
+
+def test_a_mixture_s_draw_is_a_secret(tmp_path):
+    """Three rounds of it are three of Poisson(.1): HOLDS at 2.087, and told sizes are 4.997."""
+    mixed = fp.MixtureOfGaussians(
+        standard_deviation=1.0, sensitivities=(0.0, 1.0), probabilities=(0.9, 0.1), unit="client"
+    )
+    told = audited(tmp_path, [(mixed, size, 1.0, float(size)) for size in (10, 13, 7)])
+    assert told.verdict is Verdict.CANNOT_BE_CERTIFIED
+    assert audited(tmp_path, [(mixed, 10, 1.0, 10.0)] * 3).verdict is Verdict.HOLDS
+    aborted = audited(tmp_path, [(mixed, 10, 1.0, 10.0), (mixed, None, 1.0, 10.0)])
+    assert aborted.verdict is Verdict.CANNOT_BE_CERTIFIED
+    event = de.SelfComposedDpEvent(de.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.9, 0.1]), 3)
+    told = fp.audit(event, claim=(3.0, 1e-5), denominator="realised", **ZERO)
+    assert told.verdict is Verdict.CANNOT_BE_CERTIFIED
+
+
+def test_another_observer_is_told_nothing_that_its_own_audit_would_not(tmp_path):
+    """To the server sizes are known; its audit printed 2.087 for the aggregate, which is 4.997."""
+    rounds = [(DRAWN, size, 1.0, float(size)) for size in (10, 13, 7)]
+    audited(tmp_path, rounds, (20.0, 1e-5))
+    found = fp.audit(tmp_path / "run.ledger", observer="server")
+    assert found.verdict is Verdict.HOLDS and set(found.bounds) == {"server"}
+    assert "nothing is certified before this observer" in found.unsupported["aggregate"]
+    rounds = [(DRAWN, 10, 1.0, 10.0)] * 3
+    audited(tmp_path, rounds, (20.0, 1e-5))
+    assert {"server", "aggregate"} <= set(
+        fp.audit(tmp_path / "run.ledger", observer="server").bounds
+    )
+
+
+# ---- rows of one run
+
+
+def rows_audited(tmp_path, run, recorded, claim):
+    """Audit rows: (keywords of the row, clip norm, std)."""
+    path = tmp_path / "rows.ledger"
+    path.unlink(missing_ok=True)
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=claim) as ledger:
+        for number, (said, clip, std) in enumerate(recorded):
+            index = ledger.intent(run.row(number, **said), clip_norm=clip, noise_std=std)
+            ledger.done(index, cohort=10, arrived=10, refused=0, noise_std=std, denominator=10.0)
+        ledger.close()
+    return fp.audit(path)
+
+
+def test_rows_of_one_run_have_one_clip_norm(tmp_path):
+    """Row 1 holds what was clipped in row 0, to ten times the norm: HOLDS at 1.356 of 13.29."""
+    run = fp.CorrelatedNoise(
+        factor=fp.factors.Matrix(np.array([[1.0, 0.0], [1.0, 1.0]])),
+        noise_multiplier=4.0,
+        rounds=2,
+        participation=fp.SingleParticipation(),
+        unit="client",
+    )
+    bound = fp.epsilon(run, delta=1e-5, **ZERO)
+    for norms in ((10.0, 1.0), (1.0, 10.0)):
+        rows = [({}, clip, 4.0 * clip) for clip in norms]
+        for claim in (bound.upper, 0.9 * bound.lower):
+            found = rows_audited(tmp_path, run, rows, (claim, 1e-5))
+            assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
+    same = rows_audited(tmp_path, run, [({}, 10.0, 40.0)] * 2, (bound.upper, 1e-5))
+    assert same.verdict is Verdict.HOLDS
+
+
+def test_whoever_comes_between_epochs_is_priced(tmp_path):
+    """Somebody in rounds 0 and 3 of epochs of two: HOLDS at 2.674 of 5.713."""
+    matrix = np.eye(4)
+    matrix[3, 0] = matrix[3, 3] = 5.0
+    run = fp.CorrelatedNoise(
+        factor=fp.factors.Matrix(matrix),
+        noise_multiplier=8.0,
+        rounds=4,
+        participation=fp.FixedEpochs(2),
+        unit="client",
+    )
+    claim = (1.001 * fp.epsilon(run, delta=1e-5, **ZERO).upper, 1e-5)
+    truth = fp.epsilon(
+        fp.Gaussian(noise_multiplier=8.0 / np.linalg.norm([1.0, 10.0])), delta=1e-5, **ZERO
+    )
+    rows = [({}, 1.0, 8.0)] * 3
+    late = rows_audited(
+        tmp_path, run, [*rows, ({"separation": 3, "participations": 2}, 1.0, 8.0)], claim
+    )
+    assert late.verdict is not Verdict.HOLDS and late.bound.upper >= truth.lower
+    with pytest.raises(fp.UnsupportedCombination, match="after 3 rounds"):
+        fp.epsilon(run.row(3, separation=3, participations=2), delta=1e-5, **ZERO)
+    kept = rows_audited(
+        tmp_path,
+        run,
+        [({}, 1.0, 8.0)] * 2 + [({"separation": 2, "participations": 2}, 1.0, 8.0)],
+        claim,
+    )
+    assert kept.verdict is Verdict.HOLDS
 
 
 # ---- one draw in a run or kind of its own
@@ -365,6 +530,35 @@ def test_recorded_noise_is_held_against_what_the_mechanism_says(tmp_path, mechan
     half = mechanism.rescaled(0.5)
     assert max(half.noise_ratios(1.0)) == pytest.approx(0.5 * full)
     assert mechanism.rescaled(1e-320) is None or mechanism is MIXTURE
+
+
+@pytest.mark.parametrize(("clip", "std"), [(0.5, 1.0), (2.0, 2.0)])
+def test_noise_of_an_unknown_unit_is_certain_for_nobody(tmp_path, clip, std):
+    """In clip norms, or as it is: each record may be the mechanism itself, and FAILS was said."""
+    path = tmp_path / "run.ledger"
+    claim = (0.3694, 1e-5)
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=claim) as ledger:
+        number = ledger.intent(MIXTURE, clip_norm=clip, noise_std=std)
+        ledger.done(number, cohort=10, arrived=10, refused=0, noise_std=std, denominator=10.0)
+        ledger.close()
+    assert fp.audit(path).verdict is Verdict.CANNOT_BE_CERTIFIED
+
+
+def test_a_move_that_nobody_draws_is_none():
+    moves = {"standard_deviation": 2.0, "unit": "client"}
+    never = fp.MixtureOfGaussians(**moves, sensitivities=(0, 1, 100), probabilities=(0.9, 0.1, 0.0))
+    assert never.noise_ratios(50.0) == MIXTURE.noise_ratios(50.0)
+
+
+def test_less_noise_in_all_may_be_of_one_kind(tmp_path):
+    """Half of the noise of 1 beside that of 1.01 is 11.45: FAILS was said at 11.57, of 15.36."""
+    both = CLIENT + fp.Gaussian(noise_multiplier=1.01, unit="client")
+    path = tmp_path / "run.ledger"
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(11.57, 1e-5)) as ledger:
+        number = ledger.intent(both, clip_norm=1.0, noise_std=1.0)
+        ledger.done(number, cohort=10, arrived=10, refused=0, noise_std=0.5, denominator=10.0)
+        ledger.close()
+    assert fp.audit(path).verdict is Verdict.CANNOT_BE_CERTIFIED
 
 
 def test_discrete_noise_has_the_std_that_it_says():

@@ -92,7 +92,9 @@ def test_noise_that_is_not_the_mechanisms_is_never_fine(tmp_path, name):
             fp.audit(less)
     else:
         found = fp.audit(less)
-        assert found.verdict == "FAILS" and found.defects == (Defect.LESS_NOISE,)
+        # Of two sums the one number may be of one of them alone.
+        certain = "CANNOT BE CERTIFIED" if name == "two sums" else "FAILS"
+        assert found.verdict == certain and found.defects == (Defect.LESS_NOISE,)
         nothing = {"clip_norm": clip_norm, "planned_std": 1e-9, "used_std": 1e-9}
         assert as_released(mechanism, **nothing) != mechanism
     bit = as_released(mechanism, clip_norm=clip_norm, planned_std=std, used_std=0.97 * std)
