@@ -362,7 +362,13 @@ def _surely(
             had[row.row] = max(r.noise_used / r.clip_norm, had.get(row.row, 0.0))
     # A lower end needs the leading rows without a gap.
     first = next(i for i in range(len(had) + 1) if i not in had)
-    return _loudest(run.leading(first), [had[row] for row in range(first)]) if first else None
+    if not first:
+        return None
+    try:
+        leading = run.leading(first)
+    except ParameterError:
+        return None  # so few rounds that the factor does not serve them
+    return _loudest(leading, [had[row] for row in range(first)])
 
 
 def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise | None:

@@ -277,6 +277,20 @@ def test_rows_of_one_run_have_one_clip_norm(tmp_path):
     assert same.verdict is Verdict.HOLDS
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_run_that_has_just_begun_is_audited(tmp_path, rows):
+    """Of one row no factor with two bands can be made: the audit ended in its refusal."""
+    run = fp.CorrelatedNoise(
+        factor=fp.factors.Banded(2, weights=(1.0, 0.8)),
+        noise_multiplier=1.0,
+        rounds=40,
+        participation=fp.MinimumSeparation(2),
+        unit="client",
+    )
+    found = rows_audited(tmp_path, run, [({}, 1.0, 1.0)] * rows, (1e6, 1e-5))
+    assert found.verdict is Verdict.HOLDS and (found.bound.lower > 0.0) is (rows > 1)
+
+
 def test_whoever_comes_between_epochs_is_priced(tmp_path):
     """Somebody in rounds 0 and 3 of epochs of two: HOLDS at 2.674 of 5.713."""
     matrix = np.eye(4)
