@@ -131,6 +131,10 @@ def leapfrogs() -> Said:
     yield ", ".join(f"{name} {one:.4f} and {other:.4f}" for name, one, other in pairs)
     for name, one, other in zip(names, twenty, ten, strict=True):
         yield f"in {name}, {one:.4f} and {other:.4f}"
+    both = best(50, 10)
+    assert not any(better(both, ten)) and not any(better(both, fifty))
+    told = ", ".join(f"{name} {one:.4f}" for name, one in zip(names, both, strict=True))
+    yield f"ten iterations of fifty leapfrog steps are worse by every score: {told}"
 
 
 def seconds() -> Said:
@@ -397,6 +401,15 @@ def noisier() -> Said:
     yield f"rand-k is best at .1, {two[0.1]:.1f} and {more[0.1]:.1f} ({tenth})"
     ends = ", and at ".join(f"{found[0.4]:.1f} and {found[0.8]:.1f}" for found in (two, more))
     yield f"with .4 and .8 it ends, at {ends}"
+    top = PAPER_BY_NOISE["top_k"]
+    found = [bests(runs, f"top_k-{share:g}@2.5")[0] for share in top]
+    # The fewer the better; the paper's second is its best.
+    assert found == sorted(found, reverse=True)
+    assert max(top, key=lambda share: top[share][3]) == 0.005
+    here, there = (
+        ", ".join(f"{one:.1f}" for one in own) for own in (found, [row[3] for row in top.values()])
+    )
+    yield f"Top-k at 2.5 comes to {here} with .001, .005, .01, .1 and .8 ({there})"
 
 
 def overflows() -> Said:
