@@ -10,10 +10,10 @@ goes through the dataclass's own checks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -39,6 +39,7 @@ KINDS: dict[str, type] = {}
 """Every class that was declared with ``registered``, by its name."""
 
 K = TypeVar("K", bound=type)
+T = TypeVar("T")
 
 Held = Mapping[str, object]
 """What records may refer to, by its digest."""
@@ -95,6 +96,27 @@ def alike(value: object) -> bool:
     if not is_dataclass(value):
         return True
     return all(alike(getattr(value, each.name)) for each in fields(value))
+
+
+def held_by(value: object, kind: type[T]) -> tuple[T, ...]:
+    """Return what of a kind a value's fields hold, in tuples and lists too, in order."""
+    listed = [each.name for each in fields(value)] if is_dataclass(value) else []
+    names = dict.fromkeys([*listed, *getattr(value, "__dict__", ())])
+    # What is only remembered is made of the others.
+    own = [name for name in names if not isinstance(_of_class(value, name), cached_property)]
+    return tuple(_found([getattr(value, name) for name in own], kind))
+
+
+def _of_class(value: object, name: str) -> object:
+    return getattr(type(value), name, None)
+
+
+def _found(values: Iterable[object], kind: type[T]) -> Iterator[T]:
+    for value in values:
+        if isinstance(value, kind):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _found(value, kind)
 
 
 def own_parts(kind: type, base: type) -> frozenset[str]:

@@ -8,8 +8,8 @@ the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar, Self, overload
 
@@ -24,7 +24,7 @@ from ..privacy_loss import (
     merge_units,
     merged,
 )
-from ..registry import alike, plain_fields, registered
+from ..registry import alike, held_by, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
 
@@ -101,11 +101,7 @@ class Mechanism(ABC):
     @property
     def holds(self) -> tuple[Mechanism, ...]:
         """The mechanisms that it is made of, those that its fields hold, each with its own."""
-        listed: list[str] = [each.name for each in fields(self)] if is_dataclass(self) else []
-        names = dict.fromkeys([*listed, *getattr(self, "__dict__", ())])
-        # What is only remembered is made of the others.
-        own = [name for name in names if not _is_cached(type(self), name)]
-        return tuple(_mechanisms(getattr(self, name) for name in own))
+        return held_by(self, Mechanism)  # type: ignore[type-abstract]
 
     def check_beside(self) -> None:  # noqa: B027
         """Raise if what it loses is right only where it stands for itself, inside no other."""
@@ -291,18 +287,6 @@ def together(parts: Iterable[tuple[Mechanism, int]]) -> tuple[tuple[Mechanism, i
         key = part if part._told else id(part)
         counts[key] = part, counts.get(key, (part, 0))[1] + count
     return tuple(counts.values())
-
-
-def _is_cached(kind: type, name: str) -> bool:
-    return isinstance(getattr(kind, name, None), cached_property)
-
-
-def _mechanisms(values: Iterable[object]) -> Iterator[Mechanism]:
-    for value in values:
-        if isinstance(value, Mechanism):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _mechanisms(value)
 
 
 class UnitGiven(Mechanism):
