@@ -32,13 +32,12 @@ def results(name):
 @pytest.mark.parametrize(
     ("way", "tables"),
     [
-        (("II", "convex", "Fed-PLT"), {"II", "III", "IX"}),
-        (("II", "convex", "LED"), {"II", "III"}),
-        (("IV", "5GCS", "accelerated"), {"IV"}),
-        (("V", "FedLin"), {"V"}),
-        (("VI", "60"), {"VI"}),
+        (("II", "convex", "Fed-PLT"), ["II", "III", "IX"]),
+        (("II", "convex", "LED"), ["II", "III"]),
+        (("IV", "5GCS", "accelerated"), ["IV"]),
+        (("V", "FedLin"), ["V"]),
+        (("VI", "60"), ["VI"]),
     ],
-    ids=str,
 )
 def test_every_table_of_fed_plt_refuses_what_was_tuned_to_an_edge(way, tables):
     import fed_plt_page as page
@@ -50,7 +49,7 @@ def test_every_table_of_fed_plt_refuses_what_was_tuned_to_an_edge(way, tables):
     cell["edges"] = ["step_size"]
     written = dict([*page.compared(found), *page.swept(found)])
     refused = {name for name, text in written.items() if "refused: step_size" in text}
-    assert refused == tables
+    assert refused == set(tables)
 
 
 # ---- a cell drawn from every table
