@@ -712,7 +712,7 @@ BROKEN = {
     ),
     "a label of no class": (
         {"train_labels": idx(4, size=0) + bytes([0, 1, 2, 10])},
-        "labels must lie from 0 to 9, got (0, 10)",
+        "/train-labels-idx1-ubyte must hold labels from 0 to 9, got 10; apt-get install",
     ),
 }
 
