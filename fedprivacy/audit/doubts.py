@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ..ledger import Ledger, Round
 from ..mechanisms import (
+    AdaptiveClipping,
     CohortMechanism,
     CorrelatedNoise,
     CorrelatedRow,
@@ -163,7 +164,7 @@ def _least_drawn(mechanism: Mechanism) -> int:
 
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return noise that goes with the size of random cohorts, which it must not tell."""
+    """Return noise, or clip norms, that go with the size of random cohorts and tell it."""
     drawn = [
         by_size
         for scheme, by_size in _by_scheme(rounds).items()
@@ -173,13 +174,21 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     found: dict[str, list[Round]] = {}
     for by_size in drawn:
         held = [(size, r, r.done) for size, which in by_size.items() for r in which]
-        counts = Counter[tuple[int, float]]()
+        noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
         for size, r, done in held:
-            counts[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
-        if goes_with(counts, FALSE_DOUBT / len(drawn)):
-            told = "noise that goes with how many took part"
-            found.setdefault(told, []).extend(r for _, r, _ in held)
+            noises[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
+            # A norm that is learned follows the rounds before.
+            norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
+        for what, counts in (("noise that goes", noises), ("clip norms that go", norms)):
+            if goes_with(counts, FALSE_DOUBT / (2.0 * len(drawn))):
+                told = f"{what} with how many took part"
+                found.setdefault(told, []).extend(r for _, r, _ in held)
     return _in_words(found)
+
+
+def _learns(mechanism: Mechanism) -> bool:
+    """Return whether the clip norm of its rounds is learned from those before."""
+    return isinstance(mechanism, AdaptiveClipping) or any(map(_learns, mechanism.holds))
 
 
 _Drawn = SampledMechanism | HeldMechanism | CohortMechanism

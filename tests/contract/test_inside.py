@@ -243,6 +243,25 @@ def test_another_observer_is_told_nothing_that_its_own_audit_would_not(tmp_path)
     )
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_clip_norms_that_go_with_cohorts_are_doubted(tmp_path, follows):
+    """Sums of updates clipped to 1 / cohort are means, and their noise tells the sizes."""
+    sizes = np.random.default_rng(1).binomial(100, 0.1, size=120)
+    path = tmp_path / "run.ledger"
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(20.0, 1e-5)) as ledger:
+        for number, size in enumerate(map(int, sizes)):
+            norm = 1.0 / size if follows else 0.99**number
+            index = ledger.intent(DRAWN, clip_norm=norm, noise_std=norm)
+            ledger.done(
+                index, cohort=size, arrived=size, refused=0, noise_std=norm, denominator=1.0
+            )
+        ledger.close()
+    found = fp.audit(path)
+    assert (found.verdict is Verdict.HOLDS) is not follows
+    if follows:
+        assert "clip norms that go with" in found.auditor_only[0]
+
+
 # ---- rows of one run
 
 
