@@ -32,6 +32,7 @@ REFERENCE = "Planned"
 """The type of a record that stands for another one, named by ``digest``."""
 
 _KEYS = {"type", "version", "fields"}
+_PLAIN = {int, float, str, bool, NoneType}
 _NO = object()
 
 
@@ -90,7 +91,8 @@ def equality_tells(kind: type) -> bool:
 def alike(value: object) -> bool:
     """Return whether whatever equals a value is like it in all that it holds, at whatever depth."""
     if isinstance(value, tuple):
-        return all(map(alike, value))
+        # A matrix is rows of numbers, which need not be asked one by one.
+        return set(map(type, value)) <= _PLAIN or all(map(alike, value))
     if not equality_tells(type(value)):
         return False
     if not is_dataclass(value):

@@ -35,7 +35,7 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     return (
         *_odd_noise(rounds),
         *_odd_cohorts(rounds),
-        *_too_many_for_all(rounds),
+        *_odd_for_all(rounds),
         *_noise_with_cohorts(rounds),
         *_odd_rows(rounds),
     )
@@ -113,15 +113,15 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     return _in_words(found)
 
 
-def _too_many_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rounds of several draws that had more participants than all of these may have."""
+def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
+    """Return rounds of several draws that had more participants than all may have, or too few."""
     found: dict[str, list[Round]] = {}
     for r in rounds:
         # One draw is held against all that its scheme says of cohorts.
         if r.done is None or _one_draw(r.mechanism) is not None:
             continue
         most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
-        # Whether somebody drawn twice counts twice or once: the sum is enough for both.
+        # Whether somebody drawn twice counts twice or once: these are enough for both.
         if most is not None and r.done.cohort > most:
             told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
             found.setdefault(told, []).append(r)

@@ -129,7 +129,7 @@ class Mechanism(ABC):
     def knows_norm(self, clip_norm: float) -> bool:
         """Return whether a ledger's clip norm says of what unit its noise is.
 
-        Where it does not, less noise than planned is priced, and none is certain.
+        Where it does not, the least that it may be is priced, and no noise is certain.
         """
         del clip_norm
         return True
