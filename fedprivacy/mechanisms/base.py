@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, settle
@@ -303,9 +303,42 @@ class UnitGiven(Mechanism):
         return None if self.unit is None else Unit(self.unit)
 
 
+class Several(Mechanism):
+    """A mechanism made of several of one unit, which are asked one by one."""
+
+    @property
+    @abstractmethod
+    def _every(self) -> tuple[Mechanism, ...]:
+        """All of them, at least one."""
+
+    @property
+    def protects(self) -> Unit | None:
+        """The unit that all protect."""
+        return reduce(merge_units, (one.protects for one in self._every))
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Ask every one."""
+        for one in self._every:
+            one.check_scheme(scheme)
+
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
+        """Return that of the one that draws a unit most often."""
+        return max((one.worst_scheme(scheme) for one in self._every), key=lambda each: each.rate)
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return everyone's."""
+        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self._every))
+
+    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+        """Return what one that is alone says: of several, one number says nothing."""
+        if len(self._every) > 1:
+            return ""
+        return self._every[0].unlike(shares=shares, noise_multiplier=noise_multiplier)
+
+
 @registered
 @dataclass(frozen=True)
-class Run(Mechanism):
+class Run(Several):
     """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
 
     parts: tuple[tuple[Mechanism, int], ...]
@@ -328,46 +361,28 @@ class Run(Mechanism):
         _ = self.protects
 
     @property
-    def protects(self) -> Unit | None:
-        """The unit that all parts protect."""
-        unit = None
-        for part, _ in self.parts:
-            unit = merge_units(unit, part.protects)
-        return unit
+    def _every(self) -> tuple[Mechanism, ...]:
+        return tuple(part for part, _ in self.parts)
 
     @property
     def zeroed_is_absent(self) -> bool:
         """Whether it is in every part."""
-        return all(part.zeroed_is_absent for part, _ in self.parts)
+        return all(part.zeroed_is_absent for part in self._every)
 
     @property
     def zeroing_replaces(self) -> bool:
         """Whether it does in every part."""
-        return all(part.zeroing_replaces for part, _ in self.parts)
+        return all(part.zeroing_replaces for part in self._every)
 
     @property
     def samples_its_unit(self) -> bool:
         """Whether any part samples its units."""
-        return any(part.samples_its_unit for part, _ in self.parts)
+        return any(part.samples_its_unit for part in self._every)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return nothing: the parts' losses have theirs."""
         del adjacency
         return {}
-
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Ask every part."""
-        for part, _ in self.parts:
-            part.check_scheme(scheme)
-
-    def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the part's that draws a unit most often."""
-        schemes = [part.worst_scheme(scheme) for part, _ in self.parts]
-        return max(schemes, key=lambda each: each.rate)
-
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return every part's."""
-        return frozenset().union(*(part.noise_ratios(clip_norm) for part, _ in self.parts))
 
     def rescaled(self, fraction: float) -> Run | None:
         """Return the run with the fraction of every part's noise."""
@@ -376,12 +391,6 @@ class Run(Mechanism):
     def single_uploads(self) -> Run | None:
         """Return every part's; None where one has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
-
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what a part that is alone says: of several, one number says nothing."""
-        if len(self.parts) > 1:
-            return ""
-        return self.parts[0][0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from ..errors import UnsupportedCombination, refuse
 from ..loss import IDENTITY as NOTHING
 from ..loss import AnyOf, Curve
-from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merge_units, merged
+from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged
 from ..registry import registered
-from ..relations import Adjacency, Facts, Observer, Unit
+from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from .base import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism
+from .base import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism, Several
 from .correlated import SampledNoise
 
 APART = (
@@ -29,7 +29,7 @@ THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whol
 
 @registered
 @dataclass(frozen=True)
-class Parallel(Mechanism):
+class Parallel(Several):
     """One round in which every unit belongs to exactly one of several mechanisms.
 
     Neighbouring data sets differ in one unit, so only the mechanism that holds it differs between
@@ -72,43 +72,21 @@ class Parallel(Mechanism):
         _ = self.protects
 
     @property
-    def protects(self) -> Unit | None:
-        """The unit that all protect."""
-        return functools.reduce(merge_units, (one.protects for one in self.mechanisms))
+    def _every(self) -> tuple[Mechanism, ...]:
+        return self.mechanisms
 
     # Sampling goes inside, where each kind may have its own.
     samples_its_unit = True
 
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Ask every kind."""
-        for one in self.mechanisms:
-            one.check_scheme(scheme)
-
-    def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the kind's that draws a unit most often."""
-        return max(
-            (one.worst_scheme(scheme) for one in self.mechanisms), key=lambda each: each.rate
-        )
-
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
-
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return every kind's."""
-        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self.mechanisms))
 
     def rescaled(self, fraction: float) -> Parallel | None:
         """Return it with the fraction of every kind's noise."""
         made = [one.rescaled(fraction) for one in self.mechanisms]
         kept = tuple(one for one in made if one is not None)
         return Parallel(kept) if len(kept) == len(made) else None
-
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what a kind that is alone says: of several, one number says nothing."""
-        if len(self.mechanisms) > 1:
-            return ""
-        return self.mechanisms[0].unlike(shares=shares, noise_multiplier=noise_multiplier)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]

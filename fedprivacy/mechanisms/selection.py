@@ -17,10 +17,10 @@ from ..loss.pairs.stated import MAX_EPSILON
 from ..loss.profiles import asked, renyi, ways
 from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import alike, plain_fields, registered
-from ..relations import Adjacency, Facts, Observer, Unit
+from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from ..sampling import Scheme
-from .base import Mechanism
+from .base import Mechanism, Several
 
 Points = tuple[tuple[float, float], ...]
 
@@ -267,7 +267,7 @@ _ASSUMED = (
 
 @registered
 @dataclass(frozen=True)
-class PrivateSelection(Mechanism):
+class PrivateSelection(Several):
     """The best of a random number of trials of one mechanism; nothing else is shown.
 
     So are hyper-parameters chosen: every trial draws its setting from a public grid, trains by
@@ -322,11 +322,6 @@ class PrivateSelection(Mechanism):
         return (self.base, *self.others)
 
     @property
-    def protects(self) -> Unit | None:
-        """The base's unit."""
-        return self.base.protects
-
-    @property
     def zeroed_is_absent(self) -> bool:
         """Whether it is in every trial."""
         return all(each.zeroed_is_absent for each in self._every)
@@ -346,11 +341,6 @@ class PrivateSelection(Mechanism):
         del adjacency
         return {f"{name} of trials": value for name, value in plain_fields(self.trials).items()}
 
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Ask every trial."""
-        for each in self._every:
-            each.check_scheme(scheme)
-
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the trials' common one.
 
@@ -364,10 +354,6 @@ class PrivateSelection(Mechanism):
                 "the selection among those of one scheme"
             )
         return found.pop()
-
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return all trials'."""
-        return frozenset().union(*(each.noise_ratios(clip_norm) for each in self._every))
 
     def rescaled(self, fraction: float) -> PrivateSelection | None:
         """Return the selection with the fraction of every trial's noise."""

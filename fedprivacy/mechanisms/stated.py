@@ -83,6 +83,11 @@ class Stated(UnitGiven):
         super().__post_init__()
 
     @property
+    def secret_size(self) -> bool:
+        """Whether the guarantee may count on nobody's learning how many took part."""
+        return self.observer is Observer.AGGREGATE
+
+    @property
     @abstractmethod
     def curve(self) -> Curve:
         """What dominates everything that keeps the guarantee."""

@@ -317,7 +317,7 @@ class RecordsLocal:
     def _doubles(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self._posterior.device, torch.float64)
 
-    def parts(self, points: Tensor, factor: float) -> tuple[Tensor, float]:
+    def parts(self, points: Tensor, factor: float) -> tuple[Tensor, float | None]:
         """Return gradients from batches drawn for this call, without replacement; the prior.
 
         In double precision, like the points themselves until they are finished: a private sum
@@ -334,7 +334,8 @@ class RecordsLocal:
         ]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
         own = (whole * (factor * self._scale)).view_as(points)
-        return own, factor * self._posterior.prior_precision
+        # A flat prior says nothing.
+        return own, factor * self._posterior.prior_precision or None
 
     def _width(self, records: int) -> int:
         """Return how many numbers one seat needs."""

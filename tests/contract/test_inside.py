@@ -229,6 +229,16 @@ def test_a_mixture_s_draw_is_a_secret(tmp_path):
     assert told.verdict is Verdict.CANNOT_BE_CERTIFIED
 
 
+@pytest.mark.parametrize(("observer", "counts"), [("aggregate", True), ("server", False)])
+def test_a_stated_guarantee_may_count_on_a_secret_draw(tmp_path, observer, counts):
+    """What Poisson(.1) gives, stated: three rounds HOLDS at 1.85, and told sizes are 4.357."""
+    known = {"adjacency": "zero_out", "unit": "client", "observer": observer}
+    step = fp.mechanisms.ApproximateDp(guarantees=((0.6, 1e-6),), **known)
+    told = audited(tmp_path, [(step, size, 1.0, float(size)) for size in (10, 13, 7)])
+    assert (told.verdict is Verdict.CANNOT_BE_CERTIFIED) == counts
+    assert audited(tmp_path, [(step, 10, 1.0, 10.0)] * 3).verdict is Verdict.HOLDS
+
+
 def test_another_observer_is_told_nothing_that_its_own_audit_would_not(tmp_path):
     """To the server sizes are known; its audit printed 2.087 for the aggregate, which is 4.997."""
     rounds = [(DRAWN, size, 1.0, float(size)) for size in (10, 13, 7)]
