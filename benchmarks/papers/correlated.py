@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from drawn import near, redrawn
 from pages import put, table
+from told import at_least
 
 import fedprivacy as fp
 from fedprivacy import factors
@@ -242,9 +243,9 @@ def main() -> None:
     """Run what is not there yet and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where runs are kept; needed to run")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--cohort", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=at_least(1), default=60)
+    parser.add_argument("--cohort", type=at_least(1), default=200)
+    parser.add_argument("--seeds", type=at_least(1), default=3)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()

@@ -32,7 +32,7 @@ from told import told as in_a_line
 
 import fedprivacy as fp
 from fedprivacy import training
-from fedprivacy.errors import Diverged
+from fedprivacy.errors import Diverged, require
 
 RESULTS = Path(__file__).parent / "results"
 DATASETS = ("fashion-mnist", "mnist", "kmnist", "cifar2")
@@ -192,7 +192,10 @@ def wanted(group):
 
 def share_of(posterior, batch):
     """Return which share of a client's records a batch is."""
-    return batch / max(map(len, posterior.data.clients))
+    most = max(map(len, posterior.data.clients))
+    rule = f"have a client of at least {batch} records"
+    require(batch <= most, "data", f"{most} at most", rule, "a batch is as many of one client's")
+    return batch / most
 
 
 def langevin(posterior, local_steps, step_size, setting, **options):
@@ -568,6 +571,8 @@ def main():
     options = asked.parse_args()
     torch.set_num_threads(1)
     if options.page:
+        usual = options.dataset == "fashion-mnist"
+        require(usual, "--dataset", options.dataset, "be fashion-mnist for --page")
         sys.exit(told(pages()))
     records = data(options.dataset, options.data_dir)
     SUFFIX[0] = "fashion" if options.dataset == "fashion-mnist" else options.dataset

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from competitors import FedLin, FedPD, FiveGcs, Led, Problem, State, Tamuna
 from drawn import Cells, near, redrawn
+from told import at_least
 from torch import Tensor
 
 import fedprivacy as fp
@@ -768,7 +769,7 @@ def write(**found: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", choices=NAMES, action="append")
-    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--runs", type=at_least(LARGE_RUNS), default=RUNS)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

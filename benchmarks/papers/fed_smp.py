@@ -56,7 +56,7 @@ from fed_smp_page import pages, tables_of
 from fed_smp_paper import PLAN, ROUNDS, key, like_the_papers
 from fed_smp_settings import EVERY, HERE, INPUTS, MODELS, TASKS, Setting, prefix, setting_of
 from network import PaperAveraging, Unguarded
-from told import told
+from told import at_least, told
 
 import fedprivacy as fp
 from fedprivacy.errors import require
@@ -459,9 +459,9 @@ def asked() -> argparse.ArgumentParser:
     """Return what reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", help="fedavg, dp-fedavg, top_k-P or rand_k-P, and @S")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, help="the paper's, unless said otherwise")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=at_least(0), default=1)
+    parser.add_argument("--rounds", type=at_least(1), help="the paper's, unless said otherwise")
+    parser.add_argument("--threads", type=at_least(1), default=1)
     parser.add_argument("--model", choices=list(MODELS), default="cnn")
     parser.add_argument("--inputs", choices=list(INPUTS), help="unit, unless said otherwise")
     parser.add_argument("--guard", action="store_true", help="go on past a non-finite update")
@@ -513,7 +513,11 @@ def act(options: argparse.Namespace) -> int:
 
 def main() -> None:
     """Read the command line and do as it says."""
-    options = asked().parse_args()
+    reader = asked()
+    options = reader.parse_args()
+    work = ("run", "plan", "collect", "measure", "check")
+    if not any(getattr(options, name) for name in work):
+        reader.error("one of " + ", ".join(f"--{name}" for name in work) + " is needed")
     torch.set_num_threads(options.threads)
     with told():
         sys.exit(act(options))

@@ -143,6 +143,10 @@ class Setting:
         )
         rule, only = "be unit for shakespeare", "texts are numbers of characters and not scaled"
         require(self.inputs == "unit" or not text, "inputs", self.inputs, rule, only)
+        own = self.inputs != "standardised" or self.dataset == "fashion-mnist"
+        only = "these are Fashion-MNIST's mean and standard deviation"
+        rule = f"be one of {', '.join(sorted({*INPUTS} - {'standardised'}))} for {self.dataset}"
+        require(own, "inputs", self.inputs, rule, only)
 
     @property
     def task(self) -> Task:

@@ -22,6 +22,7 @@ import torch
 from drawn import redrawn
 from pages import put
 from pages import table as markdown
+from told import hours as hours_of
 
 from fedprivacy.errors import Diverged
 
@@ -124,7 +125,7 @@ def main():
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
-    asked.add_argument("--most", type=float, default=1.0, help="hours that a chain may take")
+    asked.add_argument("--most", type=hours_of, default=1.0, help="hours that a chain may take")
     options = asked.parse_args()
     torch.set_num_threads(1)
     if options.check:

@@ -1,7 +1,9 @@
 """What a script refuses, told in one line."""
 
+import argparse
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import fedprivacy as fp
@@ -15,3 +17,26 @@ def told() -> Iterator[None]:
     except fp.ParameterError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is no smaller, as argparse's ``type``."""
+
+    def read(text: str) -> int:
+        try:
+            found = int(text)
+        except ValueError:
+            found = least - 1
+        if found < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}: {text}")
+        return found
+
+    return read
+
+
+def hours(text: str) -> float:
+    """Read hours, above 0, as argparse's ``type``."""
+    found = float(text)
+    if not 0.0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"must be hours, above 0: {text}")
+    return found
