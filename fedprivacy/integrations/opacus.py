@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ..bound import Bound
-from ..errors import UnsupportedCombination, integer, member, needs, refuse
+from ..errors import UnsupportedCombination, integer, member, needs, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import Gaussian, Mechanism, Run
 from ..questions.budget import Budget
@@ -26,7 +26,7 @@ from ..sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
 with needs("fedprivacy.integrations.opacus", "'fedprivacy[train]' opacus", "torch", "opacus"):
     import torch
     from opacus.accountants import IAccountant, register_accountant
-    from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
+    from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
 
@@ -43,8 +43,9 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     """Return how a data loader draws the batches of its steps.
 
     Opacus's own loader draws by Poisson sampling. One that goes through its data in some order is
-    ``Shuffled``: a record is in one step of a pass, nothing is amplified. Draws with replacement,
-    and one batch of a few drawn without, are what they are.
+    ``Shuffled``: a record is in one step of a pass, nothing is amplified; ``partial`` where a pass
+    leaves some out. Draws with replacement, and one batch of a few drawn without, are what they
+    are.
 
     Raises:
         UnsupportedCombination: weights, a sampler that is not known, batches of several sizes where
@@ -64,7 +65,7 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     # A loader that was looked at has a counter around its sampler.
     drawn = getattr(batches.sampler, "sampler", batches.sampler)
     if isinstance(drawn, SequentialSampler):
-        return Shuffled(len(loader))
+        return Shuffled(len(loader), partial=_of_a_pass(batches, size) < size)
     if not isinstance(drawn, RandomSampler):
         _unpriced(f"records drawn by {type(drawn).__name__}")
     return _at_random(drawn, batches, size)
@@ -86,10 +87,17 @@ def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme
         return WithReplacement(each, population=size)
     if total > size:
         _unpriced(f"{total} draws without replacement from {size}, some of them twice")
-    # All of them in one batch: a cohort of fixed size, afresh in every pass.
-    if total < size and total <= each:
-        return FixedSize(total, population=size)
-    return Shuffled(len(batches))
+    stepped = _of_a_pass(batches, total)
+    # A few in one batch: a cohort of fixed size, afresh in every pass.
+    if len(batches) == 1 and stepped < size:
+        return FixedSize(stepped, population=size)
+    return Shuffled(len(batches), partial=stepped < size)
+
+
+def _of_a_pass(batches: BatchSampler, total: int) -> int:
+    """Return how many of the records that a pass draws are in its batches."""
+    each = int(batches.batch_size)
+    return total - total % each if batches.drop_last else total
 
 
 def _unpriced(what: str) -> NoReturn:
@@ -203,6 +211,88 @@ class _Loader:
         refuse("a step's gradients", records, rule, way_out)
 
 
+# ---- what a step sums
+
+
+class _Sums:
+    """What an optimizer has clipped and not yet released: of how many records, by which norm."""
+
+    def __init__(self, optimizer: Any) -> None:
+        _check_kind(optimizer)
+        self.of = optimizer
+        self._forget()
+        optimizer.clip_and_accumulate = partial(self._gathered, optimizer.clip_and_accumulate)
+
+    def _forget(self) -> None:
+        self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
+
+    def _gathered(self, clip: Callable[[], None]) -> None:
+        """Count the records of a physical batch, then clip them."""
+        self._records += len(self.of.grad_samples[0])
+        self._parts += 1
+        self._told = self._told and bool(self.of._step_skip_queue)
+        # The norm may move between the parts of a step.
+        self._clip = max(self._clip, _clipped_to(self.of))
+        clip()
+
+    def used(self, loader: _Loader) -> int:
+        """Take what a step sums from what a loader drew for it, and return of how many records.
+
+        Raises:
+            ParameterError: it was not drawn for it, or is clipped to more than the noise hides.
+        """
+        records, parts, told, clip = self._records, self._parts, self._told, self._clip
+        self._forget()
+        _take(self.of, loader, records, parts, told)
+        _check_norm(self.of, clip)
+        return records
+
+
+def _take(optimizer: Any, loader: _Loader, records: int, parts: int, told: bool) -> None:
+    times = optimizer.accumulated_iterations
+    if loader.passes is None and times != 1:
+        refuse("batches of a step", times, "be one", "accumulate no gradients")
+    loader.use(records, max(times, parts), told)
+
+
+def _check_kind(optimizer: Any) -> None:
+    if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
+        kind = type(optimizer).__name__
+        way_out = (
+            "use clipping='flat' or 'per_layer' in one process: adaptive clipping releases how "
+            "many it clipped, others add other noise or show no record's gradient"
+        )
+        refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
+
+
+def _clipped_to(optimizer: Any) -> float:
+    """Return the norm that a record's gradients are clipped to now."""
+    layers = getattr(optimizer, "max_grad_norms", None)
+    return float(optimizer.max_grad_norm) if layers is None else math.hypot(*layers)
+
+
+def _check_norm(optimizer: Any, clip: float) -> None:
+    """Refuse noise of a smaller norm than gradients were clipped to."""
+    # Opacus keeps the norm of several in single precision.
+    if float(optimizer.max_grad_norm) < clip * (1.0 - 1e-6):
+        rule = f"be at least {clip:g}, which gradients were clipped to: the noise is its multiple"
+        way_out = "change it between whole steps only, and of layers all max_grad_norms with it"
+        refuse("max_grad_norm", float(optimizer.max_grad_norm), rule, way_out)
+
+
+def _check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:
+    """Refuse a rate, or a cohort, that may follow the number of records where that is hidden."""
+    if declared is None and adjacency == Adjacency.ADD_REMOVE:
+        rule = "be declared for add_remove: Opacus's rate and steps follow the number of records"
+        way_out = (
+            f"make a loader of public numbers and say which, such as scheme={drawn}, or account "
+            "for zero_out"
+        )
+        refuse("scheme", None, rule, way_out)
+    if declared not in (None, drawn):
+        refuse("scheme", declared, f"be what the loader draws: {drawn}")
+
+
 # ---- the accountant
 
 
@@ -219,21 +309,42 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def __init__(self) -> None:
         self.history: list[tuple[float, float, int]] = []
         self._loader: _Loader | None = None
+        self._sums: _Sums | None = None
+        self._divisor: int | None = None
         self._passes: dict[float, int] = {}
         self._pass = 0
 
-    def look_at(self, loader: DataLoader[Any]) -> Scheme:
+    def look_at(
+        self,
+        loader: DataLoader[Any],
+        optimizer: Any = None,
+        *,
+        scheme: Scheme | None = None,
+        expected_batch_size: int | None = None,
+    ) -> Scheme:
         """Learn how batches are drawn, from the loader that ``make_private`` returned.
 
         To be called before the first step.
 
+        Args:
+            loader: what the batches come from.
+            optimizer: what ``make_private`` returned beside it; needed where a step sums several
+                physical batches, as with BatchMemoryManager.
+            scheme: what the loader draws, decided without a look at the records; needed for
+                ``add_remove``, as Opacus's own rate and number of steps follow how many there are.
+            expected_batch_size: a public number that sums are divided by, which the optimizer must
+                have; needed for ``add_remove`` where the loss is a mean.
+
         Raises:
-            ParameterError: steps were taken already.
+            ParameterError: steps were taken already, another optimizer, or undeclared numbers.
             UnsupportedCombination: see ``scheme_of``.
         """
         # Steps that were taken cannot be priced by what is seen only now.
         if self.history:
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
+        _check_scheme(scheme_of(loader), scheme, self.adjacency)
+        self._sums = None if optimizer is None else _Sums(optimizer)
+        self._divisor = expected_batch_size
         self._loader = _Loader.looked_at(loader)
         return self._loader.scheme
 
@@ -242,19 +353,35 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
 
         The hook raises ParameterError with adaptive clipping: the number of clipped records, which
         it releases too, is a sum that no clip norm bounds as it is accounted. It also does where
-        no batch was drawn for the step, from the loader that was looked at.
+        no batch was drawn for the step, from the loader that was looked at, or gradients were
+        clipped to more than ``max_grad_norm``.
         """
         hook: Callable[[Any], None] = super().get_optimizer_hook_fn(sample_rate)
 
         def looked_at(optimizer: Any) -> None:
-            if isinstance(optimizer, AdaClipDPOptimizer):
-                told, way_out = type(optimizer).__name__, "use clipping='flat' or 'per_layer'"
-                refuse("optimizer", told, "release sums of clipped gradients only", way_out)
+            _check_kind(optimizer)
             if self._loader is not None:
-                self._loader.use(len(optimizer.grad_samples[0]))
+                self._take(optimizer, self._loader)
+                _check_denominator(optimizer, self._divisor, self.adjacency)
+                own = optimizer.expected_batch_size
+                rule = f"be the optimizer's, {own}: sums are divided by it"
+                require(self._divisor in (None, own), "expected_batch_size", self._divisor, rule)
             hook(optimizer)
 
         return looked_at
+
+    def _take(self, optimizer: Any, loader: _Loader) -> None:
+        if self._sums is not None:
+            same = self._sums.of is optimizer
+            require(same, "optimizer", "another one", "be the one that look_at was given")
+            self._sums.used(loader)
+            return
+        # Of one physical batch what is seen now will do.
+        if optimizer._is_last_step_skipped:
+            rule = "be given to look_at where a step sums several physical batches"
+            refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
+        _take(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
+        _check_norm(optimizer, _clipped_to(optimizer))
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
@@ -269,6 +396,34 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             self._pass, self._quietest = passes.begun, noise_multiplier
 
     _quietest = math.inf
+
+    def state_dict(self, destination: Any = None) -> Any:
+        """Return the state in Opacus's form, with how batches were drawn and the passes begun."""
+        found = super().state_dict(destination)
+        found["scheme"] = None if self._loader is None else repr(self._loader.scheme)
+        found["passes"] = sorted(self._passes.items())
+        return found
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Go on from a state; a pass under way counts as begun, the next one as another.
+
+        Raises:
+            ParameterError: the loader was not looked at, or the state is of another one.
+            ValueError: Opacus refuses it.
+        """
+        loader = self._loader
+        if loader is None:
+            way_out = "call engine.accountant.look_at(data_loader) before the state is loaded"
+            refuse("the data loader", None, "be looked at before steps are counted", way_out)
+        drawn, known = repr(loader.scheme), dict(state_dict or {})
+        super().load_state_dict(state_dict)
+        if known.get("scheme") != drawn or "passes" not in known:
+            self.history = []
+            rule = f"be of steps that were drawn as the loader's are: {drawn}"
+            way_out = "audit the earlier steps by themselves and add their account"
+            refuse("state", known.get("scheme"), rule, way_out)
+        self._passes = {float(noise): int(begun) for noise, begun in known["passes"]}
+        self._pass, self._quietest = 0, math.inf
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
         """Return the certified epsilon of the steps so far.
@@ -413,53 +568,36 @@ class StepBooks:
     ledger: Ledger | None
     budget: Budget | None
     _random: _Randomness
+    _sums: _Sums
     _steps: dict[float, Mechanism] = field(default_factory=dict)
     _number: int | None = None
     _pass: int = 0
     _quietest: float = math.inf
     _noise_std: float = 0.0
     _released: bool = False
-    _batch: int = 0
-    _parts: int = 0
-    _told: bool = True
     _stepped: int = 0
     _cohort: int = 0
-
-    def gathered(self, clip: Callable[[], None]) -> None:
-        """Count the records of a physical batch, then clip them."""
-        self._batch += len(self.optimizer.grad_samples[0])
-        self._parts += 1
-        self._told = self._told and bool(self.optimizer._step_skip_queue)
-        clip()
 
     def before(self, then: Callable[[Any], None] | None, optimizer: Any) -> None:
         """Ask the budget and write the intent; Opacus calls it before every step.
 
         Raises:
             BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
-            ParameterError: no batch was drawn for it, or torch was seeded since; as well.
+            ParameterError: no batch was drawn for it, its gradients were clipped to more than its
+                noise hides, or torch was seeded since; as well.
         """
         try:
+            self._stepped = self._sums.used(self.loader)
             if self.ledger is not None and not self.ledger.reproducible:
                 self._random.check()
-            self._check_batch()
             self._begin()
-            self._stepped = self._batch
         # Whatever stops the step, its gradients must not be left for a later one.
         except BaseException:
             for parameter in optimizer.params:
                 parameter.grad = parameter.summed_grad = None
             raise
-        finally:
-            self._batch, self._parts, self._told = 0, 0, True
         if then is not None:
             then(optimizer)
-
-    def _check_batch(self) -> None:
-        times = self.optimizer.accumulated_iterations
-        if self.loader.passes is None and times != 1:
-            refuse("batches of a step", times, "be one", "accumulate no gradients")
-        self.loader.use(self._batch, max(times, self._parts), self._told)
 
     def _begin(self) -> None:
         passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
@@ -511,6 +649,7 @@ def keep_books(
     ledger: Ledger | None = None,
     budget: Budget | None = None,
     expected_batch_size: int | None = None,
+    scheme: Scheme | None = None,
 ) -> StepBooks:
     """Let an optimizer of Opacus ask a budget and write a ledger at every step.
 
@@ -525,46 +664,47 @@ def keep_books(
         budget: asked before every step; rounds that the ledger already holds are charged to it.
         expected_batch_size: a public number that sums are divided by, in place of Opacus's, which
             follows the number of records. Needed for ``add_remove``.
+        scheme: what the loader draws, decided without a look at the records. Needed for
+            ``add_remove``, as Opacus's own rate and number of steps follow how many there are.
 
     Raises:
-        ParameterError: another optimizer, a ledger of clients, an undeclared denominator, or a
-            fixed seed where the ledger says there is none.
+        ParameterError: another optimizer, a ledger of clients, an undeclared denominator or
+            scheme, or a fixed seed where the ledger says there is none.
         UnsupportedCombination: see ``scheme_of``.
         BudgetExhausted: what the ledger holds exceeds the budget already.
     """
-    if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
-        kind, way_out = type(optimizer).__name__, "adaptive and distributed ones add other noise"
-        refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
+    _check_kind(optimizer)
     if ledger is not None and ledger.facts.unit is not Unit.RECORD:
         refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
-    _check_denominator(optimizer, expected_batch_size, ledger, budget)
+    for book in (ledger, budget):
+        adjacency = getattr(getattr(book, "facts", book), "adjacency", None)
+        _check_scheme(scheme_of(loader), scheme, adjacency)
+        _check_denominator(optimizer, expected_batch_size, adjacency)
     random = _Randomness(optimizer, loader)
     if ledger is not None and not ledger.reproducible and random.chosen:
         way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
         refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
-    books = StepBooks(optimizer, _Loader.looked_at(loader), ledger, budget, random)
+    drawn = _Loader.looked_at(loader)
+    books = StepBooks(optimizer, drawn, ledger, budget, random, _Sums(optimizer))
     # Rounds of an earlier session are spent, too.
     for one in () if ledger is None or budget is None else ledger.rounds:
         if one.spent:
             budget.spend(one.mechanism)  # type: ignore[union-attr]
     # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
-    optimizer.clip_and_accumulate = partial(books.gathered, optimizer.clip_and_accumulate)
     optimizer.original_optimizer.register_step_post_hook(books.after)
     return books
 
 
-def _check_denominator(optimizer: Any, declared: int | None, *books: Any) -> None:
+def _check_denominator(optimizer: Any, declared: int | None, adjacency: object) -> None:
     """Refuse, under add_remove, an average over a number that follows the number of records."""
     averages = optimizer.loss_reduction == "mean" and declared is None
-    for book in books:
-        facts = getattr(book, "facts", book)
-        if averages and getattr(facts, "adjacency", None) == Adjacency.ADD_REMOVE:
-            rule = "be declared for add_remove: the number of records is then not public"
-            way_out = "pass a public number near the batch size, or account for zero_out"
-            refuse("expected_batch_size", None, rule, way_out)
+    if averages and adjacency == Adjacency.ADD_REMOVE:
+        rule = "be declared for add_remove: the number of records is then not public"
+        way_out = "pass a public number near the batch size, or account for zero_out"
+        refuse("expected_batch_size", None, rule, way_out)
 
 
 def _denominator(optimizer: Any) -> float:

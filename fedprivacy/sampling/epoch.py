@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, refuse, settle
+from ..errors import UnsupportedCombination, integer, natural, refuse, require, settle
 from ..loss import Allocated, Curve
+from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
@@ -98,6 +99,9 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
     return build
 
 
+_AT_MOST = "each unit takes part in at most one round of every epoch; no data decide the order"
+
+
 @registered
 @dataclass(frozen=True)
 class Shuffled(EpochScheme):
@@ -110,9 +114,12 @@ class Shuffled(EpochScheme):
         population: how many units there are, where that is known: mechanisms whose noise depends on
             how long a round is ask for it. The lengths differ by one unless ``rounds_per_epoch``
             divides it.
+        partial: whether an epoch may leave units out, as torch's ``drop_last`` does. It costs no
+            more, and what is attained is then not known: ``Bound.lower`` is 0.
     """
 
     population: int | None = None
+    partial: bool = False
 
     name: ClassVar[str] = "Shuffled"
     assumption: ClassVar[str] = (
@@ -130,6 +137,23 @@ class Shuffled(EpochScheme):
     def __post_init__(self) -> None:
         super().__post_init__()
         settle(self, natural, "population", or_none=True)
+        require(isinstance(self.partial, bool), "partial", self.partial, "be True or False")
+
+    def amplify(
+        self, inner: Lossy, adjacency: Adjacency, observer: Observer = Observer.AGGREGATE
+    ) -> PrivacyLoss:
+        """See ``TableScheme``; where a unit may be in no round, nothing is attained for sure."""
+        return self._left_out(super().amplify(inner, adjacency, observer))
+
+    def group(self, inner: PrivacyLoss) -> PrivacyLoss:
+        """See ``TableScheme``, and ``amplify``."""
+        return self._left_out(super().group(inner))
+
+    def _left_out(self, loss: PrivacyLoss) -> PrivacyLoss:
+        if not self.partial:
+            return loss
+        told = tuple(_AT_MOST if one == self.assumption else one for one in loss.assumptions)
+        return replace(loss, witness=None, assumptions=told)
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch.

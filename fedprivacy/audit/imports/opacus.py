@@ -30,10 +30,12 @@ _Steps = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``accountant.state_dict()`` returns."""
+    """What ``accountant.state_dict()`` returns; ours has how batches were drawn, too."""
 
     history: list[tuple[_Noise, _Rate, _Steps]]
     mechanism: str = "not stated"
+    scheme: str | None = None
+    passes: list[tuple[_Noise, _Steps]] | None = None
 
 
 def recognises(data: Any) -> bool:
@@ -58,8 +60,12 @@ def read(data: Any, origin: Origin) -> Trace:
         origin,
         in_order((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history),
         unit=Unit.RECORD,
-        told={"its own accountant": state.mechanism[:40]},
+        told={"its own accountant": state.mechanism[:40]} | _drawn(state),
     )
+
+
+def _drawn(state: State) -> dict[str, str]:
+    return {} if state.scheme is None else {"its batches": state.scheme[:120]}
 
 
 def from_checkpoint(path: Path) -> Any:
