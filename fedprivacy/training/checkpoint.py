@@ -92,6 +92,7 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
+    _check_kinds(ledger, budget, dropout)
     kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
@@ -99,6 +100,9 @@ def train(
     rule = f"be at least {state.round}, which the checkpoint has behind it"
     require(state.round <= total, "rounds", total, rule)
     if loop.round_mechanism is not None:
+        rule = "be given with a budget: it alone tells what the checkpoint's rounds cost"
+        told = not state.round or budget is None or ledger is not None
+        require(told, "ledger", None, rule, "fp.Ledger.create(...), from the first round on")
         charge_past(ledger, budget)
     with limited(state, threads):
         while state.round < total:
@@ -111,6 +115,17 @@ def train(
             if on_round is not None:
                 on_round(state, info)
     return past.then(state, history)
+
+
+def _check_kinds(ledger: object, budget: object, dropout: object) -> None:
+    """Refuse, by their names, what is no ledger, no budget and no function."""
+    rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
+    fits = ledger is None or hasattr(ledger, "intent")
+    require(fits, "ledger", ledger, rule, way_out)
+    fits = budget is None or hasattr(budget, "spend")
+    require(fits, "budget", budget, "be a Budget or None", "fp.Budget(epsilon, delta, ...)")
+    fits = dropout is None or callable(dropout)
+    require(fits, "dropout", dropout, "be a function or None", "it gets a round's cohort")
 
 
 def resumed(

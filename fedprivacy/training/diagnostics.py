@@ -78,9 +78,11 @@ class Diagnostics:
     def __str__(self) -> str:
         """Return in words whether the draws may be used."""
         largest, smallest = self.worst
-        if largest > MIXED:
-            badly = int(np.sum(self.r_hat > MIXED))
-            told = f"do not use these draws: R-hat is {largest:.2f}, above {MIXED}, "
+        # Of draws that never moved R-hat is no number.
+        mixed = self.r_hat <= MIXED
+        if not mixed.all():
+            badly = int(np.sum(~mixed))
+            told = f"do not use these draws: R-hat is {largest:.2f}, not {MIXED} or less, "
             told += f"in {badly} of {len(self.r_hat)} coordinates: chains have not mixed; "
             told += "run more rounds, drop more of the first ones, or take larger steps"
         else:

@@ -46,6 +46,11 @@ class GaussianPosterior:
         return self.target.dimension
 
     @property
+    def curvature(self) -> tuple[float, float]:
+        """The smallest and the largest eigenvalue of all Hessians."""
+        return self.target.strong_convexity, self.target.smoothness
+
+    @property
     def clip_norm(self) -> None:
         """None: nothing is clipped."""
 

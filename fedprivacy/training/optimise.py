@@ -151,6 +151,12 @@ class _Task(NamedTuple):
         drift = None if self.drift is None else self.drift[client]
         return self._replace(schedule=self.schedule.alone(client), drift=drift)
 
+    def doubled(self) -> _Task:
+        """Return one client's part with a copy of it."""
+        schedule = Schedule(self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes)
+        drift = None if self.drift is None else self.drift.repeat(2, 1)
+        return self._replace(schedule=schedule, drift=drift)
+
 
 class FlatModel:
     """A module as a function of one flat vector of parameters.
@@ -267,7 +273,11 @@ class FlatModel:
         """
         task = _Task(start, records, schedule, learning_rate, momentum, proximal, drift)
         if self.dense is not None:
-            return self._together(self.dense, task)
+            few = task.schedule.rows.shape[1]
+            # One client alone is rounded otherwise than in company: where another may be in
+            # company, it gets a copy of itself.
+            alone = few == 1 < self.clients_at_once
+            return self._together(self.dense, task.doubled() if alone else task)[:few]
         clients = range(task.schedule.rows.shape[1])
         return torch.cat([self._alone(task.alone(client)) for client in clients])
 

@@ -17,7 +17,7 @@ from ..errors import integer, non_negative, positive, refuse, require
 from ..mechanisms.rounded import STEP_GRID
 from ..rounding import THOUSANDS
 from .data import FederatedData
-from .likelihoods import Likelihood, LogLikelihood, Model, NetworkLikelihood
+from .likelihoods import Likelihood, LogLikelihood, Model, NetworkLikelihood, SoftmaxRegression
 from .optimise import part_of
 
 Array = NDArray[np.float64]
@@ -100,6 +100,14 @@ class Target(Protocol):
         """How far two records' gradients are apart at most; None for no privacy."""
 
     @property
+    def curvature(self) -> tuple[float, float]:
+        """The largest strong convexity, and the least smoothness, that all f^c may have.
+
+        As far as the target knows, without a look at data that are protected: infinity and 0 where
+        it knows nothing.
+        """
+
+    @property
     def clip_norm(self) -> float | None:
         """Norm that records' gradients are clipped to; None where they are not."""
 
@@ -166,6 +174,9 @@ class Posterior:
 
     def __post_init__(self) -> None:
         non_negative(prior_precision=self.prior_precision)
+        kept = isinstance(self.data, FederatedData)
+        way_out = "records of a kind are FederatedData, or go to Posterior.of"
+        require(kept, "data", type(self.data).__name__, "be FederatedData", way_out)
         if self.clip_norm is not None and self.own_sensitivity is not None:
             given = (self.clip_norm, self.own_sensitivity)
             refuse("clip_norm, own_sensitivity", given, "be given one without the other")
@@ -176,6 +187,18 @@ class Posterior:
         _ = self.shares
         if isinstance(self.model, Likelihood):
             self._try(self.model)
+        elif isinstance(self.model, SoftmaxRegression):
+            self._check_classes(self.model)
+
+    def _check_classes(self, model: SoftmaxRegression) -> None:
+        """Refuse records that a softmax regression has no scores for."""
+        size = self.data.features[0].numel()
+        rule = f"have {model.features} numbers a record, as the model's features are"
+        require(size == model.features, "data", f"{size} numbers a record", rule)
+        labelled = len(self.data.labels) == len(self.data.features)
+        require(labelled, "labels", len(self.data.labels), "be given, one for each record")
+        rule = f"be of {model.classes} classes at most, as the model's are"
+        require(self.data.classes <= model.classes, "labels", f"{self.data.classes} classes", rule)
 
     def _try(self, model: Likelihood) -> None:
         """Try a likelihood on zeros of the records' shapes, and of the last class."""
@@ -214,6 +237,9 @@ class Posterior:
             ParameterError: clients whose records do not agree, or a function that does not return
                 one number a record or cannot be differentiated.
         """
+        many = isinstance(clients, Sequence) and not isinstance(clients, str)
+        rule, way_out = "be a sequence, an entry for each client", "list(clients.values())"
+        require(many, "clients", type(clients).__name__, rule, way_out)
         pairs = len(clients) > 0 and isinstance(clients[0], tuple | list)
         data = _federated(clients if pairs else [(inputs, None) for inputs in clients])
         likelihood = log_likelihood if pairs else _without_targets(log_likelihood)
@@ -246,6 +272,13 @@ class Posterior:
     def sensitivity(self) -> float | None:
         """Twice the clip norm, or the likelihood's own."""
         return self.own_sensitivity if self.clip_norm is None else 2.0 * self.clip_norm
+
+    @property
+    def curvature(self) -> tuple[float, float]:
+        """The prior's, of a softmax regression: adding to all classes' scores changes nothing."""
+        if isinstance(self.model, SoftmaxRegression):
+            return self.prior_precision, self.prior_precision
+        return math.inf, 0.0
 
     @property
     def start(self) -> Tensor:

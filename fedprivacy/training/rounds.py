@@ -290,11 +290,27 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
     way_out = "create the ledger with seed_policy='fixed' or leave seed out"
     honest = seed is None or ledger.seed_policy == "fixed"
     require(honest, "ledger.seed_policy", ledger.seed_policy, rule, way_out)
+    # What no theorem serves under the ledger's facts would be released and never priced.
+    if (facts := getattr(ledger, "facts", None)) is not None:
+        mechanism.privacy_loss(*facts[1:])
 
 
 def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
-    """Return the clients of a cohort that do not answer."""
-    return set() if dropout is None else set(map(int, dropout(cohort)))
+    """Return the clients of a cohort that do not answer.
+
+    Raises:
+        ParameterError: they are no clients of the cohort.
+    """
+    if dropout is None:
+        return set()
+    told = np.asarray(list(dropout(cohort)))
+    # Not a mask: True and False would be clients 1 and 0.
+    whole = told.size == 0 or (told.ndim == 1 and told.dtype.kind in "iu")
+    rule, way_out = "return numbers of clients of the cohort", "cohort[mask] where a mask is known"
+    require(whole, "dropout", f"{told.dtype} of shape {told.shape}", rule, way_out)
+    found = set(map(int, told))
+    require(found <= set(map(int, cohort)), "dropout", sorted(found), rule, way_out)
+    return found
 
 
 def generator_for(seed: int | None, number: int, stream: str) -> np.random.Generator:

@@ -99,8 +99,8 @@ def splitting():
         records=(20, 20, 20),
         dimension=2,
         solver=LocalSolver(method="noisy", noise_scale=0.5),
-        # Nobody takes part in 1 round of 8,000: two such look as if their noise were the same.
-        participation=0.95,
+        # Nobody takes part in one round of 10^9: one that looks as if noise came again.
+        participation=0.999,
     )
     return loop, data, RECORDS
 

@@ -421,7 +421,7 @@ def test_the_norm_stays_within_a_step(tmp_path):
         manager = BatchMemoryManager(
             data_loader=loader, max_physical_batch_size=4, optimizer=optimizer
         )
-        with manager as small, pytest.raises(fp.ParameterError, match="be at least 1.5"):
+        with manager as small, pytest.raises(fp.ParameterError, match=r"be at least 1\.5"):
             for x, y in small:
                 backward(network, optimizer, x, y)
                 optimizer.step()

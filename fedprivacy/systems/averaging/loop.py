@@ -7,7 +7,7 @@ shares that arrived, release, ``done`` on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -167,8 +167,8 @@ class FederatedAveraging:
         makes = makes and not isinstance(self.model, torch.nn.Module)
         rule = "be a function that builds the module"
         require(makes, "model", kind, rule, "such as lambda: ...")
-        there = not self.device.startswith("cuda") or torch.cuda.is_available()
-        require(there, "device", self.device, "be one that torch finds", "'cpu'")
+        there = isinstance(self.device, str) and _is_there(self.device)
+        require(there, "device", self.device, "name one that torch finds", "'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "device='cpu'")
@@ -198,11 +198,21 @@ class FederatedAveraging:
         if correlated and not hasattr(self.scheme, "among_free"):
             way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
+        rule = getattr(getattr(self.perturbation, "participation", None), "apart", False)
+        if correlated and rule and not getattr(self.scheme, "apart", False):
+            way_out = "draw by Poisson or Everyone, or leave apart out and account for zero_out"
+            told = "draw every client by itself for a participation with apart=True"
+            refuse("scheme", self.scheme, told, way_out)
 
     def _check_server(self) -> None:
         """Check the server's schedule and momentum."""
+        many = isinstance(self.server_rates, Sequence) and not isinstance(self.server_rates, str)
+        require(many, "server_rates", self.server_rates, "be a sequence, a rate for each round")
         for rate in self.server_rates:
             positive(server_rates=rate)
+            largest = float(torch.finfo(torch.float32).max)
+            rule = f"be at most {largest:.3g} with server_learning_rate: single precision holds it"
+            require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
         if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
@@ -316,7 +326,8 @@ class FederatedAveraging:
         A row that may have been released with nothing to show for it is a round of its own, which
         releases nothing.
         """
-        assert isinstance(state, CorrelatedState)
+        if not isinstance(state, CorrelatedState):
+            refuse("state", type(state).__name__, "be a CorrelatedState", "begin with init()")
         # Row 0 pays for all: a budget alone would let every other one out again and again.
         rule = "be given with a budget: it alone tells which rows were released before"
         told = ledger is not None or budget is None
@@ -411,6 +422,9 @@ class FederatedAveraging:
         budget: rounds.RoundBudget | None,
     ) -> None:
         """Refuse, before anything is spent, what does not fit."""
+        kept, way_out = isinstance(data, FederatedData | LazyData), "FederatedData(...)"
+        rule = "be FederatedData or LazyData"
+        require(kept, "data", type(data).__name__, rule, way_out)
         shape, wanted = tuple(state.parameters.shape), (self.flat.dimension,)
         require(shape == wanted, "state.parameters", shape, f"have shape {wanted}")
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
@@ -418,6 +432,9 @@ class FederatedAveraging:
         check_cohort(self.scheme, data.population, self._now(state))
         kind, rule = data.example()[0].dtype, "be torch.float32"
         require(kind == torch.float32, "features", kind, rule, "pass features.float()")
+        rule = f"have a rate for each round, not for {len(self.server_rates)}"
+        planned = not self.server_rates or state.round < len(self.server_rates)
+        require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
         self._check_model(data)
         travels = self._travels
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:
@@ -563,3 +580,12 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return rounds.generator_for(self.seed, number, stream)
+
+
+def _is_there(device: str) -> bool:
+    """Return whether torch knows a device by this name, and finds it."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        return False
+    return kind != "cuda" or torch.cuda.is_available()

@@ -101,7 +101,8 @@ class Scaffold(FederatedAveraging):
         on_release: Callable[[State], None] | None = None,
     ) -> tuple[State, RoundInfo]:
         """Run one round; see ``FederatedAveraging.step``."""
-        assert isinstance(state, ScaffoldState)
+        if not isinstance(state, ScaffoldState):
+            refuse("state", type(state).__name__, "be a ScaffoldState", "begin with init()")
         rule = "not be add_remove: c moves by a share of all clients, whose number is data"
         public = not any(map(is_add_remove, (ledger, budget)))
         require(public, "adjacency", "add_remove", rule, "account for zero_out")

@@ -14,9 +14,13 @@ from torch import Tensor
 from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID
+from ...rounding import THOUSANDS
 from ...training.chains import Sampling, Work
 from ...training.posterior import Array, Indices, Local, Spread
 from .law import DecayingSteps, LangevinChain
+
+_ABOVE = 1.0 + THOUSANDS
+"""A curvature that was computed may be off by its rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +43,7 @@ class LangevinSampling(Sampling):
 
     Raises:
         ParameterError: a value out of its range; T6 asked for with clipped gradients, which do
-            not contract.
+            not contract, or with a curvature that the target does not have.
     """
 
     step_size: float | DecayingSteps
@@ -56,7 +60,19 @@ class LangevinSampling(Sampling):
         if self.strong_convexity is not None and self.target.clip_norm is not None:
             way = "leave strong_convexity and smoothness out: the steps are then composed"
             refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
+        self._check_curvature()
         super().__post_init__()
+
+    def _check_curvature(self) -> None:
+        """Refuse a convexity or a smoothness that the target itself knows to be others."""
+        convexity, smoothness = self.target.curvature
+        way = "state what holds for all data, or leave both out: the steps are then composed"
+        if self.strong_convexity is not None and self.strong_convexity > convexity * _ABOVE:
+            rule = f"be at most {convexity:g}, the target's own"
+            refuse("strong_convexity", self.strong_convexity, rule, way)
+        if self.smoothness is not None and self.smoothness * _ABOVE < smoothness:
+            rule = f"be at least {smoothness:g}, the target's own"
+            refuse("smoothness", self.smoothness, rule, way)
 
     @property
     def steps_a_round(self) -> int:

@@ -97,8 +97,19 @@ class AgentData:
             ParameterError: no agent, or one without records.
         """
         require(agents, "agents", agents, "hold at least one agent")
-        inputs = [torch.as_tensor(a, dtype=torch.float64) for a, _ in agents]
-        targets = [torch.as_tensor(b) for _, b in agents]
+        inputs, targets = list[Tensor](), list[Tensor]()
+        for agent, pair in enumerate(agents):
+            try:
+                features, own = pair
+                inputs.append(torch.as_tensor(features, dtype=torch.float64))
+                targets.append(torch.as_tensor(own))
+            except (TypeError, ValueError) as problem:
+                rule = "be a pair of features and targets, arrays of numbers"
+                refuse(f"agents[{agent}]", str(problem), rule, "rows of a kind are of one length")
+            shape, first = tuple(inputs[-1].shape[1:]), tuple(inputs[0].shape[1:])
+            rule = f"hold features of shape (records, {', '.join(map(str, first))})"
+            alike = shape == first and targets[-1].dim() == targets[0].dim() > 0
+            require(alike, f"agents[{agent}]", tuple(inputs[-1].shape), rule, "as the first's are")
         sizes = tuple(map(len, targets))
         for agent, counts in enumerate(zip(map(len, inputs), sizes, strict=True)):
             fits = counts[0] == counts[1] > 0
@@ -258,7 +269,10 @@ class AgentLoss(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLoss(AgentLoss):
-    """A loss of one linear output a.x, plus regularisation |x|^2 / 2.
+    """A convex loss of one linear output a.x, plus regularisation |x|^2 / 2.
+
+    A class derived from one that has a link of its own, and gives ``slope`` or ``bend`` anew, must
+    give ``link_smoothness`` and ``sensitivity`` anew as well: theorems read them.
 
     Args:
         regularisation: at least 0; strong convexity rests on it, and clipping leaves it alone.
@@ -266,7 +280,8 @@ class LinearLoss(AgentLoss):
             it nothing is known of the loss before the data are.
 
     Raises:
-        ParameterError: a value out of its range.
+        ParameterError: a value out of its range; a link that is not convex, bends or slopes more
+            than is stated, as seen at some outputs for the targets -1 and 1.
     """
 
     regularisation: float = 0.0
@@ -280,6 +295,36 @@ class LinearLoss(AgentLoss):
         non_negative(regularisation=self.regularisation)
         if self.feature_bound is not None:
             positive(feature_bound=self.feature_bound)
+        self._check_link()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a link of one's own with another link's numbers."""
+        super().__init_subclass__(**options)
+        own, known = vars(cls).keys(), getattr(cls.__base__, "link_smoothness", None)
+        missing = [name for name in ("link_smoothness", "sensitivity") if name not in own]
+        if known is not None and own & {"slope", "bend"} and missing:
+            rule = f"say its own {' and '.join(missing)}: its link is another one"
+            refuse("class", cls.__name__, rule, "sensitivity may return None")
+
+    def _check_link(self) -> None:
+        """Refuse a link that is seen not to be what theorems are told of it."""
+        outputs = torch.linspace(-40.0, 40.0, 8001, dtype=torch.float64)
+        slopes = torch.stack(
+            [self.slope(outputs, torch.full_like(outputs, b)) for b in (-1.0, 1.0)]
+        )
+        bent = torch.diff(slopes) / torch.diff(outputs)
+        name, slack = f"{type(self).__name__}.slope", 1e-9
+        least, most = float(bent.min()), float(bent.max())
+        rule = "rise with the output, as a convex loss's does"
+        require(least >= -slack, name, f"falling by {-least:.3g}", rule)
+        rule = f"rise by link_smoothness = {self.link_smoothness:g} at most"
+        require(most <= self.link_smoothness + slack, name, f"rising by {most:.3g}", rule)
+        if self.feature_bound is None or (own := self.sensitivity(1)) is None:
+            return
+        # A record's gradient is slope times input.
+        apart = float(slopes.max() - slopes.min()) * self.feature_bound
+        rule = f"keep two records' gradients within the sensitivity, {own:g}"
+        require(apart <= own * (1.0 + slack), name, f"{apart:.3g} apart", rule)
 
     @abstractmethod
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -125,6 +125,9 @@ class FederatedSplitting:
             loss: every agent's.
             options: the other arguments.
         """
+        if not isinstance(data, AgentData):
+            rule, way_out = "be AgentData", "AgentData.of([(features, targets), ...])"
+            refuse("data", type(data).__name__, rule, way_out)
         given = options.get("solver", GRADIENT_DESCENT)
         each = given if isinstance(given, Sequence) else [given]
         private = any(getattr(one, "private", False) for one in each)
@@ -139,6 +142,10 @@ class FederatedSplitting:
         settle(self, positive, "penalty", or_none=True)
         settle(self, natural, "runs", or_none=True)
         settle(self, whole, "seed", or_none=True)
+        if self.constants is not None:
+            pair = isinstance(self.constants, Sequence) and len(self.constants) == 2
+            rule = "be two numbers, strong convexity and smoothness"
+            require(pair, "constants", self.constants, rule)
         if self.curvature is not None:
             positive(
                 "Fed-PLT converges for strongly convex losses: regularise them",
@@ -406,7 +413,6 @@ class FederatedSplitting:
         return self.loss.prepared(data)
 
     def _check_books(self, ledger: Ledger | None, budget: RoundBudget | None) -> None:
-        check_ledger(ledger, self.round_mechanism, self.seed)
         for name, book in (("ledger", ledger), ("budget", budget)):
             if book is None:
                 continue
@@ -417,6 +423,7 @@ class FederatedSplitting:
             require(public, f"{name}.adjacency", "add_remove", rule, "use replace_one")
             unit = getattr(getattr(book, "facts", book), "unit", None)
             require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
+        check_ledger(ledger, self.round_mechanism, self.seed)
 
     def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
         """Draw who takes part, in every run."""
@@ -517,6 +524,8 @@ class _Drawn:
 
 
 def _sizes(records: Sequence[int]) -> tuple[int, ...]:
+    many = isinstance(records, Sequence) and not isinstance(records, str)
+    require(many, "records", records, "be a sequence, a number of records for each agent")
     require(len(records), "records", records, "have one entry for each agent, at least one")
     sizes = []
     for agent, size in enumerate(records):
