@@ -18,8 +18,8 @@ from ..mechanisms import (
     SampledMechanism,
 )
 from ..mechanisms.sparsified import fingerprint
-from ..sampling import Scheme
-from ..sampling.cohorts import goes_with
+from ..sampling import Poisson, Scheme
+from ..sampling.cohorts import told_by
 from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
 
 FALSE_DOUBT = 1e-9
@@ -165,14 +165,14 @@ def _least_drawn(mechanism: Mechanism) -> int:
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     """Return noise, or clip norms, that go with the size of random cohorts and tell it."""
-    drawn = [
-        by_size
+    drawn = {
+        scheme: by_size
         for scheme, by_size in _by_scheme(rounds).items()
         # Rounds of an epoch are not drawn apart.
         if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
-    ]
+    }
     found: dict[str, list[Round]] = {}
-    for by_size in drawn:
+    for scheme, by_size in drawn.items():
         held = [(size, r, r.done) for size, which in by_size.items() for r in which]
         noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
         for size, r, done in held:
@@ -180,7 +180,8 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
             # A norm that is learned follows the rounds before.
             norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
         for what, counts in (("noise that goes", noises), ("clip norms that go", norms)):
-            if goes_with(counts, FALSE_DOUBT / (2.0 * len(drawn))):
+            rate = scheme.probability if isinstance(scheme, Poisson) else None
+            if told_by(counts, FALSE_DOUBT / (2.0 * len(drawn)), rate):
                 told = f"{what} with how many took part"
                 found.setdefault(told, []).extend(r for _, r, _ in held)
     return _in_words(found)

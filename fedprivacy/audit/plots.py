@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -114,16 +115,20 @@ def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[s
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
     """Return (rounds, certified epsilons after them) at about ``points`` moments of a run.
 
-    Rounds are those that were accounted, equal ones together: an epoch that is drawn as a whole is
-    one, a round that released several noisy sums is several.
+    Rounds are those that were accounted: an epoch that is drawn as a whole is one, a round that
+    released several noisy sums is several. Of several kinds of rounds, which are kept without
+    their order, the last moment alone.
     """
     assert found.run is not None
-    total = sum(count for _, count in found.run.sequence())
+    steps = found.run.sequence()
+    total = sum(count for _, count in steps)
+    if len(steps) > 1:
+        return [total], [found.bound.upper]
     # The last epsilon is the audit's own: it need not be asked again.
     *moments, last = sorted({round(r) for r in np.linspace(1, total, points)})
     values = [
         epsilon(
-            _first(found.run, count),
+            steps[0][0] * count,
             delta=found.claim[1],
             adjacency=found.facts.adjacency,
             observer=found.facts.observer,
@@ -138,34 +143,41 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
 MOST = 10
 """Times as many rounds as were run, beyond which nobody asks how many more there may be."""
 
+KINDS = 4
+"""Most kinds of rounds of which it is asked."""
+
 
 def further_rounds(found: Audit) -> int | None:
-    """Return how many more rounds like the last the claim allows for certain.
+    """Return how many more rounds like any of those run the claim allows for certain.
 
-    At least that many: their number is looked for to 2 %, and up to ``MOST`` times those run. None
-    where the run does not compose of the rounds that were counted, as a correlated noise's one
-    release of them all, or where the claim does not hold.
+    At least that many, of whichever kind: their number is looked for to 2 %, and up to ``MOST``
+    times those run. None where the run does not compose of the rounds that were counted, as a
+    correlated noise's one release of them all, where they are of more than ``KINDS`` kinds, or
+    where the claim does not hold.
     """
     run = found.run
     assert run is not None
     steps = run.sequence()
     total = sum(count for _, count in steps)
-    if found.verdict is not Verdict.HOLDS or total != found.rounds:
+    if found.verdict is not Verdict.HOLDS or total != found.rounds or len(steps) > KINDS:
         return None
-    last = steps[-1][0]
+    most = MOST * total
+    for step, _ in steps:
+        most = _most(partial(_fits, found, step), most)
+    return most
 
-    def fits(count: int) -> bool:
-        """Return whether so many more keep the claim, by the upper end."""
-        whole = epsilon(
-            run + last * count,
-            delta=found.claim[1],
-            adjacency=found.facts.adjacency,
-            observer=found.facts.observer,
-            tolerance=0.005 * min(max(found.claim[0], 0.1), 10.0),
-        )
-        return whole.upper <= found.claim[0]
 
-    return _most(fits, MOST * total)
+def _fits(found: Audit, step: Mechanism, count: int) -> bool:
+    """Return whether so many rounds more keep the claim, by the upper end."""
+    assert found.run is not None
+    whole = epsilon(
+        found.run + step * count,
+        delta=found.claim[1],
+        adjacency=found.facts.adjacency,
+        observer=found.facts.observer,
+        tolerance=0.005 * min(max(found.claim[0], 0.1), 10.0),
+    )
+    return whole.upper <= found.claim[0]
 
 
 def _most(fits: Callable[[int], bool], limit: int) -> int:
@@ -178,18 +190,6 @@ def _most(fits: Callable[[int], bool], limit: int) -> int:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     return good
-
-
-def _first(run: Mechanism, count: int) -> Mechanism:
-    """Return the first ``count`` rounds of a run."""
-    prefix: Mechanism | None = None
-    for part, times in run.sequence():
-        taken = min(times, count)
-        if taken:
-            prefix = part * taken if prefix is None else prefix + part * taken
-            count -= taken
-    assert prefix is not None
-    return prefix
 
 
 def _profile(found: Audit) -> Line:

@@ -348,7 +348,9 @@ def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple
 
 
 def _left(found: Audit, further: int | None) -> str:
-    """Return how much of the claim is left at least; empty where no number is certified.
+    """Return how much of the claim is left at least; empty where that is not certified.
+
+    Of a record with gaps nobody knows what else was spent.
 
     Args:
         found: the audit.
@@ -356,19 +358,21 @@ def _left(found: Audit, further: int | None) -> str:
     """
     left = found.claim[0] - found.bound.upper
     # Written so that an infinite epsilon, too, says nothing of what is left.
-    if found.void or not found.rounds or not left > -np.inf:
+    if found.numbers is not Numbers.CERTIFIED or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
         return "Nothing of the claimed epsilon is left for certain."
-    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further)}."
+    kinds = 0 if found.run is None else len(found.run.sequence())
+    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further, kinds)}."
 
 
-def _enough(further: int | None) -> str:
-    """Return what is left is enough for."""
+def _enough(further: int | None, kinds: int) -> str:
+    """Return what is left is enough for, of any kind of rounds that was run."""
     if further is None:
         return ""
-    many = f"at least {further:,} more round{'' if further == 1 else 's'} like the last"
-    return f": enough for {many if further else 'no further round like the last'}"
+    which = ("the last", "the last") if kinds == 1 else ("any of these", "some of these")
+    many = f"at least {further:,} more round{'' if further == 1 else 's'} like {which[0]}"
+    return f": enough for {many if further else f'no further round like {which[1]}'}"
 
 
 def _up(value: float) -> str:

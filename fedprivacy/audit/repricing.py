@@ -61,6 +61,7 @@ class Evidence:
         doubts: why something else was run than what is priced; empty if nothing says so.
         revealed: what rounds tell of how many were drawn, of each scheme; empty where nothing is
             known of rounds.
+        telling: doubts where it is hidden how many units there are.
         follows: whether sums were divided by numbers that are said to follow the data.
         planned: what the run would have been with the plan's rounds in the place of those that the
             plan does not name; None where there are none.
@@ -72,6 +73,7 @@ class Evidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     revealed: tuple[Revealed, ...] = ()
+    telling: tuple[str, ...] = ()
     follows: bool = False
     planned: Mechanism | None = None
 
@@ -87,7 +89,8 @@ class Evidence:
         own = [one for one in self.revealed if hides or (secret and one.secret)]
         # Of records of other programs the run alone says how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
-        doubts = (*self.doubts, *numbers_told(own, follows))
+        telling = self.telling if hides else ()
+        doubts = (*self.doubts, *telling, *numbers_told(own, follows))
         # What voids the numbers is told first.
         applies = {
             Defect.OTHER_COHORTS: bool(doubts),

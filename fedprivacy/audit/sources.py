@@ -185,6 +185,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
             # A whole described run lists no rounds: then its steps are counted.
             rounds=sum(times for _, times in trace.rounds) or _count(made.run),
             doubts=made.doubts,
+            telling=made.telling,
             follows=made.follows,
         ),
         origin=trace.origin,

@@ -14,7 +14,7 @@ from ..errors import FedPrivacyError
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
 from .account import Audit
-from .defects import Numbers
+from .defects import EFFECTS, Numbers
 
 _WHO = {
     Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
@@ -82,7 +82,13 @@ _CONDITION = {
 
 def guarantee(found: Audit) -> str:
     """Return what an audit guarantees, with its condition; empty where that is nothing."""
-    return "" if found.void else _CONDITION[found.numbers] + in_words(found.bound)
+    return "" if found.void else _condition(found) + in_words(found.bound)
+
+
+def _condition(found: Audit) -> str:
+    """Return all that numbers hold under: a record with gaps may have a fixed seed, too."""
+    worth = {found.numbers, *(EFFECTS[defect].numbers for defect in found.defects)}
+    return "".join(words for numbers, words in _CONDITION.items() if numbers in worth)
 
 
 def attack_in_words(found: Audit) -> str:
@@ -95,7 +101,8 @@ def attack_in_words(found: Audit) -> str:
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
-        f"The best attacker finds at most {told} of those it looks for; its advantage over "
+        f"{_condition(found)}The best attacker finds at most {told} of those it looks for; its "
+        "advantage over "
         f"guessing is at most {shown(advantage, 3, ROUND_CEILING)}, of 1 at most."
     )
 

@@ -8,6 +8,8 @@ answer of ``excluded`` is wrong with at most a stated probability, whatever the 
   for the largest of them is too small at every smaller size, and so on, as tails are monotone;
 - rounds that are all of one size s >= 1: P(all T are s) <= g^(T-1) P(the first is s), where g is
   the largest probability of s over all populations;
+- rounds that are all of one size s_v for each value v of something settled before, c_v of them:
+  P <= product of g(s_v)^(c_v - 1), by the same argument;
 - rounds most of which lie within w of one of them, of size s: P(k or more of T do) <= T max over s
   of P(Bin(T - 1, g) >= k - 1), as any round may be the one, where g is the largest probability
   that a cohort lies within w of s over all populations. It rises with the population n as long as
@@ -156,6 +158,47 @@ def goes_with(rounds: Mapping[tuple[int, float], int], chance: float) -> bool:
         for met, share in ((both, many / total), (half - both, 1.0 - many / total))
         if half and 0.0 < share < met / half
     )
+
+
+def told_by(
+    rounds: Mapping[tuple[int, float], int],
+    chance: float,
+    probability: float | None = None,
+    population: int | None = None,
+) -> bool:
+    """Return whether what was settled before cohorts were drawn goes with their sizes, or decides.
+
+    Args:
+        rounds: (cohort size, what was settled) -> in how many rounds.
+        chance: most probability of being wrong; above 0.
+        probability: of every unit in every round, each apart; None where they are not so drawn.
+        population: how many units there are, where that is known.
+    """
+    if goes_with(rounds, chance / 2.0):
+        return True
+    return probability is not None and _decides(rounds, probability, chance / 2.0, population)
+
+
+def _decides(
+    rounds: Mapping[tuple[int, float], int],
+    probability: float,
+    chance: float,
+    population: int | None,
+) -> bool:
+    """Return whether one size came with every value, though draws are independent of it.
+
+    Given the size of the first round of a value, each other one has it with probability g at most.
+    """
+    # Some value came with two sizes; or draws are certain, or too large to tell.
+    values, largest = {value for _, value in rounds}, max(size for size, _ in rounds)
+    if len(rounds) > len(values) or probability >= 1.0 or largest >= MOST:
+        return False
+    again = Counter[int]()
+    for (size, _), count in rounds.items():
+        again[size] += count - 1
+    shares = {size: _most_within(size, size, probability, population) for size in again}
+    limit = sum(count * math.log(shares[size]) for size, count in again.items() if count)
+    return limit < math.log(chance)
 
 
 def _upper_half(counts: Mapping[float, int]) -> set[float]:

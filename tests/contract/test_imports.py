@@ -64,10 +64,14 @@ FAULTS = {
         ("opacus_steps.json", (SAID["opacus_steps"], 1e-5), {"steps_per_round": 1}),
     ),
     "noise of clients that did not answer": (
-        ("flower_shares.json", (SAID["flower_shares"], 1e-5)),
-        {"missing_shares": 20},
+        ("shares.csv", (SAID["flower_shares"], 1e-5)),
+        {"missing_shares": 20, "adjacency": "replace_one"},
         "all shares of the noise",
-        ("flower_shares.json", (SAID["flower_shares"], 1e-5), {"missing_shares": 0}),
+        (
+            "shares.csv",
+            (SAID["flower_shares"], 1e-5),
+            {"missing_shares": 0, "adjacency": "replace_one"},
+        ),
     ),
     "steps rounded down": (
         ("event_ceiling.json", (SAID["event_floor"], 1e-5)),

@@ -478,7 +478,7 @@ def poisson_loader(rate):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_rate_that_is_not_the_loader_s_is_refused(live):
     account = live.register(adjacency="add_remove")()
-    assert account.look_at(poisson_loader(0.2)) == fp.Poisson(0.2)
+    assert account.look_at(poisson_loader(0.2), scheme=fp.Poisson(0.2)) == fp.Poisson(0.2)
     for rate in (0.2, 0.2, 0.25):
         account.step(noise_multiplier=2.0, sample_rate=rate)
     with pytest.raises(fp.ParameterError) as caught:
@@ -489,7 +489,7 @@ def test_a_rate_that_is_not_the_loader_s_is_refused(live):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_steps_that_are_alike_are_one_entry_and_cost_what_the_run_costs(live):
     account = live.register(adjacency="add_remove")()
-    account.look_at(poisson_loader(0.2))
+    account.look_at(poisson_loader(0.2), scheme=fp.Poisson(0.2))
     for noise in (2.0, 2.0, 3.0, 2.0):
         account.step(noise_multiplier=noise, sample_rate=0.2)
     assert account.history == [(2.0, 0.2, 2), (3.0, 0.2, 1), (2.0, 0.2, 1)]

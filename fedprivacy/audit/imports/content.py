@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
+import numpy as np
 
 from ...errors import ConversionError, LedgerError
 
@@ -61,6 +62,9 @@ def beginning(path: Path, length: int = MAX_LINE) -> bytes:
             return file.read(length)
     except OSError as error:
         raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
+    # Python's own word for a zero byte in a name.
+    except ValueError as error:
+        raise LedgerError(f"{str(path)!r}: could not read it: {error}") from error
 
 
 def whole(path: Path, most: int = MAX_WHOLE) -> bytes:
@@ -166,6 +170,12 @@ def _text(line: bytes, name: str) -> str:
         unreadable(name, "not UTF-8 text")
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no plain value")
+
+
 def as_type(data: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
     """Return plain values as a record of a closed type.
 
@@ -179,6 +189,8 @@ def as_type(data: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
         ConversionError: they do not fit.
     """
     try:
-        return msgspec.convert(data, kind, strict=strict)
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        # Numbers of numpy's are what a program's own values often are.
+        plain = msgspec.to_builtins(data, enc_hook=_plain)
+        return msgspec.convert(plain, kind, strict=strict)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:
         unreadable(name, error)

@@ -1,7 +1,9 @@
 """Flower (1.35 and later): what ``PrivacyAccountant.state_dict()`` returns, as JSON.
 
 The noise multiplier is that of the sum, the unit is a client. ``sample_size / population_size`` is
-the probability of Poisson sampling, or the cohort of sampling without replacement.
+the probability of Poisson sampling, or the cohort of sampling without replacement. A state of
+``no-amplification`` says what its accountant counts on, not how a part of the clients was drawn:
+that is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ KIND = "Flower accountant state"
 _SAMPLING = {
     "poisson": Sampling.POISSON,
     "without-replacement": Sampling.FIXED,
-    "no-amplification": Sampling.EVERYONE,
 }
 _ADJACENCY = {
     "add-or-remove-one": Adjacency.ADD_REMOVE,
@@ -59,7 +60,9 @@ def _rounds(event: Event, config: Config, name: str) -> Rounds:
         unreadable(name, f"an event and the configuration have two population sizes, {sizes}")
     if event.sample_size > event.population_size:
         unreadable(name, f"{event.sample_size} of {event.population_size} cannot be sampled")
-    sampling = _SAMPLING[config.sampling_method]
+    sampling = _SAMPLING.get(config.sampling_method)
+    if sampling is None and event.sample_size == event.population_size:
+        sampling = Sampling.EVERYONE
     rate = event.sample_size / event.population_size
     return Rounds(
         event.noise_multiplier,

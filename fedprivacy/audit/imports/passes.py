@@ -7,21 +7,21 @@ the round with the least noise counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from scipy.special import betainc
 
 from ...mechanisms import Mechanism
-from ...sampling import Poisson, Scheme, Shuffled
-from ...sampling.cohorts import goes_with, too_alike
+from ...sampling import Everyone, FixedSize, Poisson, Scheme, Shuffled, WithReplacement
+from ...sampling.cohorts import told_by, too_alike
 from ...sampling.scheme import secret_size
 
 FALSE_DOUBT = 1e-9
 """Probability that a record's cohorts are doubted though its sampling drew them."""
 
-_ROUNDED = 1.01
+ROUNDED = 1.01
 """A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
 
 
@@ -53,6 +53,16 @@ class Kind(NamedTuple):
     def drawn(self) -> float:
         """Share of the population that a round draws, in the mean."""
         return self.scheme.rate / (self.per_pass or 1)
+
+    @property
+    def fewer(self) -> bool:
+        """Whether fewer took part, as recorded, than are drawn: then nobody surely did."""
+        one = 1.0 / self.population if self.population else 0.0
+        share = self.share
+        # Of random size a cohort may well be small.
+        if share is None and self.cohort and self.population and not secret_size(self.scheme):
+            share = self.cohort / self.population
+        return share is not None and ROUNDED * (share + one) < self.drawn
 
 
 Group = tuple[Kind, int]
@@ -91,7 +101,13 @@ def _aligned(groups: Sequence[Group], length: int) -> Iterator[tuple[Kind, int, 
         yield quietest, 1, 0
 
 
-def odd_cohorts(groups: Sequence[Group], *, by_round: bool = False) -> tuple[str, ...]:
+Norms = Mapping[Kind, Mapping[float, int]]
+"""Of each kind of rounds, how many had which clip norm."""
+
+
+def odd_cohorts(
+    groups: Sequence[Group], *, by_round: bool = False, norms: Norms | None = None
+) -> tuple[str, ...]:
     """Return sentences about cohorts, or shares, that the sampling of their rounds does not draw.
 
     Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
@@ -100,18 +116,33 @@ def odd_cohorts(groups: Sequence[Group], *, by_round: bool = False) -> tuple[str
     Args:
         groups: rounds in the order they ran.
         by_round: whether cohorts were written down round by round; else they may be means.
+        norms: clip norms, where they were written down.
     """
     certain = ((*_odd_share(kind), *_odd_size(kind)) for kind, _ in groups)
-    drawn = (*_too_alike(groups), *_going_along(groups)) if by_round else ()
+    drawn = (*_too_alike(groups), *_going_along(groups, norms or {})) if by_round else ()
     doubted = [*_improbable(groups), *drawn]
     return tuple(dict.fromkeys([*chain.from_iterable(certain), *doubted]))
+
+
+def telling_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Return a sentence where cohorts that are said to be of a fixed size differ.
+
+    They may follow how many units there are, which is not public under add_remove.
+    """
+    sizes: dict[int | None, set[int | None]] = {}
+    for kind, _ in groups:
+        if isinstance(kind.scheme, FixedSize | WithReplacement):
+            sizes.setdefault(kind.population, set()).add(kind.cohort)
+    differ = any(len(found) > 1 for found in sizes.values()) or len(sizes) > 1
+    told = "cohorts, or populations, that are fixed and differ between rounds: they may follow how "
+    return (f"{told}many units there are",) if differ else ()
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:
     """Yield a sentence about a share that is larger than the sampling ever draws."""
     one = 1.0 / kind.population if kind.population else 0.0
     # A larger share than is priced would cost more; a smaller one costs less.
-    if kind.share is not None and kind.share > _ROUNDED * kind.drawn + one:
+    if kind.share is not None and kind.share > ROUNDED * kind.drawn + one:
         yield f"a share of {kind.share:g} where the sampling draws {kind.drawn:g}"
 
 
@@ -120,9 +151,12 @@ def _odd_size(kind: Kind) -> Iterator[str]:
     size, population = kind.cohort, kind.population
     if size is None or population is None:
         return
-    if size > population:
+    # Drawn several times a unit counts as often.
+    if size > population and not getattr(kind.scheme, "repeats", False):
         yield f"{size} participants of {population}"
-    elif isinstance(kind.scheme, Shuffled) and size > _ROUNDED * kind.drawn * population + 1:
+    elif isinstance(kind.scheme, Everyone) and ROUNDED * size + 1 < population:
+        yield f"{size} participants of {population} where everybody takes part"
+    elif isinstance(kind.scheme, Shuffled) and size > ROUNDED * kind.drawn * population + 1:
         yield f"{size} participants of {population} in one of {kind.per_pass} batches"
 
 
@@ -148,16 +182,24 @@ def _too_alike(groups: Sequence[Group]) -> Iterator[str]:
             yield told
 
 
-def _going_along(groups: Sequence[Group]) -> Iterator[str]:
-    """Yield sentences about noise that goes with the size of random cohorts."""
-    found: dict[Scheme, Counter[tuple[int, float]]] = {}
-    for kind, times in groups:
+def _going_along(groups: Sequence[Group], norms: Norms) -> Iterator[str]:
+    """Yield sentences about noise, or clip norms, that go with the size of random cohorts."""
+    settled = [("noise that goes", kind, kind.noise, times) for kind, times in groups]
+    settled += [
+        ("clip norms that go", kind, norm, times)
+        for kind, values in norms.items()
+        for norm, times in values.items()
+    ]
+    found: dict[tuple[str, Scheme, int | None], Counter[tuple[int, float]]] = {}
+    for what, kind, value, times in settled:
         # Rounds of a pass are not drawn apart.
         if secret_size(kind.scheme) and kind.cohort is not None and not kind.per_pass:
-            found.setdefault(kind.scheme, Counter())[kind.cohort, kind.noise] += times
-    for rounds in found.values():
-        if goes_with(rounds, FALSE_DOUBT / 3.0 / len(found)):
-            yield "noise that goes with how many took part, which amplification counts on hiding"
+            counts = found.setdefault((what, kind.scheme, kind.population), Counter())
+            counts[kind.cohort, value] += times
+    for (what, scheme, population), rounds in found.items():
+        rate = scheme.probability if isinstance(scheme, Poisson) else None
+        if told_by(rounds, FALSE_DOUBT / 3.0 / len(found), rate, population):
+            yield f"{what} with how many took part, which amplification counts on hiding"
 
 
 def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[int]]:

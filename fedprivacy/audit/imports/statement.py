@@ -16,6 +16,7 @@ from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
 KIND = "statement of parameters"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+_Shares = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Epsilon = Annotated[float, msgspec.Meta(ge=0)]
@@ -58,7 +59,7 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None
     )
     missing_shares: Annotated[
-        _Count | None, _says("how many of the cohort's shares of the noise did not arrive")
+        _Shares | None, _says("how many of the cohort's shares of the noise did not arrive")
     ] = None
     denominator: Annotated[Denominator | None, _says("what noisy sums were divided by")] = None
     trials: Annotated[_Count | None, _says("how many runs were made on these data")] = None

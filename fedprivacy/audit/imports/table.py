@@ -9,6 +9,7 @@ cells are not known. Read line by line.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +38,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     noise_multiplier: _Positive | None = None
     noise_std: _Positive | None = None
     clip_norm: _Positive | None = None
-    cohort: _Size | None = None
+    cohort: _Count | None = None
     population: _Size | None = None
     sampling: Sampling | None = None
     sampling_probability: _Rate | None = None
@@ -78,26 +79,33 @@ def read(path: Path, origin: Origin) -> Trace:
         LedgerError: the file cannot be read.
     """
     missing: list[str] = []
-    found = in_order((rounds, 1) for rounds in _recorded(path, missing))
+    norms: dict[Rounds, Counter[float]] = {}
+    found = in_order((rounds, 1) for rounds in _recorded(path, missing, norms))
     if not found:
         unreadable(path.name, "no round was recorded")
-    return Trace(origin, found, missing=tuple(missing), by_round=True)
+    return Trace(origin, found, missing=tuple(missing), by_round=True, norms=norms)
 
 
-def _recorded(path: Path, missing: list[str]) -> Iterator[Rounds]:
-    """Yield the rounds of a table, and put sentences about gaps between them into a list."""
+def _recorded(
+    path: Path, missing: list[str], norms: dict[Rounds, Counter[float]]
+) -> Iterator[Rounds]:
+    """Yield the rounds of a table; put gaps between them, and their clip norms, beside them."""
     # Each kind is kept once: a table may have millions of rounds.
     kinds: dict[Rounds, Rounds] = {}
-    last: int | None = None
+    last, many = None, 0
     for where, row in _rows(path):
         gap = _gap(last, row.round, where)
         if gap and len(missing) < _MOST_GAPS:
             missing.append(gap)
         last = row.round
         rounds = _rounds(row, where)
+        if row.clip_norm is not None:
+            counts = norms.setdefault(rounds, Counter())
+            counts[row.clip_norm] += 1
+            many += counts[row.clip_norm] == 1
         yield kinds.setdefault(rounds, rounds)
         # Bounded, since a file of strangers decides how much memory this takes.
-        if len(kinds) > MAX_KINDS:
+        if max(len(kinds), many) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
 
 

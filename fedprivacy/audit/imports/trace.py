@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import getpass
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 
 from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
-from ...mechanisms import Gaussian, Mechanism
+from ...mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
 from ...relations import Adjacency, Observer, Unit
 from ...sampling import (
     Everyone,
@@ -26,7 +27,7 @@ from ...sampling import (
 )
 from ..repricing import in_sequence
 from ..revealed import PUBLIC_DENOMINATOR
-from .passes import Kind, counted, odd_cohorts
+from .passes import ROUNDED, Kind, counted, odd_cohorts, telling_cohorts
 
 
 class Sampling(StrEnum):
@@ -163,6 +164,7 @@ class Trace:
         denominator: what sums were divided by, where the format says.
         trials: how many runs were made on these data, where the format says.
         by_round: whether every round was written down by itself.
+        norms: of rounds, how many had which clip norm, where the format says.
     """
 
     origin: Origin
@@ -178,6 +180,7 @@ class Trace:
     denominator: Denominator | None = None
     trials: int | None = None
     by_round: bool = False
+    norms: Mapping[Rounds, Mapping[float, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ class Assembled:
         certain: what surely ran, for lower ends; None if nothing.
         contradictions: sentences about statements that the record denies.
         doubts: sentences about cohorts that their own sampling does not draw.
+        telling: doubts where it is hidden how many units there are.
         follows: whether sums were divided by numbers that follow the data.
         careless: the run as it would be without what was said of ``Unseen``, by name.
         granted: what of ``Unseen`` neither the record nor the user said, by name.
@@ -198,6 +202,7 @@ class Assembled:
     certain: Mechanism | None
     contradictions: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    telling: tuple[str, ...] = ()
     follows: bool = False
     careless: dict[str, Mechanism] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
@@ -218,7 +223,7 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     # What no trace shows is settled first, so that all that is granted gets named.
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
-    run, certain, denied, odd = build(trace, stated, frozenset())
+    run, certain, denied, odd, telling = build(trace, stated, frozenset())
     granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
     # Each statement left out once: a claim may have been computed without it.
     left_out = said.keys() - granted.keys() - {"denominator"}
@@ -228,14 +233,15 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
         certain,
         (*denied, *_against(trace, stated)),
         odd,
+        telling,
         follows=said["denominator"] is Denominator.REALISED,
         careless={name: other for name, other in careless.items() if other != run},
         granted=granted,
     )
 
 
-_Built = tuple[Mechanism, Mechanism | None, list[str], tuple[str, ...]]
-"""What is priced, what surely ran, what the record denies, and odd cohorts."""
+_Built = tuple[Mechanism, Mechanism | None, list[str], tuple[str, ...], tuple[str, ...]]
+"""What is priced, what surely ran, what the record denies, odd cohorts, and telling ones."""
 
 
 def _against(trace: Trace, stated: Stated) -> list[str]:
@@ -283,7 +289,7 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     adjacency = stated.adjacency if trace.adjacency is None else trace.adjacency
     run = trace.run(adjacency)
     # Other trials add to the upper end; what surely ran is this one.
-    return run * _times(trace, stated, "trials", without), run, [], ()
+    return run * _times(trace, stated, "trials", without), run, [], (), ()
 
 
 def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
@@ -299,9 +305,15 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     parts = list(counted(groups))
     whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
     certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
+    if any(kind.fewer for kind in kinds.values()):
+        certain = None
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
-    return run, certain, list(denied), odd_cohorts(groups, by_round=trace.by_round)
+    norms: dict[Kind, Counter[float]] = {}
+    for rounds, values in trace.norms.items():
+        norms.setdefault(kinds[rounds], Counter()).update(values)
+    odd = odd_cohorts(groups, by_round=trace.by_round, norms=norms)
+    return run, certain, list(denied), odd, telling_cohorts(groups)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}
@@ -323,16 +335,17 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
-    return replace(rounds, **given), [*told, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
+    return replace(rounds, **given), [*told, *_other_share(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
 
 
-def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
-    """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
+def _other_share(rate: float | None, scheme: object) -> Iterator[str]:
+    """Yield a sentence where a stated scheme draws another share than was recorded."""
     if rate is None or not isinstance(scheme, TableScheme):
         return
     share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
-    # A smaller share amplifies more: stated against the record, it has to be told.
-    if share < rate * (1.0 - 1e-9):
+    # A smaller share amplifies more, a larger one less: stated against the record, it has to be
+    # told; a record's may be rounded.
+    if not rate * (1.0 - 1e-9) <= share <= rate * ROUNDED:
         which = f"{rate:g} in the record, {share:g} as was stated"
         yield f"a round has a share of {which}, which counts"
 
@@ -383,29 +396,40 @@ def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
         "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
     )
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
+    one = _sum(rounds, noise, unit)
+    if rounds.missing_shares and isinstance(scheme, Shuffled) and scheme.population is None:
+        # Rounds that differ in length have shares that differ in number.
+        scheme = replace(scheme, population=rounds.population)
     # The record's noise is whole noise: shares that did not arrive are taken off first.
-    arrived = noise * _arrived(rounds)
+    arrived = one.sum_multiplier or noise
     sums = rounds.steps_per_round or 1
-    one: Mechanism = Gaussian(noise_multiplier=arrived, unit=unit)
     # One cohort is drawn for all sums of a round: they are sampled together, not each by itself.
     drawn = (one if sums == 1 else one * sums).sampled(scheme)
     cohort, population = rounds.cohort, rounds.population
     return Kind(drawn, scheme, arrived / math.sqrt(sums), cohort, population, rounds.rate)
 
 
-def _arrived(rounds: Rounds) -> float:
-    """Return which fraction of the noise's std arrived, each of a cohort having drawn a share."""
-    # Without shares there is nothing that could be missing.
+def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
+    """Return what a noisy sum is; with shares that did not arrive it has conditions of its own."""
     if not rounds.missing_shares:
-        return 1.0
+        return Gaussian(noise_multiplier=noise, unit=unit)
+    if unit is Unit.RECORD:
+        rule = "be left out where a unit is a record: shares of the noise are clients'"
+        refuse("missing_shares", rounds.missing_shares, rule)
     if rounds.cohort is None:
-        way_out = "pass sampling=fp.FixedSize(cohort, population=...) (--cohort), or record cohort"
+        way_out = "record cohort, of how many shares all of the noise is the sum"
         refuse("cohort", None, "be known with missing_shares", way_out)
     if rounds.missing_shares >= rounds.cohort:
         rule = f"be less than the cohort of {rounds.cohort}"
         refuse("missing_shares", rounds.missing_shares, rule, "no noise is left otherwise")
-    # Variances of independent shares add up, so that the std goes with the root.
-    return math.sqrt((rounds.cohort - rounds.missing_shares) / rounds.cohort)
+    return SparsifiedPerturbation(
+        noise_multiplier=noise,
+        clip_norm=1.0,
+        kept=1,
+        dimension=1,
+        cohort=rounds.cohort,
+        missing=rounds.missing_shares,
+    )
 
 
 def _scheme(rounds: Rounds) -> Scheme:
@@ -479,11 +503,18 @@ def _per_epoch(rounds: Rounds) -> int:
     return round(length)
 
 
+def _leaves_out(rounds: Rounds) -> bool:
+    """Return whether batches of an epoch do not make up the population, each one more or not."""
+    if rounds.cohort is None or rounds.population is None:
+        return False
+    return (rounds.cohort + 1) * _per_epoch(rounds) <= rounds.population
+
+
 _BUILDERS: dict[Sampling, Callable[[Rounds], Scheme]] = {
     Sampling.POISSON: _poisson,
     Sampling.FIXED: _fixed,
     Sampling.WITH_REPLACEMENT: _replacement,
-    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds)),
+    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds), partial=_leaves_out(rounds)),
     Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds)),
     Sampling.EVERYONE: lambda rounds: Everyone(),
 }

@@ -36,7 +36,10 @@ class Accountant:
 
     For a strategy of Flower's own, such as ``DifferentialPrivacyServerSideFixedClipping``. That one
     divides by the number of clients and counts no other assumption of its own: see the page on
-    Flower. States of Flower's accountant load here, and ``fedprivacy audit`` reads ours as theirs.
+    Flower. Where the configuration says no amplification and a part of the clients is asked, they
+    are drawn without replacement, as these strategies do: under add_remove a client that is not
+    there then gives its place to another, which costs more than if everybody took part. States of
+    Flower's accountant load here, and ``fedprivacy audit`` reads ours as theirs.
 
     Args:
         config: Flower's: population, delta, relation, sampling and maybe the largest epsilon.
@@ -167,7 +170,7 @@ class Accountant:
     def _scheme(self, event: GaussianPrivacyEvent) -> Scheme:
         method = self._config.sampling_method
         rate = event.sample_size / event.population_size
-        if method is SamplingMethod.NO_AMPLIFICATION or rate == 1.0:
+        if rate == 1.0:
             return Everyone()
         if method is SamplingMethod.POISSON:
             return Poisson(rate)

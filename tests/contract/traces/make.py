@@ -121,6 +121,11 @@ def tables():
         rows = csv.writer(file)
         rows.writerow(["round", "noise_std", "clip_norm", "cohort", "population", "sampling"])
         rows.writerows([i, 2.8, 2.0, 100, 6000, "fixed"] for i in range(180))
+    # Twice the noise for twice the move: the account of flower_shares.json, under replace_one.
+    with open(HERE / "shares.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["round", "noise_multiplier", "cohort", "population", "sampling"])
+        rows.writerows([i, 8.0, 50, 50, "everyone"] for i in range(20))
     with open(HERE / "shuffled.jsonl", "w", encoding="utf-8") as file:
         for i in range(40):
             known = {"sampling": "shuffled", "rounds_per_epoch": 20}
