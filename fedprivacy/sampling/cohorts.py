@@ -196,7 +196,11 @@ def _decides(
     again = Counter[int]()
     for (size, _), count in rounds.items():
         again[size] += count - 1
-    shares = {size: _most_within(size, size, probability, population) for size in again}
+    # A size that nobody draws has probability 0, whose logarithm is no number.
+    shares = {
+        size: max(_most_within(size, size, probability, population), math.ulp(0.0))
+        for size in again
+    }
     limit = sum(count * math.log(shares[size]) for size, count in again.items() if count)
     return limit < math.log(chance)
 
