@@ -305,6 +305,15 @@ def by_setting(cells: list[dict[str, Any]]) -> Said:
     ]
     yield "{}, {} and {} rounds with one, five and ten".format(*epochs[0])
     yield "{}, {} and {} for the 2NN (five classes)".format(*epochs[1])
+    by_class = [reached(cells, classes=count, workers=100) for count in (10, 5, 2, 1)]
+    yield "With all workers {}, {}, {} and {} (logistic)".format(*by_class)
+    told = [
+        "{}, {} and {}".format(
+            *(reached(cells, model=m, classes=5, workers=100, epochs=count) for count in (1, 5, 10))
+        )
+        for m in ("logistic", "2nn")
+    ]
+    yield f"with all workers {', and '.join(told)}"
     drawn = [reached(cells, model=m, strategy=s) for m in ("logistic", "2nn") for s in (1, 2)]
     yield "({} and {}, logistic; {} and {}, 2NN;".format(*drawn)
 
