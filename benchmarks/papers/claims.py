@@ -470,7 +470,7 @@ def by_noise(kept: dict[str, Any]) -> Said:
     """Yield what is said of Table VII."""
     row = kept["VII"]["0.1"]
     yield f"(which touches {100 * kept['share of inputs scaled down']:.0f} % of them)"
-    yield f"$\\rho = {row['penalty']:.3f}$, $\\gamma = {row['step_size']:.4f}$"
+    yield f"$\\rho = {row['penalty']:.5f}$, $\\gamma = {row['step_size']:.4f}$"
     accounts = [one["accounts"] for one in kept["VII"].values()]
     far = [[one[at]["sound"] / one[at]["published"] for one in accounts] for at in range(3)]
     yield f"number is {min(1 / one for one in far[0]):.1f} to {max(1 / one for one in far[0]):.0f}"
@@ -484,7 +484,7 @@ def by_noise(kept: dict[str, Any]) -> Said:
     near = [one["accounts"][0]["sound"] for one in kept["VII"].values() if one["all_models"] < 1]
     assert min(near) > 4
     yield "an error of all models below 1 goes with epsilon above 4 after ten rounds"
-    ends = [up(one["sound"]) for one in row["accounts"]]
+    ends = [up(one["sound"], 3) for one in row["accounts"]]
     yield (
         f"within {row['mean_model']:.2f} of the optimum, at epsilon {ends[0]} after 10 rounds "
         f"and {ends[1]} after 100"

@@ -83,7 +83,8 @@ def runs(found: dict[str, Any]) -> str:
         counts = sorted(set(counted(found["II"]["convex"] if name == "III" else found[name])))
         told.append(f"{name}: {' and '.join(map(str, counts))}")
     short = [
-        f" Of {key} {one['converged']} reach the target, and times are theirs."
+        f" Of {key.replace(', 1 local steps', ', 1 local step')} {one['converged']} reach the "
+        "target, and times are theirs."
         for key, one in sorted(found["cells"].items())
         if one.get("converged", 0) < one["runs"] and "converged" in one
     ]

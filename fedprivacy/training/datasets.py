@@ -35,7 +35,10 @@ TEXT = 80
 WAYS_OUT = {
     "mnist": "pass data_dir with MNIST's four IDX files, .gz or not",
     "kmnist": "pass data_dir with Kuzushiji-MNIST's four IDX files, .gz or not",
-    "svhn": "pass data_dir with SVHN's cropped digits, train_32x32.mat and test_32x32.mat",
+    "svhn": (
+        "pass data_dir with SVHN's cropped digits, train_32x32.mat and test_32x32.mat, and "
+        "extra_32x32.mat where the 531,131 additional ones are wanted"
+    ),
     "cifar10": (
         "pass data_dir with CIFAR-10's binary version, data_batch_1.bin to _5 and test_batch.bin "
         "(the Python version holds pickled code and is not read)"

@@ -1,6 +1,7 @@
 """The scripts that rerun the papers' experiments refuse, pass over and tell what they should."""
 
 import copy
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
+import fedprivacy as fp
 from fedprivacy import training
 
 PAPERS = Path(__file__).parents[2] / "benchmarks" / "papers"
@@ -184,3 +186,45 @@ def test_files_that_are_not_there_are_told_in_one_line(script, folder, monkeypat
     assert ended.value.code == 2
     shown = capsys.readouterr().err
     assert shown.startswith("error: data_dir must") and shown.count("\n") == 1
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "told"),
+    [
+        ("fed_plt", ["--runs", "0"], "a whole number of at least 10"),
+        ("fed_plt", ["--runs", "ten"], "a whole number of at least 10"),
+        ("fedavg_two_sided", ["--most", "0"], "a whole number of at least 1"),
+        ("fed_smp", [], "one of --run, --plan, --collect, --measure, --check is needed"),
+        ("fed_smp", ["--run", "fedavg", "--seed", "-1"], "a whole number of at least 0"),
+        ("fed_smp", ["--run", "fedavg", "--threads", "0"], "a whole number of at least 1"),
+        ("correlated", ["--rounds", "0"], "a whole number of at least 1"),
+        ("long_network", ["--most", "nan"], "hours, above 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_before_anything_is_written(
+    monkeypatch, capsys, script, arguments, told
+):
+    """``fed_plt.py --runs 0`` wrote NaN over the results."""
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        importlib.import_module(script).main()
+    assert caught.value.code == 2 and told in capsys.readouterr().err
+
+
+def test_inputs_are_scaled_by_their_own_data_s_numbers():
+    from fed_smp_settings import setting_of
+
+    for dataset in ("mnist", "svhn"):
+        with pytest.raises(fp.ParameterError, match="Fashion-MNIST's mean"):
+            setting_of("fedavg", 1, 2, inputs="standardised", dataset=dataset)
+
+
+def test_a_lower_end_that_moved_is_told():
+    import published_numbers as numbers
+
+    kept = {"lower": 30.7, "upper": 31.12}
+    assert numbers.same(numbers.Number(31.12, 30.71), kept)
+    assert not numbers.same(numbers.Number(31.12, 31.11), kept)
