@@ -226,5 +226,5 @@ def test_a_lower_end_that_moved_is_told():
     import published_numbers as numbers
 
     kept = {"lower": 30.7, "upper": 31.12}
-    assert numbers.same(numbers.Number(31.12, 30.71), kept)
-    assert not numbers.same(numbers.Number(31.12, 31.11), kept)
+    assert numbers.same(numbers.Number(upper=31.12, lower=30.71), kept)
+    assert not numbers.same(numbers.Number(upper=31.12, lower=31.11), kept)
