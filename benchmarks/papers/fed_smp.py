@@ -460,7 +460,7 @@ def asked() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", help="fedavg, dp-fedavg, top_k-P or rand_k-P, and @S")
     parser.add_argument("--seed", type=at_least(0), default=1)
-    parser.add_argument("--rounds", type=at_least(1), help="the paper's, unless said otherwise")
+    parser.add_argument("--rounds", type=int, help="the paper's, unless said otherwise")
     parser.add_argument("--threads", type=at_least(1), default=1)
     parser.add_argument("--model", choices=list(MODELS), default="cnn")
     parser.add_argument("--inputs", choices=list(INPUTS), help="unit, unless said otherwise")

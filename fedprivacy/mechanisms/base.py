@@ -27,6 +27,7 @@ from ..privacy_loss import (
 from ..registry import alike, held_by, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
+from ..sampling.scheme import check_kind
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
@@ -403,20 +404,9 @@ class Run(Several):
 
 def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
     """Return a run of parts, None where one of them is."""
-    made = []
-    for part, count in parts:
-        if part is None:
-            return None
-        made.append((part, count))
-    return Run(tuple(made))
-
-
-def check_kind(scheme: object) -> None:
-    """Refuse what is no sampling scheme."""
-    # The class has the methods too, and nobody said with which numbers it draws.
-    draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
-    if isinstance(scheme, type) or not draws:
-        refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
+    made = list(parts)
+    kept = tuple((part, count) for part, count in made if part is not None)
+    return Run(kept) if len(kept) == len(made) else None
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
+from ..sampling.scheme import check_kind
 from . import places
-from .base import Mechanism, check_kind
+from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
 from .sparsified import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream

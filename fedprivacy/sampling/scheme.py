@@ -228,6 +228,14 @@ class TableScheme:
         )
 
 
+def check_kind(scheme: object) -> None:
+    """Refuse what is no sampling scheme."""
+    # The class has the methods too, and nobody said with which numbers it draws.
+    draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
+    if isinstance(scheme, type) or not draws:
+        refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
+
+
 _BESIDE = frozenset({"draw", "epoch", "unlikely", "public", "as_event", "name", "assumption"})
 """What no theorem reads of a scheme."""
 

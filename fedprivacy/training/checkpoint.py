@@ -101,7 +101,8 @@ def train(
     require(state.round <= total, "rounds", total, rule)
     if loop.round_mechanism is not None:
         rule = "be given with a budget: it alone tells what the checkpoint's rounds cost"
-        told = not state.round or budget is None or ledger is not None
+        behind = 0 < state.round < total
+        told = not behind or budget is None or ledger is not None
         require(told, "ledger", None, rule, "fp.Ledger.create(...), from the first round on")
         charge_past(ledger, budget)
     with limited(state, threads):

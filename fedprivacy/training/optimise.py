@@ -153,9 +153,9 @@ class _Task(NamedTuple):
 
     def doubled(self) -> _Task:
         """Return one client's part with a copy of it."""
-        schedule = Schedule(self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes)
         drift = None if self.drift is None else self.drift.repeat(2, 1)
-        return self._replace(schedule=schedule, drift=drift)
+        rows, sizes = self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes
+        return self._replace(schedule=Schedule(rows, sizes), drift=drift)
 
 
 class FlatModel:
@@ -211,9 +211,8 @@ class FlatModel:
         depend on how many there are. What torch makes of any other layer may: it rounds the end of
         a row otherwise than its middle, and where that end is depends on the company.
         """
-        return (
-            1 if self.dense is None else min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
-        )
+        most = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
+        return 1 if self.dense is None else most
 
     def flatten(self) -> Tensor:
         """Return a copy of the module's parameters, shape (d,)."""
@@ -274,8 +273,7 @@ class FlatModel:
         task = _Task(start, records, schedule, learning_rate, momentum, proximal, drift)
         if self.dense is not None:
             few = task.schedule.rows.shape[1]
-            # One client alone is rounded otherwise than in company: where another may be in
-            # company, it gets a copy of itself.
+            # Alone it is rounded otherwise than in company: it gets a copy where others come.
             alone = few == 1 < self.clients_at_once
             return self._together(self.dense, task.doubled() if alone else task)[:few]
         clients = range(task.schedule.rows.shape[1])

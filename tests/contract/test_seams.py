@@ -282,8 +282,8 @@ NUMBERS = np.ones((2, 2))
         (lambda d: t.train(averaging(), d, rounds=1, ledger="run"), "ledger must be a Ledger"),
         (lambda d: t.train(averaging(), d, rounds=1, dropout=0.1), "dropout must be a function"),
         (lambda _: t.train(averaging(), (NUMBERS, [1]), rounds=1), "data must be FederatedData"),
-        (lambda _: averaging(device="gpu"), "device must name one that torch finds"),
-        (lambda _: averaging(device=torch.device("cpu")), "device must name one that torch finds"),
+        (lambda _: averaging(device="gpu"), "device must be one that torch finds"),
+        (lambda _: averaging(device=torch.device("cpu")), "device must be one that torch finds"),
         (
             lambda d: t.Scaffold(
                 model=t.logistic(64, 10), scheme=fp.Everyone(), local_steps=1

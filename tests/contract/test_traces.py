@@ -134,6 +134,7 @@ def test_the_doubt_grows_with_what_was_seen():
 
 PLAIN = Rounds(2.0)
 WHOLE = Rounds(2.0, sampling=Sampling.POISSON, rate=0.25, cohort=25, population=100)
+FIXED = Rounds(2.0, sampling=Sampling.FIXED, rate=0.25, cohort=25, population=100)
 
 
 def trace(*rounds, **more):
@@ -195,19 +196,24 @@ def test_what_is_stated_completes_what_is_recorded(what):
 
 
 def test_several_sums_and_lost_shares_are_priced_together():
-    said = Stated(steps_per_round=4, missing_shares=9, trials=2)
-    made = assemble(trace(WHOLE), said)
-    # 16 of 25 shares are left: std goes with the root of their variance.
-    quiet = fp.Gaussian(noise_multiplier=2.0 * 0.8)
-    assert made.run == (quiet * 4).sampled(fp.Poisson(0.25)) * 6
-    assert made.certain == (quiet * 4).sampled(fp.Poisson(0.25)) * 3
+    said = Stated(sampling="fixed", steps_per_round=4, missing_shares=9, trials=2)
+    made, cohort = assemble(trace(FIXED), said), fp.FixedSize(25, population=100)
+    # 16 of 25 shares are left, which is a mechanism with conditions of its own.
+    quiet = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25, missing=9
+    )
+    assert quiet.sum_multiplier == 2.0 * 0.8
+    assert made.run == (quiet * 4).sampled(cohort) * 6
+    assert made.certain == (quiet * 4).sampled(cohort) * 3
     assert made.granted.keys() == {"denominator"}
     # Without one of these statements the same record is priced lower, each in its own way.
     assert made.careless == {
-        "steps_per_round": quiet.sampled(fp.Poisson(0.25)) * 6,
-        "missing_shares": (fp.Gaussian(noise_multiplier=2.0) * 4).sampled(fp.Poisson(0.25)) * 6,
-        "trials": (quiet * 4).sampled(fp.Poisson(0.25)) * 3,
+        "steps_per_round": quiet.sampled(cohort) * 6,
+        "missing_shares": (fp.Gaussian(noise_multiplier=2.0) * 4).sampled(cohort) * 6,
+        "trials": (quiet * 4).sampled(cohort) * 3,
     }
+    with pytest.raises(fp.UnsupportedCombination):
+        assemble(trace(WHOLE), Stated(missing_shares=9))
 
 
 def test_what_is_stated_against_the_record_is_told_by_name():
@@ -232,7 +238,8 @@ def test_what_is_stated_against_the_record_is_told_by_name():
     }
     assert made.follows and made.run.sequence()[0][1] == 15
     same = Stated(sampling="poisson", population=100, denominator="public", trials=1)
-    assert assemble(known, same).contradictions == ()
+    alike = trace(replace(rounds, missing_shares=None), denominator=Denominator.PUBLIC, trials=1)
+    assert assemble(alike, same).contradictions == ()
 
 
 def test_a_scheme_of_a_smaller_share_is_told_and_of_a_larger_one_is_not():

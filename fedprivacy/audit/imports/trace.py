@@ -27,7 +27,7 @@ from ...sampling import (
 )
 from ..repricing import in_sequence
 from ..revealed import PUBLIC_DENOMINATOR
-from .passes import ROUNDED, Kind, counted, odd_cohorts, telling_cohorts
+from .passes import Kind, counted, odd_cohorts, telling_cohorts
 
 
 class Sampling(StrEnum):
@@ -335,17 +335,17 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
-    return replace(rounds, **given), [*told, *_other_share(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
+    return replace(rounds, **given), [*told, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
 
 
-def _other_share(rate: float | None, scheme: object) -> Iterator[str]:
-    """Yield a sentence where a stated scheme draws another share than was recorded."""
+def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
+    """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
     if rate is None or not isinstance(scheme, TableScheme):
         return
     share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
-    # A smaller share amplifies more, a larger one less: stated against the record, it has to be
-    # told; a record's may be rounded.
-    if not rate * (1.0 - 1e-9) <= share <= rate * ROUNDED:
+    # A smaller share amplifies more: stated against the record, it has to be told. Of a larger one
+    # nothing is certain.
+    if share < rate * (1.0 - 1e-9):
         which = f"{rate:g} in the record, {share:g} as was stated"
         yield f"a round has a share of {which}, which counts"
 
@@ -417,7 +417,7 @@ def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
         rule = "be left out where a unit is a record: shares of the noise are clients'"
         refuse("missing_shares", rounds.missing_shares, rule)
     if rounds.cohort is None:
-        way_out = "record cohort, of how many shares all of the noise is the sum"
+        way_out = "pass sampling=fp.FixedSize(cohort, population=...) (--cohort), or record cohort"
         refuse("cohort", None, "be known with missing_shares", way_out)
     if rounds.missing_shares >= rounds.cohort:
         rule = f"be less than the cohort of {rounds.cohort}"

@@ -168,7 +168,7 @@ class FederatedAveraging:
         rule = "be a function that builds the module"
         require(makes, "model", kind, rule, "such as lambda: ...")
         there = isinstance(self.device, str) and _is_there(self.device)
-        require(there, "device", self.device, "name one that torch finds", "'cpu'")
+        require(there, "device", self.device, "be one that torch finds", "'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "device='cpu'")

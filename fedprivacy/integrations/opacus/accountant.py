@@ -1,0 +1,224 @@
+"""An accountant of ours inside Opacus's engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from opacus.accountants import IAccountant, register_accountant
+from torch.utils.data import DataLoader
+
+from ...bound import Bound
+from ...errors import member, refuse, require
+from ...mechanisms import Mechanism, Run
+from ...questions.epsilon import epsilon
+from ...relations import Adjacency, Observer
+from ...sampling import Scheme
+from .loaders import Loader, scheme_of
+from .sums import (
+    Sums,
+    check_denominator,
+    check_kind,
+    check_norm,
+    check_scheme,
+    clipped_to,
+    step_of,
+    take_batch,
+)
+
+NAME = "fedprivacy"
+"""What ``PrivacyEngine(accountant=...)`` is told."""
+
+
+class CertifiedAccountant(IAccountant):  # type: ignore[misc]
+    """An accountant for ``PrivacyEngine``: certified intervals, for the loader that was looked at.
+
+    Attributes:
+        adjacency: how neighbouring data sets differ; set by ``register``.
+        history: (noise multiplier, sample rate, steps) of steps that were alike, as Opacus has it.
+    """
+
+    adjacency: Adjacency | None = None
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, float, int]] = []
+        self._loader: Loader | None = None
+        self._sums: Sums | None = None
+        self._divisor: int | None = None
+        self._passes: dict[float, int] = {}
+        self._pass = 0
+
+    def look_at(
+        self,
+        loader: DataLoader[Any],
+        optimizer: Any = None,
+        *,
+        scheme: Scheme | None = None,
+        expected_batch_size: int | None = None,
+    ) -> Scheme:
+        """Learn how batches are drawn, from the loader that ``make_private`` returned.
+
+        To be called before the first step.
+
+        Args:
+            loader: what the batches come from.
+            optimizer: what ``make_private`` returned beside it; needed where a step sums several
+                physical batches, as with BatchMemoryManager.
+            scheme: what the loader draws, decided without a look at the records; needed for
+                ``add_remove``, as Opacus's own rate and number of steps follow how many there are.
+            expected_batch_size: a public number that sums are divided by, which the optimizer must
+                have; needed for ``add_remove`` where the loss is a mean.
+
+        Raises:
+            ParameterError: steps were taken already, another optimizer, or undeclared numbers.
+            UnsupportedCombination: see ``scheme_of``.
+        """
+        # Steps that were taken cannot be priced by what is seen only now.
+        if self.history:
+            refuse("look_at", f"after {len(self)} steps", "be called before the first step")
+        check_scheme(scheme_of(loader), scheme, self.adjacency)
+        self._sums = None if optimizer is None else Sums(optimizer)
+        self._divisor = expected_batch_size
+        self._loader = Loader.looked_at(loader)
+        return self._loader.scheme
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """Return what Opacus calls before every step; see ``step``.
+
+        The hook raises ParameterError with adaptive clipping: the number of clipped records, which
+        it releases too, is a sum that no clip norm bounds as it is accounted. It also does where
+        no batch was drawn for the step, from the loader that was looked at, or gradients were
+        clipped to more than ``max_grad_norm``.
+        """
+        hook: Callable[[Any], None] = super().get_optimizer_hook_fn(sample_rate)
+
+        def looked_at(optimizer: Any) -> None:
+            check_kind(optimizer)
+            if self._loader is not None:
+                self._take(optimizer, self._loader)
+                check_denominator(optimizer, self._divisor, self.adjacency)
+                own = optimizer.expected_batch_size
+                rule = f"be the optimizer's, {own}: sums are divided by it"
+                require(self._divisor in (None, own), "expected_batch_size", self._divisor, rule)
+            hook(optimizer)
+
+        return looked_at
+
+    def _take(self, optimizer: Any, loader: Loader) -> None:
+        if self._sums is not None:
+            same = self._sums.of is optimizer
+            require(same, "optimizer", "another one", "be the one that look_at was given")
+            self._sums.used(loader)
+            return
+        # Of one physical batch what is seen now will do.
+        if optimizer._is_last_step_skipped:
+            rule = "be given to look_at where a step sums several physical batches"
+            refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
+        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
+        check_norm(optimizer, clipped_to(optimizer))
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Count one step; Opacus calls it."""
+        kind = (noise_multiplier, sample_rate)
+        # Steps that are alike are one entry, as Opacus keeps its own history.
+        steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
+        self.history.append((*kind, steps + 1))
+        passes = None if self._loader is None else self._loader.passes
+        # A pass is one round; less noise within it makes it another.
+        if passes is not None and (passes.begun != self._pass or noise_multiplier < self._quietest):
+            self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
+            self._pass, self._quietest = passes.begun, noise_multiplier
+
+    _quietest = math.inf
+
+    def state_dict(self, destination: Any = None) -> Any:
+        """Return the state in Opacus's form, with how batches were drawn and the passes begun."""
+        found = super().state_dict(destination)
+        found["scheme"] = None if self._loader is None else repr(self._loader.scheme)
+        found["passes"] = sorted(self._passes.items())
+        return found
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Go on from a state; a pass under way counts as begun, the next one as another.
+
+        Raises:
+            ParameterError: the loader was not looked at, or the state is of another one.
+            ValueError: Opacus refuses it.
+        """
+        loader = self._loader
+        if loader is None:
+            way_out = "call engine.accountant.look_at(data_loader) before the state is loaded"
+            refuse("the data loader", None, "be looked at before steps are counted", way_out)
+        drawn, known = repr(loader.scheme), dict(state_dict or {})
+        super().load_state_dict(state_dict)
+        if known.get("scheme") != drawn or "passes" not in known:
+            self.history = []
+            rule = f"be of steps that were drawn as the loader's are: {drawn}"
+            way_out = "audit the earlier steps by themselves and add their account"
+            refuse("state", known.get("scheme"), rule, way_out)
+        self._passes = {float(noise): int(begun) for noise, begun in known["passes"]}
+        self._pass, self._quietest = 0, math.inf
+
+    def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
+        """Return the certified epsilon of the steps so far.
+
+        Args:
+            delta: in [0, 1].
+            observer: who looks.
+
+        Raises:
+            ParameterError: no step was taken, or the loader was not looked at.
+            UnsupportedCombination: no theorem covers the run under these facts.
+        """
+        if self.adjacency is None:
+            refuse("adjacency", None, "be given", "register(adjacency='zero_out'), for instance")
+        return epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
+
+    def _run(self) -> Mechanism:
+        if not self.history:
+            refuse("history", "empty", "hold a step", "no step was taken")
+        loader = self._loader
+        if loader is None:
+            way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
+            refuse("the data loader", None, "be looked at before the first step", way_out)
+        counts = self._passes
+        if loader.passes is None:
+            rate = getattr(loader.scheme, "probability", None)
+            counts = {}
+            for noise, told, steps in self.history:
+                # Opacus tells the rate of its own loader: another rate means another loader.
+                if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
+                    refuse("sample rate", told, f"equal the loader's, {rate}")
+                counts[noise] = counts.get(noise, 0) + steps
+        return Run(tuple((step_of(z, loader.scheme), n) for z, n in counts.items()))
+
+    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+        """Return the certified upper end of epsilon; see ``bound``."""
+        return self.bound(delta, *args, **kwargs).upper
+
+    def __len__(self) -> int:
+        return sum(steps for _, _, steps in self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """Return the name that it is registered by."""
+        return NAME
+
+
+def register(*, adjacency: Adjacency | str) -> type[CertifiedAccountant]:
+    """Make ``PrivacyEngine(accountant="fedprivacy")`` work; again replaces what was registered.
+
+    Args:
+        adjacency: how neighbouring data sets differ, for every accountant made from here on.
+
+    Raises:
+        ParameterError: not an adjacency.
+    """
+
+    class Registered(CertifiedAccountant):
+        pass
+
+    Registered.adjacency = member(Adjacency, adjacency=adjacency)
+    register_accountant(NAME, Registered, force=True)
+    return Registered

@@ -1,0 +1,111 @@
+"""What a step of Opacus's optimizers sums, and what must be true of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
+
+from ...errors import refuse
+from ...mechanisms import Gaussian, Mechanism
+from ...relations import Adjacency, Unit
+from ...sampling import Scheme
+from .loaders import Loader
+
+
+class Sums:
+    """What an optimizer has clipped and not yet released: of how many records, by which norm."""
+
+    def __init__(self, optimizer: Any) -> None:
+        check_kind(optimizer)
+        self.of = optimizer
+        self._forget()
+        optimizer.clip_and_accumulate = partial(self._gathered, optimizer.clip_and_accumulate)
+
+    def _forget(self) -> None:
+        self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
+
+    def _gathered(self, clip: Callable[[], None]) -> None:
+        """Count the records of a physical batch, then clip them."""
+        self._records += len(self.of.grad_samples[0])
+        self._parts += 1
+        self._told = self._told and bool(self.of._step_skip_queue)
+        # The norm may move between the parts of a step.
+        self._clip = max(self._clip, clipped_to(self.of))
+        clip()
+
+    def used(self, loader: Loader) -> int:
+        """Take what a step sums from what a loader drew for it, and return of how many records.
+
+        Raises:
+            ParameterError: it was not drawn for it, or is clipped to more than the noise hides.
+        """
+        records, parts, told, clip = self._records, self._parts, self._told, self._clip
+        self._forget()
+        take_batch(self.of, loader, records, parts, told)
+        check_norm(self.of, clip)
+        return records
+
+
+def take_batch(optimizer: Any, loader: Loader, records: int, parts: int, told: bool) -> None:
+    """Take what a step sums from what a loader drew for it; see ``Loader.use``."""
+    times = optimizer.accumulated_iterations
+    if loader.passes is None and times != 1:
+        refuse("batches of a step", times, "be one", "accumulate no gradients")
+    loader.use(records, max(times, parts), told)
+
+
+def check_kind(optimizer: Any) -> None:
+    """Refuse an optimizer whose steps are not known to be noisy sums of clipped gradients."""
+    if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
+        kind = type(optimizer).__name__
+        way_out = (
+            "use clipping='flat' or 'per_layer' in one process: adaptive clipping releases how "
+            "many it clipped, others add other noise or show no record's gradient"
+        )
+        refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
+
+
+def clipped_to(optimizer: Any) -> float:
+    """Return the norm that a record's gradients are clipped to now."""
+    layers = getattr(optimizer, "max_grad_norms", None)
+    return float(optimizer.max_grad_norm) if layers is None else math.hypot(*layers)
+
+
+def check_norm(optimizer: Any, clip: float) -> None:
+    """Refuse noise of a smaller norm than gradients were clipped to."""
+    # Opacus keeps the norm of several in single precision.
+    if float(optimizer.max_grad_norm) < clip * (1.0 - 1e-6):
+        rule = f"be at least {clip:g}, which gradients were clipped to: the noise is its multiple"
+        way_out = "change it between whole steps only, and of layers all max_grad_norms with it"
+        refuse("max_grad_norm", float(optimizer.max_grad_norm), rule, way_out)
+
+
+def check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:
+    """Refuse a rate, or a cohort, that may follow the number of records where that is hidden."""
+    if declared is None and adjacency == Adjacency.ADD_REMOVE:
+        rule = "be declared for add_remove: Opacus's rate and steps follow the number of records"
+        way_out = (
+            f"make a loader of public numbers and say which, such as scheme={drawn}, or account "
+            "for zero_out"
+        )
+        refuse("scheme", None, rule, way_out)
+    if declared not in (None, drawn):
+        refuse("scheme", declared, f"be what the loader draws: {drawn}")
+
+
+def check_denominator(optimizer: Any, declared: int | None, adjacency: object) -> None:
+    """Refuse, under add_remove, an average over a number that follows the number of records."""
+    averages = optimizer.loss_reduction == "mean" and declared is None
+    if averages and adjacency == Adjacency.ADD_REMOVE:
+        rule = "be declared for add_remove: the number of records is then not public"
+        way_out = "pass a public number near the batch size, or account for zero_out"
+        refuse("expected_batch_size", None, rule, way_out)
+
+
+def step_of(noise_multiplier: float, scheme: Scheme) -> Mechanism:
+    """Return a step: a noisy sum of the records that a scheme draws."""
+    return Gaussian(noise_multiplier=noise_multiplier, unit=Unit.RECORD).sampled(scheme)
