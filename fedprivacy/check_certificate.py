@@ -113,6 +113,11 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
     if scheme not in CHANCES:
         raise Refused(f"{kind} {scheme} is not covered")
     q = CHANCES[scheme](_fields(f["scheme"]))
+    if (scheme, adjacency, q) == ("FixedSize", "add_remove", 1):
+        raise Refused("a cohort of all there are has no place for one more, or is not full")
+    sampled = [part["type"] for part, _ in _counted_parts(inner)]
+    if kind == "SampledMechanism" and {"SampledMechanism", "CohortMechanism"} & {*sampled}:
+        raise Refused("units that are sampled inside are not sampled again")
     if (kind, adjacency, observer) == ("SampledMechanism", "add_remove", "server"):
         raise Refused("who takes part shows the server who is there")
     pair, attained = asked(inner, adjacency, observer)

@@ -143,28 +143,21 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
 MOST = 10
 """Times as many rounds as were run, beyond which nobody asks how many more there may be."""
 
-KINDS = 4
-"""Most kinds of rounds of which it is asked."""
-
 
 def further_rounds(found: Audit) -> int | None:
-    """Return how many more rounds like any of those run the claim allows for certain.
+    """Return how many more rounds like those run the claim allows for certain.
 
-    At least that many, of whichever kind: their number is looked for to 2 %, and up to ``MOST``
-    times those run. None where the run does not compose of the rounds that were counted, as a
-    correlated noise's one release of them all, where they are of more than ``KINDS`` kinds, or
-    where the claim does not hold.
+    At least that many: their number is looked for to 2 %, and up to ``MOST`` times those run. None
+    where the run does not compose of the rounds that were counted, as a correlated noise's one
+    release of them all, where they are of several kinds, or where the claim does not hold.
     """
     run = found.run
     assert run is not None
     steps = run.sequence()
     total = sum(count for _, count in steps)
-    if found.verdict is not Verdict.HOLDS or total != found.rounds or len(steps) > KINDS:
+    if found.verdict is not Verdict.HOLDS or total != found.rounds or len(steps) > 1:
         return None
-    most = MOST * total
-    for step, _ in steps:
-        most = _most(partial(_fits, found, step), most)
-    return most
+    return _most(partial(_fits, found, steps[0][0]), MOST * total)
 
 
 def _fits(found: Audit, step: Mechanism, count: int) -> bool:

@@ -362,17 +362,15 @@ def _left(found: Audit, further: int | None) -> str:
         return ""
     if left < 0.0:
         return "Nothing of the claimed epsilon is left for certain."
-    kinds = 0 if found.run is None else len(found.run.sequence())
-    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further, kinds)}."
+    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further)}."
 
 
-def _enough(further: int | None, kinds: int) -> str:
-    """Return what is left is enough for, of any kind of rounds that was run."""
+def _enough(further: int | None) -> str:
+    """Return what is left is enough for."""
     if further is None:
         return ""
-    which = ("the last", "the last") if kinds == 1 else ("any of these", "some of these")
-    many = f"at least {further:,} more round{'' if further == 1 else 's'} like {which[0]}"
-    return f": enough for {many if further else f'no further round like {which[1]}'}"
+    many = f"at least {further:,} more round{'' if further == 1 else 's'} like the last"
+    return f": enough for {many if further else 'no further round like the last'}"
 
 
 def _up(value: float) -> str:

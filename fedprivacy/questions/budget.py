@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ..accountants import ACCOUNTANTS, Accountant
 from ..accountants.base import counted
 from ..bound import Bound
-from ..errors import BudgetExhausted, closed_unit, non_negative, open_unit, refuse
+from ..errors import BudgetExhausted, closed_unit, integer, non_negative, open_unit, refuse
 from ..loss import IDENTITY, Curve
 from ..mechanisms import CorrelatedNoise, CorrelatedRow
 from ..privacy_loss import PrivacyLoss
@@ -135,7 +135,8 @@ class Budget:
             return self._keeps(steps)
 
     def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
-        for round_, count in steps:
+        for round_, given in steps:
+            count = integer(1, count=given)
             # A row that is there twice begins another run.
             if self.adaptive and not isinstance(round_, CorrelatedRow):
                 loss = self._loss(round_)

@@ -12,7 +12,7 @@ import numpy as np
 from ..accountants.base import orientations
 from ..bound import Bound
 from ..errors import ParameterError
-from ..loss import Curve, Triangles
+from ..loss import Curve, Mix, Triangles
 from ..loss.moments.line import NoSpectrum
 from ..loss.profiles import inversion, playing
 from ..mechanisms.base import Mechanism
@@ -77,11 +77,20 @@ def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
         )
     curve = loss.curve
     return {
-        "pair": encode(curve.fold if isinstance(curve, Triangles) else curve, KINDS),
+        "pair": encode(_unfolded(curve), KINDS),
         "attained": None if loss.witness is None else encode(loss.witness.curve, KINDS),
         "count": count,
         "theorems": list(loss.theorems),
     }
+
+
+def _unfolded(curve: Curve) -> Curve:
+    """Return a curve by the pairs that it is made of, as the checker knows them."""
+    if isinstance(curve, Triangles):
+        return curve.fold
+    if isinstance(curve, Mix):
+        return Mix(tuple((weight, _unfolded(part)) for weight, part in curve.parts))
+    return curve
 
 
 def _line(curve: Curve, epsilon: float, delta: float) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ accounted as ``PrivateSelection``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import secrets
@@ -225,6 +226,7 @@ class PrivateSweep:
             "private sweep of": self.sweep.method,
             "data": self.sweep.job.data.name,
             "model": str(self.sweep.source.get("model")),
+            "settings of a run": self._settings(),
             "grid": dict(self.sweep.grid),
             "trials": repr(self.trials),
             "epsilon": self.sweep.epsilon,
@@ -233,6 +235,16 @@ class PrivateSweep:
             "observer": str(self.sweep.observer),
         }
         return json.dumps(told)
+
+    def _settings(self) -> str:
+        """Return a digest of all that a run of a setting depends on beside the grid.
+
+        As words they would stand on every page of the ledger.
+        """
+        sweep = self.sweep
+        source = {name: str(value) for name, value in sorted(sweep.source.items())}
+        told = json.dumps([source, sweep.dropout_rate, sweep.seeds, sweep.seed])
+        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
         """Run the trials; return setting, repeat and accuracy of the best, of equal ones the first.

@@ -37,6 +37,7 @@ from .rounds import (
     RoundBudget,
     RoundInfo,
     check_ledger,
+    check_past,
     run_round,
     silent,
 )
@@ -330,6 +331,7 @@ class Sampling(Stepped):
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger)
+        check_past(state.round, self.round_mechanism, ledger, budget)
         books = Books(
             mechanism=self.mechanism(state.round),
             ledger=ledger,

@@ -100,10 +100,6 @@ def train(
     rule = f"be at least {state.round}, which the checkpoint has behind it"
     require(state.round <= total, "rounds", total, rule)
     if loop.round_mechanism is not None:
-        rule = "be given with a budget: it alone tells what the checkpoint's rounds cost"
-        behind = 0 < state.round < total
-        told = not behind or budget is None or ledger is not None
-        require(told, "ledger", None, rule, "fp.Ledger.create(...), from the first round on")
         charge_past(ledger, budget)
     with limited(state, threads):
         while state.round < total:

@@ -23,6 +23,9 @@ from .optimise import part_of
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
+_PROBED = 1e-3
+"""Relative slack of a curvature that is seen between two points."""
+
 WORKSPACE = 2**25
 """Numbers held at once for records' inputs, or for their gradients where each is clipped."""
 
@@ -275,10 +278,34 @@ class Posterior:
 
     @property
     def curvature(self) -> tuple[float, float]:
-        """The prior's, of a softmax regression: adding to all classes' scores changes nothing."""
+        """What every data set must have, as the likelihood shows it.
+
+        Of a softmax regression the prior's: adding to all classes' scores changes nothing. Of other
+        likelihoods what records of zeros have.
+        """
+        prior = self.prior_precision
         if isinstance(self.model, SoftmaxRegression):
-            return self.prior_precision, self.prior_precision
-        return math.inf, 0.0
+            return prior, prior
+        if not isinstance(self.model, Likelihood):
+            return math.inf, 0.0
+        slopes = self._of_zeros(self.model)
+        each = torch.from_numpy(self.counts / self.shares)[:, None] * slopes
+        # Single precision takes some digits off a difference of gradients.
+        least, most = float(each.min()), float(each.max())
+        slack = _PROBED * max(abs(least), abs(most))
+        return prior + least + slack, prior + most - slack
+
+    def _of_zeros(self, model: Likelihood) -> Tensor:
+        """Return how a record of zeros' gradient grows from one point to another, for a few."""
+        generator = torch.Generator().manual_seed(0)
+        inputs, targets = (part.to(self.device) for part in self.data.example())
+        points = torch.randn(8, self.dimension, generator=generator).to(self.start)
+        features = inputs.new_zeros((8, 1, *inputs.shape[1:]))
+        labels = targets.new_zeros((8, 1, *targets.shape[1:]))
+        mask = points.new_ones((8, 1))
+        gradients = model.gradient_sums(points, features, labels, mask, None)
+        moved, grown = (part[:4].double() - part[4:].double() for part in (points, gradients))
+        return ((moved * grown).sum(1) / moved.square().sum(1)).cpu()
 
     @property
     def start(self) -> Tensor:

@@ -6,7 +6,7 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -295,6 +295,29 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
         mechanism.privacy_loss(*facts[1:])
 
 
+def check_past(
+    number: int, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
+) -> None:
+    """Refuse a state whose rounds neither a ledger nor this very budget knows.
+
+    Args:
+        number: how many rounds are behind the state.
+        mechanism: the round; None without privacy.
+        ledger: where rounds are recorded.
+        budget: what they are charged to. It remembers which rounds it was asked about.
+
+    Raises:
+        ParameterError: what the rounds behind the state cost is not known.
+    """
+    if mechanism is None or ledger is not None or budget is None:
+        return
+    asked = budget.charges.setdefault("", set())
+    rule = "be given with a budget: it alone tells what the rounds before this state cost"
+    way_out = "fp.Ledger.create(...), from the first round on"
+    require(not number or number - 1 in asked, "ledger", None, rule, way_out)
+    asked.add(number)
+
+
 def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
     """Return the clients of a cohort that do not answer.
 
@@ -303,10 +326,13 @@ def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
     """
     if dropout is None:
         return set()
-    told = np.asarray(list(dropout(cohort)))
+    rule, way_out = "return numbers of clients of the cohort", "cohort[mask] where a mask is known"
+    answer = dropout(cohort)
+    many = isinstance(answer, Iterable)
+    require(many, "dropout", type(answer).__name__, rule, "return [] where everybody answers")
+    told = np.asarray([getattr(one, "item", lambda one=one: one)() for one in answer])
     # Not a mask: True and False would be clients 1 and 0.
     whole = told.size == 0 or (told.ndim == 1 and told.dtype.kind in "iu")
-    rule, way_out = "return numbers of clients of the cohort", "cohort[mask] where a mask is known"
     require(whole, "dropout", f"{told.dtype} of shape {told.shape}", rule, way_out)
     found = set(map(int, told))
     require(found <= set(map(int, cohort)), "dropout", sorted(found), rule, way_out)

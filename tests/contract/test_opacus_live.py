@@ -1,5 +1,7 @@
 """Opacus's own engine with our accountant, budget and ledger: what runs is what is priced."""
 
+from itertools import islice
+
 import pytest
 
 import fedprivacy as fp
@@ -250,16 +252,37 @@ def test_a_batch_is_stepped_once(kind, tmp_path):
 def test_the_accountant_alone_sees_a_batch_that_is_stepped_twice(kind):
     engine, network, optimizer, loader = private(**SAMPLERS[kind][0])
     engine.accountant.look_at(loader)
-    batches = [batch for batch in loader for _ in range(2)]
     with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
-        train(network, optimizer, batches, len(batches))
-    assert 0 < len(engine.accountant) <= len(batches) // 2
+        train(network, optimizer, (batch for batch in loader for _ in range(2)), 9)
+    assert len(engine.accountant) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["poisson", "in order", "one batch of a few"])
+def test_batches_that_were_held_back_lend_no_place(kind, workers, tmp_path):
+    """One batch of five, five times a pass: HOLDS at 4.983 of 13.21; two steps of a draw of
+    eight, with a look at the loss before: 8.752 of 10.975."""
+    engine, network, optimizer, loader = private(num_workers=workers, **SAMPLERS[kind][0])
+    engine.accountant.look_at(loader, optimizer)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        live.keep_books(optimizer, loader, ledger=ledger)
+        for _ in range(3):
+            held = list(loader)
+            largest = max(held, key=lambda batch: len(batch[0]))
+            with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+                train(network, optimizer, [largest], 2)
+        for x, y in loader:
+            train(network, optimizer, [(x, y)], 1)
+            with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
+                train(network, optimizer, [(x, y)], 1)
+    # The last one that was handed out may stand for another.
+    assert len(engine.accountant) <= 3 + len(loader)
 
 
 def test_batches_of_another_loader_are_not_stepped():
     _, network, optimizer, loader = private()
     live.keep_books(optimizer, loader)
-    with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; draw one for"):
+    with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; take one for"):
         train(network, optimizer, DataLoader(DATA, batch_size=BATCH), 1)
     # Nor is one that is larger than what was drawn.
     next(iter(loader))
@@ -277,9 +300,8 @@ def test_batches_may_be_drawn_ahead_of_their_steps(kind, workers, tmp_path):
         # Left before its end; the next pass begins anew.
         train(network, optimizer, loader, 2)
         train(network, optimizer, loader, 5)
-        train(network, optimizer, list(loader), 5)
         books.close()
-    assert sum(one.spent for one in ledger.rounds) == {"poisson": 12, "shuffled": 3}[kind]
+    assert sum(one.spent for one in ledger.rounds) == {"poisson": 7, "shuffled": 2}[kind]
     assert fp.audit(tmp_path / "a").bound.upper == engine.get_epsilon(1e-5)
 
 
@@ -298,7 +320,7 @@ def accumulate(network, optimizer, loader):
     batches = iter(loader)
     optimizer.signal_skip_step(True)
     optimizer.signal_skip_step(False)
-    train(network, optimizer, [next(batches), next(batches)], 2)
+    train(network, optimizer, islice(batches, 3), 2)
 
 
 def test_two_draws_are_not_one_step_and_two_batches_of_a_pass_may_be(tmp_path):
@@ -492,6 +514,56 @@ def test_a_state_is_of_the_loader_that_it_goes_on_with():
         with pytest.raises(fp.ParameterError, match="be of steps that were drawn as the loader's"):
             other.load_state_dict(known)
     assert not other.history
+
+
+def test_steps_that_were_taken_stay_spent():
+    """Going back to an earlier model gave 200 steps back: 1.21 of 7.48; a refusal gave all back."""
+    engine, network, optimizer, loader = private()
+    engine.accountant.look_at(loader)
+    train(network, optimizer, loader, 3)
+    before, state = engine.get_epsilon(1e-5), engine.accountant.state_dict()
+    other = {"history": [(2.0, 0.2, 1)], "mechanism": live.NAME, "scheme": "Poisson(0.1)"}
+    for known in (state, other | {"passes": []}):
+        with pytest.raises(fp.ParameterError, match="be loaded before the first step"):
+            engine.accountant.load_state_dict(known)
+    assert engine.get_epsilon(1e-5) == before
+
+
+@pytest.mark.parametrize("books", [True, False])
+def test_a_pass_that_was_left_attains_nothing_for_sure(books, tmp_path):
+    """The first batch of every pass: FAILS of 4.2, which is kept, 3.67 to 3.77."""
+    engine, network, optimizer, loader = private(False, shuffle=True)
+    engine.accountant.look_at(loader)
+    with fp.Ledger.create(tmp_path / "a", **{**FACTS, "claim": (4.2, 1e-5)}) as ledger:
+        kept = live.keep_books(optimizer, loader, ledger=ledger) if books else None
+        for _ in range(20):
+            train(network, optimizer, [next(iter(loader))], 1)
+        if kept is not None:
+            kept.close()
+            assert fp.audit(tmp_path / "a").verdict == "CANNOT BE CERTIFIED"
+    assert engine.accountant.bound(1e-5).lower == 0.0
+
+
+def test_our_own_state_says_how_batches_were_drawn(tmp_path):
+    """Ten passes in order, audited as Poisson: HOLDS at 10.13 of 17.86, and nothing was told."""
+    engine, network, optimizer, loader = private(False)
+    engine.accountant.look_at(loader)
+    for _ in range(10):
+        train(network, optimizer, loader, 5)
+    state, ask = dict(engine.accountant.state_dict()), {"adjacency": "zero_out"}
+    whole = fp.epsilon(fp.Gaussian(noise_multiplier=2.0) * 10, delta=1e-5, **ask).upper
+    found = fp.audit(state, claim=(9.0, 1e-5), **ask)
+    assert found.bound.upper == engine.get_epsilon(1e-5) == whole
+    assert found.bound.lower == 0.0 and found.verdict == "HOLDS"
+    told = fp.audit(state, claim=(9.0, 1e-5), sampling=fp.Poisson(0.2), **ask)
+    assert told.verdict != "HOLDS" and "against the record" in told.statement
+    engine, network, optimizer, loader = private()
+    engine.accountant.look_at(loader)
+    train(network, optimizer, loader, 4)
+    state = dict(engine.accountant.state_dict())
+    assert fp.audit(state, claim=(9.0, 1e-5), **ask).bound.upper == engine.get_epsilon(1e-5)
+    with pytest.raises(fp.errors.ConversionError, match="scheme"):
+        fp.audit(state | {"scheme": "Poisson(probability=2**9)"}, claim=(9.0, 1e-5), **ask)
 
 
 def test_a_seed_is_seen(tmp_path):

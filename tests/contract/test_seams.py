@@ -62,6 +62,41 @@ def test_a_softmax_regression_is_as_convex_as_its_prior(digits):
     langevin(target, 1.0, 600.0)
 
 
+def test_records_of_zeros_show_a_likelihood_s_curvature():
+    """The Gaussian target once more, as a function: .258 of 1.304."""
+
+    def target(clients):
+        return t.Posterior.of(
+            lambda p, x: -(p - x).square().sum(-1) / 2,
+            clients=clients,
+            dimension=1,
+            prior_precision=0.0,
+            own_sensitivity=2.0,
+        )
+
+    ten = target([np.array([[1.0]] + [[0.0]] * 9)])
+    langevin(ten, 10.0, 10.0)
+    with pytest.raises(ParameterError, match="strong_convexity must be at most 10"):
+        langevin(ten, 400.0, 500.0)
+    with pytest.raises(ParameterError, match=r"smoothness must be at least 9\.99"):
+        langevin(ten, 5.0, 9.0)
+    # Functions of clients stand for all records: two of 5 have the curvature of 10.
+    assert target([np.zeros((5, 1))] * 2).curvature == pytest.approx((10.0, 10.0), rel=2e-3)
+
+
+def test_targets_of_one_s_own_need_not_know_their_curvature():
+    made = GaussianTarget(hessians=np.eye(2)[None], centres=np.zeros((1, 2)))
+
+    class Own:
+        def __getattr__(self, name):
+            if name == "curvature":
+                raise AttributeError(name)
+            return getattr(t.GaussianPosterior(target=made, sensitivity=1.0), name)
+
+    langevin(Own(), None, None)
+    langevin(Own(), 0.5, 2.0)
+
+
 # ---- who is drawn, and what was spent
 
 
@@ -89,6 +124,16 @@ def test_a_budget_alone_does_not_go_on_with_a_checkpoint(tmp_path, digits):
         t.train(other, digits, rounds=2, checkpoint=path)
         with pytest.raises(ParameterError, match="ledger must be given with a budget"):
             t.train(loop, digits, rounds=4, checkpoint=path, budget=fp.Budget(8.0, **ask))
+    # Nor is a state gone on with by another budget, whoever keeps it.
+    state, budget = loop.init(), fp.Budget(8.0, **ask)
+    for _ in range(2):
+        state, _ = loop.step(state, digits, budget=budget)
+    with pytest.raises(ParameterError, match="ledger must be given with a budget"):
+        loop.step(state, digits, budget=fp.Budget(8.0, **ask))
+    loop.step(state, digits, budget=budget)
+    # This very budget knows its rounds, from a file too.
+    for rounds in (1, 2):
+        t.train(loop, digits, rounds=rounds, checkpoint=tmp_path / "own", budget=budget)
     # A fresh one has nothing behind it.
     t.train(loop, digits, rounds=1, checkpoint=tmp_path / "new", budget=fp.Budget(8.0, **ask))
 
@@ -176,8 +221,28 @@ def test_a_mask_is_no_list_of_clients(digits):
             t.train(loop, digits, rounds=1, dropout=told)
     half = t.train(loop, digits, rounds=1, dropout=lambda cohort: cohort[cohort >= 10])
     assert half.history[0].arrived == 10
+    for told in (lambda _: None, lambda _: 3):
+        with pytest.raises(ParameterError, match="return \\[\\] where everybody answers"):
+            t.train(loop, digits, rounds=1, dropout=told)
+    mixed = [np.uint64(1), np.int64(2), torch.tensor(3), 4]
+    for told in (mixed, {*range(4)}, torch.arange(4), np.arange(4)):
+        some = t.train(loop, digits, rounds=1, dropout=lambda _, told=told: told)
+        assert some.history[0].arrived == 16
     none = t.train(loop, digits, rounds=1, dropout=lambda _: [])
     assert none.history[0].arrived == 20
+
+
+def test_agents_that_are_silent_are_those_that_were_named():
+    """A mask said that agents 2 to 5 are silent: they took part, and 0 and 1 were left out."""
+    data = t.AgentData.of([(np.eye(2), [1.0, -1.0])] * 6)
+    solver = t.LocalSolver(method="noisy", steps=2, step_size=0.1, noise_scale=1.0, clip_norm=1.0)
+    loss = t.Logistic(regularisation=0.5)
+    loop = t.FederatedSplitting.on(data, loss=loss, solver=solver, penalty=1.0)
+    for told in (lambda c: c >= 2, lambda _: [-1], lambda _: [1.5], lambda _: [20]):
+        with pytest.raises(ParameterError, match="dropout must return numbers of clients"):
+            t.train(loop, data, rounds=1, dropout=told)
+    found = t.train(loop, data, rounds=1, dropout=lambda c: c[c >= 2])
+    assert found.history[0].arrived == 2 and not found.state.models[2:].any()
 
 
 # ---- losses of one's own
@@ -203,6 +268,51 @@ def test_a_link_of_one_s_own_has_numbers_of_its_own():
     Heavy(regularisation=0.1)
     with pytest.raises(ParameterError, match="keep two records' gradients within the sensitivity"):
         Heavy(regularisation=0.1, feature_bound=1.0)
+
+
+def test_gradients_of_opposed_records_are_apart_by_twice_the_slope():
+    """Slopes from 0 to 1 with a sensitivity of R / q: .82 of 1.747."""
+
+    class OneSided(t.Logistic):
+        link_smoothness = 0.25
+
+        def slope(self, outputs, targets):
+            return torch.sigmoid(outputs + 5)
+
+        def sensitivity(self, records):
+            return self.feature_bound / records
+
+    with pytest.raises(ParameterError, match="keep two records' gradients within"):
+        OneSided(feature_bound=1.0)
+
+    class Classes(t.Logistic):
+        """Targets 0 and 1."""
+
+        link_smoothness = 0.25
+        link_targets = (0.0, 1.0)
+
+        def slope(self, outputs, targets):
+            return torch.sigmoid(outputs) - targets
+
+        def sensitivity(self, records):
+            return super().sensitivity(records)
+
+    assert Classes(feature_bound=1.0).sensitivity(5) == 0.4
+
+
+def test_gradients_of_one_s_own_inherit_no_guarantee():
+    """Five times the gradient kept the sensitivity of one: 1.76 of 4.983."""
+
+    class Weighted(t.Logistic):
+        def gradient(self, points, data, clip_norm=None):
+            return 5 * super().gradient(points, data, clip_norm)
+
+    loss = Weighted(regularisation=0.1, feature_bound=1.0)
+    assert loss.sensitivity(1) is None and not loss.contracts_clipped
+    data = t.AgentData.of([([[1.0, 0.0]], [1.0])])
+    solver = t.LocalSolver(method="noisy", steps=1, step_size=0.1, noise_scale=1.0)
+    with pytest.raises(ParameterError, match=r"solver\.clip_norm must be given"):
+        t.FederatedSplitting.on(data, loss=loss, solver=solver, penalty=1.0)
 
 
 def test_a_link_that_is_not_convex_is_seen():

@@ -7,7 +7,11 @@ neighbouring data sets differ: both are asked for. The unit is a record.
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +19,7 @@ import msgspec
 
 from ...relations import Unit
 from .content import as_type, unreadable
-from .trace import Origin, Rounds, Trace, in_order
+from .trace import Origin, Rounds, Sampling, Trace, in_order
 
 KIND = "Opacus accountant state"
 INSIDE = "privacy_accountant_state_dict"
@@ -56,16 +60,55 @@ def read(data: Any, origin: Origin) -> Trace:
     state = as_type(whole.get(INSIDE, whole), State, origin.name or KIND)
     if not state.history:
         unreadable(origin.name or KIND, "its history is empty: no step was recorded")
-    return Trace(
-        origin,
-        in_order((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history),
-        unit=Unit.RECORD,
-        told={"its own accountant": state.mechanism[:40]} | _drawn(state),
-    )
+    told = {"its own accountant": state.mechanism[:40]}
+    if state.scheme is not None:
+        told["its batches"] = state.scheme[:120]
+    return Trace(origin, in_order(_rounds(state, origin.name or KIND)), unit=Unit.RECORD, told=told)
 
 
-def _drawn(state: State) -> dict[str, str]:
-    return {} if state.scheme is None else {"its batches": state.scheme[:120]}
+def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
+    """Yield kinds of rounds; of a state of ours as its loader drew them, of passes the passes."""
+    if state.scheme is None:
+        yield from ((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history)
+        return
+    kind, known = _scheme(state.scheme, name)
+    if kind == "Shuffled":
+        # A record is in one step of a pass at most; which passes were left early is not known.
+        one = {"sampling": Sampling.SHUFFLED, "per_epoch": 1, "cohort": 1, "population": 2}
+        yield from ((Rounds(noise, **one), begun) for noise, begun in state.passes or ())  # type: ignore[arg-type]
+        return
+    facts: dict[str, Any] = {"sampling": _SAMPLING[kind], "population": known.get("population")}
+    facts["cohort"] = known.get("size", known.get("draws"))
+    for noise, rate, steps in state.history:
+        share = known.get("probability")
+        if share is not None and not math.isclose(rate, share, rel_tol=1e-6):
+            unreadable(name, f"a rate of {rate:g} beside the scheme {state.scheme[:80]}")
+        yield Rounds(noise, rate=share, **facts), steps
+
+
+_SAMPLING = {
+    "Poisson": Sampling.POISSON,
+    "FixedSize": Sampling.FIXED,
+    "WithReplacement": Sampling.WITH_REPLACEMENT,
+}
+
+
+def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the numbers of a scheme as ``repr`` writes it; nothing is evaluated."""
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        unreadable(name, f"no scheme that is known here: {text[:80]!r}")
+    pairs = (one.split("=") for one in found["fields"].split(", "))
+    return found["kind"], {
+        key: json.loads(value.lower()) for key, value in pairs if value != "None"
+    }
+
+
+_NUMBER = r"(?:\d+(?:\.\d+)?(?:e-?\d+)?|None|True|False)"
+_WRITTEN = re.compile(
+    r"(?P<kind>Poisson|FixedSize|WithReplacement|Shuffled)"
+    rf"\((?P<fields>[a-z_]+={_NUMBER}(?:, [a-z_]+={_NUMBER})*)\)"
+)
 
 
 def from_checkpoint(path: Path) -> Any:

@@ -124,18 +124,28 @@ def odd_cohorts(
     return tuple(dict.fromkeys([*chain.from_iterable(certain), *doubted]))
 
 
-def telling_cohorts(groups: Sequence[Group]) -> tuple[str, ...]:
+def telling_cohorts(groups: Sequence[Group], *, planned: bool) -> tuple[str, ...]:
     """Return a sentence where cohorts that are said to be of a fixed size differ.
 
-    They may follow how many units there are, which is not public under add_remove.
+    They may follow how many units there are, which is not public under add_remove. So does it tell
+    where a part takes part of everybody: whoever is not there may give its place to another.
+
+    Args:
+        groups: rounds in the order they ran.
+        planned: whether sizes are said not to follow the data.
     """
     sizes: dict[int | None, set[int | None]] = {}
     for kind, _ in groups:
         if isinstance(kind.scheme, FixedSize | WithReplacement):
             sizes.setdefault(kind.population, set()).add(kind.cohort)
-    differ = any(len(found) > 1 for found in sizes.values()) or len(sizes) > 1
-    told = "cohorts, or populations, that are fixed and differ between rounds: they may follow how "
-    return (f"{told}many units there are",) if differ else ()
+    differ = not planned and (any(len(one) > 1 for one in sizes.values()) or len(sizes) > 1)
+    part = any(isinstance(kind.scheme, Everyone) and kind.fewer for kind, _ in groups)
+    told = {
+        "cohorts, or populations, that are fixed and differ between rounds: they may follow how "
+        "many units there are (denominator='public' if they were planned)": differ,
+        "a part of the units where everybody takes part: others may take their places": part,
+    }
+    return tuple(words for words, so in told.items() if so)
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:
@@ -154,8 +164,6 @@ def _odd_size(kind: Kind) -> Iterator[str]:
     # Drawn several times a unit counts as often.
     if size > population and not getattr(kind.scheme, "repeats", False):
         yield f"{size} participants of {population}"
-    elif isinstance(kind.scheme, Everyone) and ROUNDED * size + 1 < population:
-        yield f"{size} participants of {population} where everybody takes part"
     elif isinstance(kind.scheme, Shuffled) and size > ROUNDED * kind.drawn * population + 1:
         yield f"{size} participants of {population} in one of {kind.per_pass} batches"
 

@@ -313,7 +313,9 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     for rounds, values in trace.norms.items():
         norms.setdefault(kinds[rounds], Counter()).update(values)
     odd = odd_cohorts(groups, by_round=trace.by_round, norms=norms)
-    return run, certain, list(denied), odd, telling_cohorts(groups)
+    # Whoever says what sums were divided by says that their sizes were planned.
+    planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
+    return run, certain, list(denied), odd, telling_cohorts(groups, planned=planned)
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}

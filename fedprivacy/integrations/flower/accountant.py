@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import msgspec
 from flwr.serverapp import (
@@ -36,9 +37,9 @@ class Accountant:
 
     For a strategy of Flower's own, such as ``DifferentialPrivacyServerSideFixedClipping``. That one
     divides by the number of clients and counts no other assumption of its own: see the page on
-    Flower. Where the configuration says no amplification and a part of the clients is asked, they
-    are drawn without replacement, as these strategies do: under add_remove a client that is not
-    there then gives its place to another, which costs more than if everybody took part. States of
+    Flower. Where the configuration says no amplification and a part of the clients is asked, no
+    draw is counted on, and under add_remove a client that is not there may have given its place to
+    another: then the sum moves by twice the clip norm under either relation. States of
     Flower's accountant load here, and ``fedprivacy audit`` reads ours as theirs.
 
     Args:
@@ -165,6 +166,11 @@ class Accountant:
             rule = f"be the configuration's {self._config.population_size}"
             refuse("event's population_size", event.population_size, rule)
         noise = Gaussian(noise_multiplier=event.noise_multiplier, unit="client")
+        part = event.sample_size < event.population_size
+        if part and self._config.sampling_method is SamplingMethod.NO_AMPLIFICATION:
+            # Under replace_one a Gaussian sum moves by two clip norms as it is.
+            moves = 2.0 if self._adjacency is Adjacency.ADD_REMOVE else 1.0
+            return replace(noise, noise_multiplier=event.noise_multiplier / moves)
         return noise.sampled(self._scheme(event))
 
     def _scheme(self, event: GaussianPrivacyEvent) -> Scheme:

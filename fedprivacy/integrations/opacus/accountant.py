@@ -78,9 +78,9 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if self.history:
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
         check_scheme(scheme_of(loader), scheme, self.adjacency)
-        self._sums = None if optimizer is None else Sums(optimizer)
         self._divisor = expected_batch_size
         self._loader = Loader.looked_at(loader)
+        self._sums = None if optimizer is None else Sums(optimizer, self._loader)
         return self._loader.scheme
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
@@ -109,7 +109,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if self._sums is not None:
             same = self._sums.of is optimizer
             require(same, "optimizer", "another one", "be the one that look_at was given")
-            self._sums.used(loader)
+            self._sums.used()
             return
         # Of one physical batch what is seen now will do.
         if optimizer._is_last_step_skipped:
@@ -143,21 +143,24 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         """Go on from a state; a pass under way counts as begun, the next one as another.
 
         Raises:
-            ParameterError: the loader was not looked at, or the state is of another one.
+            ParameterError: the loader was not looked at, the state is of another one, or steps
+                were taken already, which going back to an earlier model does not undo.
             ValueError: Opacus refuses it.
         """
         loader = self._loader
         if loader is None:
             way_out = "call engine.accountant.look_at(data_loader) before the state is loaded"
             refuse("the data loader", None, "be looked at before steps are counted", way_out)
+        if self.history:
+            way_out = "what was released stays spent; load the model's state dict alone"
+            refuse("state", f"after {len(self)} steps", "be loaded before the first step", way_out)
         drawn, known = repr(loader.scheme), dict(state_dict or {})
-        super().load_state_dict(state_dict)
-        if known.get("scheme") != drawn or "passes" not in known:
-            self.history = []
+        if known.get("history") and (known.get("scheme") != drawn or "passes" not in known):
             rule = f"be of steps that were drawn as the loader's are: {drawn}"
             way_out = "audit the earlier steps by themselves and add their account"
             refuse("state", known.get("scheme"), rule, way_out)
-        self._passes = {float(noise): int(begun) for noise, begun in known["passes"]}
+        super().load_state_dict(state_dict)
+        self._passes = {float(noise): int(begun) for noise, begun in known.get("passes", ())}
         self._pass, self._quietest = 0, math.inf
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:

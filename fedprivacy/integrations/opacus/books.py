@@ -115,7 +115,7 @@ class StepBooks:
                 noise hides, or torch was seeded since; as well.
         """
         try:
-            self._stepped = self._sums.used(self.loader)
+            self._stepped = self._sums.used()
             if self.ledger is not None and not self.ledger.reproducible:
                 self._random.check()
             self._begin()
@@ -123,6 +123,8 @@ class StepBooks:
         except BaseException:
             for parameter in optimizer.params:
                 parameter.grad = parameter.summed_grad = None
+            for sums in optimizer.sums:
+                sums.drop()
             raise
         if then is not None:
             then(optimizer)
@@ -215,7 +217,7 @@ def keep_books(
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)
-    books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer))
+    books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn))
     # Rounds of an earlier session are spent, too.
     for one in () if ledger is None or budget is None else ledger.rounds:
         if one.spent:

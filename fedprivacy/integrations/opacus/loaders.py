@@ -124,13 +124,39 @@ class _OrderedBatches(_Told, BatchSampler):
 _TOLD = {UniformWithReplacementSampler: _PoissonBatches, BatchSampler: _OrderedBatches}
 
 
+def _tell_deliveries(loader: DataLoader[Any], one: Loader) -> None:
+    """Let a loader with workers, which draw ahead of what it hands out, tell what it hands out."""
+    kind, heard = type(loader), vars(loader).setdefault("heard", [])
+    heard.append(one)
+    if len(heard) > 1:
+        return
+
+    class Telling(kind):  # type: ignore[misc, valid-type]
+        def __iter__(self) -> Iterator[Any]:
+            for each in heard:
+                each.begin()
+            for batch in super().__iter__():
+                for each in heard:
+                    each.deliver()
+                yield batch
+
+    loader.__class__ = Telling
+
+
 @dataclass
 class Loader:
-    """A data loader that was looked at, and the batches that it drew and no step has used."""
+    """A data loader that was looked at, and the batches that it handed out and no step has used.
+
+    Of those that were not clipped yet the last alone: whoever holds others back cannot be told from
+    whoever steps one twice.
+    """
 
     scheme: Scheme
     passes: _Passes | None = None
-    _waiting: deque[int] = field(default_factory=deque)
+    _workers: bool = False
+    _ahead: deque[int] = field(default_factory=deque)
+    _waiting: list[int] = field(default_factory=list)
+    _clipped: int = 0
     _pass: int = 0
 
     @classmethod
@@ -141,8 +167,10 @@ class Loader:
         # A loader's sampler cannot be replaced, and others wrap this one: it is told apart by
         # its class, which is exactly one of the two.
         batches.__class__ = _TOLD.get(type(batches), type(batches))
-        one = cls(scheme)
+        one = cls(scheme, _workers=loader.num_workers > 0)
         vars(batches).setdefault("heard", []).append(one._drawn)
+        if one._workers:
+            _tell_deliveries(loader, one)
         if isinstance(scheme, Shuffled):
             # Looked at twice, the passes are still counted once.
             if not isinstance(batches.sampler, _Passes):
@@ -151,14 +179,39 @@ class Loader:
         return one
 
     def _drawn(self, records: int) -> None:
+        # Without workers what is drawn is handed out at once.
+        if self._workers:
+            self._ahead.append(records)
+        else:
+            self._handed_out(records)
+
+    def begin(self) -> None:
+        """Begin to hand out: what workers had drawn ahead is not handed out any more."""
+        self._ahead.clear()
+
+    def deliver(self) -> None:
+        """Hand out the first of the batches that workers have drawn."""
+        if self._ahead:
+            self._handed_out(self._ahead.popleft())
+
+    def _handed_out(self, records: int) -> None:
         # What an earlier pass left over is no part of this one's round.
         if self.passes is not None and self.passes.begun != self._pass:
             self._pass = self.passes.begun
-            self._waiting.clear()
-        self._waiting.append(records)
+            self.forget()
+        # Of an empty batch Opacus may make one that holds a random record.
+        self._waiting = [*self._waiting[: self._clipped], max(1, records)]
+
+    def forget(self) -> None:
+        """Leave what was handed out to no step."""
+        self._waiting, self._clipped = [], 0
+
+    def clipped(self) -> None:
+        """Keep what was handed out for the step under way: it is being summed."""
+        self._clipped = len(self._waiting)
 
     def use(self, records: int, parts: int = 1, told: bool = False) -> None:
-        """Take the batches of a step from those that were drawn; workers draw ahead of steps.
+        """Take the batches of a step from those that were handed out.
 
         Args:
             records: how many gradients the step sums.
@@ -168,20 +221,19 @@ class Loader:
         Raises:
             ParameterError: they cannot all be records of a batch that no step had before.
         """
-        drawn, room = len(self._waiting), 0
+        waiting = self._waiting
+        self.forget()
         # A pass is one round, in which a step may sum several batches; a draw is a round.
-        fits = told or parts <= (1 if self.passes is None else drawn)
-        while fits and self._waiting:
-            # Of an empty batch Opacus may make one that holds a random record.
-            batch = max(1, self._waiting.popleft())
-            room = batch if self.passes is None else room + batch
-            if room >= records:
-                return
+        one = self.passes is None
+        fits = told or parts <= len(waiting)
+        if fits and 0 < len(waiting) <= (1 if one else len(waiting)) and records <= sum(waiting):
+            return
         rule = "come from one batch that was drawn for it, each record once"
-        if self.passes is not None:
+        if not one:
             rule = "come from batches that were drawn for it in this pass, each record once"
         way_out = (
-            f"{drawn} drawn batches were left; draw one for every step, from the loader that was "
-            "looked at: stepped twice it is sampled once; BatchMemoryManager splits large ones"
+            f"{len(waiting)} drawn batches were left; take one for every step, just before it, "
+            "from the loader that was looked at: stepped twice it is sampled once; "
+            "BatchMemoryManager splits large ones, without workers"
         )
         refuse("a step's gradients", records, rule, way_out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,21 +13,29 @@ from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 from ...errors import refuse
 from ...mechanisms import Gaussian, Mechanism
 from ...relations import Adjacency, Unit
-from ...sampling import Scheme
+from ...sampling import Scheme, Shuffled
 from .loaders import Loader
 
 
 class Sums:
     """What an optimizer has clipped and not yet released: of how many records, by which norm."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, loader: Loader) -> None:
         check_kind(optimizer)
-        self.of = optimizer
-        self._forget()
+        self.of, self._loader = optimizer, loader
+        self.forget()
+        # Whatever stops a step must be forgotten by all who sum it up.
+        vars(optimizer).setdefault("sums", []).append(self)
         optimizer.clip_and_accumulate = partial(self._gathered, optimizer.clip_and_accumulate)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Begin anew."""
         self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
+
+    def drop(self) -> None:
+        """Forget a step that was refused, and what was handed out for it."""
+        self.forget()
+        self._loader.forget()
 
     def _gathered(self, clip: Callable[[], None]) -> None:
         """Count the records of a physical batch, then clip them."""
@@ -35,17 +44,18 @@ class Sums:
         self._told = self._told and bool(self.of._step_skip_queue)
         # The norm may move between the parts of a step.
         self._clip = max(self._clip, clipped_to(self.of))
+        self._loader.clipped()
         clip()
 
-    def used(self, loader: Loader) -> int:
-        """Take what a step sums from what a loader drew for it, and return of how many records.
+    def used(self) -> int:
+        """Take what a step sums from what was drawn for it, and return of how many records.
 
         Raises:
             ParameterError: it was not drawn for it, or is clipped to more than the noise hides.
         """
         records, parts, told, clip = self._records, self._parts, self._told, self._clip
-        self._forget()
-        take_batch(self.of, loader, records, parts, told)
+        self.forget()
+        take_batch(self.of, self._loader, records, parts, told)
         check_norm(self.of, clip)
         return records
 
@@ -107,5 +117,10 @@ def check_denominator(optimizer: Any, declared: int | None, adjacency: object) -
 
 
 def step_of(noise_multiplier: float, scheme: Scheme) -> Mechanism:
-    """Return a step: a noisy sum of the records that a scheme draws."""
+    """Return a step: a noisy sum of the records that a scheme draws; of a pass, all of its steps.
+
+    A pass may be left before its end, and then not every record was in it.
+    """
+    if isinstance(scheme, Shuffled):
+        scheme = replace(scheme, partial=True)
     return Gaussian(noise_multiplier=noise_multiplier, unit=Unit.RECORD).sampled(scheme)

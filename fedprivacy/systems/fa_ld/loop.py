@@ -60,12 +60,14 @@ class LangevinSampling(Sampling):
         if self.strong_convexity is not None and self.target.clip_norm is not None:
             way = "leave strong_convexity and smoothness out: the steps are then composed"
             refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
-        self._check_curvature()
+        if self.strong_convexity is not None or self.smoothness is not None:
+            self._check_curvature()
         super().__post_init__()
 
     def _check_curvature(self) -> None:
         """Refuse a convexity or a smoothness that the target itself knows to be others."""
-        convexity, smoothness = self.target.curvature
+        # Targets of one's own need not know.
+        convexity, smoothness = getattr(self.target, "curvature", (math.inf, 0.0))
         way = "state what holds for all data, or leave both out: the steps are then composed"
         if self.strong_convexity is not None and self.strong_convexity > convexity * _ABOVE:
             rule = f"be at most {convexity:g}, the target's own"

@@ -272,7 +272,8 @@ class LinearLoss(AgentLoss):
     """A convex loss of one linear output a.x, plus regularisation |x|^2 / 2.
 
     A class derived from one that has a link of its own, and gives ``slope`` or ``bend`` anew, must
-    give ``link_smoothness`` and ``sensitivity`` anew as well: theorems read them.
+    give ``link_smoothness`` and ``sensitivity`` anew as well: theorems read them. One that computes
+    its gradients anew has no sensitivity, and does not contract where it clips, unless it says so.
 
     Args:
         regularisation: at least 0; strong convexity rests on it, and clipping leaves it alone.
@@ -281,7 +282,7 @@ class LinearLoss(AgentLoss):
 
     Raises:
         ParameterError: a value out of its range; a link that is not convex, bends or slopes more
-            than is stated, as seen at some outputs for the targets -1 and 1.
+            than is stated, as seen at some outputs for ``link_targets``.
     """
 
     regularisation: float = 0.0
@@ -290,6 +291,8 @@ class LinearLoss(AgentLoss):
     contracts_clipped: ClassVar[bool] = True
     link_smoothness: ClassVar[float]
     """Largest second derivative of the loss in the output."""
+    link_targets: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
+    """Targets at which the link is looked at: the extreme ones that records may have."""
 
     def __post_init__(self) -> None:
         non_negative(regularisation=self.regularisation)
@@ -305,12 +308,17 @@ class LinearLoss(AgentLoss):
         if known is not None and own & {"slope", "bend"} and missing:
             rule = f"say its own {' and '.join(missing)}: its link is another one"
             refuse("class", cls.__name__, rule, "sensitivity may return None")
+        if own & {"gradient", "_sum", "prepared"}:
+            if "sensitivity" not in own:
+                cls.sensitivity = AgentLoss.sensitivity  # type: ignore[method-assign]
+            if "contracts_clipped" not in own:
+                cls.contracts_clipped = False
 
     def _check_link(self) -> None:
         """Refuse a link that is seen not to be what theorems are told of it."""
         outputs = torch.linspace(-40.0, 40.0, 8001, dtype=torch.float64)
         slopes = torch.stack(
-            [self.slope(outputs, torch.full_like(outputs, b)) for b in (-1.0, 1.0)]
+            [self.slope(outputs, torch.full_like(outputs, b)) for b in self.link_targets]
         )
         bent = torch.diff(slopes) / torch.diff(outputs)
         name, slack = f"{type(self).__name__}.slope", 1e-9
@@ -321,8 +329,8 @@ class LinearLoss(AgentLoss):
         require(most <= self.link_smoothness + slack, name, f"rising by {most:.3g}", rule)
         if self.feature_bound is None or (own := self.sensitivity(1)) is None:
             return
-        # A record's gradient is slope times input.
-        apart = float(slopes.max() - slopes.min()) * self.feature_bound
+        # A record's gradient is slope times input, and two records' inputs may be opposed.
+        apart = 2.0 * float(slopes.abs().max()) * self.feature_bound
         rule = f"keep two records' gradients within the sensitivity, {own:g}"
         require(apart <= own * (1.0 + slack), name, f"{apart:.3g} apart", rule)
 

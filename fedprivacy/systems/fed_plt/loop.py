@@ -42,9 +42,11 @@ from ...training.rounds import (
     RoundBudget,
     RoundInfo,
     check_ledger,
+    check_past,
     generator_for,
     noise_source,
     run_round,
+    silent,
 )
 from .agents import AgentData, AgentLoss
 from .bounds import Parameters, Solver, find_parameters
@@ -410,6 +412,7 @@ class FederatedSplitting:
         require(dimension == self.dimension, "data", dimension, rule)
         require(data.runs in (None, self.runs), "data.runs", data.runs, f"be {self.runs} or None")
         self._check_books(ledger, budget)
+        check_past(state.round, self.round_mechanism, ledger, budget)
         return self.loss.prepared(data)
 
     def _check_books(self, ledger: Ledger | None, budget: RoundBudget | None) -> None:
@@ -434,8 +437,8 @@ class FederatedSplitting:
         for row in here.reshape(-1, self.agents):
             row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())
-        for row in here.reshape(-1, self.agents) if dropout is not None else ():
-            row[[*map(int, dropout(np.flatnonzero(row)))]] = False  # type: ignore[misc]
+        for row in here.reshape(-1, self.agents):
+            row[list(silent(dropout, np.flatnonzero(row)))] = False
         return _Drawn(torch.from_numpy(here).to(self.device), cohort)
 
     def _release(
