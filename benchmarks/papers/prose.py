@@ -464,7 +464,13 @@ def overflows() -> Said:
     wide, other = (statistics.stdev(values) for values in whole.values())
     yield f"{wide:.1f} with inputs in [-1, 1] and {other:.1f} standardised"
     yield f"for all rounds and comes to {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8;"
-    yield f".8 at 2.5 comes to {best('rand_k-0.8@2.5', 'symmetric')[0]:.1f} before it ends"
+    noisiest, last = (best(f"{name}-0.8@2.5", "symmetric")[0] for name in ("rand_k", BARE))
+    yield f".8 at 2.5 comes to {noisiest:.1f} before it ends, {last:.1f} without the factor"
+    yield f"without the factor to {best(f'{BARE}-0.8', 'symmetric')[0]:.1f};"
+    own = [one for one in runs if one["inputs"] == "symmetric" and one["run"].startswith(BARE)]
+    ends = {one["run"].removeprefix(f"{BARE}-"): one["first_non_finite_round"] for one in own}
+    assert ends["0.8"] is None and None not in (ends["0.8@2"], ends["0.8@2.5"], ends["0.4@2.5"])
+    assert not any(one["inputs"] == "symmetric" and "top_k" in one["run"] for one in runs)
     yield f"(With standardised inputs to {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}:"
 
 

@@ -197,7 +197,7 @@ def _choose(one: PrivateSweep, as_json: bool) -> None:
         else:
             say(f"the best trial: {in_words(found.setting)}, accuracy {found.accuracy:.4g}")
             say(f"its model: {found.model}")
-        say(f"the selection: {found.audit}")
+        say_lines(f"the selection: {found.audit}")
         say(f"ledger: {data['ledger']}")
 
     show(data, as_json, text)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from ..bound import Bound
@@ -197,17 +198,19 @@ def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
 
 
 def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
-    low, high = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
-    if not _is_range(low, high):
+    given: Any = domain if domain is not None else (1.0 if integer else 0.0, math.inf)
+    if not _is_range(given):
         refuse("domain", domain, "be (smallest, largest) with 0 <= smallest < largest")
+    low, high = given
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
     return float(low), float(high)
 
 
-def _is_range(low: Any, high: Any) -> bool:
+def _is_range(given: Any) -> bool:
     # Strings compare with each other, and would pass for a domain.
-    return not isinstance(low, str) and not isinstance(high, str) and 0 <= low < high
+    pair = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
+    return pair and all(isinstance(end, Real) for end in given) and 0 <= given[0] < given[1]
 
 
 def _start(question: _Question, integer: bool) -> float:

@@ -90,3 +90,12 @@ def test_a_private_sweep_s_folder_shows_its_own_answer_alone(tmp_path):
     for changed in ({"rounds": 2}, {"clients": 30}, {"dropout_rate": 0.1}):
         with pytest.raises(ParameterError, match="same private sweep"):
             selection(**changed).run()
+
+
+@pytest.mark.parametrize("domain", [5, (None, 2), (1, 2, 3), "ab", (2.0, 1.0)])
+def test_a_domain_is_a_pair_of_numbers(domain):
+    def run(z):
+        return fp.Gaussian(noise_multiplier=z)
+
+    with pytest.raises(ParameterError, match=r"domain must be \(smallest, largest\)"):
+        fp.calibrate(run, epsilon=1.0, delta=1e-5, domain=domain, **ZERO)
