@@ -153,7 +153,7 @@ class Loader:
 
     scheme: Scheme
     passes: _Passes | None = None
-    _workers: bool = False
+    _draws_ahead: bool = False
     _ahead: deque[int] = field(default_factory=deque)
     _waiting: list[int] = field(default_factory=list)
     _clipped: int = 0
@@ -167,9 +167,9 @@ class Loader:
         # A loader's sampler cannot be replaced, and others wrap this one: it is told apart by
         # its class, which is exactly one of the two.
         batches.__class__ = _TOLD.get(type(batches), type(batches))
-        one = cls(scheme, _workers=loader.num_workers > 0)
+        one = cls(scheme, _draws_ahead=loader.num_workers > 0)
         vars(batches).setdefault("heard", []).append(one._drawn)
-        if one._workers:
+        if one._draws_ahead:
             _tell_deliveries(loader, one)
         if isinstance(scheme, Shuffled):
             # Looked at twice, the passes are still counted once.
@@ -180,7 +180,7 @@ class Loader:
 
     def _drawn(self, records: int) -> None:
         # Without workers what is drawn is handed out at once.
-        if self._workers:
+        if self._draws_ahead:
             self._ahead.append(records)
         else:
             self._handed_out(records)
@@ -210,11 +210,11 @@ class Loader:
         """Keep what was handed out for the step under way: it is being summed."""
         self._clipped = len(self._waiting)
 
-    def use(self, records: int, parts: int = 1, told: bool = False) -> None:
+    def use(self, gradients: int, parts: int = 1, told: bool = False) -> None:
         """Take the batches of a step from those that were handed out.
 
         Args:
-            records: how many gradients the step sums.
+            gradients: how many the step sums.
             parts: in how many physical batches they came.
             told: every part was announced, as Opacus's BatchMemoryManager does.
 
@@ -226,7 +226,7 @@ class Loader:
         # A pass is one round, in which a step may sum several batches; a draw is a round.
         one = self.passes is None
         fits = told or parts <= len(waiting)
-        if fits and 0 < len(waiting) <= (1 if one else len(waiting)) and records <= sum(waiting):
+        if fits and 0 < len(waiting) <= (1 if one else len(waiting)) and gradients <= sum(waiting):
             return
         rule = "come from one batch that was drawn for it, each record once"
         if not one:
@@ -236,4 +236,4 @@ class Loader:
             "from the loader that was looked at: stepped twice it is sampled once; "
             "BatchMemoryManager splits large ones, without workers"
         )
-        refuse("a step's gradients", records, rule, way_out)
+        refuse("a step's gradients", gradients, rule, way_out)

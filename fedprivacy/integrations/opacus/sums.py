@@ -60,12 +60,12 @@ class Sums:
         return records
 
 
-def take_batch(optimizer: Any, loader: Loader, records: int, parts: int, told: bool) -> None:
+def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
     """Take what a step sums from what a loader drew for it; see ``Loader.use``."""
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")
-    loader.use(records, max(times, parts), told)
+    loader.use(gradients, max(times, parts), told)
 
 
 def check_kind(optimizer: Any) -> None:
