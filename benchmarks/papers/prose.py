@@ -443,6 +443,14 @@ def noisier() -> Said:
         ", ".join(f"{one:.1f}" for one in own) for own in (found, [row[3] for row in top.values()])
     )
     yield f"Top-k at 2.5 comes to {here} with .001, .005, .01, .1 and .8 ({there})"
+    found = [bests(runs, f"top_k-{share:g}@2")[0] for share in top]
+    theirs = [row[2] for row in top.values()]
+    here, there = (", ".join(f"{one:.1f}" for one in own) for own in (found, theirs))
+    yield f"At 2 it comes to {here} ({there}), best at .01"
+    assert max(found) == found[2] and sorted(theirs)[-2:] == [theirs[2], theirs[1]]
+    assert round(theirs[1] - theirs[2], 1) <= 0.4 and max(found[:3]) - min(found[:3]) < 1.0
+    ends = {one["run"] for one in runs if one["first_non_finite_round"] is not None}
+    assert {f"top_k-{share:g}@{noise:g}" for share in (0.1, 0.8) for noise in (2, 2.5)} <= ends
 
 
 def overflows() -> Said:
