@@ -252,6 +252,7 @@ def fed_smp() -> Said:
     assert ten < few < plain
     yield from unit()
     yield from factor()
+    yield from traded()
     yield from masked()
     yield from noisier()
     yield from layered()
@@ -372,6 +373,26 @@ def factor() -> Said:
     assert all(abs(ours) < abs(one) for ours, one in zip(off[:5], apart[:5], strict=True))
     plain = [one for one in runs if one["run"] in ("fedavg-rand_k-0.001", "fedavg-rand_k-0.01")]
     assert plain and all(one["first_non_finite_round"] <= 12 for one in plain)
+
+
+def traded() -> Said:
+    """Yield what fed_smp.md says of rand-k with and without noise, seed 1."""
+    facts = ("cnn", "standardised", 1)
+    own = [r for r in known_runs() if (r["model"], r["inputs"], r["seed"]) == facts]
+    runs = {one["run"]: one for one in own if one["finished"]}
+    names = [f"{BARE}-{share}" for share in ("0.01", "0.1", "0.4", "0.8")]
+    plain, noisy = (
+        [100 * runs[before + name]["best_accuracy"] for name in names] for before in ("fedavg-", "")
+    )
+    words = "{:.1f}, {:.1f}, {:.1f} and {:.1f}"
+    assert plain == sorted(plain)
+    yield f"gains with the share, {words.format(*plain)} with .01, .1, .4 and .8"
+    costs = [more - less for more, less in zip(plain, noisy, strict=True)]
+    assert costs == sorted(costs)
+    yield f"Noise costs it {words.format(*costs)} points"
+    losses = [runs[f"fedavg-{name}"]["training_loss"] for name in names]
+    assert losses == sorted(losses, reverse=True)
+    yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
 
 
 def masked() -> Said:
