@@ -557,6 +557,15 @@ def test_our_own_state_says_how_batches_were_drawn(tmp_path):
     assert found.bound.lower == 0.0 and found.verdict == "HOLDS"
     told = fp.audit(state, claim=(9.0, 1e-5), sampling=fp.Poisson(0.2), **ask)
     assert told.verdict != "HOLDS" and "against the record" in told.statement
+    # Steps that are in no pass, in too few, or in passes of more noise than they had.
+    for passes in (None, [], [(2.0, 9)], [(2.5, 10)], [(2.0, 1), (2.5, 9)]):
+        with pytest.raises(fp.errors.ConversionError, match=r"steps of noise 2 or less"):
+            fp.audit(state | {"passes": passes}, claim=(9.0, 1e-5), **ask)
+    for passes in (None, []):
+        engine, _, _, loader = private(False)
+        engine.accountant.look_at(loader)
+        with pytest.raises(fp.ParameterError, match="state"):
+            engine.accountant.load_state_dict(state | {"passes": passes})
     engine, network, optimizer, loader = private()
     engine.accountant.look_at(loader)
     train(network, optimizer, loader, 4)

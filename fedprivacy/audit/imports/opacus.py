@@ -73,9 +73,12 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
         return
     kind, known = _scheme(state.scheme, name)
     if kind == "Shuffled":
-        # A record is in one step of a pass at most; which passes were left early is not known.
+        passes = state.passes or []
+        _check_passes(passes, state.history, known.get("rounds_per_epoch", 1), name)
+        # A record is in one step of a pass at most. One of two per round says that records may be
+        # left out, as they are by a pass that was left early: which were is not known.
         one = {"sampling": Sampling.SHUFFLED, "per_epoch": 1, "cohort": 1, "population": 2}
-        yield from ((Rounds(noise, **one), begun) for noise, begun in state.passes or ())  # type: ignore[arg-type]
+        yield from ((Rounds(noise, **one), begun) for noise, begun in passes)  # type: ignore[arg-type]
         return
     facts: dict[str, Any] = {"sampling": _SAMPLING[kind], "population": known.get("population")}
     facts["cohort"] = known.get("size", known.get("draws"))
@@ -84,6 +87,24 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
         if share is not None and not math.isclose(rate, share, rel_tol=1e-6):
             unreadable(name, f"a rate of {rate:g} beside the scheme {state.scheme[:80]}")
         yield Rounds(noise, rate=share, **facts), steps
+
+
+def _check_passes(
+    passes: list[tuple[float, int]],
+    history: list[tuple[float, float, int]],
+    per_pass: int,
+    name: str,
+) -> None:
+    """Refuse passes that cannot hold the steps: each is in a pass of no more noise than its own."""
+    room = ((noise, 0, per_pass * begun) for noise, begun in passes)
+    needed = ((noise, 1, -steps) for noise, _, steps in history)
+    left = 0
+    # From the least noise on, at equal noise the passes first.
+    for noise, _, more in sorted((*room, *needed)):
+        left += more
+        if left < 0:
+            which = f"{-left} steps of noise {noise:g} or less"
+            unreadable(name, f"{which} are in none of its passes, of {per_pass} steps each")
 
 
 _SAMPLING = {

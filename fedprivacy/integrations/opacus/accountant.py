@@ -155,7 +155,9 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             way_out = "what was released stays spent; load the model's state dict alone"
             refuse("state", f"after {len(self)} steps", "be loaded before the first step", way_out)
         drawn, known = repr(loader.scheme), dict(state_dict or {})
-        if known.get("history") and (known.get("scheme") != drawn or "passes" not in known):
+        # Where passes are what is priced, steps in none of them would be free.
+        told = known.get("passes") if loader.passes is not None else "passes" in known
+        if known.get("history") and (known.get("scheme") != drawn or not told):
             rule = f"be of steps that were drawn as the loader's are: {drawn}"
             way_out = "audit the earlier steps by themselves and add their account"
             refuse("state", known.get("scheme"), rule, way_out)

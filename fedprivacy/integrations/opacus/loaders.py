@@ -225,8 +225,8 @@ class Loader:
         self.forget()
         # A pass is one round, in which a step may sum several batches; a draw is a round.
         one = self.passes is None
-        fits = told or parts <= len(waiting)
-        if fits and 0 < len(waiting) <= (1 if one else len(waiting)) and gradients <= sum(waiting):
+        drawn = len(waiting) == 1 if one else len(waiting) > 0
+        if drawn and (told or parts <= len(waiting)) and gradients <= sum(waiting):
             return
         rule = "come from one batch that was drawn for it, each record once"
         if not one:
