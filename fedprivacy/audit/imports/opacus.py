@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...integrations.opacus_state import steps_in_no_pass
 from ...relations import Unit
 from .content import as_type, unreadable
 from .trace import Origin, Rounds, Sampling, Trace, in_order
@@ -74,7 +75,9 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
     kind, known = _scheme(state.scheme, name)
     if kind == "Shuffled":
         passes = state.passes or []
-        _check_passes(passes, state.history, known.get("rounds_per_epoch", 1), name)
+        free = steps_in_no_pass(state.history, passes, known.get("rounds_per_epoch", 1))
+        if free is not None:
+            unreadable(name, free)
         # A record is in one step of a pass at most. One of two per round says that records may be
         # left out, as they are by a pass that was left early: which were is not known.
         one = {"sampling": Sampling.SHUFFLED, "per_epoch": 1, "cohort": 1, "population": 2}
@@ -87,24 +90,6 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
         if share is not None and not math.isclose(rate, share, rel_tol=1e-6):
             unreadable(name, f"a rate of {rate:g} beside the scheme {state.scheme[:80]}")
         yield Rounds(noise, rate=share, **facts), steps
-
-
-def _check_passes(
-    passes: list[tuple[float, int]],
-    history: list[tuple[float, float, int]],
-    per_pass: int,
-    name: str,
-) -> None:
-    """Refuse passes that cannot hold the steps: each is in a pass of no more noise than its own."""
-    room = ((noise, 0, per_pass * begun) for noise, begun in passes)
-    needed = ((noise, 1, -steps) for noise, _, steps in history)
-    left = 0
-    # From the least noise on, at equal noise the passes first.
-    for noise, _, more in sorted((*room, *needed)):
-        left += more
-        if left < 0:
-            which = f"{-left} steps of noise {noise:g} or less"
-            unreadable(name, f"{which} are in none of its passes, of {per_pass} steps each")
 
 
 _SAMPLING = {

@@ -14,7 +14,8 @@ from ...errors import member, refuse, require
 from ...mechanisms import Mechanism, Run
 from ...questions.epsilon import epsilon
 from ...relations import Adjacency, Observer
-from ...sampling import Scheme
+from ...sampling import Scheme, Shuffled
+from ..opacus_state import steps_in_no_pass
 from .loaders import Loader, scheme_of
 from .sums import (
     Sums,
@@ -155,14 +156,17 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             way_out = "what was released stays spent; load the model's state dict alone"
             refuse("state", f"after {len(self)} steps", "be loaded before the first step", way_out)
         drawn, known = repr(loader.scheme), dict(state_dict or {})
-        # Where passes are what is priced, steps in none of them would be free.
-        told = known.get("passes") if loader.passes is not None else "passes" in known
-        if known.get("history") and (known.get("scheme") != drawn or not told):
+        if known.get("history") and (known.get("scheme") != drawn or "passes" not in known):
             rule = f"be of steps that were drawn as the loader's are: {drawn}"
             way_out = "audit the earlier steps by themselves and add their account"
             refuse("state", known.get("scheme"), rule, way_out)
+        begun = {float(noise): int(times) for noise, times in known.get("passes") or ()}
+        if isinstance(loader.scheme, Shuffled):
+            counted = known.get("history") or ()
+            free = steps_in_no_pass(counted, begun.items(), loader.scheme.rounds_per_epoch)
+            require(free is None, "state", free, "have every step in a pass: passes are priced")
         super().load_state_dict(state_dict)
-        self._passes = {float(noise): int(begun) for noise, begun in known.get("passes", ())}
+        self._passes = begun
         self._pass, self._quietest = 0, math.inf
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
