@@ -398,8 +398,8 @@ def check() -> int:
     found = list(zip(cell["readings"], column(SMALLEST), strict=True))
     wrong = [(old, now) for old, now in found if not same(now, old)]
     for old, now in wrong:
-        was = f"[{old['lower']}, {old['upper']}]"
-        print(f"{old['reading']}: {was} was [{now.lower}, {now.upper}] now", file=sys.stderr)
+        was, now_is = f"[{old['lower']}, {old['upper']}]", f"[{now.lower}, {now.upper}]"
+        print(f"{old['reading']}: recorded as {was}, now {now_is}", file=sys.stderr)
     right = len(found) - len(wrong)
     print(f"{right} of {len(found)} readings of epsilon = {SMALLEST.printed:g} are as recorded")
     return int(not redrawn(tables(kept)) or bool(wrong))

@@ -317,6 +317,21 @@ class Several(Mechanism):
         """The unit that all protect."""
         return reduce(merge_units, (one.protects for one in self._every))
 
+    @property
+    def zeroed_is_absent(self) -> bool:
+        """Whether it is in every one."""
+        return all(one.zeroed_is_absent for one in self._every)
+
+    @property
+    def zeroing_replaces(self) -> bool:
+        """Whether it does in every one."""
+        return all(one.zeroing_replaces for one in self._every)
+
+    @property
+    def samples_its_unit(self) -> bool:
+        """Whether any samples its units."""
+        return any(one.samples_its_unit for one in self._every)
+
     def check_scheme(self, scheme: Scheme) -> None:
         """Ask every one."""
         for one in self._every:
@@ -364,21 +379,6 @@ class Run(Several):
     @property
     def _every(self) -> tuple[Mechanism, ...]:
         return tuple(part for part, _ in self.parts)
-
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether it is in every part."""
-        return all(part.zeroed_is_absent for part in self._every)
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether it does in every part."""
-        return all(part.zeroing_replaces for part in self._every)
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """Whether any part samples its units."""
-        return any(part.samples_its_unit for part in self._every)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return nothing: the parts' losses have theirs."""

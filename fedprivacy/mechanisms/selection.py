@@ -321,21 +321,6 @@ class PrivateSelection(Several):
     def _every(self) -> tuple[Mechanism, ...]:
         return (self.base, *self.others)
 
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether it is in every trial."""
-        return all(each.zeroed_is_absent for each in self._every)
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether it does in every trial."""
-        return all(each.zeroing_replaces for each in self._every)
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """Whether a trial does."""
-        return any(each.samples_its_unit for each in self._every)
-
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the law's numbers; the base's loss has its own."""
         del adjacency

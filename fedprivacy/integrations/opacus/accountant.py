@@ -48,7 +48,6 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         self._sums: Sums | None = None
         self._divisor: int | None = None
         self._passes: dict[float, int] = {}
-        self._pass = 0
 
     def look_at(
         self,
@@ -125,13 +124,11 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         # Steps that are alike are one entry, as Opacus keeps its own history.
         steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
         self.history.append((*kind, steps + 1))
-        passes = None if self._loader is None else self._loader.passes
-        # A pass is one round; less noise within it makes it another.
-        if passes is not None and (passes.begun != self._pass or noise_multiplier < self._quietest):
-            self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
-            self._pass, self._quietest = passes.begun, noise_multiplier
-
-    _quietest = math.inf
+        loader = self._loader
+        if loader is None or loader.passes is None or loader.in_round(noise_multiplier):
+            return
+        self._passes[noise_multiplier] = self._passes.get(noise_multiplier, 0) + 1
+        loader.begin_round(noise_multiplier)
 
     def state_dict(self, destination: Any = None) -> Any:
         """Return the state in Opacus's form, with how batches were drawn and the passes begun."""
@@ -167,7 +164,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             require(free is None, "state", free, "have every step in a pass: passes are priced")
         super().load_state_dict(state_dict)
         self._passes = begun
-        self._pass, self._quietest = 0, math.inf
+        loader.end_round()
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
         """Return the certified epsilon of the steps so far.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,8 +98,6 @@ class StepBooks:
     _sums: Sums
     _steps: dict[float, Mechanism] = field(default_factory=dict)
     _number: int | None = None
-    _pass: int = 0
-    _quietest: float = math.inf
     _noise_std: float = 0.0
     _released: bool = False
     _stepped: int = 0
@@ -130,9 +127,8 @@ class StepBooks:
             then(optimizer)
 
     def _begin(self) -> None:
-        passes, noise = self.loader.passes, float(self.optimizer.noise_multiplier)
-        # A pass is one round: it is begun once, unless the noise falls within it.
-        if passes is not None and passes.begun == self._pass and noise >= self._quietest:
+        noise = float(self.optimizer.noise_multiplier)
+        if self.loader.in_round(noise):
             return
         self._confirm()
         step = self._steps.setdefault(noise, step_of(noise, self.loader.scheme))
@@ -144,7 +140,7 @@ class StepBooks:
             self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
             if self.budget is not None:
                 self.budget.charges.setdefault(self.ledger.nonce, set()).add(self._number)
-        self._pass, self._quietest = (0 if passes is None else passes.begun), noise
+        self.loader.begin_round(noise)
 
     def after(self, *_: object) -> None:
         """Confirm a step that was released; torch calls it after every step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -158,6 +159,7 @@ class Loader:
     _waiting: list[int] = field(default_factory=list)
     _clipped: int = 0
     _pass: int = 0
+    _round: tuple[int, float] = (0, math.inf)
 
     @classmethod
     def looked_at(cls, loader: DataLoader[Any]) -> Loader:
@@ -205,6 +207,20 @@ class Loader:
     def forget(self) -> None:
         """Leave what was handed out to no step."""
         self._waiting, self._clipped = [], 0
+
+    def in_round(self, noise_multiplier: float) -> bool:
+        """Return whether a step belongs to the round under way: to its pass, with no less noise."""
+        number, noise = self._round
+        under_way = self.passes is not None and self.passes.begun == number
+        return under_way and noise_multiplier >= noise
+
+    def begin_round(self, noise_multiplier: float) -> None:
+        """Begin a round: a draw or, under ``Shuffled``, a pass or what is quieter within it."""
+        self._round = (0 if self.passes is None else self.passes.begun), noise_multiplier
+
+    def end_round(self) -> None:
+        """End the round under way: the next step begins another."""
+        self._round = (0, math.inf)
 
     def clipped(self) -> None:
         """Keep what was handed out for the step under way: it is being summed."""
