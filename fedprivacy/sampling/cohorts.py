@@ -42,16 +42,28 @@ def excluded(
         chance: most probability of an answer though one did; above 0.
         population: how many units there are; None where that is not known.
     """
+    # Half of the chance for cohorts that are too much alike, the rest for the ends of the laws.
+    alike = too_alike(sizes, probability, chance / 2.0, population)
+    return alike or improbable(sizes, probability, chance / 2.0, population)
+
+
+def improbable(
+    sizes: Mapping[int, int], probability: float, chance: float, population: int | None = None
+) -> str:
+    """Return why no population made cohorts so small, or large; empty where one may have.
+
+    It holds for the rounds of ``RandomAllocation``, too: each is binomial, and by Hoeffding (1956)
+    a sum of independent indicators ends within the binomial law of their mean probability.
+
+    Arguments are those of ``excluded``.
+    """
     rounds, smallest, largest = sum(sizes.values()), min(sizes), max(sizes)
     total = sum(size * count for size, count in sizes.items())
     # Beyond, binomial ends are not certified: then nothing is said.
     if total >= MOST or probability < 1e-100:
         return ""
-    # Half of the chance for cohorts that are too much alike, the rest for the ends of the laws.
-    if alike := too_alike(sizes, probability, chance / 2.0, population):
-        return alike
     # Four tests share it: smallest, largest, and the sum at both ends.
-    each, whole = math.log(chance / (8.0 * rounds)), math.log(chance / 8.0)
+    each, whole = math.log(chance / (4.0 * rounds)), math.log(chance / 4.0)
     if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
         return ""
     whom = "any one population" if population is None else f"{population}"

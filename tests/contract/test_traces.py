@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fedprivacy as fp
 from fedprivacy.audit import imports
 from fedprivacy.audit.imports import Denominator, Origin, Rounds, Sampling, Stated, Trace, assemble
-from fedprivacy.audit.imports.passes import FALSE_DOUBT, Kind, counted, odd_cohorts
+from fedprivacy.audit.imports.passes import FALSE_DOUBT, Course, Kind
 from fedprivacy.audit.imports.trace import in_order, multiplier_of
 from fedprivacy.errors import ConversionError, LedgerError
 from fedprivacy.relations import Adjacency
@@ -23,6 +23,14 @@ NOISES = (1.0, 2.0, 3.0)
 
 def kind(noise, scheme, **known):
     return Kind(fp.Gaussian(noise_multiplier=noise).sampled(scheme), scheme, noise, **known)
+
+
+def counted(groups, **facts):
+    return Course(tuple(groups), **facts).counted()
+
+
+def odd_cohorts(groups, **facts):
+    return Course(tuple(groups), **facts).odd_cohorts()
 
 
 groups = st.lists(st.tuples(st.sampled_from(NOISES), st.integers(1, 9)), min_size=1, max_size=5)
@@ -60,6 +68,21 @@ def test_between_other_rounds_a_pass_begins_anywhere(length):
         assert found[1][1:] == (7, 7)
 
 
+@BOUNDED
+@given(st.lists(st.sampled_from(NOISES), min_size=1, max_size=6), st.integers(2, 4))
+def test_of_unknown_order_the_worst_one_counts(noises, length):
+    """Every order, cut into passes: none has quieter rounds, and one has just these."""
+    found = [(kind(z, fp.Shuffled(length)), n) for z, n in Counter(noises).items()]
+    made = counted(found, ordered=False)
+    worst = sorted(z for one, most, _ in made for z in [one.noise] * most)
+    orders = [
+        sorted(min(order[i : i + length]) for i in range(0, len(order), length))
+        for order in set(itertools.permutations(noises))
+    ]
+    assert worst in orders
+    assert all(a <= b for order in orders for a, b in zip(worst, order, strict=True))
+
+
 def test_rounds_drawn_one_by_one_count_as_often_as_they_ran():
     mixed = [(kind(z, fp.Poisson(0.1)), n) for z, n in ((1.0, 3), (2.0, 4), (1.0, 5))]
     assert [found[1:] for found in counted(mixed)] == [(3, 3), (4, 4), (5, 5)]
@@ -77,7 +100,7 @@ def test_neighbours_that_are_alike_stand_together_and_none_is_lost(found):
 # Cohorts that do not fit
 
 POISSON, EPOCH = fp.Poisson(0.1), fp.Shuffled(10)
-OFTEN = "participants of 1000 at a probability of 0.1"
+OFTEN = "which nobody draws with probability 0.1 from 1000"
 LARGE = "a share of 0.2 where the sampling draws 0.1"
 DOUBTED = {
     "more than there are": (
@@ -93,8 +116,14 @@ DOUBTED = {
         (3, fp.RandomAllocation(10), {"share": 0.2, "population": 1000}),
         LARGE,
     ),
-    "too many": ((1, POISSON, {"cohort": 200, "population": 1000}), f"200 to 200 {OFTEN}"),
-    "always too few": ((30, POISSON, {"cohort": 60, "population": 1000}), f"60 to 60 {OFTEN}"),
+    "too many": (
+        (1, POISSON, {"cohort": 200, "population": 1000}),
+        f"200 to 200 participants, 400 in all of 2, {OFTEN}",
+    ),
+    "always too few": (
+        (30, POISSON, {"cohort": 60, "population": 1000}),
+        f"60 to 60 participants, 3600 in all of 60, {OFTEN}",
+    ),
 }
 
 
@@ -112,7 +141,7 @@ def test_a_cohort_that_its_sampling_does_not_draw_is_told(what):
         kind(1.0, fp.Poisson(0.1), share=0.05),
         kind(1.0, fp.Poisson(0.1), cohort=101, population=1000),
         kind(1.0, fp.Shuffled(10), cohort=11, population=100),
-        kind(1.0, fp.FixedSize(5, population=10), cohort=9, population=10),
+        kind(1.0, fp.FixedSize(5, population=10), cohort=5, population=10),
         kind(1.0, fp.Poisson(0.1), cohort=900),
         kind(1.0, fp.Everyone(), cohort=10, population=10),
     ],

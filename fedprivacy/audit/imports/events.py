@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import member
+from ...errors import member, require
 from ...relations import Observer, Unit
 from .trace import Origin, Trace
 
@@ -45,6 +45,8 @@ def read(data: Any, origin: Origin) -> Trace:
     # A bare event knows no more than what was done.
     if not (isinstance(data, dict) and data.keys() >= _ACCOUNTANT):
         return Trace(origin, run=runs_of(event_from_json(data)))
+    version = data.get("version", 1)
+    require(version == 1, "version", version, "be 1", "upgrade fedprivacy")
     unit, observer = data.get("unit"), data.get("observer")
     return Trace(
         origin,

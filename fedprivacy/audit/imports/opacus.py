@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...errors import integer
 from ...integrations.opacus_state import steps_in_no_pass
 from ...relations import Unit
 from .content import as_type, unreadable
@@ -57,14 +58,18 @@ def read(data: Any, origin: Origin) -> Trace:
     Raises:
         ConversionError: it is not one, or holds no steps.
     """
-    whole = {"history": data} if isinstance(data, list) else data
-    state = as_type(whole.get(INSIDE, whole), State, origin.name or KIND)
+    name, whole = origin.name or KIND, {"history": data} if isinstance(data, list) else data
+    if whole.keys() >= {INSIDE, "history"}:
+        unreadable(name, f"a history beside the one in {INSIDE!r}: which of them ran is not said")
+    state = as_type(whole.get(INSIDE, whole), State, name)
     if not state.history:
-        unreadable(origin.name or KIND, "its history is empty: no step was recorded")
+        unreadable(name, "its history is empty: no step was recorded")
+    if state.passes and state.scheme is None:
+        unreadable(name, "passes without the scheme that drew them")
     told = {"its own accountant": state.mechanism[:40]}
     if state.scheme is not None:
         told["its batches"] = state.scheme[:120]
-    return Trace(origin, in_order(_rounds(state, origin.name or KIND)), unit=Unit.RECORD, told=told)
+    return Trace(origin, in_order(_rounds(state, name)), unit=Unit.RECORD, told=told)
 
 
 def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
@@ -75,21 +80,28 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
     kind, known = _scheme(state.scheme, name)
     if kind == "Shuffled":
         passes = state.passes or []
-        free = steps_in_no_pass(state.history, passes, known.get("rounds_per_epoch", 1))
+        length = integer(1, rounds_per_epoch=known.get("rounds_per_epoch", 1))
+        _check_rates(state, 1.0 / length, name)
+        free = steps_in_no_pass(state.history, passes, length)
         if free is not None:
             unreadable(name, free)
-        # A record is in one step of a pass at most. One of two per round says that records may be
-        # left out, as they are by a pass that was left early: which were is not known.
-        one = {"sampling": Sampling.SHUFFLED, "per_epoch": 1, "cohort": 1, "population": 2}
-        yield from ((Rounds(noise, **one), begun) for noise, begun in passes)  # type: ignore[arg-type]
+        # A record is in one step of a pass at most; of a pass that was left early maybe in none.
+        for noise, begun in passes:
+            yield Rounds(noise, Sampling.SHUFFLED, per_epoch=1, partial=True), begun
         return
     facts: dict[str, Any] = {"sampling": _SAMPLING[kind], "population": known.get("population")}
     facts["cohort"] = known.get("size", known.get("draws"))
-    for noise, rate, steps in state.history:
-        share = known.get("probability")
-        if share is not None and not math.isclose(rate, share, rel_tol=1e-6):
-            unreadable(name, f"a rate of {rate:g} beside the scheme {state.scheme[:80]}")
-        yield Rounds(noise, rate=share, **facts), steps
+    share = known.get("probability")
+    if share is not None:
+        _check_rates(state, share, name)
+    yield from ((Rounds(noise, rate=share, **facts), steps) for noise, _, steps in state.history)
+
+
+def _check_rates(state: State, share: float, name: str) -> None:
+    """Refuse steps at another rate than the scheme's."""
+    for _, rate, _ in state.history:
+        if not math.isclose(rate, share, rel_tol=1e-6):
+            unreadable(name, f"a rate of {rate:g} beside the scheme {str(state.scheme)[:80]}")
 
 
 _SAMPLING = {
@@ -104,13 +116,16 @@ def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
     found = _WRITTEN.fullmatch(text)
     if found is None:
         unreadable(name, f"no scheme that is known here: {text[:80]!r}")
-    pairs = (one.split("=") for one in found["fields"].split(", "))
+    pairs = [one.split("=") for one in found["fields"].split(", ")]
+    if len({key for key, _ in pairs}) < len(pairs):
+        unreadable(name, f"a field that is there twice: {text[:80]!r}")
     return found["kind"], {
         key: json.loads(value.lower()) for key, value in pairs if value != "None"
     }
 
 
-_NUMBER = r"(?:\d+(?:\.\d+)?(?:e-?\d+)?|None|True|False)"
+# As JSON has them, and none that is infinite.
+_NUMBER = r"(?:(?:0|[1-9]\d{0,17})(?:\.\d{1,25})?(?:e-\d{2,3})?|None|True|False)"
 _WRITTEN = re.compile(
     r"(?P<kind>Poisson|FixedSize|WithReplacement|Shuffled)"
     rf"\((?P<fields>[a-z_]+={_NUMBER}(?:, [a-z_]+={_NUMBER})*)\)"

@@ -6,23 +6,41 @@ the round with the least noise counts.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from scipy.special import betainc
-
 from ...mechanisms import Mechanism
-from ...sampling import Everyone, FixedSize, Poisson, Scheme, Shuffled, WithReplacement
-from ...sampling.cohorts import told_by, too_alike
-from ...sampling.scheme import secret_size
+from ...sampling import (
+    Everyone,
+    FixedSize,
+    Poisson,
+    Scheme,
+    Shuffled,
+    TruncatedPoisson,
+    WithReplacement,
+)
+from ...sampling.cohorts import improbable, told_by, too_alike
+from ...sampling.scheme import TableScheme, most_drawn, secret_size, unlikely
 
 FALSE_DOUBT = 1e-9
 """Probability that a record's cohorts are doubted though its sampling drew them."""
 
 ROUNDED = 1.01
 """A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
+
+
+def round_share(scheme: Scheme | TableScheme) -> float:
+    """Return the share of the units that one round draws, in the mean; repeats count."""
+    if isinstance(scheme, WithReplacement):
+        return scheme.draws * scheme.chance
+    if isinstance(scheme, TruncatedPoisson):
+        return scheme.probability
+    return scheme.rate / getattr(scheme, "rounds_per_epoch", 1)
 
 
 class Kind(NamedTuple):
@@ -50,196 +68,310 @@ class Kind(NamedTuple):
         return getattr(self.scheme, "rounds_per_epoch", None)
 
     @property
+    def everybody(self) -> bool:
+        """Whether every unit is in every pass, of one round or more."""
+        return self.per_pass is not None or isinstance(self.scheme, Everyone)
+
+    @property
     def drawn(self) -> float:
         """Share of the population that a round draws, in the mean."""
-        return self.scheme.rate / (self.per_pass or 1)
+        return round_share(self.scheme)
+
+    @property
+    def expected(self) -> float | None:
+        """How many a round draws in the mean, where the population is recorded."""
+        return None if self.population is None else self.drawn * self.population
 
     @property
     def fewer(self) -> bool:
-        """Whether fewer took part, as recorded, than are drawn: then nobody surely did."""
+        """Whether fewer took part, as recorded, than are drawn: then nobody surely did.
+
+        A recorded share, or cohort, may be a rounded mean.
+        """
         one = 1.0 / self.population if self.population else 0.0
-        share = self.share
+        if self.share is not None and ROUNDED * (self.share + one) < self.drawn:
+            return True
         # Of random size a cohort may well be small.
-        if share is None and self.cohort and self.population and not secret_size(self.scheme):
-            share = self.cohort / self.population
-        return share is not None and ROUNDED * (share + one) < self.drawn
+        if self.cohort is None or self.expected is None or secret_size(self.scheme):
+            return False
+        return self.cohort + 1 <= self.expected * (1.0 + 1e-9)
+
+
+class Pass(NamedTuple):
+    """Passes that were alike, one after another.
+
+    Attributes:
+        kinds: of their rounds.
+        times: how many passes.
+        total: how many took part in one pass, as recorded.
+        whole: whether they were run to their end.
+    """
+
+    kinds: tuple[Kind, ...]
+    times: int
+    total: int | None
+    whole: bool
+
+    @property
+    def quietest(self) -> Kind:
+        """The kind of round with the least noise, which tells the most."""
+        return min(self.kinds, key=lambda one: one.noise)
+
+    @property
+    def population(self) -> int | None:
+        """How many there are, as recorded; the most, where that differs."""
+        return max((one.population for one in self.kinds if one.population), default=None)
 
 
 Group = tuple[Kind, int]
 """Neighbouring rounds that were alike, and how many."""
 
-
-def counted(groups: Sequence[Group]) -> Iterator[tuple[Kind, int, int]]:
-    """Yield kinds of rounds, with how often a unit was in one at most, and at least."""
-    if len({(type(kind.scheme), kind.per_pass) for kind, _ in groups}) == 1:
-        length = groups[0][0].per_pass
-        yield from _aligned(groups, length or 1)
-        return
-    # Where other rounds lie between, passes begin anywhere.
-    for kind, times in groups:
-        length = kind.per_pass or 1
-        yield kind, 1 + -(-(times - 1) // length), max(0, (times - length + 1) // length)
-
-
-def _aligned(groups: Sequence[Group], length: int) -> Iterator[tuple[Kind, int, int]]:
-    """Yield passes of one length, the first of which begins with the record."""
-    left, quietest = 0, groups[0][0]
-    for kind, times in groups:
-        used = min(left, times)
-        if used:
-            # The pass under way holds rounds of several kinds: less noise tells more.
-            quietest = min(quietest, kind, key=lambda one: one.noise)
-            left -= used
-            if not left:
-                yield quietest, 1, 0
-        whole, rest = divmod(times - used, length)
-        if whole:
-            yield kind, whole, whole
-        if rest:
-            left, quietest = length - rest, kind
-    if left:
-        yield quietest, 1, 0
-
-
 Norms = Mapping[Kind, Mapping[float, int]]
 """Of each kind of rounds, how many had which clip norm."""
 
 
-def odd_cohorts(
-    groups: Sequence[Group], *, by_round: bool = False, norms: Norms | None = None
-) -> tuple[str, ...]:
-    """Return sentences about cohorts, or shares, that the sampling of their rounds does not draw.
+@dataclass(frozen=True)
+class Course:
+    """The rounds of a record.
 
-    Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
-    rounding: a share is taken to one in a hundred, a cohort to one unit.
-
-    Args:
-        groups: rounds in the order they ran.
+    Attributes:
+        groups: neighbouring rounds that were alike, and how many; none goes on behind a gap.
         by_round: whether cohorts were written down round by round; else they may be means.
+        ordered: whether groups stand in the order they ran.
+        gaps: whether rounds are missing, before the first or between groups.
         norms: clip norms, where they were written down.
     """
-    certain = ((*_odd_share(kind), *_odd_size(kind)) for kind, _ in groups)
-    drawn = (*_too_alike(groups), *_going_along(groups, norms or {})) if by_round else ()
-    doubted = [*_improbable(groups), *drawn]
-    return tuple(dict.fromkeys([*chain.from_iterable(certain), *doubted]))
+
+    groups: tuple[Group, ...]
+    by_round: bool = False
+    ordered: bool = True
+    gaps: bool = False
+    norms: Norms = field(default_factory=dict)
+
+    def counted(self) -> Iterator[tuple[Kind, int, int]]:
+        """Yield kinds of rounds, with how often a unit was in one at most, and at least."""
+        if self._passes is not None:
+            for one in self._passes:
+                alike = one.whole and len({kind.mechanism for kind in one.kinds}) == 1
+                surely = alike and not self._leaves_out(one)
+                yield one.quietest, one.times, one.times if surely else 0
+        elif self._length is not None and not self.gaps:
+            yield from self._in_any_order(self._length)
+        else:
+            yield from map(self._anywhere, self.groups)
+
+    @cached_property
+    def _length(self) -> int | None:
+        """How many rounds every pass has; None where they are not alike."""
+        lengths = {kind.per_pass and (type(kind.scheme), kind.per_pass) for kind, _ in self.groups}
+        return (self.groups[0][0].per_pass or 1) if len(lengths) == 1 else None
+
+    @cached_property
+    def _passes(self) -> tuple[Pass, ...] | None:
+        """All passes, the first of which begins with the record; None where that is not known."""
+        known = (self.ordered or len(self.groups) == 1) and not self.gaps
+        if self._length == 1 or (self._length is not None and known):
+            return tuple(_cut(self.groups, self._length))
+        return None
+
+    def _anywhere(self, group: Group) -> tuple[Kind, int, int]:
+        """Return how often a unit is in one of neighbouring rounds, wherever passes begin."""
+        kind, times = group
+        length = kind.per_pass or 1
+        if length == 1:
+            alone = Pass((kind,), times, kind.cohort, True)
+            return kind, times, 0 if self._leaves_out(alone) else times
+        # Of unknown order every round may be in a pass of its own.
+        most = _touched(times, length) if self.ordered else times
+        return kind, most, max(0, (times - length + 1) // length) if self.ordered else 0
+
+    def _in_any_order(self, length: int) -> Iterator[tuple[Kind, int, int]]:
+        """Yield as many rounds as there are passes: those with the least noise may all count."""
+        passes = -(-sum(times for _, times in self.groups) // length)
+        for kind, times in sorted(self.groups, key=lambda group: group[0].noise):
+            yield kind, min(times, passes), 0
+            passes -= min(times, passes)
+
+    @cached_property
+    def _largest(self) -> int:
+        """The most that took part in a pass that is everybody's: so many units there are."""
+        passes = self._passes or (
+            Pass((kind,), times, kind.cohort, True) for kind, times in self.groups
+        )
+        return max((one.total or 0 for one in passes if one.kinds[0].everybody), default=0)
+
+    def _leaves_out(self, one: Pass) -> bool:
+        """Return whether fewer than all took part in passes that are everybody's."""
+        if not self.by_round or one.total is None or not one.kinds[0].everybody:
+            return False
+        return one.total < (one.population or self._largest)
+
+    # Cohorts that do not fit
+
+    def odd_cohorts(self) -> tuple[str, ...]:
+        """Return sentences about cohorts, or shares, that their rounds' sampling does not draw.
+
+        Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
+        rounding: a share is taken to one in a hundred, a mean cohort to one unit.
+        """
+        kinds = dict.fromkeys(kind for kind, _ in self.groups)
+        certain = chain.from_iterable((*_odd_share(kind), *self._odd_size(kind)) for kind in kinds)
+        drawn = (*self._too_alike(), *self._going_along()) if self.by_round else ()
+        return tuple(dict.fromkeys([*certain, *self._odd_passes(), *self._improbable(), *drawn]))
+
+    def telling_cohorts(self, *, planned: bool) -> tuple[str, ...]:
+        """Return a sentence where cohorts that are said to be of a fixed size differ.
+
+        They may follow how many units there are, which is not public under add_remove. The same
+        holds where everybody should take part and fewer did: another may take the place of who is
+        not there.
+
+        Args:
+            planned: whether sizes are said not to follow the data.
+        """
+        sizes: dict[int | None, set[int | None]] = {}
+        for kind, _ in self.groups:
+            if isinstance(kind.scheme, FixedSize | WithReplacement):
+                sizes.setdefault(kind.scheme.population, set()).add(most_drawn(kind.scheme))
+        differ = not planned and (any(len(one) > 1 for one in sizes.values()) or len(sizes) > 1)
+        everyone = [kind for kind, _ in self.groups if isinstance(kind.scheme, Everyone)]
+        short = any(map(self._leaves_out, self._passes or ()))
+        part = any(kind.fewer for kind in everyone) or (bool(everyone) and short)
+        told = {
+            "cohorts, or populations, that are fixed and differ between rounds: they may follow "
+            "how many units there are (denominator='public' if they were planned)": differ,
+            "a part of the units where everybody takes part: others may take their places": part,
+        }
+        return tuple(words for words, so in told.items() if so)
+
+    def _odd_size(self, kind: Kind) -> Iterator[str]:
+        """Yield a sentence about a cohort that the sampling never draws."""
+        size, population, most = kind.cohort, kind.population, most_drawn(kind.scheme)
+        if size is None:
+            return
+        # Drawn several times a unit counts as often.
+        if population and size > population and not getattr(kind.scheme, "repeats", False):
+            yield f"{size} participants of {population}"
+        elif most is not None and size > most:
+            yield f"{size} participants where the sampling draws at most {most}"
+        elif isinstance(kind.scheme, Shuffled) and not self.by_round and not _make_up(size, kind):
+            yield f"{size} participants of {population} in one of {kind.per_pass} batches"
+
+    def _odd_passes(self) -> Iterator[str]:
+        """Yield sentences about passes in which somebody was twice."""
+        if not self.by_round:
+            return
+        for one in self._passes or ():
+            n, passes = one.population, one.kinds[0].per_pass is not None
+            if passes and one.total is not None and n is not None and one.total > n:
+                yield f"{one.total} participants of {n} in a pass"
+        # Where passes may begin anywhere neighbouring rounds are in several.
+        for kind, times in self.groups if self._passes is None else ():
+            size, n, length = kind.cohort, kind.population, kind.per_pass
+            if size is None or n is None or length is None:
+                continue
+            if size * times > n * _touched(times, length):
+                yield f"{size} participants of {n}, {times} times in passes of {length} rounds"
+
+    def _improbable(self) -> Iterator[str]:
+        """Yield sentences about cohorts of random size that are hardly ever as large, or small."""
+        drawn: dict[tuple[Scheme | float, int | None], Counter[int]] = {}
+        for kind, times in self.groups:
+            size, n = kind.cohort, kind.population
+            if size is None or not secret_size(kind.scheme) or (n is not None and size > n):
+                continue
+            cut = isinstance(kind.scheme, TruncatedPoisson)
+            # What may be a mean is taken for one where it fits.
+            fits = cut or kind.expected is None or abs(size - kind.expected) < 1.0
+            if self.by_round or not fits:
+                law = kind.scheme if cut else kind.drawn
+                drawn.setdefault((law, n), Counter())[size] += times
+        chance = FALSE_DOUBT / 3.0 / max(len(drawn), 1)
+        for (law, population), sizes in drawn.items():
+            if isinstance(law, float):
+                yield from filter(None, [improbable(sizes, law, chance, population)])
+            else:
+                yield from (one.told for one in unlikely(law, sizes, chance))
+
+    def _too_alike(self) -> Iterator[str]:
+        """Yield sentences about cohorts of random size that are hardly ever so much alike."""
+        drawn: dict[tuple[float, int | None], Counter[int]] = {}
+        for kind, times in self.groups:
+            # Rounds of a pass are not independent, and cohorts that were cut may well be alike.
+            if isinstance(kind.scheme, Poisson) and kind.cohort is not None:
+                drawn.setdefault((kind.drawn, kind.population), Counter())[kind.cohort] += times
+        for (share, population), sizes in drawn.items():
+            if told := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
+                yield told
+
+    def _going_along(self) -> Iterator[str]:
+        """Yield sentences about noise, or clip norms, that go with the size of random cohorts."""
+        settled = [("noise that goes", kind, kind.noise, times) for kind, times in self.groups]
+        settled += [
+            ("clip norms that go", kind, norm, times)
+            for kind, values in self.norms.items()
+            for norm, times in values.items()
+        ]
+        found: dict[tuple[str, Scheme, int | None], Counter[tuple[int, float]]] = {}
+        for what, kind, value, times in settled:
+            # Rounds of a pass are not drawn apart.
+            if secret_size(kind.scheme) and kind.cohort is not None and not kind.per_pass:
+                counts = found.setdefault((what, kind.scheme, kind.population), Counter())
+                counts[kind.cohort, value] += times
+        for (what, scheme, population), rounds in found.items():
+            rate = scheme.probability if isinstance(scheme, Poisson) else None
+            if told_by(rounds, FALSE_DOUBT / 3.0 / len(found), rate, population):
+                yield f"{what} with how many took part, which amplification counts on hiding"
 
 
-def telling_cohorts(groups: Sequence[Group], *, planned: bool) -> tuple[str, ...]:
-    """Return a sentence where cohorts that are said to be of a fixed size differ.
+def _cut(groups: tuple[Group, ...], length: int) -> Iterator[Pass]:
+    """Yield the passes of rounds of which the first begins one."""
+    # A long pass may have many kinds: they are looked up.
+    kinds: dict[Kind, None] = {}
+    total, left = 0.0, 0
+    for kind, times in groups:
+        # Infinite where a round does not say how many took part.
+        size = math.inf if kind.cohort is None else kind.cohort
+        used = min(left, times)
+        if used:
+            kinds[kind] = None
+            total, left = total + size * used, left - used
+            if not left:
+                yield Pass(tuple(kinds), 1, _known(total), True)
+        whole, rest = divmod(times - used, length)
+        if whole:
+            yield Pass((kind,), whole, _known(size * length), True)
+        if rest:
+            kinds, total, left = {kind: None}, size * rest, length - rest
+    if left:
+        yield Pass(tuple(kinds), 1, _known(total), False)
 
-    They may follow how many units there are, which is not public under add_remove. So does it tell
-    where a part takes part of everybody: whoever is not there may give its place to another.
 
-    Args:
-        groups: rounds in the order they ran.
-        planned: whether sizes are said not to follow the data.
-    """
-    sizes: dict[int | None, set[int | None]] = {}
-    for kind, _ in groups:
-        if isinstance(kind.scheme, FixedSize | WithReplacement):
-            sizes.setdefault(kind.population, set()).add(kind.cohort)
-    differ = not planned and (any(len(one) > 1 for one in sizes.values()) or len(sizes) > 1)
-    part = any(isinstance(kind.scheme, Everyone) and kind.fewer for kind, _ in groups)
-    told = {
-        "cohorts, or populations, that are fixed and differ between rounds: they may follow how "
-        "many units there are (denominator='public' if they were planned)": differ,
-        "a part of the units where everybody takes part: others may take their places": part,
-    }
-    return tuple(words for words, so in told.items() if so)
+def _known(total: float) -> int | None:
+    return None if math.isinf(total) else int(total)
+
+
+def _touched(times: int, length: int) -> int:
+    """Return in how many passes neighbouring rounds are at most."""
+    return 1 + -(-(times - 1) // length)
+
+
+def _make_up(size: int, kind: Kind) -> bool:
+    """Return whether batches of a size may be those of a pass: even ones, or the last one short."""
+    n, batches = kind.population, kind.per_pass
+    if n is None or batches is None:
+        return True
+    return batches <= n and ((size - 1) * batches < n or size * (batches - 1) < n)
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:
     """Yield a sentence about a share that is larger than the sampling ever draws."""
-    one = 1.0 / kind.population if kind.population else 0.0
-    # A larger share than is priced would cost more; a smaller one costs less.
-    if kind.share is not None and kind.share > ROUNDED * kind.drawn + one:
-        yield f"a share of {kind.share:g} where the sampling draws {kind.drawn:g}"
-
-
-def _odd_size(kind: Kind) -> Iterator[str]:
-    """Yield a sentence about a cohort that is larger than the sampling ever draws."""
-    size, population = kind.cohort, kind.population
-    if size is None or population is None:
+    if kind.share is None:
         return
-    # Drawn several times a unit counts as often.
-    if size > population and not getattr(kind.scheme, "repeats", False):
-        yield f"{size} participants of {population}"
-    elif isinstance(kind.scheme, Shuffled) and size > ROUNDED * kind.drawn * population + 1:
-        yield f"{size} participants of {population} in one of {kind.per_pass} batches"
-
-
-def _improbable(groups: Sequence[Group]) -> Iterator[str]:
-    """Yield sentences about cohorts of random size that are hardly ever as large, or as small."""
-    drawn = _of_random_size(groups)
-    chance = FALSE_DOUBT / 3.0 / max(len(drawn), 1)
-    for (share, population), sizes in drawn.items():
-        if _unlikely(sizes, share, population, chance):
-            span = f"{min(sizes)} to {max(sizes)}"
-            yield f"{span} participants of {population} at a probability of {share:g}"
-
-
-def _too_alike(groups: Sequence[Group]) -> Iterator[str]:
-    """Yield sentences about cohorts of random size that are hardly ever so much alike."""
-    drawn: dict[tuple[float, int | None], Counter[int]] = {}
-    for kind, times in groups:
-        # Rounds of a pass are not independent, and cohorts that were cut may well be alike.
-        if isinstance(kind.scheme, Poisson) and kind.cohort is not None:
-            drawn.setdefault((kind.drawn, kind.population), Counter())[kind.cohort] += times
-    for (share, population), sizes in drawn.items():
-        if told := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
-            yield told
-
-
-def _going_along(groups: Sequence[Group], norms: Norms) -> Iterator[str]:
-    """Yield sentences about noise, or clip norms, that go with the size of random cohorts."""
-    settled = [("noise that goes", kind, kind.noise, times) for kind, times in groups]
-    settled += [
-        ("clip norms that go", kind, norm, times)
-        for kind, values in norms.items()
-        for norm, times in values.items()
-    ]
-    found: dict[tuple[str, Scheme, int | None], Counter[tuple[int, float]]] = {}
-    for what, kind, value, times in settled:
-        # Rounds of a pass are not drawn apart.
-        if secret_size(kind.scheme) and kind.cohort is not None and not kind.per_pass:
-            counts = found.setdefault((what, kind.scheme, kind.population), Counter())
-            counts[kind.cohort, value] += times
-    for (what, scheme, population), rounds in found.items():
-        rate = scheme.probability if isinstance(scheme, Poisson) else None
-        if told_by(rounds, FALSE_DOUBT / 3.0 / len(found), rate, population):
-            yield f"{what} with how many took part, which amplification counts on hiding"
-
-
-def _of_random_size(groups: Sequence[Group]) -> dict[tuple[float, int], Counter[int]]:
-    """Return how often cohorts had each size, by share and population."""
-    drawn: dict[tuple[float, int], Counter[int]] = {}
-    for kind, times in groups:
-        size, population = kind.cohort, kind.population
-        if size is None or population is None or size > population:
-            continue
-        if secret_size(kind.scheme):
-            drawn.setdefault((kind.drawn, population), Counter())[size] += times
-    return drawn
-
-
-def _unlikely(sizes: Counter[int], share: float, population: int, chance: float) -> bool:
-    """Return whether binomial cohorts, all together or the largest, are hardly as large, or small.
-
-    A stated cohort may be a rounded mean: all together are given one unit a round.
-    """
-    rounds = sum(sizes.values())
-    total = sum(size * times for size, times in sizes.items())
-    throws = rounds * population
-    # Three tests share the chance, the last one over all rounds.
-    return (
-        _at_least(total - rounds, throws, share) < chance / 3.0
-        or _at_least(throws - total - rounds, throws, 1.0 - share) < chance / 3.0
-        or _at_least(max(sizes), population, share) * rounds < chance / 3.0
-    )
-
-
-def _at_least(successes: int, trials: int, probability: float) -> float:
-    """Return P[Binomial(trials, probability) >= successes]."""
-    if successes <= 0:
-        return 1.0
-    return float(betainc(successes, trials - successes + 1, probability))
+    # A larger share than is priced would cost more; a smaller one costs less.
+    larger = kind.share > ROUNDED * kind.drawn
+    if larger and isinstance(kind.scheme, Shuffled) and kind.population is not None:
+        size = math.ceil(kind.share * kind.population / ROUNDED - 1e-9)
+        larger = not _make_up(size, kind)
+    if larger:
+        yield f"a share of {kind.share:g} where the sampling draws {kind.drawn:g}"

@@ -30,7 +30,7 @@ def _says(told: str) -> msgspec.Meta:
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run in numbers: rounds that were all alike, and what is claimed of them."""
 
-    rounds: Annotated[_Count, _says("how many noisy sums were released")]
+    rounds: Annotated[_Count, _says("how many rounds released noisy sums")]
     noise_multiplier: Annotated[
         _Positive | None, _says("std of the noise in the sum over the clip norm of one unit")
     ] = None

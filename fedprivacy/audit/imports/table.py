@@ -80,21 +80,23 @@ def read(path: Path, origin: Origin) -> Trace:
     """
     missing: list[str] = []
     norms: dict[Rounds, Counter[float]] = {}
-    found = in_order((rounds, 1) for rounds in _recorded(path, missing, norms))
+    found = in_order((each, 1) for each in _recorded(path, missing, norms))
     if not found:
         unreadable(path.name, "no round was recorded")
-    return Trace(origin, found, missing=tuple(missing), by_round=True, norms=norms)
+    rounds = tuple((each, times) for (_, each), times in found)
+    return Trace(origin, rounds, missing=tuple(missing), by_round=True, norms=norms)
 
 
 def _recorded(
     path: Path, missing: list[str], norms: dict[Rounds, Counter[float]]
-) -> Iterator[Rounds]:
-    """Yield the rounds of a table; put gaps between them, and their clip norms, beside them."""
+) -> Iterator[tuple[int, Rounds]]:
+    """Yield the rounds of a table and how many gaps are before; note gaps and clip norms."""
     # Each kind is kept once: a table may have millions of rounds.
     kinds: dict[Rounds, Rounds] = {}
-    last, many = None, 0
+    last, many, gaps = None, 0, 0
     for where, row in _rows(path):
         gap = _gap(last, row.round, where)
+        gaps += bool(gap)
         if gap and len(missing) < _MOST_GAPS:
             missing.append(gap)
         last = row.round
@@ -103,7 +105,7 @@ def _recorded(
             counts = norms.setdefault(rounds, Counter())
             counts[row.clip_norm] += 1
             many += counts[row.clip_norm] == 1
-        yield kinds.setdefault(rounds, rounds)
+        yield gaps, kinds.setdefault(rounds, rounds)
         # Bounded, since a file of strangers decides how much memory this takes.
         if max(len(kinds), many) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
+from typing import TypeVar
 
 from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
 from ...mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
@@ -27,7 +28,7 @@ from ...sampling import (
 )
 from ..repricing import in_sequence
 from ..revealed import PUBLIC_DENOMINATOR
-from .passes import Kind, counted, odd_cohorts, telling_cohorts
+from .passes import Course, Kind, round_share
 
 
 class Sampling(StrEnum):
@@ -134,6 +135,7 @@ class Rounds:
         per_epoch: how many rounds an epoch has.
         steps_per_round: how many noisy sums of its cohort a round released.
         missing_shares: how many of the cohort's shares of the noise did not arrive.
+        partial: whether an epoch may leave units out.
     """
 
     noise_multiplier: float
@@ -144,6 +146,7 @@ class Rounds:
     per_epoch: int | None = None
     steps_per_round: int | None = None
     missing_shares: int | None = None
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Trace:
 
     Attributes:
         origin: the format, the file and who imported it.
-        rounds: neighbouring rounds that were alike, with their counts, in the order they ran.
+        rounds: neighbouring rounds that were alike, with their counts; none behind a gap.
         unit: whose data is one unit, where the format says.
         adjacency: where the format says.
         observer: where the format says.
@@ -164,6 +167,7 @@ class Trace:
         denominator: what sums were divided by, where the format says.
         trials: how many runs were made on these data, where the format says.
         by_round: whether every round was written down by itself.
+        ordered: whether rounds stand in the order they ran.
         norms: of rounds, how many had which clip norm, where the format says.
     """
 
@@ -180,7 +184,11 @@ class Trace:
     denominator: Denominator | None = None
     trials: int | None = None
     by_round: bool = False
+    ordered: bool = True
     norms: Mapping[Rounds, Mapping[float, int]] = field(default_factory=dict)
+
+
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
@@ -208,7 +216,7 @@ class Assembled:
     granted: dict[str, str] = field(default_factory=dict)
 
 
-def in_order(rounds: Iterable[tuple[Rounds, int]]) -> tuple[tuple[Rounds, int], ...]:
+def in_order(rounds: Iterable[tuple[Each, int]]) -> tuple[tuple[Each, int], ...]:
     """Return rounds with their counts, neighbours that are alike together."""
     alike = groupby(rounds, key=lambda group: group[0])
     return tuple((kind, sum(times for _, times in groups)) for kind, groups in alike)
@@ -266,7 +274,9 @@ def _said(trace: Trace, stated: Stated, name: str) -> object:
         return member(Denominator, denominator=given) if name == "denominator" else given
     if hasattr(trace, name):
         return getattr(trace, name)
-    return next((v for rounds, _ in trace.rounds if (v := getattr(rounds, name)) is not None), None)
+    found = [getattr(rounds, name) for rounds, _ in trace.rounds]
+    # A record that is silent on some of its rounds does not say it.
+    return None if None in found else next(iter(found), None)
 
 
 def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> int:
@@ -301,21 +311,22 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
         completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         kinds[rounds] = _kind(completed, stated, trace.unit)
-    groups = [(kinds[rounds], times) for rounds, times in trace.rounds]
-    parts = list(counted(groups))
+    norms: dict[Kind, Counter[float]] = {}
+    for rounds, values in trace.norms.items():
+        norms.setdefault(kinds[rounds], Counter()).update(values)
+    groups = tuple((kinds[rounds], times) for rounds, times in trace.rounds)
+    course = Course(groups, trace.by_round, trace.ordered, bool(trace.missing), norms)
+    parts = list(course.counted())
     whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
     certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
     if any(kind.fewer for kind in kinds.values()):
         certain = None
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
-    norms: dict[Kind, Counter[float]] = {}
-    for rounds, values in trace.norms.items():
-        norms.setdefault(kinds[rounds], Counter()).update(values)
-    odd = odd_cohorts(groups, by_round=trace.by_round, norms=norms)
     # Whoever says what sums were divided by says that their sizes were planned.
     planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
-    return run, certain, list(denied), odd, telling_cohorts(groups, planned=planned)
+    telling = course.telling_cohorts(planned=planned)
+    return run, certain, list(denied), course.odd_cohorts(), telling
 
 
 _BY_ROUND = {"steps_per_round", "missing_shares"}
@@ -344,7 +355,7 @@ def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
     """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
     if rate is None or not isinstance(scheme, TableScheme):
         return
-    share = 1.0 / getattr(scheme, "rounds_per_epoch", 1) * scheme.rate
+    share = round_share(scheme)
     # A smaller share amplifies more: stated against the record, it has to be told. Of a larger one
     # nothing is certain.
     if share < rate * (1.0 - 1e-9):
@@ -505,18 +516,11 @@ def _per_epoch(rounds: Rounds) -> int:
     return round(length)
 
 
-def _leaves_out(rounds: Rounds) -> bool:
-    """Return whether batches of an epoch do not make up the population, each one more or not."""
-    if rounds.cohort is None or rounds.population is None:
-        return False
-    return (rounds.cohort + 1) * _per_epoch(rounds) <= rounds.population
-
-
 _BUILDERS: dict[Sampling, Callable[[Rounds], Scheme]] = {
     Sampling.POISSON: _poisson,
     Sampling.FIXED: _fixed,
     Sampling.WITH_REPLACEMENT: _replacement,
-    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds), partial=_leaves_out(rounds)),
+    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds), partial=rounds.partial),
     Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds)),
     Sampling.EVERYONE: lambda rounds: Everyone(),
 }
