@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
+from . import coins
 from .arrays import placed_like
 from .base import UnitGiven
-from .noise import private_generator, readable
+from .noise import readable
+from .rounded import bits_of
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -139,8 +142,7 @@ class RandomizedResponse(_Discrete):
 
         Args:
             value: whole numbers from 0 to ``answers - 1``, one of each unit; an array or a number.
-            generator: a ``numpy.random.Generator``; None, seeded by the operating system, is the
-                only private choice.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
             ParameterError: an answer that is not one of the k.
@@ -149,10 +151,11 @@ class RandomizedResponse(_Discrete):
         given = np.asarray(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
-        generator = private_generator() if generator is None else generator
-        drawn = generator.integers(self.answers, size=given.shape)
+        bits = bits_of(generator)
         # All are drawn, used or not: the time it takes does not tell who answered truly.
-        return np.where(generator.random(given.shape) < self.chance, drawn, given)
+        drawn = coins.uniform(given.size, self.answers, bits).reshape(given.shape)
+        by_chance = coins.coins(given.size, coins.share(self.chance), bits).reshape(given.shape)
+        return np.where(by_chance, drawn, given)
 
 
 @registered
@@ -224,22 +227,21 @@ class DiscreteLaplace(_Discrete):
         """Return the sum ``value`` plus noise, the difference of two geometric numbers.
 
         Args:
-            value: whole numbers, an array of any shape or one number.
-            generator: a ``numpy.random.Generator``; None, seeded by the operating system, is the
-                only private choice.
+            value: whole numbers of at most 63 bits, an array of any shape or one number.
+            generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` is not made of whole numbers.
+            ParameterError: ``value`` is not made of such numbers.
         """
         value = readable("value", value)
         given = np.asarray(value)
-        if given.dtype.kind not in "iu":
-            refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
-        generator = private_generator() if generator is None else generator
-        # 1 - e^-a with all its digits where a is small.
-        stops = -math.expm1(-self.noise_parameter)
-        one, other = (generator.geometric(stops, size=given.shape) for _ in range(2))
-        return value + placed_like(one - other, value)
+        # Numbers of 64 bits without a sign would be rounded to doubles when noise is added.
+        if given.dtype.kind not in "iu" or given.dtype == np.uint64:
+            way_out = "round contributions first, to int64"
+            refuse("value", given.dtype.name, "hold whole numbers of at most 63 bits", way_out)
+        rate, bits = Fraction(self.noise_parameter), bits_of(generator)
+        one, other = (coins.geometric(given.size, rate, bits) for _ in range(2))
+        return value + placed_like((one - other).reshape(given.shape), value)
 
 
 @functools.lru_cache(maxsize=256)

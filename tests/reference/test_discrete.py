@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.ledger import REGISTRY
+from fedprivacy.mechanisms import coins
 from fedprivacy.registry import decode, encode
 
 SWAP, ZERO, ADD = "replace_one", "zero_out", "add_remove"
@@ -149,6 +151,42 @@ def test_discrete_noise_has_the_law_that_is_accounted():
         wanted = math.exp(-0.7 * abs(step)) * math.tanh(0.35)
         share = np.mean(found == step)
         assert abs(share - wanted) < 5 * math.sqrt(wanted * (1 - wanted) / 40_000)
+
+
+@pytest.mark.parametrize("a", [0.01, 0.7, 3.0])
+def test_digits_of_geometric_numbers_are_independent_coins(a):
+    """Their product is (1 - r) r^k; what is above the last digit is such a number again."""
+    rate, digits = Fraction(a), []
+    while rate < 1:
+        digits.append(coins._odds(rate, 200) / 2**200)
+        rate *= 2
+    rest = coins._power(rate, 200) / 2**200
+    for k in range(64):
+        made = (1.0 - rest) * rest ** (k >> len(digits))
+        made *= math.prod(p if k >> i & 1 else 1.0 - p for i, p in enumerate(digits))
+        assert made == pytest.approx((1.0 - math.exp(-a)) * math.exp(-a * k), rel=1e-12)
+
+
+@pytest.mark.parametrize(("second", "falls"), [(0, True), (2**63, False)])
+def test_what_a_word_leaves_open_is_decided_by_the_next_one(second, falls):
+    """A probability of 3/8 + 2^-66: the first word may equal its first 64 bits."""
+    words = [3 * 2**61, second]
+    source = [word.to_bytes(8, "little") for word in words]
+    above = (3 << 63) + 1
+
+    def survival(places):
+        return above << places >> 66
+
+    assert coins.coins(1, survival, lambda count: source.pop(0)).tolist() == [falls]
+
+
+def test_noise_is_added_in_whole_numbers():
+    """A sum of 64 bits without a sign was rounded to a double first: a unit's 1 was always seen."""
+    run = fp.DiscreteLaplace(noise_parameter=0.5)
+    found = run.release(np.full(64, 2**60 + 129))
+    assert found.dtype == np.int64 and len(set(found.tolist())) > 4
+    with pytest.raises(fp.errors.ParameterError, match="at most 63 bits, got 'uint64'"):
+        run.release(np.array([2**60 + 129], np.uint64))
 
 
 def mixture_delta(std, moves, chances, epsilon):
