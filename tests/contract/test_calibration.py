@@ -170,7 +170,7 @@ def test_an_unbounded_parameter_is_told_to_be_bounded():
 
 def test_a_run_that_refuses_every_value_says_why():
     """Of another parameter, that one's refusal; else that of the value where it looked first."""
-    with pytest.raises(fp.ParameterError, match="^probability must"):
+    with pytest.raises(fp.ParameterError, match=r"^probability must"):
         fp.calibrate(lambda s: fp.Gaussian(noise_multiplier=s).sampled(fp.Poisson(2.0)), **ASK)
     with pytest.raises(ImpossibleBudget, match="at 4: size must be at most population = 1, got 4"):
         fp.calibrate(cohort_of_one, **ASK, integer=True, domain=(4, 9))
