@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import importlib.util
+import pkgutil
 import re
 import shlex
 import sys
@@ -124,18 +125,19 @@ def listed(module: str) -> set[str]:
 def test_the_reference_lists_every_public_name():
     modules = {"errors", "accountants", "published", "factors"}
     assert set(fp.__all__) - modules - {"__version__"} <= listed("fedprivacy")
-    assert set(fp.accountants.__all__) & listed("fedprivacy.accountants")
+    tables = {"ACCOUNTANTS", "BY_NAME"}
+    assert set(fp.accountants.__all__) - tables <= listed("fedprivacy.accountants")
     assert set(factors.__all__) <= listed("fedprivacy.factors") | listed("fedprivacy")
     training = pytest.importorskip("fedprivacy.training")
     assert set(training.__all__) == listed("fedprivacy.training")
 
 
-def test_everything_in_the_reference_has_a_docstring():
-    for name in sorted(listed("fedprivacy")):
-        found = fp
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        assert found is None or found.__doc__, name
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"currentmodule:: (\S+)", REFERENCE))))
+def test_everything_in_the_reference_has_a_docstring(module):
+    if module == "fedprivacy.training":
+        pytest.importorskip("torch")
+    for name in sorted(listed(module)):
+        assert pkgutil.resolve_name(f"{module}.{name}").__doc__, name
 
 
 def extension(name: str):

@@ -128,6 +128,7 @@ class Explained:
     row: TableRow | None
     theorems: list[str]
     assumptions: list[str]
+    qualified: list[str]
     attained_by: str | None
     epsilon: dict[str, dict[str, Certified]]
     unsupported: dict[str, str]

@@ -126,7 +126,8 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
     data = {"parameter": name, "value": found.value, "bound": found.bound.to_dict()}
 
     def text() -> None:
-        say(f"{name} = {found.value:.6g}")
+        # In full: what is certified is this value, and not one rounded from it.
+        say(f"{name} = {found.value!r}")
         show_bound(found.bound)
 
     show(data, as_json, text)

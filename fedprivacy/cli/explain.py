@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, asdict
+from dataclasses import MISSING, asdict, dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -16,6 +16,7 @@ from ..errors import UnsupportedCombination, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.base import SampledMechanism
+from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from ..runs.described import SampledRun
 from ..sampling import TABLE
@@ -29,8 +30,12 @@ from .options import (
     run_options,
     say,
     show,
+    show_grounds,
     threat_options,
 )
+
+if TYPE_CHECKING:
+    from ..audit.sources import Reading
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -70,19 +75,28 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
       fedprivacy explain --noise-multiplier 1.4 --cohort 100 --population 6000 \\
           --rounds 180 --delta 1e-5 --adjacency zero_out
     """  # noqa: D301
-    from ..questions.epsilon import epsilon
+    from ..audit import account
+    from ..audit.imports import Stated
+    from ..audit.sources import read_source
     from ..runs.explaining import halved_by, parts_of
 
-    whole, described = _run(ledger, unit, _described(asked))
+    source, described = _source(ledger, unit, _described(asked))
     delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
-    risk, unknown = _risk(whole, adjacency, observer)
-    bound = epsilon(whole, **asked)
-    bounds, unsupported = _views(whole, delta, adjacency)
+    # First of all: what certifies nothing is refused before any number is told.
+    bound = account(source, **asked)
+    read = read_source(source, Stated())
+    # As it was really released: rounds with less noise are priced by that.
+    whole = read.evidence.run
+    if whole is None:
+        refuse("LEDGER", str(ledger), "hold a round that was released")
+    risk, unknown = _risk(_Released(read), adjacency, observer)
+    bounds, unsupported = _views(source, delta, adjacency)
     data = {
         "delta": delta,
         "row": _row(whole, adjacency, observer),
         "theorems": list(bound.theorems),
         "assumptions": list(bound.assumptions),
+        "qualified": list(bound.qualified),
         "attained_by": bound.witness,
         "epsilon": plain_bounds(bounds),
         "unsupported": unsupported,
@@ -106,26 +120,32 @@ def _described(asked: dict[str, Any]) -> dict[str, Any]:
     return {name: asked.pop(name) for name in SampledRun.known()}
 
 
-def _run(
+def _source(
     ledger: Path | None, unit: str | None, run: dict[str, Any]
-) -> tuple[Mechanism, SampledRun | None]:
-    """Return the run of a ledger, or the one that the options describe with their values."""
+) -> tuple[Ledger | Mechanism, SampledRun | None]:
+    """Return a ledger, or the run that the options describe with their values."""
     if ledger is None:
         described = SampledRun.of(run)
         return described.run(unit), described
-    from ..audit.repricing import run_of
-
     given = [name for name, value in run.items() if value is not None] + ["unit"] * bool(unit)
     if given:
         refuse(f"--{given[0].replace('_', '-')}", run.get(given[0]), "be left out with LEDGER")
-    # As it was really released: rounds with less noise are priced by that.
-    whole = run_of(Ledger.open(ledger).rounds)
-    if whole is None:
-        refuse("LEDGER", str(ledger), "hold a round that was released")
-    return whole, None
+    return Ledger.open(ledger), None
 
 
-def _risk(run: Mechanism, adjacency: str, observer: str) -> tuple[Any, str]:
+@dataclass(frozen=True)
+class _Released:
+    """What was released, attained by what surely was."""
+
+    read: Reading
+
+    def privacy_loss(
+        self, adjacency: Adjacency | str, observer: Observer | str = Observer.AGGREGATE
+    ) -> PrivacyLoss:
+        return self.read.evidence.loss(self.read.facts(adjacency, observer))
+
+
+def _risk(run: _Released, adjacency: str, observer: str) -> tuple[Any, str]:
     """Return what an attacker can do, or why that is not known."""
     from ..questions.risk import attack_risk
 
@@ -154,17 +174,17 @@ def _row(run: Mechanism, adjacency: str, observer: str) -> dict[str, str] | None
 
 
 def _views(
-    run: Mechanism, delta: float, adjacency: str
+    source: Ledger | Mechanism, delta: float, adjacency: str
 ) -> tuple[dict[str, dict[str, Bound]], dict[str, str]]:
     """Return each observer's bounds by every accountant, and why others have none."""
-    from ..questions.epsilon import epsilon
+    from ..audit import account
 
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
     for view in VIEWS:
         ask = {"delta": delta, "adjacency": adjacency, "observer": view}
         try:
-            bounds[view.value] = {n: epsilon(run, accountant=n, **ask) for n in ACCOUNTANTS}  # type: ignore[arg-type]
+            bounds[view.value] = {n: account(source, accountant=n, **ask) for n in ACCOUNTANTS}  # type: ignore[arg-type]
         # One observer without a theorem does not silence the others.
         except UnsupportedCombination as problem:
             unsupported[view.value] = str(problem)
@@ -184,6 +204,8 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
         say(f"  rests on: {theorem}")
     for assumption in data["assumptions"]:
         say(f"  assumes: {assumption}")
+    for words in data["qualified"]:
+        say(f"  but: {words}")
     attained = data["attained_by"]
     if attained is None:
         say("  attained: no two data sets are known that reach it")
@@ -200,7 +222,8 @@ def _print_bounds(
         for name, bound in found.items():
             # A lower end of 0 says nothing.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
-            say(f"    {name}: at most {_up(bound.upper, 6)}{least}")
+            told = f"at most {_up(bound.upper, 6)}{least}"
+            say(f"    {name}: {', '.join([told, *bound.qualified])}")
     for view, reason in unsupported.items():
         say(f"  {view}: {reason}")
 
@@ -211,7 +234,7 @@ def _print_shares(data: dict[str, Any]) -> None:
         told = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
         say(f"{told}; alone {_up(float(part['alone']))}, the rest {_up(float(part['without']))}")
     for name, value in data["halved_by"].items():
-        found = "no value does" if value is None else f"{value:.6g}"
+        found = "no value does" if value is None else repr(value)
         say(f"  half of epsilon by {name} alone: {found}")
 
 
@@ -275,11 +298,16 @@ def tradeoff(
         data["plot"] = str(draw_tradeoff(curve, plot))
 
     def text() -> None:
-        say("false positives: misses certified at least, misses of the best attack known")
+        level = [f"{unit} level"] * bool(unit)
+        facts = ", ".join([*level, *(str(asked[name]) for name in ("adjacency", "observer"))])
+        say(
+            f"false positives: misses certified at least, misses of the best attack known ({facts})"
+        )
         for at, least, known in zip(
             curve.fpr, curve.worst.lower, curve.worst.attained, strict=True
         ):
             say(f"  {at:.6g}: {_down(least)}, {_up(known)}")
+        show_grounds(curve)
         if plot is not None:
             say(f"plot: {plot}")
 

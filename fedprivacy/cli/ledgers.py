@@ -144,7 +144,7 @@ def _judged(
     facts = {
         name: given[name] for name in ("adjacency", "observer", "auditor", *Unseen.__members__)
     }
-    wanted = _claim(claim, epsilon, delta)
+    wanted, scheme = _claim(claim, epsilon, delta), _scheme(given)
     if source is None:
         return audit(_trace(given), claim=wanted, **facts)
     # What a file records is not to be overruled by an option.
@@ -152,7 +152,6 @@ def _judged(
         if given[name] is not None:
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
-    scheme = _scheme(given)
     # A whole scheme holds its population: given twice, the two might differ.
     population = given["population"] if isinstance(scheme, str | None) else None
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
@@ -210,7 +209,7 @@ _WHOLE: dict[str, dict[str, Callable[[Any, int | None], Scheme]]] = {
 
 
 def _scheme(given: dict[str, Any]) -> Scheme | str | None:
-    """Return the sampling that was stated for a file: a name, or a whole scheme."""
+    """Return the sampling that was stated: a name, or a whole scheme."""
     name: str | None = given["sampling"]
     scheme: Scheme | str | None = name
     for said, kinds in _WHOLE.items():

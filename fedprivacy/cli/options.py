@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
@@ -18,6 +18,9 @@ from ..outputs import printable, whole_file
 from ..runs.described import SampledRun
 from ..runs.methods import settings_in_words
 from ..systems.settings import Setting
+
+if TYPE_CHECKING:
+    from ..questions.risk import TradeoffCurve
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -260,11 +263,16 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
 def show_bound(bound: Bound) -> None:
     """Print a bound and what it rests on."""
     say(str(bound))
-    if bound.witness:
-        say(f"  attained by: {bound.witness}")
-    for theorem in bound.theorems:
+    show_grounds(bound)
+
+
+def show_grounds(answer: Bound | TradeoffCurve) -> None:
+    """Print what an answer rests on."""
+    if answer.witness:
+        say(f"  attained by: {answer.witness}")
+    for theorem in answer.theorems:
         say(f"  rests on: {theorem}")
-    for assumption in bound.assumptions:
+    for assumption in answer.assumptions:
         say(f"  assumes: {assumption}")
-    if bound.reason:
-        say(f"  wider than asked: {bound.reason}")
+    if answer.reason:
+        say(f"  wider than asked: {answer.reason}")

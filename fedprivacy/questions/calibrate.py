@@ -9,7 +9,14 @@ from numbers import Real
 from typing import Any
 
 from ..bound import Bound
-from ..errors import ImpossibleBudget, ParameterError, closed_unit, non_negative, refuse
+from ..errors import (
+    ImpossibleBudget,
+    ParameterError,
+    closed_unit,
+    non_negative,
+    refuse,
+    require,
+)
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .effort import Effort
@@ -48,7 +55,7 @@ class _Question:
         self.domain = domain
         self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
         self.seen: dict[tuple[float, float], Bound | None] = {}
-        self.refusal: Exception | None = None
+        self.refusals: dict[float, ParameterError] = {}
 
     def bound(self, value: float, tolerance: float) -> Bound | None:
         """Return the bound at a value; None where the mechanism refuses the value."""
@@ -63,7 +70,7 @@ class _Question:
                 self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
             # A refusal is an answer: it bounds the search, and its reason may be told.
             except ParameterError as refusal:
-                self.refusal = refusal
+                self.refusals.setdefault(value, refusal)
                 self.seen[key] = None
         return self.seen[key]
 
@@ -204,6 +211,7 @@ def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, f
     low, high = given
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
+        require(max(low, 1) <= high, "domain", domain, "hold a whole number above 0")
     return float(low), float(high)
 
 
@@ -214,12 +222,20 @@ def _is_range(given: Any) -> bool:
 
 
 def _start(question: _Question, integer: bool) -> float:
-    """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted."""
+    """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted.
+
+    Raises:
+        ParameterError: none is accepted.
+    """
     for value in _candidates(*question.domain, integer):
         if math.isfinite(value) and value > 0 and question.upper(value) is not None:
             return value
+    (value, refusal), *others = question.refusals.items()
+    # In the same words at every value it is about something else, which is to be mended first.
+    if all(str(other) == str(refusal) for _, other in others):
+        raise refusal
     raise ImpossibleBudget(
-        f"no value in {question.domain} is accepted by the run; last refusal: {question.refusal}"
+        f"no value in {question.domain} is accepted by the run; at {value:g}: {refusal}"
     )
 
 
@@ -267,12 +283,18 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
     """Return the direction where epsilon is the same at every value tried: upwards, or none.
 
     Raises:
-        ImpossibleBudget: it is infinite everywhere.
+        ImpossibleBudget: it is infinite everywhere, or within the budget without a last value.
         ParameterError: the run does not depend on the value.
     """
     # Everything fits and there is a largest value: that is the answer.
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
+    if here <= question.epsilon:
+        raise ImpossibleBudget(
+            f"every value tried meets epsilon = {question.epsilon:g}: at each epsilon is "
+            f"{here:.6g}; pass a finite domain to get its last value, or check that make_run uses "
+            "its argument"
+        )
     if math.isinf(here):
         bound = question.bound(start, question.tolerances[0])
         why = bound.reason if bound is not None else ""

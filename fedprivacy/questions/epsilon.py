@@ -106,6 +106,17 @@ def _certifiable(run: Accountable, loss: PrivacyLoss, bound: Bound) -> Bound:
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
+def axes(values: object) -> int:
+    """Return how many axes values have: 0 for a number, -1 for text and rows of other lengths."""
+    # A string is a sequence as well, of letters.
+    if isinstance(values, str | bytes):
+        return -1
+    try:
+        return np.ndim(values)  # type: ignore[arg-type]
+    except ValueError:
+        return -1
+
+
 class Profile(NamedTuple):
     """A privacy profile: certified ends of delta at each epsilon, all of shape (n,)."""
 
@@ -139,8 +150,7 @@ def profile(
         ParameterError: a value that breaks its rule.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
-    # A string is a sequence as well, of letters.
-    if isinstance(epsilons, str | bytes) or np.ndim(epsilons) != 1:
+    if axes(epsilons) != 1:
         refuse("epsilons", epsilons, "be a sequence of numbers")
     at = [at_least_zero(epsilons=value) for value in epsilons]
     effort = Effort(accountant, tolerance, deadline)

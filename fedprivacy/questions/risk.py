@@ -20,7 +20,7 @@ from ..errors import contradict, non_negative, open_unit, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 from .effort import Effort
-from .epsilon import Accountable, loss_of
+from .epsilon import Accountable, axes, loss_of
 from .tradeoff import Sandwich, gaussian_ends
 
 Array = NDArray[np.float64]
@@ -183,9 +183,9 @@ def _default_rates() -> Array:
 
 
 def _rates(fpr: object) -> Array:
-    if isinstance(fpr, str | bytes) or np.ndim(fpr) > 1 or np.size(fpr) == 0:  # type: ignore[arg-type]
+    if axes(fpr) not in (0, 1) or np.size(fpr) == 0:  # type: ignore[arg-type]
         refuse("fpr", fpr, "be a rate in [0, 1], or a sequence of them")
-    values = [fpr] if np.ndim(fpr) == 0 else list(fpr)  # type: ignore[arg-type, call-overload]
+    values = [fpr] if axes(fpr) == 0 else list(fpr)  # type: ignore[call-overload]
     return np.array([_rate(value) for value in values])
 
 

@@ -77,7 +77,7 @@ class Experiment:
     """A job, and the budget that it must keep.
 
     Args:
-        job: data, loop and rounds; see ``training.jobs``.
+        job: data, loop and rounds; see ``jobs.Job``.
         epsilon: the budget.
         delta: the budget; None for ``default_delta``, which add_remove does not take.
         adjacency: how neighbouring data sets differ; None for the job's own.

@@ -30,8 +30,8 @@ def load_data(
     """Return a data set, split among clients.
 
     Args:
-        data: one of ``DATA``, a file that ``files.read_npz`` reads, ending in ".npz", or data that
-            are loaded and split already.
+        data: one of ``DATA``, a file that ``own_data.read_npz`` reads, ending in ".npz", or data
+            that are loaded and split already.
         data_dir: see ``fashion.fashion_mnist``.
         clients: how many share it; None for ``CLIENTS``, or for whom a file names.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
@@ -67,7 +67,7 @@ def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:
     """Return the factory of a model that takes a data set's inputs; None for the preset's own.
 
     Args:
-        model: one of ``MODELS``, or a place that ``files.model_at`` knows.
+        model: one of ``MODELS``, or a place that ``own_data.model_at`` knows.
         data: what it is for.
 
     Raises:

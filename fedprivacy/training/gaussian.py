@@ -19,7 +19,7 @@ class GaussianPosterior:
     """A Gaussian target in closed form; gradients are exact and computed in float64.
 
     Args:
-        target: see ``theory.langevin.GaussianTarget``.
+        target: see ``theory.targets.GaussianTarget``.
         sensitivity: how far replacing one record moves p_c times the gradient of f^c, over all
             parameters and data that are allowed; None for chains without privacy. It is the
             caller's knowledge of the data: a Gaussian likelihood of unbounded records has none.

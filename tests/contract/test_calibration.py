@@ -169,8 +169,15 @@ def test_an_unbounded_parameter_is_told_to_be_bounded():
 
 
 def test_a_run_that_refuses_every_value_says_why():
-    with pytest.raises(ImpossibleBudget, match="last refusal: probability must"):
+    """Of another parameter, that one's refusal; else that of the value where it looked first."""
+    with pytest.raises(fp.ParameterError, match=r"^probability must"):
         fp.calibrate(lambda s: fp.Gaussian(noise_multiplier=s).sampled(fp.Poisson(2.0)), **ASK)
+    with pytest.raises(ImpossibleBudget, match="at 4: size must be at most population = 1, got 4"):
+        fp.calibrate(cohort_of_one, **ASK, integer=True, domain=(4, 9))
+
+
+def cohort_of_one(size):
+    return fp.Gaussian(noise_multiplier=1.0).sampled(fp.FixedSize(size, population=1))
 
 
 def test_a_search_that_starts_far_below_the_budget_finds_the_last_cohort():

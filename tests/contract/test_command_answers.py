@@ -109,7 +109,13 @@ def test_a_calibrated_value_meets_its_budget_and_the_next_one_does_not(capsys, n
     del given[name]
     words = [word for option, value in given.items() for word in (f"--{option}", value)]
     code, out, _ = command(capsys, "calibrate", "--solve-for", name, *words, *budget)
-    assert code == 0 and out.startswith(f"{found['parameter']} = {found['value']:.6g}\n")
+    assert code == 0 and out.startswith(f"{found['parameter']} = {found['value']}\n")
+
+
+def test_a_calibrated_value_is_printed_as_it_was_certified(capsys):
+    words = ["--noise-multiplier", "4000", "--epsilon", "1", "--delta", "1e-5", *ZERO]
+    code, out, _ = command(capsys, "calibrate", "--solve-for", "rounds", *words)
+    assert code == 0 and out.startswith("rounds = 1149622\n")
 
 
 def test_a_trade_off_is_that_of_the_run(capsys):
@@ -118,7 +124,10 @@ def test_a_trade_off_is_that_of_the_run(capsys):
     curve = fp.tradeoff_curve(run, adjacency="zero_out", fpr=[0.0, 0.01, 0.5, 1.0])
     assert found == json.loads(json.dumps(curve.to_dict()))
     code, out, _ = command(capsys, "tradeoff", *words, *ZERO, "--fpr", "0.5")
-    (line,) = out.splitlines()[1:]
+    head, line, *grounds = out.splitlines()
+    assert head.endswith("(zero_out, aggregate)")
+    told = [f"  attained by: {curve.witness}", *(f"  rests on: {one}" for one in curve.theorems)]
+    assert grounds == told + [f"  assumes: {one}" for one in curve.assumptions]
     rate, least, known = line.replace(",", "").replace(":", "").split()
     assert (code, rate) == (0, "0.5") and float(least) <= curve.worst.lower[2]
     assert float(known) >= curve.worst.attained[2]
@@ -244,7 +253,7 @@ def test_a_scheme_is_stated_for_a_file_that_names_none(capsys, tmp_path, name):
     assert found["bounds"]["server"]["pld"]["upper"] == pytest.approx(bound.upper, abs=1e-3)
 
 
-def ledger(path, ended=True, **facts):
+def ledger(path, ended=True, closed=True, **facts):
     given = {"unit": "client", "adjacency": "zero_out", "claim": (9.0, 1e-4)} | facts
     with fp.Ledger.create(path, **given) as made:
         number = made.intent(
@@ -254,7 +263,8 @@ def ledger(path, ended=True, **facts):
             made.done(number, cohort=3, arrived=3, refused=0, noise_std=2.0, denominator=3.0)
         else:
             made.abort(number, "nobody came")
-        made.close()
+        if closed:
+            made.close()
     return str(path)
 
 
@@ -335,6 +345,49 @@ def test_explain_says_of_a_ledger_what_it_says_of_its_run(capsys, tmp_path):
     bound = fp.epsilon(STEP, delta=1e-4, adjacency="zero_out")
     assert found["epsilon"]["aggregate"]["pld"]["upper"] == bound.upper
     assert found["halved_by"] == {} and [part["share"] for part in found["parts"]] == [1.0]
+
+
+def uneven(path, **facts):
+    """A ledger of two rounds whose sums were divided by different numbers."""
+    step = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.5))
+    with fp.Ledger.create(path, unit="client", claim=(9.0, 1e-4), **facts) as made:
+        for count in (3, 4):
+            number = made.intent(step, clip_norm=1.0, noise_std=2.0)
+            made.done(
+                number, cohort=3, arrived=3, refused=0, noise_std=2.0, denominator=float(count)
+            )
+        made.close()
+    return str(path)
+
+
+def test_explain_refuses_what_accounting_refuses(capsys, tmp_path):
+    differ = uneven(tmp_path / "a.ledger", adjacency="add_remove")
+    chosen = ledger(tmp_path / "b.ledger", schedule="adaptive")
+    for path in (differ, chosen):
+        with pytest.raises(fp.errors.UnsupportedCombination) as why:
+            fp.account(path, delta=1e-4, adjacency="add_remove")
+        words = ["--delta", "1e-4", "--adjacency", "add_remove"]
+        assert refused(capsys, "explain", path, *words) == f"fedprivacy: {why.value}"
+
+
+def test_explain_says_what_a_record_s_numbers_depend_on(capsys, tmp_path):
+    path = ledger(tmp_path / "run.ledger", seed_policy="fixed", closed=False)
+    found = answered(capsys, "explain", path, *EXPLAINED)
+    words = ["the ledger has no end", "the seed was fixed"]
+    assert found["qualified"] == words
+    bounds = [one for by_name in found["epsilon"].values() for one in by_name.values()]
+    assert len(bounds) == 6 and all(one["qualified"] == words for one in bounds)
+    _, out, _ = command(capsys, "explain", path, *EXPLAINED)
+    assert out.count(", the ledger has no end, the seed was fixed\n") == 6
+    assert all(f"  but: {one}\n" in out for one in words)
+
+
+def test_explain_counts_on_no_round_that_was_not_confirmed(capsys, tmp_path):
+    with fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out") as made:
+        made.intent(STEP, clip_norm=1.0, noise_std=2.0)
+    found = answered(capsys, "explain", str(tmp_path / "run.ledger"), *EXPLAINED)
+    assert found["attained_by"] is found["risk"]["witness"] is None
+    assert found["risk"]["tpr"]["attained"] == found["risk"]["fpr"]
 
 
 # Comparisons

@@ -213,6 +213,10 @@ REFUSED = {
         lambda: fp.tradeoff_curve(STEP, fpr=np.zeros((1, 1)), **ZERO),
         "fpr must be a rate in [0, 1], or a sequence of them, got array(...",
     ),
+    "rates of rows of other lengths": (
+        lambda: fp.attack_risk(STEP, fpr=[[0.1], [0.1, 0.2]], **ZERO),
+        "fpr must be a rate in [0, 1], or a sequence of them, got [[0.1], [0.1, 0.2]]",
+    ),
     "no rate": (
         lambda: fp.tradeoff_curve(STEP, fpr=[], **ZERO),
         "fpr must be a rate in [0, 1], or a sequence of them, got []",
@@ -225,6 +229,19 @@ REFUSED = {
         lambda: fp.calibrate(lambda z: STEP, epsilon=1.0, delta=1e-5, **ZERO),
         "the run must depend on the calibrated parameter: epsilon is ... at ... and at every "
         "other value tried; check that make_run uses its argument",
+    ),
+    "a budget that every value meets": (
+        lambda: fp.calibrate(
+            lambda z: fp.Gaussian(noise_multiplier=z), epsilon=1.0, delta=1.0, **ZERO
+        ),
+        "every value tried meets epsilon = 1: at each epsilon is 0; pass a finite domain to get "
+        "its last value, or check that make_run uses its argument",
+    ),
+    "a domain without a whole number": (
+        lambda: fp.calibrate(
+            lambda n: STEP * n, epsilon=1.0, delta=1e-5, domain=(0.2, 0.8), integer=True, **ZERO
+        ),
+        "domain must hold a whole number above 0, got (0.2, 0.8)",
     ),
     "a certificate of a loss": (
         lambda: Asked(3, BOUND.evidence.curve).to_dict(BOUND),

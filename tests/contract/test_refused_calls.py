@@ -323,6 +323,10 @@ CALLS = {
         lambda: fp.profile(RUN, epsilons="12", adjacency="add_remove"),
         "epsilons must be a sequence of numbers, got '12'",
     ),
+    "epsilons of rows of other lengths": (
+        lambda: fp.profile(RUN, epsilons=[[1.0], [1.0, 2.0]], adjacency="add_remove"),
+        "epsilons must be a sequence of numbers, got [[1.0], [1.0, 2.0]]",
+    ),
     "epsilons of two axes": (
         lambda: fp.profile(RUN, epsilons=[[1.0]], adjacency="add_remove"),
         "epsilons must be a sequence of numbers, got [[1.0]]",

@@ -9,7 +9,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.cli import main
-from fedprivacy.cli.explain import _up
+from fedprivacy.cli.explain import _print_shares, _up
 
 RUN = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.1))
 ASK = {"adjacency": "add_remove"}
@@ -166,6 +166,12 @@ def test_explain_as_json(capsys):
     assert set(data["epsilon"]["server"]) == {"pld", "rdp", "advanced"}
     assert data["unsupported"] == {}
     assert data["risk"]["fpr"] == [0.01, 0.001] and data["risk"]["observer"] == "final"
+
+
+def test_explain_prints_what_halves_epsilon_in_full(capsys):
+    _print_shares({"parts": [], "halved_by": {"rounds": 1150197, "noise_multiplier": 12.78073123}})
+    told = capsys.readouterr().out
+    assert "rounds alone: 1150197\n" in told and "alone: 12.78073123\n" in told
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.04330001, 9.58314847, 1e-7, 123456.0])

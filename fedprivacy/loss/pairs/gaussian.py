@@ -183,7 +183,7 @@ class GaussianMix(Curve):
         return ((1.0, self.pair),)
 
     def log_moment(self, order: float) -> float:
-        """Return the quadrature's upper bound (see ``gaussians``)."""
+        """Return the quadrature's upper bound (see ``moments.gaussian_rules``)."""
         return self.quadrature_moment(order)
 
     def _loss(self, y: Array) -> Array:

@@ -32,7 +32,7 @@ class HamiltonianSampling(Sampling):
     of the correlation, path by path.
 
     Args:
-        step_size: eta, above 0, or ``theory.hamiltonian.DynamicSteps``, counted in trajectories.
+        step_size: eta, above 0, or ``systems.fa_hmc.bounds.DynamicSteps``, counted in trajectories.
         leapfrog_steps: K.
         iterations: T.
         gradient_noise_multiplier: std of the noise on each coordinate of a query's gradient over

@@ -34,7 +34,7 @@ class LangevinSampling(Sampling):
     then the upload is accounted by T6.
 
     Args:
-        step_size: eta, above 0, or ``theory.langevin.DecayingSteps``, counted in local steps.
+        step_size: eta, above 0, or ``systems.fa_ld.bounds.DecayingSteps``, counted in local steps.
         local_steps: K.
         temperature: tau.
         strong_convexity: of every client's function, for all data; with ``smoothness`` or not at
