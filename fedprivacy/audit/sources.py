@@ -199,7 +199,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         defects=_those(applies),
         sensitivity=trace.sensitivity,
         careless=made.careless,
-        granted=made.granted,
+        granted=made.granted | ({"rates": PUBLIC_RATES} if trace.rounds else {}),
     )
 
 
@@ -236,6 +236,10 @@ def _of_ledger(ledger: Ledger) -> Reading:
         defects=defects,
         granted=_granted(rounds),
     )
+
+
+PUBLIC_RATES = "how units are sampled and how many rounds there are do not follow the data"
+"""What is taken for granted of every record of another program."""
 
 
 UNTOLD_NOISE = (

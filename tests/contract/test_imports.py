@@ -141,9 +141,15 @@ def test_epsilons_added_over_disjoint_clients_are_told():
 def test_what_no_record_shows_is_asked_for_and_told_when_nobody_answers():
     path, claim = RECORDS / "opacus_rdp.json", (9.0, TINY)
     found = fp.audit(path, claim=claim, **OPACUS)
-    assert set(found.granted) == {"steps_per_round", "missing_shares", "denominator", "trials"}
+    assert set(found.granted) == {
+        "steps_per_round",
+        "missing_shares",
+        "denominator",
+        "trials",
+        "rates",
+    }
     found = fp.audit(path, claim=claim, trials=1, denominator="public", **OPACUS)
-    assert set(found.granted) == {"steps_per_round", "missing_shares"}
+    assert set(found.granted) == {"steps_per_round", "missing_shares", "rates"}
     assert found.stated["trials"] == "1" and found.stated["denominator"] == "public"
     for wrong in ({"trials": 0}, {"denominator": "none"}, {"missing_shares": 3}):
         with pytest.raises(fp.ParameterError, match=next(iter(wrong)) + r"|cohort"):
@@ -160,7 +166,7 @@ def test_a_table_and_a_statement_hold_what_no_accountant_does(tmp_path):
     step, quiet = (fp.Gaussian(noise_multiplier=z) for z in (4.0, 4.0 * math.sqrt(0.4)))
     wanted = fp.epsilon(step * 2 + quiet * 2, delta=1e-5, adjacency="zero_out")
     assert found.bound.upper == pytest.approx(wanted.upper, abs=1e-9)
-    assert set(found.granted) == {"denominator", "trials"}
+    assert set(found.granted) == {"denominator", "trials", "rates"}
     path = tmp_path / "a.toml"
     path.write_text(
         "noise_multiplier = 4.0\nrounds = 3\nsampling = 'everyone'\nadjacency = 'add_remove'\n"
