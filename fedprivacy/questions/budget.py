@@ -155,7 +155,7 @@ class Budget:
 
         Raises:
             BudgetExhausted: they do not all fit; those before are counted.
-            ParameterError: the schedule may depend on outputs, and the ledger says that it does not.
+            ParameterError: the ledger says that a schedule was fixed which is adaptive here.
         """
         honest = not self.adaptive or ledger.schedule == "adaptive"
         rule = "be 'adaptive' for a budget with adaptive=True: an audit takes rounds as fixed else"

@@ -187,7 +187,7 @@ def test_an_adaptive_budget_asks_for_an_adaptive_ledger(tmp_path):
     """An audit certified 2.4 of a filter that certifies 8: to it the rounds were fixed."""
     account = budget(adaptive=True)
     with new_ledger(tmp_path / "fixed") as ledger:
-        with pytest.raises(fp.ParameterError, match="schedule must be 'adaptive' .*budget_rule"):
+        with pytest.raises(fp.ParameterError, match=r"schedule must be 'adaptive' .*budget_rule"):
             account.charge(ledger)
         budget().charge(ledger)
     with new_ledger(tmp_path / "a", schedule="adaptive", budget_rule=account.rule) as ledger:
