@@ -39,6 +39,8 @@ class Held(NamedTuple):
 class Saved:
     """A model with the number of rounds behind it, bound to where the ledger counts them.
 
+    That place is a checksum of lines that hold a random nonce: it tells nothing without the ledger.
+
     Args:
         path: the file.
         ledger: of the run.
