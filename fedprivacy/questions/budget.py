@@ -37,7 +37,7 @@ _ONE_AT_A_TIME = threading.RLock()
 """Whoever spends asks and counts before anybody else does: threads may share a budget."""
 
 
-class RecordedRound(Protocol):
+class WrittenRound(Protocol):
     """One round as a ledger has it."""
 
     @property
@@ -53,7 +53,7 @@ class RecordedRound(Protocol):
         """Whether it counts."""
 
 
-class Recorded(Protocol):
+class Written(Protocol):
     """What a budget asks of a ledger; ``fedprivacy.Ledger`` is one."""
 
     @property
@@ -65,7 +65,7 @@ class Recorded(Protocol):
         """Whether rounds were "fixed" beforehand or "adaptive"."""
 
     @property
-    def rounds(self) -> Iterable[RecordedRound]:
+    def rounds(self) -> Iterable[WrittenRound]:
         """Every round begun, in order."""
 
 
@@ -146,7 +146,7 @@ class Budget:
             object.__setattr__(self, "_fitting", self._look_ahead(wanted))
         return self._known_to_fit(wanted)
 
-    def charge(self, ledger: Recorded) -> None:
+    def charge(self, ledger: Written) -> None:
         """Count the rounds that a ledger has spent and that this budget was not charged with.
 
         To be called as a loop begins or goes on: after a crash the budget is a new one, and the
