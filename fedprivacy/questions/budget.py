@@ -160,7 +160,7 @@ class Budget:
         honest = not self.adaptive or ledger.schedule == "adaptive"
         rule = "be 'adaptive' for a budget with adaptive=True: an audit takes rounds as fixed else"
         way_out = "Ledger.create(..., schedule='adaptive', budget_rule=budget.rule)"
-        require(honest, "ledger.schedule", ledger.schedule, rule, way_out)
+        require(honest, "ledger.schedule", str(ledger.schedule), rule, way_out)
         with _ONE_AT_A_TIME:
             charged = self.charges.setdefault(ledger.nonce, set())
             for one in ledger.rounds:

@@ -608,7 +608,7 @@ def test_one_number_is_the_worst_vector_for_laplace(share, moves):
 
 
 def test_a_list_that_is_changed_later_changes_nothing_composed():
-    """Its state told .045 of what had cost 4.4."""
+    """Its state told .027 of what had cost 4.377."""
     account, events = CertifiedAccountant(ADD), [dpa.GaussianDpEvent(1.0)]
     account.compose(dpa.ComposedDpEvent(events))
     events[0] = dpa.GaussianDpEvent(100.0)
@@ -617,7 +617,7 @@ def test_a_list_that_is_changed_later_changes_nothing_composed():
 
 
 def test_an_event_of_correlated_noise_never_has_more_of_it():
-    """Divided to the nearest, every third or so had a unit in its last place more."""
+    """Divided to the nearest, five of these had more by a rounding."""
     factor, rule = fp.factors.BufferedToeplitz(2), fp.MinimumSeparation(4)
     for step in range(40):
         run = fp.CorrelatedNoise(

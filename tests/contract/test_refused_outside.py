@@ -198,6 +198,7 @@ def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
         {"ledger": "another"},
         {"ledger": [1, "another"]},
         {"ledger": [[], 1]},
+        {"ledger": [1, "\ud800"]},
         {"ledger": None},
         {"format": "another"},
     ],
