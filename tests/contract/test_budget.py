@@ -184,7 +184,7 @@ def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
 
 
 def test_an_adaptive_budget_asks_for_an_adaptive_ledger(tmp_path):
-    """An audit certified 2.206 where the filter certifies no less than 8: to it the rounds were fixed."""
+    """An audit certified 2.206 where the filter certifies 8: to it the rounds were fixed."""
     account = budget(adaptive=True)
     with new_ledger(tmp_path / "fixed") as ledger:
         with pytest.raises(fp.ParameterError, match=r"schedule must be 'adaptive' .*budget_rule"):
