@@ -228,9 +228,9 @@ def _cohort_event(run: mechanisms.CohortMechanism) -> dpa.DpEvent:
 
 
 _WRITERS: dict[type[mechanisms.Mechanism], Callable[[Any], dpa.DpEvent]] = {
-    # One Gaussian sum: the whole run's, its sensitivity rounded up.
+    # One Gaussian sum: the whole run's, its sensitivity rounded up, and the noise down.
     mechanisms.CorrelatedNoise: lambda run: dpa.GaussianDpEvent(
-        run.noise_multiplier / run.sensitivity.upper
+        math.nextafter(run.noise_multiplier / run.sensitivity.upper, 0.0)
     ),
     mechanisms.AdaptiveClipping: _gaussian_event,
     mechanisms.Gaussian: _gaussian_event,
@@ -321,7 +321,9 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         wrong = culprit(event, self._events) if isinstance(event, dpa.DpEvent) else None
         if wrong is not None and isinstance(wrong[1], ParameterError):
             raise InvalidEventError(f"{event}: [{wrong[1]}] caused by subevent {wrong[0]}")
-        super().compose(event, count)
+        # A list in it may be changed by whoever has it: kept is what was composed.
+        own = rebuilt(plain(event)) if isinstance(event, dpa.DpEvent) and not wrong else event
+        super().compose(own, count)
         return self
 
     def bound(self, target_delta: float) -> Bound:

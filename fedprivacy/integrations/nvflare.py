@@ -21,7 +21,7 @@ from ..questions.budget import Budget
 from ..sampling import Scheme
 from ..systems.averaging.collect import Collected
 from ..systems.averaging.server import Average, Server
-from ..training.rounds import Books, RoundInfo, charge_past
+from ..training.rounds import Books, RoundInfo
 from .flower.saved import Held, Saved, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
 
@@ -185,8 +185,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
 
     def _run(self, ledger: Ledger, abort_signal: Any, fl_ctx: Any) -> None:
         books = self.server.books(ledger, self.budget)
-        charge_past(ledger, self.budget)
-        saved = Saved(self._files[1], ledger.nonce)
+        self.budget.charge(ledger)
+        saved = Saved(self._files[1], ledger)
         held = saved.read()
         if held is None:
             state = Average(0, torch.from_numpy(self._first))

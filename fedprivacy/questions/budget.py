@@ -6,14 +6,26 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 from ..accountants import ACCOUNTANTS, Accountant
 from ..accountants.base import counted
 from ..bound import Bound
-from ..errors import BudgetExhausted, closed_unit, integer, non_negative, open_unit, refuse
+from ..errors import (
+    BudgetExhausted,
+    closed_unit,
+    integer,
+    member,
+    non_negative,
+    open_unit,
+    refuse,
+    require,
+    settle,
+)
 from ..loss import IDENTITY, Curve
 from ..mechanisms import CorrelatedNoise, CorrelatedRow
-from ..privacy_loss import PrivacyLoss
+from ..privacy_loss import PrivacyLoss, merge_facts
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW
 from .effort import Effort
@@ -25,9 +37,41 @@ _ONE_AT_A_TIME = threading.RLock()
 """Whoever spends asks and counts before anybody else does: threads may share a budget."""
 
 
-@dataclass
+class WrittenRound(Protocol):
+    """One round as a ledger has it."""
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+
+    @property
+    def mechanism(self) -> Accountable:
+        """As it was priced."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether it counts."""
+
+
+class Written(Protocol):
+    """What a budget asks of a ledger; ``fedprivacy.Ledger`` is one."""
+
+    @property
+    def nonce(self) -> str:
+        """What no other ledger shares."""
+
+    @property
+    def schedule(self) -> str:
+        """Whether rounds were "fixed" beforehand or "adaptive"."""
+
+    @property
+    def rounds(self) -> Iterable[WrittenRound]:
+        """Every round begun, in order."""
+
+
+@dataclass(frozen=True)
 class Budget:
-    """What may be spent, and what was.
+    """What may be spent, and what was. Its settings stay: what was allowed was allowed by them.
 
     A schedule fixed beforehand may use any accountant. Where the next round's mechanism depends
     on earlier outputs (``adaptive=True``), composed bounds do not hold; then a Renyi filter is
@@ -52,15 +96,18 @@ class Budget:
     adaptive: bool = field(default=False, kw_only=True)
     charges: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False)
     """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
+    states: set[str] = field(default_factory=set, init=False, repr=False)
+    """Digests of the states in which rounds without a ledger ended; training loops write it."""
     _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
     _begun: dict[CorrelatedNoise, set[int]] = field(default_factory=dict, init=False, repr=False)
     _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.epsilon = non_negative(epsilon=self.epsilon)
-        check = open_unit if self.adaptive else closed_unit
-        self.delta = check(delta=self.delta)
+        settle(self, non_negative, "epsilon")
+        settle(self, open_unit if self.adaptive else closed_unit, "delta")
+        settle(self, partial(member, Adjacency), "adjacency")
+        settle(self, partial(member, Observer), "observer")
         # Refuses an unknown accountant now, not at the first round.
         Effort(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
@@ -96,8 +143,31 @@ class Budget:
         wanted = {**self._spent, loss: self._spent.get(loss, 0) + 1}
         # Known to fit is cheap and asked first; an account is made only where it is not.
         if not self._known_to_fit(wanted) and self._fits(wanted):
-            self._fitting = self._look_ahead(wanted)
+            object.__setattr__(self, "_fitting", self._look_ahead(wanted))
         return self._known_to_fit(wanted)
+
+    def charge(self, ledger: Written) -> None:
+        """Count the rounds that a ledger has spent and that this budget was not charged with.
+
+        To be called as a loop begins or goes on: after a crash the budget is a new one, and the
+        rounds before it are in the ledger alone. ``fedprivacy.training`` does so by itself; a loop
+        of your own calls it once, before its first round.
+
+        Raises:
+            BudgetExhausted: they do not all fit; those before are counted.
+            ParameterError: the ledger says that a schedule was fixed which is adaptive here.
+        """
+        honest = not self.adaptive or ledger.schedule == "adaptive"
+        rule = "be 'adaptive' for a budget with adaptive=True: an audit takes rounds as fixed else"
+        way_out = "Ledger.create(..., schedule='adaptive', budget_rule=budget.rule)"
+        require(honest, "ledger.schedule", str(ledger.schedule), rule, way_out)
+        with _ONE_AT_A_TIME:
+            charged = self.charges.setdefault(ledger.nonce, set())
+            for one in ledger.rounds:
+                if one.spent and one.index not in charged:
+                    self.spend(one.mechanism)
+                    # Noted at once: an error at a later round charges none twice.
+                    charged.add(one.index)
 
     def spend(self, round_: Accountable) -> None:
         """Count a round as spent.
@@ -161,8 +231,9 @@ class Budget:
             return None
         if not self.adaptive:
             return self._composed(self._spent).epsilon(self.delta)
+        assert self._filter is not None and self._filter.facts is not None
         # Other outputs might have spent it all: less than the budget is not certified.
-        return self.kept_by_filter(next(iter(self._spent)).facts)
+        return self.kept_by_filter(self._filter.facts)
 
     def kept_by_filter(self, facts: Facts) -> Bound:
         """Return what the filter certifies: the budget itself."""
@@ -222,7 +293,9 @@ class Budget:
     def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
         if self._filter is None:
             spare = self.delta * _SPARE
-            self._filter = _RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
+            found = _RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
+            object.__setattr__(self, "_filter", found)
+        assert self._filter is not None
         return self._filter
 
 
@@ -240,6 +313,8 @@ class _RenyiFilter:
         self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
         self.limit = self._limit(self.order, epsilon, delta)
         self.total = [0.0, 0.0]
+        # Of all that was spent; None before the first round.
+        self.facts: Facts | None = None
         self._known: dict[Curve, tuple[float, float]] = {}
 
     @staticmethod
@@ -271,14 +346,23 @@ class _RenyiFilter:
         return self._known[curve]
 
     def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
-        """Return whether both orientations stay within the limit after ``count`` more rounds."""
+        """Return whether both orientations stay within the limit after ``count`` more rounds.
+
+        Raises:
+            ParameterError: they are of another unit than what was spent.
+        """
+        self._together(loss)
         room = counted(self.off + count * loss.off, self.epsilon) <= self.spare
         return room and all(total <= self.limit for total in self._after(loss, count))
 
     def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
         """Add the divergences of ``count`` rounds."""
+        self.facts = self._together(loss)
         self.total = self._after(loss, count)
         self.off = (self.off + count * loss.off) * (1.0 + FEW)
+
+    def _together(self, loss: PrivacyLoss) -> Facts:
+        return loss.facts if self.facts is None else merge_facts(self.facts, loss.facts)
 
     def _after(self, loss: PrivacyLoss, count: int) -> list[float]:
         """Return the sums after ``count`` more rounds, rounded up."""

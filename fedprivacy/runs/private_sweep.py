@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +24,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..audit import Audit, audit
-from ..errors import refuse
+from ..errors import LedgerError, refuse
 from ..ledger import Ledger
+from ..ledger.files import lock
 from ..mechanisms import PrivateSelection, Trials
 from ..outputs import whole_file
 from ..questions.epsilon import epsilon as epsilon_of
@@ -160,21 +163,23 @@ class PrivateSweep:
 
         Raises:
             ParameterError: see ``check``; or a folder that holds something else.
+            LedgerError: another process is at work in the folder.
         """
         self.check()
         folder = self.sweep.folder
         ledger, told = folder / LEDGER, folder / "chosen.json"
         if ledger.exists():
             self._check_same(Ledger.open(ledger).description)
-        if not told.exists():
-            best = self._best(on_trial)
-            # Until here nothing has left the folder that only its owner reads.
-            self._show(best, ledger, told)
-        elif not Ledger.open(ledger).closed:
-            # Shown, and killed before that was said: what is on disk stays the answer.
-            with Ledger.open(ledger, resume=True) as known:
-                known.close()
-        shutil.rmtree(folder / SECRET, ignore_errors=True)
+        with self._alone():
+            if not told.exists():
+                best = self._best(on_trial)
+                # Until here nothing has left the folder that only its owner reads.
+                self._show(best, ledger, told)
+            elif not Ledger.open(ledger).closed:
+                # Shown, and killed before that was said: what is on disk stays the answer.
+                with Ledger.open(ledger, resume=True) as known:
+                    known.close()
+            shutil.rmtree(folder / SECRET, ignore_errors=True)
         shown, model = json.loads(told.read_text(encoding="utf-8")), folder / MODEL
         return Chosen(
             setting=shown["setting"],
@@ -192,17 +197,41 @@ class PrivateSweep:
         folder = self.sweep.folder / SECRET / "trials"
         return replace(self.sweep, folder=folder, epsilon=self.trial_epsilon)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the secret folder: two at once could show two selections, and count one."""
+        held = os.open(self._secret(), os.O_RDONLY)
+        try:
+            self._lock(held)
+            yield
+        finally:
+            os.close(held)
+
+    def _lock(self, held: int) -> None:
+        folder = self.sweep.folder
+        try:
+            lock(held, folder)
+        # Its words are about ledgers.
+        except LedgerError as error:
+            told = "is at work in another process or object; wait for it to end"
+            raise LedgerError(f"the private sweep of {folder} {told}") from error
+
+    def _secret(self) -> Path:
+        """Return the secret folder, made and closed to others."""
+        secret = self.sweep.folder / SECRET
+        secret.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # One that was there may be open to others.
+        secret.chmod(0o700)
+        return secret
+
     def _drawn(self) -> list[int]:
         """Return which setting each trial has; drawn once, and kept for a sweep that goes on."""
-        secret = self.sweep.folder / SECRET
-        path = secret / _DRAWN
+        path = self.sweep.folder / SECRET / _DRAWN
         if not path.exists():
             if (self.sweep.folder / LEDGER).exists():
                 rule = "hold the trials of the selection that its ledger counts"
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
-            secret.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # One that was there may be open to others.
-            secret.chmod(0o700)
+            self._secret()
             seed = self.sweep.seed_of("number of trials")
             # Without a seed 256 bits of the operating system's, to begin with.
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)

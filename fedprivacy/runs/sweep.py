@@ -184,8 +184,6 @@ class Sweep:
     ) -> list[tuple[dict[str, Any], Trained]]:
         """Train every setting, several at once; results are those of one after the other.
 
-        A noise multiplier that is calibrated depends in its fifth digit on how busy the machine is.
-
         What was killed goes on: runs that ended are not run again, others go on from where they
         were.
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import natural, probability, refuse, settle
 from .everyone import Everyone
 from .poisson import Poisson, taken
-from .scheme import Indices, Scheme
+from .scheme import Indices, Scheme, asked_of
 
 
 def chances(values: Sequence[float]) -> tuple[float, ...]:
@@ -50,9 +50,10 @@ class Apart:
         Raises:
             ParameterError: there are not as many clients as chances.
         """
-        if population != len(self.chances):
+        units, source = asked_of(population, generator)
+        if units != len(self.chances):
             refuse("population", population, f"equal the number of chances, {len(self.chances)}")
-        return np.flatnonzero(taken(generator.random(population), self.chances))
+        return np.flatnonzero(taken(source.random(units), self.chances))
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ class WeightedDraws:
 
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, draws); see ``draw``."""
-        if population != len(self.weights):
+        units, source = asked_of(population, generator)
+        if units != len(self.weights):
             refuse("population", population, f"equal the number of weights, {len(self.weights)}")
-        drawn = generator.choice(population, size=(rows, self.draws), p=self.weights)
+        drawn = source.choice(units, size=(rows, self.draws), p=self.weights)
         return np.asarray(np.sort(drawn, axis=1), dtype=np.int64)
 
 

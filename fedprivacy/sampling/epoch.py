@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, refuse, require, settle
+from ..errors import UnsupportedCombination, integer, natural, require, settle
 from ..loss import Allocated, Curve
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
@@ -27,7 +27,7 @@ from .pairs import (
     sampled_zero_out,
     visible,
 )
-from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme
+from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, asked_of
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
@@ -161,10 +161,9 @@ class Shuffled(EpochScheme):
         Raises:
             ParameterError: there are not ``self.population`` units, where that is given.
         """
-        if self.population not in (None, population):
-            refuse("population", population, f"equal the scheme's population = {self.population}")
+        units, source = asked_of(population, generator, self.population)
         # One order for the whole epoch: that is what puts each unit in one round.
-        order = generator.permutation(population)
+        order = source.permutation(units)
         # Rounds differ by one unit at most, whatever the order.
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 
@@ -234,7 +233,8 @@ class RandomAllocation(EpochScheme):
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch; some may have none."""
-        rounds = generator.integers(self.rounds_per_epoch, size=population)
+        units, source = asked_of(population, generator)
+        rounds = source.integers(self.rounds_per_epoch, size=units)
         ends = np.cumsum(np.bincount(rounds, minlength=self.rounds_per_epoch))
         # A stable sort leaves each round's units in rising order.
         return np.split(np.argsort(rounds, kind="stable"), ends[:-1])

@@ -11,7 +11,7 @@ import numpy as np
 from ..registry import registered
 from ..relations import Adjacency
 from .pairs import ADD, AGGREGATE, APART, EXCHANGED, SAME, SERVER, SWAP, ZERO, visible
-from .scheme import Cell, Indices, Odd, Rows, TableScheme
+from .scheme import Cell, Indices, Odd, Rows, TableScheme, asked_of
 
 _GAUSS = "Gaussian mechanism; no amplification when everyone takes part"
 
@@ -57,4 +57,4 @@ class Everyone(TableScheme):
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return all indices."""
-        return np.arange(population)
+        return np.arange(asked_of(population, generator)[0])

@@ -23,6 +23,7 @@ from .scheme import (
     Rows,
     Scheme,
     TableScheme,
+    asked_of,
     beyond,
 )
 
@@ -144,16 +145,12 @@ class FixedSize(TableScheme):
         Raises:
             ParameterError: there are not ``self.population`` units; see ``among`` for more.
         """
-        self._check(population)
-        return np.sort(generator.choice(population, size=self.size, replace=False))
+        units, source = asked_of(population, generator, self.population)
+        return np.sort(source.choice(units, size=self.size, replace=False))
 
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
-        self._check(population)
+        units, source = asked_of(population, generator, self.population)
         # A permutation a row gives independent cohorts at once.
-        order = np.tile(np.arange(population), (rows, 1))
-        return generator.permuted(order, axis=1)[:, : self.size]
-
-    def _check(self, population: int) -> None:
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")
+        order = np.tile(np.arange(units), (rows, 1))
+        return source.permuted(order, axis=1)[:, : self.size]

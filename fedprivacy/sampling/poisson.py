@@ -16,7 +16,18 @@ from ..registry import registered
 from ..relations import Observer
 from . import pairs
 from .cohorts import excluded
-from .scheme import Cell, Indices, Lossy, Odd, Pair, Rows, Scheme, TableScheme, at_least_once
+from .scheme import (
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    Scheme,
+    TableScheme,
+    asked_of,
+    at_least_once,
+)
 
 AT_ONCE = 1 << 16
 """Units that are drawn for at a time: a population needs no memory of its own."""
@@ -166,4 +177,5 @@ class Poisson(TableScheme):
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants among ``population`` units; may be empty."""
-        return drawn_apart(population, self.probability, generator)
+        units, source = asked_of(population, generator)
+        return drawn_apart(units, self.probability, source)

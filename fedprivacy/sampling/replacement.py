@@ -29,6 +29,7 @@ from .scheme import (
     Pair,
     Rows,
     TableScheme,
+    asked_of,
     at_least_once,
     beyond,
 )
@@ -281,6 +282,7 @@ class WithReplacement(TableScheme):
             ParameterError: there are not ``self.population`` units (see ``among`` for more), or
                 only a probability is known.
         """
-        if population != self.population:
+        units, source = asked_of(population, generator)
+        if units != self.population:
             refuse("population", population, f"equal the scheme's population = {self.population}")
-        return np.sort(generator.integers(population, size=self.draws))
+        return np.sort(source.integers(units, size=self.draws))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedCombination, refuse
+from ..errors import UnsupportedCombination, integer, refuse
 from ..loss import IDENTITY, Curve, Gdp, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import own_parts, plain_fields
@@ -269,6 +269,27 @@ def among(scheme: Scheme, population: int) -> Scheme:
         refuse("population", population, f"equal the scheme's population = {stated}")
     larger: Scheme = grown(population)
     return larger
+
+
+def asked_of(
+    population: int, generator: np.random.Generator, stated: int | None = None
+) -> tuple[int, np.random.Generator]:
+    """Return what a draw is asked of, after a look at it.
+
+    Args:
+        population: how many units there are.
+        generator: where randomness comes from.
+        stated: the population that a scheme is for; None for any.
+
+    Raises:
+        ParameterError: no number of units, or not the one stated, or no generator of NumPy's.
+    """
+    count = integer(0, population=population)
+    if stated not in (None, count):
+        refuse("population", population, f"equal the scheme's population = {stated}")
+    if not isinstance(generator, np.random.Generator):
+        refuse("generator", generator, "be a NumPy generator", "pass np.random.default_rng()")
+    return count, generator
 
 
 def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -> Indices:

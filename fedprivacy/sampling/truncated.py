@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import count, natural, probability, refuse, settle
+from ..errors import count, natural, probability, settle
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -29,7 +29,19 @@ from .binomial import (
 )
 from .cohorts import excluded
 from .poisson import Poisson, drawn_apart, opposite
-from .scheme import VISIBLE, Builder, Cell, Indices, Lossy, Odd, Pair, Rows, TableScheme, beyond
+from .scheme import (
+    VISIBLE,
+    Builder,
+    Cell,
+    Indices,
+    Lossy,
+    Odd,
+    Pair,
+    Rows,
+    TableScheme,
+    asked_of,
+    beyond,
+)
 
 _RARE = 1e-300
 """Labels rarer than this are taken for this likely."""
@@ -300,14 +312,13 @@ class TruncatedPoisson(TableScheme):
         Raises:
             ParameterError: there are not ``self.population`` units.
         """
-        if population != self.population:
-            refuse("population", population, f"equal the scheme's population = {self.population}")
-        drawn = drawn_apart(population, self.probability, generator)
+        units, source = asked_of(population, generator, self.population)
+        drawn = drawn_apart(units, self.probability, source)
         # Nothing to cut: choosing among them would only disturb the generator.
         if len(drawn) <= self.largest:
             return drawn
         # Uniformly among those drawn: T10 counts on it.
-        return np.sort(generator.choice(drawn, size=self.largest, replace=False))
+        return np.sort(source.choice(drawn, size=self.largest, replace=False))
 
 
 def _log_not(chance: float) -> Interval:

@@ -331,7 +331,7 @@ class Sampling(Stepped):
             ParameterError: state, data or ledger do not fit.
         """
         self._check(state, data, ledger)
-        check_past(state.round, self.round_mechanism, ledger, budget)
+        check_past(state, self.round_mechanism, ledger, budget)
         books = Books(
             mechanism=self.mechanism(state.round),
             ledger=ledger,

@@ -19,7 +19,7 @@ from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
 from ..outputs import whole_file
 from .notes import Notes
-from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S, charge_past
+from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
 from .threads import limited
 
 FORMAT = "fedprivacy checkpoint 5"
@@ -99,8 +99,8 @@ def train(
     # Rounds cannot be undone: to ask for fewer than were run is a slip.
     rule = f"be at least {state.round}, which the checkpoint has behind it"
     require(state.round <= total, "rounds", total, rule)
-    if loop.round_mechanism is not None:
-        charge_past(ledger, budget)
+    if loop.round_mechanism is not None and ledger is not None and budget is not None:
+        budget.charge(ledger)
     with limited(state, threads):
         while state.round < total:
             state, info = loop.step(
@@ -256,7 +256,7 @@ class Checkpoint:
             return
         place = self.content.get("ledger")
         # Rounds without a ledger stay without one; a ledger must have been where they ended.
-        counted = place is None and not private if ledger is None else _passes(ledger, place)
+        counted = place is None and not private if ledger is None else passes(ledger, place)
         told = "without a ledger" if place is None else "under a ledger that is not the one given"
         rule = "be of this run: its rounds would not be counted"
         way_out = f"it was trained {told}; give its own, or another checkpoint"
@@ -324,9 +324,16 @@ def _differing(known: Any, asked: str) -> str:
         return f"{known!r} and {asked!r}"
 
 
-def _passes(ledger: Ledger, place: Any) -> bool:
-    well = isinstance(place, tuple) and len(place) == 2
-    return well and ledger.passes(place)
+def passes(ledger: Ledger, place: Any) -> bool:
+    """Return whether a ledger counts all that a file of its run does: it was at the file's place.
+
+    Args:
+        ledger: the one given; it may be another one, or its copy of before the file.
+        place: what the untrusted file has in the place of ``Ledger.place``, a pair or a list.
+    """
+    well = isinstance(place, tuple | list) and list(map(type, place)) == [int, str]
+    # A checksum is of hexadecimal digits: other text may have no bytes at all.
+    return well and place[1].isascii() and ledger.passes((place[0], place[1]))
 
 
 def save(

@@ -7,11 +7,13 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import BudgetExhausted, refuse, require
 from ..ledger import Ledger
@@ -34,8 +36,16 @@ STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared", "rotation")
 class RoundBudget(Protocol):
     """What a loop asks of a budget; ``fedprivacy.Budget`` is one."""
 
-    charges: dict[str, set[int]]
-    """Which rounds of which ledgers, by their nonces, it was charged with."""
+    @property
+    def charges(self) -> dict[str, set[int]]:
+        """Which rounds of which ledgers, by their nonces, it was charged with."""
+
+    @property
+    def states(self) -> set[str]:
+        """Digests of the states in which rounds ended that it alone was charged with."""
+
+    def charge(self, ledger: Ledger) -> None:
+        """Count the rounds that a ledger has spent and that it was not charged with."""
 
     def allows(self, next_round: Mechanism) -> bool:
         """Return whether one more such round fits."""
@@ -120,21 +130,6 @@ class Loop(Protocol[S]):
         """Run one round: the next state and what the server saw."""
 
 
-def charge_past(ledger: Ledger | None, budget: RoundBudget | None) -> None:
-    """Charge a budget with the rounds that a ledger has spent and that it was not charged with.
-
-    After a crash the budget is a new one, and the rounds before it are in the ledger alone.
-    """
-    if ledger is None or budget is None:
-        return
-    charged = budget.charges.setdefault(ledger.nonce, set())
-    for one in ledger.rounds:
-        if one.spent and one.index not in charged:
-            budget.spend(one.mechanism)
-            # Noted at once: an error at a later round charges none twice.
-            charged.add(one.index)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Books:
     """Where a round is written down; each part may be missing.
@@ -171,9 +166,14 @@ class Books:
 
         Raises:
             BudgetExhausted: the round does not fit; nothing was released.
+            ParameterError: the ledger does not say that the budget's schedule is adaptive.
         """
         if self.mechanism is None:
             return None
+        ledger, budget = self.ledger, self.budget
+        # At their first meeting: a budget that is new knows nothing of the rounds before.
+        if ledger is not None and budget is not None and ledger.nonce not in budget.charges:
+            budget.charge(ledger)
         # Asked before the intent: a round that does not fit leaves no line.
         self.ask()
         if self.ledger is None:
@@ -187,9 +187,14 @@ class Books:
         if self.budget is None or self.mechanism is None:
             return
         self.budget.spend(self.mechanism)
-        # So that `charge_past` does not charge it again.
+        # So that `charge` does not charge it again.
         if self.ledger is not None and number is not None:
             self.budget.charges.setdefault(self.ledger.nonce, set()).add(number)
+
+    def ended(self, state: RoundState) -> None:
+        """Let the budget know the state that a round ended in, where no ledger does."""
+        if self.mechanism is not None and self.budget is not None and self.ledger is None:
+            self.budget.states.add(_digest(state))
 
     def abort(self, number: int | None, reason: str) -> None:
         """Say that nothing was released."""
@@ -255,9 +260,11 @@ def run_round(
         raise
     if isinstance(collected, Aborted):
         books.abort(number, collected.reason)
+        books.ended(collected.state)
         return collected.state, collected.info
     books.spend(number)
     state, info = release(collected)
+    books.ended(state)
     if on_release is not None:
         on_release(state)
     books.done(number, info)
@@ -296,26 +303,39 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
 
 
 def check_past(
-    number: int, mechanism: Mechanism | None, ledger: Ledger | None, budget: RoundBudget | None
+    state: RoundState,
+    mechanism: Mechanism | None,
+    ledger: Ledger | None,
+    budget: RoundBudget | None,
 ) -> None:
     """Refuse a state whose rounds neither a ledger nor this very budget knows.
 
     Args:
-        number: how many rounds are behind the state.
+        state: where a round begins.
         mechanism: the round; None without privacy.
         ledger: where rounds are recorded.
-        budget: what they are charged to. It remembers which rounds it was asked about.
+        budget: what they are charged to. It remembers the states that they ended in.
 
     Raises:
         ParameterError: what the rounds behind the state cost is not known.
     """
     if mechanism is None or ledger is not None or budget is None:
         return
-    asked = budget.charges.setdefault("", set())
+    known = not state.round or _digest(state) in budget.states
     rule = "be given with a budget: it alone tells what the rounds before this state cost"
     way_out = "fp.Ledger.create(...), from the first round on"
-    require(not number or number - 1 in asked, "ledger", None, rule, way_out)
-    asked.add(number)
+    require(known, "ledger", None, rule, way_out)
+
+
+def _digest(state: RoundState) -> str:
+    """Return what tells a state from others; one that was read from a file has the same."""
+    found = sha256()
+    for each in fields(state):  # type: ignore[arg-type]
+        value = getattr(state, each.name)
+        plain = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        found.update(plain.tobytes() if isinstance(plain, np.ndarray) else repr(plain).encode())
+        found.update(each.name.encode())
+    return found.hexdigest()
 
 
 def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:

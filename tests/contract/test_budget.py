@@ -1,5 +1,7 @@
 """The budget: never exceeded, and asked without spending."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
 import fedprivacy as fp
@@ -122,6 +124,73 @@ def test_names_are_checked():
     with pytest.raises(fp.ParameterError, match="accountant must be one of"):
         budget(accountant="moments")
     with pytest.raises(fp.ParameterError, match="adjacency must be one of"):
-        budget(adjacency="removal").allows(ROUND)
+        budget(adjacency="removal")
+    with pytest.raises(fp.ParameterError, match="observer must be one of"):
+        budget(observer="nobody")
     with pytest.raises(fp.ParameterError, match="accountant must be left at its default"):
         budget(accountant="advanced", adaptive=True)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_units_do_not_add(adaptive):
+    """A filter added them, and told 6 of a client of 20 records that had lost 284."""
+    account = budget(adaptive=adaptive, epsilon=6.0)
+    account.spend(fp.Gaussian(noise_multiplier=50.0))
+    account.spend(fp.Gaussian(noise_multiplier=50.0, unit="client"))
+    before, record = account.spent(), fp.Gaussian(noise_multiplier=50.0, unit="record")
+    assert before.facts.unit == "client"
+    for ask in (account.allows, account.spend, lambda round_: account.keeps([(round_, 2)])):
+        with pytest.raises(fp.ParameterError, match="unit must agree"):
+            ask(record)
+    assert account.spent() == before
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("epsilon", 0.1), ("delta", 0.5), ("adjacency", "zero_out"), ("adaptive", True)],
+)
+def test_what_was_allowed_by_its_settings_keeps_them(name, value):
+    """Set anew, a budget that had spent 3.85 told .1, or let as many rounds out again."""
+    account = budget()
+    account.spend(ROUND)
+    with pytest.raises(FrozenInstanceError, match=name):
+        setattr(account, name, value)
+
+
+def new_ledger(path, **options):
+    return fp.Ledger.create(path, unit="client", adjacency="add_remove", **options)
+
+
+def write(ledger, round_, count):
+    for _ in range(count):
+        ledger.intent(round_, clip_norm=1.0, noise_std=1.5)
+
+
+def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
+    """A loop that went on with a new budget began to spend anew."""
+    other = fp.Gaussian(noise_multiplier=3.0, unit="client").sampled(fp.Poisson(0.02))
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        write(ledger, ROUND, 3)
+        ledger.abort(2, "nobody answered")
+        write(ledger, other, 1)
+        account, wanted = budget(), budget()
+        for _ in range(2):
+            # Again does no harm.
+            account.charge(ledger)
+        assert wanted.keeps([(ROUND, 2), (other, 1)])
+        assert account.spent() == wanted.spent()
+        with pytest.raises(BudgetExhausted):
+            budget(epsilon=1e-3).charge(ledger)
+
+
+def test_an_adaptive_budget_asks_for_an_adaptive_ledger(tmp_path):
+    """An audit certified 2.206 where the filter certifies 8: to it the rounds were fixed."""
+    account = budget(adaptive=True)
+    with new_ledger(tmp_path / "fixed") as ledger:
+        with pytest.raises(fp.ParameterError, match=r"schedule must be 'adaptive' .*budget_rule"):
+            account.charge(ledger)
+        budget().charge(ledger)
+    with new_ledger(tmp_path / "a", schedule="adaptive", budget_rule=account.rule) as ledger:
+        write(ledger, ROUND, 2)
+        account.charge(ledger)
+        assert account.spent().upper == 1.0

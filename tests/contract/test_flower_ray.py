@@ -221,7 +221,7 @@ def test_killed_and_resumed_it_audits(tmp_path):
         assert all(one.spent for one in found.rounds)
         counted = len(found.rounds)
         assert verdict(tmp_path) == "HOLDS"
-    behind = Saved(tmp_path / "model.npz", found.nonce).read()[1]
+    behind = Saved(tmp_path / "model.npz", found).read()[1]
     # At most one round a life was released after its checkpoint, or never confirmed.
     assert counted - KILLS <= behind <= counted
     last = engine(tmp_path, "lasting", behind + 2)

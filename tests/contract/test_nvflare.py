@@ -73,7 +73,7 @@ def test_it_equals_the_same_rounds_in_one_process(tmp_path, job):
             assert info.arrived == 3
         ledger.close()
     with Ledger.open(tmp_path / "run.jsonl") as there, Ledger.open(path) as own:
-        held = Saved(tmp_path / "model.npz", there.nonce).read()
+        held = Saved(tmp_path / "model.npz", there).read()
         assert [one.mechanism for one in there.rounds] == [one.mechanism for one in own.rounds]
     assert mechanism.scheme == fp.FixedSize(3, population=job.CLIENTS)
     # Sums on one grid do not depend on who came first.
@@ -211,13 +211,12 @@ def test_what_failed_goes_on_and_stays_spent(tmp_path, job, monkeypatch):
     run(fails, 1)
     assert said == ["the cell is gone"]
     with Ledger.open(tmp_path / "run.jsonl") as ledger:
-        nonce = ledger.nonce
         assert len(ledger.rounds) == 1 and not ledger.closed
     run(answers, 1)
     assert len(said) == 1 and len(answered) == 2
     with Ledger.open(tmp_path / "run.jsonl") as ledger:
         assert len(ledger.rounds) == 2 and ledger.closed
-    assert Saved(tmp_path / "model.npz", nonce).read().rounds == 2
+        assert Saved(tmp_path / "model.npz", ledger).read().rounds == 2
     assert fp.audit(tmp_path / "run.jsonl").statement.startswith("HOLDS")
 
 

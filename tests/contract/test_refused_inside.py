@@ -370,6 +370,34 @@ VALUES = {
         lambda: WeightedDraws(2, (0.5, 0.5)).draw(3, GENERATOR),
         "population must equal the number of weights, 2, got 3",
     ),
+    **{
+        f"half a unit for {scheme}": (
+            lambda scheme=scheme: scheme.draw(2.5, GENERATOR),
+            "population must be a whole number of at least 0, got 2.5",
+        )
+        for scheme in (fp.Poisson(0.5), fp.Everyone(), fp.FixedSize(1, population=2))
+    },
+    "less than nobody": (
+        lambda: fp.Everyone().draw(-1, GENERATOR),
+        "population must be a whole number of at least 0, got -1",
+    ),
+    "less than nobody, drawn apart": (
+        lambda: fp.Poisson(0.5).draw(-1, GENERATOR),
+        "population must be a whole number of at least 0, got -1",
+    ),
+    **{
+        f"no generator for {type(scheme).__name__}": (
+            lambda draw=draw: draw(2, None),
+            "generator must be a NumPy generator, got None; pass np.random.default_rng()",
+        )
+        for scheme, draw in (
+            *((s, s.draw) for s in (fp.Poisson(0.5), fp.Everyone(), Apart((0.5, 1.0)))),
+            *((s, s.draw) for s in (fp.FixedSize(1, population=2), WeightedDraws(2, (0.5, 0.5)))),
+            *((s, s.draw) for s in (fp.WithReplacement(3, population=2),)),
+            *((s, s.draw) for s in (fp.TruncatedPoisson(0.1, population=2, largest=1),)),
+            *((s, s.epoch) for s in (fp.Shuffled(2), fp.RandomAllocation(2))),
+        )
+    },
     "a chance of nothing": (
         lambda: Apart((0.5, 0.0)),
         "chance must be a probability in (0, 1], got 0.0",

@@ -139,20 +139,26 @@ def test_a_saved_vector_is_no_longer_than_its_numbers_and_a_header():
 
 # ---- Flower, without Flower: what is on disk
 
-NONCE = "a nonce"
+
+@pytest.fixture
+def ledger(tmp_path):
+    (tmp_path / "ledger").mkdir()
+    facts = {"unit": "client", "adjacency": "zero_out"}
+    with fp.Ledger.create(tmp_path / "ledger" / "run.jsonl", **facts) as new:
+        yield new
 
 
-def saved(path, *, head=None, raw=None):
+def saved(path, ledger, *, head=None, raw=None):
     """A model's file with another head in it."""
-    told = {"format": FORMAT, "ledger": NONCE, "rounds": 3, "clip_norm": None}
+    told = {"format": FORMAT, "ledger": ledger.place, "rounds": 3, "clip_norm": None}
     text = raw if raw is not None else json.dumps(told | (head or {}))
     np.savez(path, **{"head": np.array(text), "array:a": np.ones(2, np.float32)})
     return path
 
 
 @pytest.mark.parametrize("norm", [None, 0.25])
-def test_a_model_comes_back_as_it_was(tmp_path, norm):
-    file = Saved(tmp_path / "model.npz", NONCE)
+def test_a_model_comes_back_as_it_was(tmp_path, ledger, norm):
+    file = Saved(tmp_path / "model.npz", ledger)
     assert file.read() is None
     # Names that are a file's own, or another's keywords.
     odd = {"head": np.ones(2, np.float32), "file": np.zeros((1, 3), np.float32), "a/b": np.eye(2)}
@@ -161,7 +167,7 @@ def test_a_model_comes_back_as_it_was(tmp_path, norm):
     assert (found.rounds, found.clip_norm, list(found.arrays)) == (7, norm, list(odd))
     assert all(np.array_equal(found.arrays[name], value) for name, value in odd.items())
     file.write(Held(odd, 8, norm))
-    assert file.read().rounds == 8 and len(list(tmp_path.iterdir())) == 1
+    assert file.read().rounds == 8 and len(list(tmp_path.iterdir())) == 2
 
 
 HEADS = {
@@ -169,41 +175,67 @@ HEADS = {
     "no JSON": ({"raw": "{"}, "JSONDecodeError"),
     "rounds without end": ({"head": {"rounds": math.inf}}, "OverflowError"),
     "rounds of a word": ({"head": {"rounds": "many"}}, "ValueError"),
-    "no rounds": ({"raw": json.dumps({"format": FORMAT, "ledger": NONCE})}, "KeyError"),
+    "no rounds": ({"raw": json.dumps({"format": FORMAT, "ledger": [1, ""]})}, "KeyError"),
     "a norm of a list": ({"head": {"clip_norm": [1]}}, "TypeError"),
 }
 
 
 @pytest.mark.parametrize("what", HEADS)
-def test_a_model_with_a_damaged_head_is_refused(tmp_path, what):
+def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
     changed, kind = HEADS[what]
-    path = saved(tmp_path / "model.npz", **changed)
+    path = saved(tmp_path / "model.npz", ledger, **changed)
     with pytest.raises(fp.ParameterError) as caught:
-        Saved(path, NONCE).read()
+        Saved(path, ledger).read()
     assert str(caught.value) == (
         f"checkpoint must be a model of this run, got {str(path)!r} ({kind}); restore it, or "
         "remove it and begin with other arrays"
     )
 
 
-@pytest.mark.parametrize("head", [{"ledger": "another"}, {"format": "another"}])
-def test_a_model_of_another_run_is_refused(tmp_path, head):
-    path = saved(tmp_path / "model.npz", head=head)
-    with pytest.raises(fp.ParameterError, match="be of this ledger's run: what another one spent"):
-        Saved(path, NONCE).read()
-    assert Saved(saved(path), NONCE).read().rounds == 3
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"ledger": "another"},
+        {"ledger": [1, "another"]},
+        {"ledger": [[], 1]},
+        {"ledger": [1, "\ud800"]},
+        {"ledger": None},
+        {"format": "another"},
+    ],
+)
+def test_a_model_of_another_run_is_refused(tmp_path, ledger, head):
+    path = saved(tmp_path / "model.npz", ledger, head=head)
+    with pytest.raises(fp.ParameterError, match="be of this ledger's run: this one does not"):
+        Saved(path, ledger).read()
+    assert Saved(saved(path, ledger), ledger).read().rounds == 3
 
 
-def test_a_model_whose_bytes_were_changed_is_refused_or_read_as_it_was(tmp_path):
+def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
+    """Only the nonce was compared: a run went on to round 7 with 3 rounds in its ledger."""
+    place, path = ledger.path, tmp_path / "model.npz"
+    backup = place.read_bytes()
+    round_ = fp.Gaussian(noise_multiplier=2.0, unit="client")
+    ledger.intent(round_, clip_norm=1.0, noise_std=2.0)
+    Saved(path, ledger).write(Held({"a": np.ones(2, np.float32)}, 1, None))
+    ledger.release()
+    assert Saved(path, fp.Ledger.open(place)).read().rounds == 1
+    place.write_bytes(backup)
+    with fp.Ledger.open(place, resume=True) as old:
+        old.intent(round_, clip_norm=1.0, noise_std=3.0)
+        with pytest.raises(fp.ParameterError, match="this one does not count the rounds"):
+            Saved(path, old).read()
+
+
+def test_a_model_whose_bytes_were_changed_is_refused_or_read_as_it_was(tmp_path, ledger):
     """A byte at a time: never another error, never other numbers."""
-    path = saved(tmp_path / "model.npz")
+    path = saved(tmp_path / "model.npz", ledger)
     whole, refused = path.read_bytes(), 0
     for place in range(0, len(whole), 7):
         broken = bytearray(whole)
         broken[place] ^= 0x55
         path.write_bytes(bytes(broken))
         try:
-            found = Saved(path, NONCE).read()
+            found = Saved(path, ledger).read()
         except fp.ParameterError:
             refused += 1
         else:
@@ -212,14 +244,14 @@ def test_a_model_whose_bytes_were_changed_is_refused_or_read_as_it_was(tmp_path)
     assert refused > 20
 
 
-def test_a_model_with_pickled_arrays_runs_nothing(tmp_path):
-    path = saved(tmp_path / "model.npz")
+def test_a_model_with_pickled_arrays_runs_nothing(tmp_path, ledger):
+    path = saved(tmp_path / "model.npz", ledger)
     buffer = io.BytesIO()
     np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("array:b.npy", buffer.getvalue())
     with pytest.raises(fp.ParameterError, match=r"model of this run, got .* \(ValueError\)"):
-        Saved(path, NONCE).read()
+        Saved(path, ledger).read()
 
 
 BUDGETS = {

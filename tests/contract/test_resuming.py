@@ -283,6 +283,23 @@ def test_a_budget_for_two_ledgers_is_charged_with_the_rounds_of_both(tmp_path):
     assert again.spent().upper == pytest.approx(six.upper, abs=2e-3)
 
 
+def test_rounds_that_are_stepped_count_what_the_ledger_holds(tmp_path):
+    """Without `train` a new budget took a ledger's next round for the first one."""
+    task = job("dp-fedavg", rounds=4)
+    loop, facts = task.loop(2.0, None), {"delta": 1e-3, "adjacency": "zero_out"}
+    with fp.Ledger.create(tmp_path / "a", unit="client", adjacency="zero_out") as ledger:
+        done = train(loop, task.data, rounds=2, ledger=ledger)
+        budget = fp.Budget(epsilon=50.0, **facts)
+        loop.step(done.state, task.data, ledger=ledger, budget=budget)
+        loop.step(done.state, task.data, ledger=ledger, budget=budget)
+        known = fp.account(ledger, delta=1e-3)
+        assert budget.spent().upper == pytest.approx(known.upper, rel=1e-3)
+        adaptive = fp.Budget(epsilon=50.0, adaptive=True, **facts)
+        with pytest.raises(fp.ParameterError, match=r"ledger.schedule must be 'adaptive'"):
+            loop.step(done.state, task.data, ledger=ledger, budget=adaptive)
+        assert len(ledger.rounds) == 4
+
+
 def test_a_round_beside_train_is_not_taken_for_one_before_it(tmp_path):
     """Which rounds were charged counts, not how many."""
     dear, cheap = (job("dp-fedavg", rounds=4).loop(level, None) for level in (0.5, 50.0))

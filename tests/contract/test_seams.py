@@ -131,6 +131,12 @@ def test_a_budget_alone_does_not_go_on_with_a_checkpoint(tmp_path, digits):
     with pytest.raises(ParameterError, match="ledger must be given with a budget"):
         loop.step(state, digits, budget=fp.Budget(8.0, **ask))
     loop.step(state, digits, budget=budget)
+    # As many rounds of another model are not those before this state: told 2.808 of 3.753.
+    other, spent = loop.init(), fp.Budget(8.0, **ask)
+    for _ in range(2):
+        other, _ = loop.step(other, digits, budget=spent)
+    with pytest.raises(ParameterError, match="ledger must be given with a budget"):
+        loop.step(state, digits, budget=spent)
     # This very budget knows its rounds, from a file too.
     for rounds in (1, 2):
         t.train(loop, digits, rounds=rounds, checkpoint=tmp_path / "own", budget=budget)

@@ -191,8 +191,9 @@ def test_arrays_are_one_vector_and_back():
 
 
 def test_a_saved_model_belongs_to_its_ledger(tmp_path):
-    path = tmp_path / "model.npz"
-    saved = Saved(path, "one")
+    path, facts = tmp_path / "model.npz", {"unit": "client", "adjacency": "zero_out"}
+    one, another = (Ledger.create(tmp_path / name, **facts) for name in ("one", "another"))
+    saved = Saved(path, one)
     assert saved.read() is None
     saved.write(Held(AFTER, 5, 0.25))
     arrays, rounds, norm = saved.read()
@@ -200,7 +201,7 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
         np.array_equal(arrays[name], AFTER[name]) for name in AFTER
     )
     with pytest.raises(ParameterError, match="this ledger's"):
-        Saved(path, "another").read()
+        Saved(path, another).read()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ParameterError, match="restore"):

@@ -423,6 +423,19 @@ def test_no_trial_shows_nothing(tmp_path, monkeypatch):
     assert found.audit.bound.upper > 0.0, "that there was none tells something"
 
 
+def test_two_private_sweeps_do_not_share_a_folder(tmp_path, monkeypatch):
+    """Each drew trials of its own, and two models were shown for the charge of one."""
+    one, said = best_of(tmp_path / "s", monkeypatch, 1), []
+
+    def meanwhile():
+        with pytest.raises(fp.errors.LedgerError, match=r"sweep of .* is at work") as refused:
+            best_of(tmp_path / "s", monkeypatch, 1).run()
+        said.append(refused)
+
+    shown = one.run(meanwhile)
+    assert len(said) == 1 and best_of(tmp_path / "s", monkeypatch, 1).run() == shown
+
+
 def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     whole = sweep(tmp_path / "s", grid={"noise_multiplier": [2.0], "rounds": [1]})
     law = LAWS["geometric"](2.0)

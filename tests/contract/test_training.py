@@ -108,7 +108,7 @@ def fed_smp(**options):
 class Journal:
     """A ledger in memory that also notes the order of things."""
 
-    seed_policy = "fixed"
+    seed_policy, schedule = "fixed", "fixed"
     nonce = "in memory"
 
     def __init__(self):
@@ -153,7 +153,9 @@ class Purse:
 
     def __init__(self, rounds, journal=None):
         self.left, self.rounds, self.journal = rounds, rounds, journal
-        self.charges = {}
+        self.charges, self.states = {}, set()
+
+    adaptive, charge = False, fedprivacy.Budget.charge
 
     def allows(self, mechanism):
         return self.left > 0

@@ -13,9 +13,10 @@ from ...errors import LedgerError, ParameterError, refuse
 from ...ledger import Ledger
 from ...outputs import whole_file
 from ...questions.budget import Budget
+from ...training.checkpoint import passes
 from .wire import Arrays
 
-FORMAT = "fedprivacy flower model 1"
+FORMAT = "fedprivacy flower model 2"
 _HEAD = "head"
 _ARRAY = "array:"
 """Before the names of arrays, so that none can be taken for the head."""
@@ -36,20 +37,22 @@ class Held(NamedTuple):
 
 
 class Saved:
-    """A model with the number of rounds behind it, bound to the ledger that counts them.
+    """A model with the number of rounds behind it, bound to where the ledger counts them.
+
+    That place is a checksum of lines that hold a random nonce: it tells nothing without the ledger.
 
     Args:
         path: the file.
-        nonce: of the ledger.
+        ledger: of the run.
     """
 
-    def __init__(self, path: Path, nonce: str) -> None:
-        self.path, self.nonce = path, nonce
+    def __init__(self, path: Path, ledger: Ledger) -> None:
+        self.path, self.ledger = path, ledger
 
     def write(self, held: Held) -> None:
         """Put a model on disk; a crash leaves the old one or the new one."""
         told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
-        head = json.dumps({"format": FORMAT, "ledger": self.nonce, **told})
+        head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **told})
         named = {_ARRAY + name: array for name, array in held.arrays.items()}
         buffer = io.BytesIO()
         # A dictionary by keywords: arrays may have any names.
@@ -60,7 +63,7 @@ class Saved:
         """Return the model, its rounds and norm, None where there is no file.
 
         Raises:
-            ParameterError: it is damaged, or was trained under another ledger.
+            ParameterError: it is damaged, or the ledger does not count its rounds.
         """
         if not self.path.exists():
             return None
@@ -77,9 +80,10 @@ class Saved:
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
             ) from problem
-        if head.get("format") != FORMAT or head.get("ledger") != self.nonce:
-            rule = "be of this ledger's run: what another one spent is not counted here"
-            refuse("checkpoint", str(self.path), rule, "name another file")
+        if head.get("format") != FORMAT or not passes(self.ledger, head.get("ledger")):
+            rule = "be of this ledger's run: this one does not count the rounds behind it"
+            way_out = "give its own ledger as the run left it, or name another file"
+            refuse("checkpoint", str(self.path), rule, way_out)
         return found
 
 

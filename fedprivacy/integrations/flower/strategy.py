@@ -42,7 +42,7 @@ from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
 from ...systems.averaging.server import Average, Server
-from ...training.rounds import Books, RoundInfo, charge_past
+from ...training.rounds import Books, RoundInfo
 from .saved import Held, Saved, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
@@ -138,8 +138,8 @@ class PrivateStrategy(Strategy):
         self.budget, self.history = budget, list[RoundInfo]()
         self.ledger = opened(Path(ledger), budget, seed, "Flower")
         self._books: Books = self.server.books(self.ledger, budget)
-        charge_past(self.ledger, budget)
-        self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger.nonce)
+        budget.charge(self.ledger)
+        self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger)
         self._behind, self._roster = 0, dict[int, int]()
         self._clip_norm: float | None = None
         self._under_way: tuple[Arrays, Average, Collected] | None = None

@@ -428,7 +428,7 @@ class FederatedAveraging:
         shape, wanted = tuple(state.parameters.shape), (self.flat.dimension,)
         require(shape == wanted, "state.parameters", shape, f"have shape {wanted}")
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
-        rounds.check_past(state.round, self.round_mechanism, ledger, budget)
+        rounds.check_past(state, self.round_mechanism, ledger, budget)
         rounds.check_denominator(self._declared, ledger, budget)
         check_cohort(self.scheme, data.population, self._now(state))
         kind, rule = data.example()[0].dtype, "be torch.float32"

@@ -412,7 +412,7 @@ class FederatedSplitting:
         require(dimension == self.dimension, "data", dimension, rule)
         require(data.runs in (None, self.runs), "data.runs", data.runs, f"be {self.runs} or None")
         self._check_books(ledger, budget)
-        check_past(state.round, self.round_mechanism, ledger, budget)
+        check_past(state, self.round_mechanism, ledger, budget)
         return self.loss.prepared(data)
 
     def _check_books(self, ledger: Ledger | None, budget: RoundBudget | None) -> None:
