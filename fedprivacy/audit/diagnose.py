@@ -410,8 +410,11 @@ def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
 def _as_poisson(
     inner: Mechanism, scheme: Scheme | None, count: int
 ) -> tuple[Mechanism, int] | None:
-    if scheme is None or isinstance(scheme, Everyone):
+    if scheme is None:
         return inner, count
+    # Nobody is drawn: there is nothing to be read otherwise.
+    if isinstance(scheme, Everyone):
+        return inner.sampled(scheme), count
     rounds = getattr(scheme, "rounds_per_epoch", 1)
     # An epoch's scheme stands for several rounds, Poisson's for one.
     return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds

@@ -17,7 +17,7 @@ from ..bound import Verdict, exactly, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
-from ..questions.risk import tradeoff_curve
+from ..questions.risk import TradeoffCurve, tradeoff_curve
 from .account import Audit
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def chords_of_delta(x: Array, y: Array) -> Corners:
     in small steps, which are no lower whatever the axes are.
     """
     left, right = x[:-1, None], x[1:, None]
-    at = left + (right - left) * np.linspace(0.0, 1.0, 24, endpoint=False)
+    at = left + (right - left) * np.linspace(0.0, 1.0, 12, endpoint=False)
     # Shares of the way in e^epsilon, by differences that cannot overflow.
     passed = (np.exp(at - right) - np.exp(left - right)) / -np.expm1(left - right)
     value = y[:-1, None] * (1.0 - passed) + y[1:, None] * passed
@@ -211,8 +211,9 @@ def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[s
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
     """Return (rounds, certified epsilons after them) at about ``points`` moments of a run.
 
-    Of several kinds of rounds, which are kept without their order, and where rounds are not what
-    was composed (epochs, several sums a round, several runs), the last moment alone.
+    Rounds are those that were accounted: an epoch that is drawn as a whole is one. Of several kinds
+    of rounds, which are kept without their order, and where more was composed than the rounds of
+    this run (other runs on the same data), the last moment alone.
     """
     assert found.run is not None
     steps = found.run.sequence()
@@ -309,7 +310,23 @@ def _tradeoff(found: Audit) -> Line:
         fpr=_RATES,
         tolerance=0.05,
     )
-    return Line(np.asarray(curve.fpr), np.asarray(curve.worst.upper), np.asarray(curve.worst.lower))
+    return between_rates(curve, "upper")
+
+
+def between_rates(curve: TradeoffCurve, ends: str) -> Line:
+    """Return what is known at many rates of false alarms, from those that were asked for.
+
+    What is missed falls: a lower end holds for every smaller rate of false alarms, where a chord
+    would lie above what is certified. Of upper ends ("upper" or "attained") each attacker's chords
+    hold, who may toss a coin between two tests.
+    """
+    order = np.argsort(curve.fpr)
+    asked = curve.fpr[order]
+    rates = np.union1d(asked, np.linspace(asked[0], asked[-1], 201))
+    attackers = curve.present_to_absent, curve.absent_to_present
+    chords = (np.interp(rates, asked, getattr(one, ends)[order]) for one in attackers)
+    lower = curve.worst.lower[order][np.searchsorted(asked, rates)]
+    return Line(rates, np.minimum(*chords), lower)
 
 
 # ---- drawing
