@@ -438,13 +438,13 @@ def test_lines_that_coincide_are_drawn_so_that_they_hold_for_all():
 
 
 def a_ledger(path, close=True, adjacency="zero_out", denominator=5.0, **facts):
-    step = fp.Gaussian(noise_multiplier=5.0, unit="client").sampled(fp.Poisson(0.01))
-    given = {"unit": "client", "adjacency": adjacency, "claim": (1.0, 1e-5)}
+    step = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.2))
+    given = {"unit": "client", "adjacency": adjacency, "claim": (9.0, 1e-5)}
     with fp.Ledger.create(path, **given, **facts) as ledger:
         for _ in range(3):
-            number = ledger.intent(step, clip_norm=1.0, noise_std=5.0)
+            number = ledger.intent(step, clip_norm=1.0, noise_std=2.0)
             more = {} if denominator is None else {"denominator": denominator}
-            ledger.done(number, noise_std=5.0, cohort=3, arrived=3, refused=0, **more)
+            ledger.done(number, noise_std=2.0, cohort=3, arrived=3, refused=0, **more)
         if close:
             ledger.close()
     return fp.audit(path)
