@@ -50,10 +50,8 @@ class Line(NamedTuple):
     def same_as(self, other: Line) -> bool:
         """Return whether two lines lie on each other in print."""
         # Lines of other rounds or rates cannot be compared point by point.
-        if self.x.shape != other.x.shape:
-            return False
-        pairs = zip((self.x, self.upper), (other.x, other.upper), strict=True)
-        return all(np.allclose(one, another, rtol=2e-3, atol=0.0) for one, another in pairs)
+        same = np.array_equal(self.x, other.x)
+        return same and np.allclose(self.upper, other.upper, rtol=2e-3, atol=0.0)
 
     def around(self, other: Line) -> Line:
         """Return the line whose ends hold for both of two that lie on each other."""
