@@ -134,7 +134,7 @@ class Bound:
         """
         if self.evidence is None:
             raise ParameterError(
-                f"certificate needs the run that was asked of, and this bound of {self.upper:g} "
+                f"certificate needs the run that was asked of, and this bound of {self.ends()[1]} "
                 "holds none; ask with fp.epsilon(run, ...) or fp.delta(run, ...)"
             )
         document = {
@@ -152,7 +152,7 @@ class Bound:
         unit = f"{self.unit} level, " if self.unit else ""
         lower, upper = self.ends(6)
         return (
-            f"{self.quantity} in [{lower}, {upper}] at {at} = {self.given:g} "
+            f"{self.quantity} in [{lower}, {upper}] at {at} = {exactly(self.given)} "
             f"({unit}{self.adjacency}, {self.observer}; {self.method})"
             + "".join(f", {words}" for words in self.qualified)
         )
@@ -173,6 +173,18 @@ def shown(value: float, digits: int, rounding: str) -> str:
     exact = Context(prec=digits, rounding=rounding).create_decimal_from_float(value)
     # Below the normal doubles a way back through a double would round to a neighbour.
     return f"{float(exact):.{digits}g}" if value >= sys.float_info.min else f"{exact:.{digits}g}"
+
+
+def exactly(value: float) -> str:
+    """Return a number that was given as it was given: the shortest text that reads back the same.
+
+    Rounded to either side, a claim or a delta would be another one than was answered for.
+
+    >>> exactly(3.0), exactly(1e-5), exactly(1.0000004)
+    ('3', '1e-05', '1.0000004')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 def plain_bounds(bounds: Mapping[str, Mapping[str, Bound]]) -> dict[str, dict[str, Any]]:

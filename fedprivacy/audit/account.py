@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
-from ..bound import Bound, Verdict, plain_bounds
+from ..bound import Bound, Verdict, exactly, plain_bounds
 from ..errors import UnsupportedCombination, closed_unit, contradict
 from ..loss.profiles.once import Answers, answered_once
 from ..mechanisms import Mechanism
@@ -22,7 +22,7 @@ from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..version import VERSION
-from .defects import Defect, Numbers, judged_with, qualified, qualifiers, worth
+from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
 from .repricing import Evidence
@@ -108,6 +108,16 @@ class Audit:
         return self.numbers is Numbers.VOID
 
     @property
+    def conditions(self) -> tuple[Numbers, ...]:
+        """All that the bounds hold under; empty where they are certified without a condition."""
+        return conditions(self.defects)
+
+    @property
+    def worth(self) -> str:
+        """What the bounds are worth, with every condition, as it is to be shown beside them."""
+        return ", ".join(self.conditions) or str(Numbers.CERTIFIED)
+
+    @property
     def statement(self) -> str:
         """The verdict with what it depends on, as it is to be shown."""
         return qualified(self.verdict, self.defects)
@@ -142,7 +152,7 @@ class Audit:
         unit = f"{self.facts.unit} level" if self.facts.unit else "unit not stated"
         rounds = f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
         head = (
-            f"{self.statement}: epsilon = {epsilon:g} at delta = {delta:g} "
+            f"{self.statement}: epsilon = {exactly(epsilon)} at delta = {exactly(delta)} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
         private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
@@ -482,7 +492,7 @@ def _audit_adaptive(case: _Case) -> _Findings:
     # Without a filter the rounds recorded are one outcome of many: nothing bounds the rest.
     if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
-    permitted = f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
+    permitted = f"epsilon = {exactly(budget.epsilon)} at delta = {exactly(budget.delta)}"
     fine = f"the sum of the rounds' Renyi divergences stays within what its filter's {permitted}"
     told = f"{kept}, so nothing certifies the claim." if kept else f"{fine} permits."
     return (
@@ -520,8 +530,8 @@ def _another_budget(case: _Case, budget: Budget) -> str:
     # What the filter kept may be spent by other outputs: a smaller claim is not kept.
     if epsilon < budget.epsilon or delta < budget.delta:
         return (
-            f"the filter kept epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, and other "
-            "outputs might have spent it all"
+            f"the filter kept epsilon = {exactly(budget.epsilon)} at delta = "
+            f"{exactly(budget.delta)}, and other outputs might have spent it all"
         )
     return ""
 
@@ -543,7 +553,7 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
         for (low_name, low), (high_name, high) in pairs:
             if low.lower > high.upper:
                 contradict(
-                    f"epsilon at delta = {low.given:g} ({eyes})",
+                    f"epsilon at delta = {exactly(low.given)} ({eyes})",
                     f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
                     f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
                 )
@@ -567,20 +577,20 @@ def _judge(
     # Upper ends of the server count, lower ends do not: it may learn more than others.
     best = min([*bounds.values(), *of_the_server.values()], key=lambda bound: bound.upper)
     worst = max(bounds.values(), key=lambda bound: bound.lower)
-    at = f"at delta = {delta:g}"
+    at, claimed = f"at delta = {exactly(delta)}", exactly(epsilon)
     if best.upper < min(bound.upper for bound in bounds.values()):
         at += ", to the server too"
     # The claim is compared with certified ends only: in between neither word is proved.
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
-            f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {epsilon:g} was claimed."
+            f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {claimed} was claimed."
         )
     if worst.lower > epsilon:
         return Verdict.FAILS, (
             f"epsilon is at least {worst.ends(6)[0]} {at}, attained by two neighbouring data sets "
-            f"({worst.witness}); {epsilon:g} was claimed."
+            f"({worst.witness}); {claimed} was claimed."
         )
     return Verdict.CANNOT_BE_CERTIFIED, (
-        f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {epsilon:g} "
+        f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {claimed} "
         "is inside, so it can be neither confirmed nor refuted."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bound import Bound
+from ..bound import Bound, exactly, shown
 from ..errors import closed_unit, integer, member, open_unit, refuse
 from ..mechanisms import Gaussian, Mechanism
 from ..mechanisms.noise import drawn_from
@@ -118,15 +119,18 @@ class Attack:
 
     def __str__(self) -> str:
         certified = "" if self.upper_certified is None else f" (certified: {self.upper_certified})"
-        found = f"epsilon >= {self.lower:g} at delta = {self.delta:g}{certified}"
+        lower = shown(self.lower, 6, ROUND_FLOOR)
+        found = f"epsilon >= {lower} at delta = {exactly(self.delta)}{certified}"
         if self.mu is not None:
             # Of epsilon nothing is known but in one case, which no experiment shows.
-            found = f"not {self.mu:g}-GDP; if its worst pair is Gaussian, {found}"
+            found = (
+                f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if its worst pair is Gaussian, {found}"
+            )
         return (
             f"{self.verdict}: {found}; "
             f"{self.correct} of {self.guesses} guesses right, {self.canaries} canaries in "
             f"{self.runs} run{'' if self.runs == 1 else 's'}, {self.observer}; wrong with "
-            f"probability at most {self.level:g}"
+            f"probability at most {exactly(self.level)}"
         )
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ..accountants import ACCOUNTANTS
-from ..bound import Bound, shown
+from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError, UnsupportedCombination, closed_unit, member, refuse
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon
@@ -88,7 +88,7 @@ class Crosscheck:
         head = ("accountant", "adjacency", "epsilon", "standing", "why")
         table = [head, *(_cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in table) for i in range(4)]
-        lines = [f"delta = {self.delta:g}, {self.observer}"]
+        lines = [f"delta = {exactly(self.delta)}, {self.observer}"]
         for line in table:
             cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
             lines.append("  ".join([*cells, line[4]]).rstrip())

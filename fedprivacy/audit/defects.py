@@ -19,6 +19,8 @@ class Numbers(StrEnum):
     CERTIFIED = "certified"
     RECORDED = "of the recorded rounds only"
     SECRET_SEED = "only against whoever does not know the seed"
+    PUBLIC_DENOMINATOR = "only if denominators do not follow the data"
+    DENIED = "only if what was stated is right, which the record denies"
     VOID = "void"
 
 
@@ -74,7 +76,7 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.NO_DENOMINATOR: Effect(
         _OPEN,
         _FAILS,
-        Numbers.CERTIFIED,
+        Numbers.PUBLIC_DENOMINATOR,
         "denominators are not recorded",
         "where it is hidden how many there are, or were drawn, a denominator that follows their "
         "number tells it",
@@ -110,7 +112,7 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.CONTRADICTED: Effect(
         _OPEN,
         _FAILS,
-        Numbers.CERTIFIED,
+        Numbers.DENIED,
         "as it was stated against the record",
         "the record says otherwise; one of the two is wrong",
     ),
@@ -187,12 +189,16 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
     return now, tuple(changed)
 
 
+def conditions(defects: Iterable[Defect]) -> tuple[Numbers, ...]:
+    """Return all that the numbers of a source with these defects hold under; empty for nothing."""
+    found = {EFFECTS[defect].numbers for defect in defects} - {Numbers.CERTIFIED}
+    return tuple(numbers for numbers in Numbers if numbers in found)
+
+
 def worth(defects: Iterable[Defect]) -> Numbers:
     """Return what the numbers of a source with these defects are worth: the least of all."""
-    # Later means worth less, so the worst of all decides.
-    order = list(Numbers)
-    found = [EFFECTS[defect].numbers for defect in defects]
-    return max(found, key=order.index, default=Numbers.CERTIFIED)
+    # Later means worth less, so the last of all decides.
+    return (Numbers.CERTIFIED, *conditions(defects))[-1]
 
 
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:

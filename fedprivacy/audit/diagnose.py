@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from functools import partial
 from typing import Any
 
-from ..bound import Bound
+from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
@@ -132,8 +132,8 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 def _same(wrong: Wrong, values: list[float], claim: float) -> str:
     """Return that a reading leads to the very number that is claimed; "" where it does not."""
     near = next((value for value in values if _rounds_to(value, claim)), None)
-    told = f"{claim:g} is the number of {wrong.what}"
-    return "" if near is None else f"{told} ({near:.6g}). {wrong.why}"
+    told = f"{exactly(claim)} is the number of {wrong.what}"
+    return "" if near is None else f"{told} ({_up(near)}). {wrong.why}"
 
 
 def _enough(tried: Iterable[tuple[Wrong, list[float]]], claim: float) -> list[str]:
@@ -141,10 +141,15 @@ def _enough(tried: Iterable[tuple[Wrong, list[float]]], claim: float) -> list[st
     found: dict[str, tuple[float, str]] = {}
     for wrong, values in tried:
         if values and wrong.bound and values[0] <= claim:
-            told = f"{claim:g} would hold for {wrong.what} ({values[0]:.6g}). {wrong.why}"
+            given = f"{exactly(claim)} would hold for {wrong.what}"
+            told = f"{given} ({_up(values[0])}). {wrong.why}"
             found.setdefault(wrong.why, (values[0], told))
     # sorted() keeps the order of equals, so that simple readings lead.
     return [told for _, told in sorted(found.values(), key=lambda pair: -pair[0])]
+
+
+def _up(value: float) -> str:
+    return shown(value, 6, ROUND_CEILING)
 
 
 def overcounts(asked: Question) -> tuple[str, ...]:
@@ -158,8 +163,8 @@ def overcounts(asked: Question) -> tuple[str, ...]:
         times = _multiple(asked.claim, value)
         if times:
             return (
-                f"{asked.claim:g} is {times} times the number of this run ({value:.6g}). Epsilons "
-                "of clients whose data are disjoint are not added: the largest counts.",
+                f"{exactly(asked.claim)} is {times} times the number of this run ({_up(value)}). "
+                "Epsilons of clients whose data are disjoint are not added: the largest counts.",
             )
     return ()
 
@@ -262,8 +267,8 @@ def _of_sensitivity(asked: Question) -> Iterator[Wrong]:
             yield Wrong(what, _TWICE, partial(asked.ask, doubled))
     taken = asked.sensitivity
     smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
-    if smaller is not None:
-        what = f"a sensitivity of {taken:g} clip norms"
+    if taken is not None and smaller is not None:
+        what = f"a sensitivity of {exactly(taken)} clip norms"
         why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
         yield Wrong(what, why, partial(asked.ask, smaller))
         formula = partial(_classical, smaller, asked.delta)
@@ -405,8 +410,11 @@ def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
 def _as_poisson(
     inner: Mechanism, scheme: Scheme | None, count: int
 ) -> tuple[Mechanism, int] | None:
-    if scheme is None or isinstance(scheme, Everyone):
+    if scheme is None:
         return inner, count
+    # Nobody is drawn: there is nothing to be read otherwise.
+    if isinstance(scheme, Everyone):
+        return inner.sampled(scheme), count
     rounds = getattr(scheme, "rounds_per_epoch", 1)
     # An epoch's scheme stands for several rounds, Poisson's for one.
     return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds

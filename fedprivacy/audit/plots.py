@@ -6,17 +6,18 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..bound import Verdict
+from ..bound import Verdict, exactly, shown
 from ..errors import FedPrivacyError
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
-from ..questions.risk import tradeoff_curve
+from ..questions.risk import TradeoffCurve, tradeoff_curve
 from .account import Audit
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Plot(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One certified curve; ``lower`` is None where only the upper end is drawn."""
+    """Points of one curve; ``lower`` is None where only the upper end is drawn."""
 
     x: Array
     upper: Array
@@ -49,10 +50,68 @@ class Line(NamedTuple):
     def same_as(self, other: Line) -> bool:
         """Return whether two lines lie on each other in print."""
         # Lines of other rounds or rates cannot be compared point by point.
-        if self.x.shape != other.x.shape:
-            return False
-        pairs = zip((self.x, self.upper), (other.x, other.upper), strict=True)
-        return all(np.allclose(one, another, rtol=2e-3, atol=0.0) for one, another in pairs)
+        same = np.array_equal(self.x, other.x)
+        return same and np.allclose(self.upper, other.upper, rtol=2e-3, atol=0.0)
+
+    def around(self, other: Line) -> Line:
+        """Return the line whose ends hold for both of two that lie on each other."""
+        lower = None
+        if self.lower is not None and other.lower is not None:
+            lower = np.minimum(self.lower, other.lower)
+        return Line(self.x, np.maximum(self.upper, other.upper), lower)
+
+
+Corners = tuple[Array, Array]
+"""Where a drawn line turns: along and up."""
+
+
+def from_the_left(x: Array, y: Array) -> Corners:
+    """Return steps that keep each value until the next point: never below a curve that falls."""
+    return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
+
+
+def from_the_right(x: Array, y: Array) -> Corners:
+    """Return steps that have each value since the point before.
+
+    Between certified points they are never above a curve that falls, nor below one that rises.
+    """
+    return np.repeat(x, 2)[:-1], np.repeat(y, 2)[1:]
+
+
+def chords_of_delta(x: Array, y: Array) -> Corners:
+    """Return a line that is never below a privacy profile with such upper ends at ``x``.
+
+    Delta is convex in e^epsilon, not in epsilon: chords are straight in the former. They are drawn
+    in small steps, which are no lower whatever the axes are.
+    """
+    left, right = x[:-1, None], x[1:, None]
+    at = left + (right - left) * np.linspace(0.0, 1.0, 12, endpoint=False)
+    # Shares of the way in e^epsilon, by differences that cannot overflow.
+    passed = (np.exp(at - right) - np.exp(left - right)) / -np.expm1(left - right)
+    value = y[:-1, None] * (1.0 - passed) + y[1:, None] * passed
+    return from_the_left(np.append(at, x[-1]), np.append(value, y[-1]))
+
+
+def points(x: Array, y: Array) -> Corners:
+    """Return straight lines from point to point, as what was measured is drawn."""
+    return x, y
+
+
+class Look(NamedTuple):
+    """How lines of one kind are drawn and told.
+
+    Attributes:
+        finish: dresses the axes.
+        upper: between upper ends.
+        lower: between lower ends.
+        told: the ends that words tell: "at most" for the upper, "at least" for the lower ones, ""
+            for what was measured.
+    """
+
+    finish: Callable[[Axes], None]
+    upper: Callable[[Array, Array], Corners] = points
+    lower: Callable[[Array, Array], Corners] = from_the_right
+    told: str = ""
 
 
 def composes(found: Audit) -> bool:
@@ -77,7 +136,7 @@ def plots_of(
     found = []
     if accuracies:
         lines = {name: Line(*pair) for name, pair in accuracies.items()}
-        found.append(_plot("Accuracy by round", lines, _with_accuracy))
+        found.append(_plot("Accuracy by round", lines, Look(_with_accuracy)))
     if audits:
         found += _certified(audits, by_round)
     return found
@@ -89,14 +148,49 @@ def _certified(
     """Yield the plots of what is certified."""
     # One moment is no course: a release of all rounds at once has no other.
     course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
-    if course:
-        yield _epsilons(audits, course)
+    endless = [name for name, (_, values) in course.items() if not np.isfinite(values).any()]
+    if len(course) > len(endless):
+        yield _epsilons(audits, course, endless)
+    caption = "Privacy profile: delta at each epsilon"
     profiles = _drawn(audits, _profile)
-    yield _plot("Privacy profile: delta at each epsilon", profiles, _with_delta)
+    look = Look(_with_delta, chords_of_delta, from_the_right, "at most")
+    yield _plot(*_about(caption, audits, profiles), look)
     tradeoffs = _drawn(audits, _tradeoff)
     if tradeoffs:
         caption = "Trade-off: what the best attacker misses at each rate of false alarms"
-        yield _plot(caption, tradeoffs, _with_rates)
+        look = Look(_with_rates, from_the_left, from_the_right, "at least")
+        yield _plot(*_about(caption, audits, tradeoffs), look)
+
+
+def _about(
+    caption: str,
+    audits: Mapping[str, Audit],
+    lines: Mapping[str, Line],
+    more: Callable[[Audit], list[str]] = lambda found: [],
+) -> tuple[str, dict[str, Line]]:
+    """Return a caption and lines that say what is drawn and under which conditions.
+
+    What holds for all lines is in the caption, what differs is with the lines' names.
+    """
+    words = {
+        name: [*more(found), *map(str, (*found.facts[1:], *found.conditions))]
+        for name, found in audits.items()
+        if name in lines
+    }
+    shared = in_all(list(words.values()))
+    own = {name: [word for word in each if word not in shared] for name, each in words.items()}
+    named = {_with(name, own[name]): line for name, line in lines.items()}
+    return _with(caption, shared), named
+
+
+def in_all(lists: list[list[Any]]) -> list[Any]:
+    """Return what stands in each of several lists."""
+    first, *rest = lists or [[]]
+    return [item for item in first if all(item in other for other in rest)]
+
+
+def _with(text: str, words: list[str]) -> str:
+    return f"{text} ({', '.join(words)})" if words else text
 
 
 def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[str, Line]:
@@ -115,15 +209,15 @@ def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[s
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
     """Return (rounds, certified epsilons after them) at about ``points`` moments of a run.
 
-    Rounds are those that were accounted: an epoch that is drawn as a whole is one, a round that
-    released several noisy sums is several. Of several kinds of rounds, which are kept without
-    their order, the last moment alone.
+    Rounds are those that were accounted: an epoch that is drawn as a whole is one. Of several kinds
+    of rounds, which are kept without their order, and where more was composed than the rounds of
+    this run (other runs on the same data), the last moment alone.
     """
     assert found.run is not None
     steps = found.run.sequence()
     total = sum(count for _, count in steps)
-    if len(steps) > 1:
-        return [total], [found.bound.upper]
+    if len(steps) > 1 or total != found.rounds:
+        return [found.rounds], [found.bound.upper]
     # The last epsilon is the audit's own: it need not be asked again.
     *moments, last = sorted({round(r) for r in np.linspace(1, total, points)})
     values = [
@@ -189,6 +283,8 @@ def _profile(found: Audit) -> Line:
     assert found.run is not None
     # Half as far again as the answer; without one, as far as anybody looks.
     reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
+    # Of few digits, so that words can say exactly where.
+    reach = float(shown(reach, 2, ROUND_CEILING))
     curve = profile(
         found.run,
         epsilons=np.linspace(0.0, reach, 15),
@@ -199,36 +295,62 @@ def _profile(found: Audit) -> Line:
     return Line(np.asarray(curve.epsilons), np.asarray(curve.upper), np.asarray(curve.lower))
 
 
+_RATES = sorted({k / n for n, most in ((4000, 10), (400, 10), (40, 40)) for k in range(most + 1)})
+"""Rates of false alarms that are drawn: dense near 0, where curves are steep and attacks matter."""
+
+
 def _tradeoff(found: Audit) -> Line:
     assert found.run is not None
     curve = tradeoff_curve(
         found.run,
         adjacency=found.facts.adjacency,
         observer=found.facts.observer,
-        fpr=np.linspace(0.0, 1.0, 21),
+        fpr=_RATES,
         tolerance=0.05,
     )
-    return Line(np.asarray(curve.fpr), np.asarray(curve.worst.upper), np.asarray(curve.worst.lower))
+    return between_rates(curve, "upper")
+
+
+def between_rates(curve: TradeoffCurve, ends: str) -> Line:
+    """Return what is known at many rates of false alarms, from those that were asked for.
+
+    What is missed falls: a lower end holds for every smaller rate of false alarms, where a chord
+    would lie above what is certified. Of upper ends ("upper" or "attained") each attacker's chords
+    hold, who may toss a coin between two tests.
+    """
+    order = np.argsort(curve.fpr)
+    asked = curve.fpr[order]
+    rates = np.union1d(asked, np.linspace(asked[0], asked[-1], 201))
+    attackers = curve.present_to_absent, curve.absent_to_present
+    chords = (np.interp(rates, asked, getattr(one, ends)[order]) for one in attackers)
+    lower = curve.worst.lower[order][np.searchsorted(asked, rates)]
+    return Line(rates, np.minimum(*chords), lower)
 
 
 # ---- drawing
 
 
 def _epsilons(
-    audits: Mapping[str, Audit], by_round: Mapping[str, tuple[list[int], list[float]]]
+    audits: Mapping[str, Audit],
+    by_round: Mapping[str, tuple[list[int], list[float]]],
+    endless: list[str],
 ) -> Plot:
     lines = {
         name: Line(np.asarray(rounds, float), np.asarray(values))
         for name, (rounds, values) in by_round.items()
+        if name not in endless
     }
     claims = sorted({found.claim[0] for found in audits.values()})
+    caption = "Epsilon by round, certified upper end"
+    if endless:
+        caption += f", of {', '.join(endless)} no finite one"
 
     def finish(axes: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
 
         across = axes.get_yaxis_transform()
         for claim in claims:
-            told = f"claimed: {claim:g}"
+            told = f"claimed: {exactly(claim)}"
             axes.axhline(claim, color="0.4", linewidth=0.8)
             axes.annotate(
                 told, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
@@ -236,7 +358,13 @@ def _epsilons(
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    return _plot("Epsilon by round, certified upper end", lines, finish)
+    # Epsilon rises: what is spent by the next point is an upper end until there.
+    look = Look(finish, upper=from_the_right, told="at most")
+    return _plot(*_about(caption, audits, lines, _at_delta), look)
+
+
+def _at_delta(found: Audit) -> list[str]:
+    return [f"delta = {exactly(found.claim[1])}"]
 
 
 def _with_accuracy(axes: Axes) -> None:
@@ -257,7 +385,7 @@ _NO_METADATA = ("Date", "Creator", "Format", "Type")
 _STYLES = ("-", "--", "-.", ":")
 
 
-def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None]) -> Plot:
+def _plot(caption: str, lines: Mapping[str, Line], look: Look) -> Plot:
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -268,8 +396,8 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
         figure = Figure(figsize=(5.2, 3.4), layout="constrained")
         axes = figure.add_subplot()
         for index, (name, line) in enumerate(together.items()):
-            _draw(axes, name, line, _STYLES[index % 4])
-        finish(axes)
+            _draw(axes, name, line, look, _STYLES[index % 4])
+        look.finish(axes)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         if len(together) > 1:
@@ -282,40 +410,54 @@ def _plot(caption: str, lines: Mapping[str, Line], finish: Callable[[Axes], None
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
-    return Plot(caption, f"{caption}. {_told(together)}", hidden)
+    return Plot(caption, f"{caption}. {_told(together, look.told)}", hidden)
 
 
-def _draw(axes: Axes, name: str, line: Line, style: str) -> None:
-    drawn: Any = axes.plot(line.x, line.upper, style, label=literal(name))[0]
+def _draw(axes: Axes, name: str, line: Line, look: Look, style: str) -> None:
+    above = look.upper(line.x, line.upper)
+    drawn: Any = axes.plot(*above, style, label=literal(name))[0]
     if line.lower is not None:
         color = drawn.get_color()
-        axes.plot(line.x, line.lower, style, color=color, linewidth=0.6)
-        axes.fill_between(line.x, line.lower, line.upper, alpha=0.2, color=color)
+        below = look.lower(line.x, line.lower)
+        axes.plot(*below, style, color=color, linewidth=0.6)
+        around = (np.append(up, down[::-1]) for up, down in zip(above, below, strict=True))
+        axes.fill(*around, alpha=0.2, color=color, linewidth=0.0)
 
 
 def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
     """Return lines by name, those that lie on each other under all their names."""
-    found: list[tuple[list[str], Line]] = []
+    found: list[tuple[str, Line]] = []
     for name, line in lines.items():
-        names = next((names for names, other in found if other.same_as(line)), None)
-        # The first of equal lines is drawn, under all their names.
-        if names is None:
-            found.append(([name], line))
+        place = next((i for i, (_, one) in enumerate(found) if one.same_as(line)), None)
+        if place is None:
+            found.append((name, line))
         else:
-            names.append(name)
-    return {", ".join(names): line for names, line in found}
+            names, one = found[place]
+            found[place] = f"{names}, {name}", one.around(line)
+    return dict(found)
 
 
-def _told(lines: Mapping[str, Line]) -> str:
-    """Return the ends and the middle of every line in words."""
+def _told(lines: Mapping[str, Line], ends: str) -> str:
+    """Return the beginning, the middle and the end of every line in words; see ``Look.told``."""
     told = []
     for name, line in lines.items():
         places = dict.fromkeys([0, len(line.x) // 2, len(line.x) - 1])
-        points = ", ".join(f"{line.upper[i]:.3g} at {line.x[i]:.4g}" for i in places)
-        told.append(f"{name}: {points}")
+        said = ", ".join(f"{_value(line, i, ends)} at {exactly(line.x[i])}" for i in places)
+        told.append(f"{name}: {said}")
     return "; ".join(told) + "."
 
 
+def _value(line: Line, place: int, ends: str) -> str:
+    if ends == "at least" and line.lower is not None:
+        return f"at least {shown(line.lower[place], 3, ROUND_FLOOR)}"
+    upper = line.upper[place]
+    return f"at most {shown(upper, 3, ROUND_CEILING)}" if ends else f"{upper:.3g}"
+
+
 def literal(name: str) -> str:
-    """Return a name as matplotlib prints it to the letter: a dollar begins no formula."""
-    return name.replace("$", r"\$")
+    """Return a name as matplotlib prints it to the letter: a dollar begins no formula.
+
+    Nor is a name left out of legends for the underscore that it begins with.
+    """
+    whole = name.replace("$", r"\$")
+    return f"\u200b{whole}" if whole.startswith("_") else whole

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
+from ..bound import exactly
 from ..errors import refuse
 from ..relations import Unit
 from ..version import VERSION
@@ -101,7 +102,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
         "administrative": {
             "registry_authors": said["registry_authors"],
             "notes": f"Audited with fedprivacy {VERSION}: {found.statement}, of the claim epsilon "
-            f"= {found.claim[0]:g} at delta = {found.claim[1]:g}. {_source(found)}",
+            f"= {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}. {_source(found)}",
         }
         | _said(said, "sources"),
     }

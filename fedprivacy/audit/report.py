@@ -17,14 +17,13 @@ import numpy as np
 
 import fedprivacy
 
-from ..bound import shown
+from ..bound import exactly, shown
 from ..errors import refuse
 from ..loss.profiles.once import Answers, answered_once
 from ..outputs import printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
-from .defects import Numbers
-from .plots import composes, epsilon_by_round, further_rounds, plots_of
+from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
 from .statement import rows_of
 from .words import GLOSSARY, attack_in_words, guarantee
 
@@ -164,7 +163,8 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Strings of a record may hold escapes for a terminal, or turn the order of letters.
+        # Strings of a record may hold escapes for a terminal, or turn the order of letters. What a
+        # macro made (Markup) is printable already, and has line ends.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters["cell"] = _cell
@@ -211,19 +211,12 @@ _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
 
 def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Take what several runs have in common out of their views, and return it."""
-    found = {name: _in_all([view[name] for view in views]) for name in _LISTS}
+    # A single run shares nothing with others: its lists stay where they are.
+    several = views if len(views) > 1 else []
+    found = {name: in_all([view[name] for view in several]) for name in _LISTS}
     for view in views:
         view |= {name: [item for item in view[name] if item not in found[name]] for name in _LISTS}
     return found
-
-
-def _in_all(lists: list[list[Any]]) -> list[Any]:
-    """Return what stands in each of several lists."""
-    # A single run shares nothing with others: its lists stay where they are.
-    if len(lists) < 2:
-        return []
-    first, *rest = lists
-    return [item for item in first if all(item in other for other in rest)]
 
 
 def _named(audit: object) -> dict[str, RunSummary]:
@@ -297,8 +290,9 @@ def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
             "verdict": str(found.verdict),
             "statement": found.statement,
             "observer": str(found.facts.observer),
-            "claim": f"epsilon = {found.claim[0]:g} at delta = {found.claim[1]:g}",
+            "claim": f"epsilon = {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}",
             "interval": _interval(found),
+            "under": _under(found),
             "words": guarantee(found),
             "attack": attack_in_words(found),
             "reasons": found.reasons,
@@ -307,7 +301,7 @@ def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
             "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "moments": _moments(*told.by_round.get(name, ([], [])), found.claim[0]),
+            "moments": _moments(found, *told.by_round.get(name, ([], []))),
             "left": _left(found, told.further.get(name)),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
@@ -328,8 +322,12 @@ def _interval(found: Audit) -> str:
     """Return the certified interval, with what it is worth; none where it is void."""
     if found.void:
         return "none"
-    added = "" if found.numbers is Numbers.CERTIFIED else f", {found.numbers}"
-    return f"[{', '.join(found.bound.ends())}]{added}"
+    return f"[{', '.join(found.bound.ends())}]{_under(found)}"
+
+
+def _under(found: Audit) -> str:
+    """Return the conditions that numbers hold under, to follow them; empty without."""
+    return f", {found.worth}" if found.conditions else ""
 
 
 def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
@@ -338,19 +336,27 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     return rows + ([("stated by the user, not recorded", stated)] if stated else [])
 
 
-def _moments(rounds: list[int], values: list[float], claim: float) -> list[tuple[str, str, str]]:
-    """Return (round, certified epsilon after it, what is left of the claim) at a few moments."""
+def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple[str, ...]]:
+    """Return a table's rows, its head first: epsilon after a few rounds, and what is left then.
+
+    What is left is told only where nothing is against it, as ``_left`` does.
+    """
+    if len(rounds) < 2:
+        return []
     # Five moments show the course; a set, since few rounds give equal ones.
-    several = len(rounds) > 1
-    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)}) if several else []
+    chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)})
     # Spent goes up and what is left goes down: neither is told better than certified.
-    return [(f"{rounds[i]:,}", _up(values[i]), _down(claim - values[i])) for i in chosen]
+    rows = [
+        ("round", "epsilon, at most", "left of the claim, at least"),
+        *((f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen),
+    ]
+    return [row[:2] if found.conditions else row for row in rows]
 
 
 def _left(found: Audit, further: int | None) -> str:
     """Return how much of the claim is left at least; empty where that is not certified.
 
-    Of a record with gaps nobody knows what else was spent.
+    Of a record with gaps nobody knows what else was spent, and other conditions may not be met.
 
     Args:
         found: the audit.
@@ -358,7 +364,7 @@ def _left(found: Audit, further: int | None) -> str:
     """
     left = found.claim[0] - found.bound.upper
     # Written so that an infinite epsilon, too, says nothing of what is left.
-    if found.numbers is not Numbers.CERTIFIED or not found.rounds or not left > -np.inf:
+    if found.conditions or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
         return "Nothing of the claimed epsilon is left for certain."

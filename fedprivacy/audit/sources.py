@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ..bound import exactly
 from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
 from ..ledger import Ledger, Round
 from ..mechanisms import CorrelatedNoise, Mechanism
@@ -337,5 +338,5 @@ def claim_of(
         refuse("claim", claim, "be a pair (epsilon, delta)")
     # Both are checked, wherever they come from: a record may be wrong, too.
     checked = non_negative(epsilon=epsilon), closed_unit(delta=delta)
-    told = {} if claim is None else {"claim": f"epsilon = {epsilon:g} at delta = {delta:g}"}
-    return checked, told
+    said = f"epsilon = {exactly(checked[0])} at delta = {exactly(checked[1])}"
+    return checked, {} if claim is None else {"claim": said}

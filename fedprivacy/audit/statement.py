@@ -7,6 +7,7 @@ accountant and its assumptions, the formal statement, what was not counted.
 
 from __future__ import annotations
 
+from ..bound import exactly
 from ..mechanisms import (
     CohortMechanism,
     CorrelatedNoise,
@@ -68,7 +69,8 @@ def formal(found: Audit) -> str:
     bound = found.bound
     # The guides ask for the variant by name.
     kind = "pure" if bound.given == 0.0 else "approximate"
-    return f"({bound.ends(4)[1]}, {bound.given:g})-differential privacy ({kind}), {found.numbers}"
+    pair = f"({bound.ends(4)[1]}, {exactly(bound.given)})"
+    return f"{pair}-differential privacy ({kind}), {found.worth}"
 
 
 def _setting(found: Audit) -> str:

@@ -9,12 +9,12 @@ from decimal import ROUND_CEILING
 from typing import Any
 
 from .. import mechanisms, sampling
-from ..bound import Bound, shown
+from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
 from .account import Audit
-from .defects import EFFECTS, Numbers
+from .defects import Numbers
 
 _WHO = {
     Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
@@ -58,12 +58,13 @@ def in_words(bound: Bound) -> str:
     what = _WHAT[bound.adjacency].format(unit=unit)
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
-    told = f"(epsilon = {bound.ends()[1]}, delta = {bound.given:.3g})"
+    told = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
     # Above it the factor is so large that it tells nobody anything.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (
-            f"at most {factor} times its rate of false alarms plus {bound.given:.3g} {told}. This "
+            f"at most {factor} times its rate of false alarms plus {exactly(bound.given)} {told}. "
+            "This "
         )
     else:
         rates = f"limited by {told}. This "
@@ -74,9 +75,11 @@ def in_words(bound: Bound) -> str:
 
 
 _CONDITION = {
-    Numbers.CERTIFIED: "",
     Numbers.RECORDED: "For the recorded rounds alone, and not for those that may be missing: ",
     Numbers.SECRET_SEED: "Only against somebody who does not know the seed, which was fixed: ",
+    Numbers.PUBLIC_DENOMINATOR: "Only if denominators, which are not recorded, do not follow the "
+    "data: ",
+    Numbers.DENIED: "Only if what was stated is right, which the record denies: ",
 }
 
 
@@ -87,8 +90,7 @@ def guarantee(found: Audit) -> str:
 
 def _condition(found: Audit) -> str:
     """Return all that numbers hold under: a record with gaps may have a fixed seed, too."""
-    worth = {found.numbers, *(EFFECTS[defect].numbers for defect in found.defects)}
-    return "".join(words for numbers, words in _CONDITION.items() if numbers in worth)
+    return "".join(_CONDITION[numbers] for numbers in found.conditions)
 
 
 def attack_in_words(found: Audit) -> str:
@@ -97,7 +99,7 @@ def attack_in_words(found: Audit) -> str:
         return ""
     advantage, rates = _attack(found)
     told = " and ".join(
-        f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at {100 * fpr:g} % false alarms"
+        f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at {exactly(100 * fpr)} % false alarms"
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
@@ -174,8 +176,9 @@ def _sparsified(m: mechanisms.SparsifiedPerturbation) -> str:
     less = [f"{n} {word}" for n, word in ((m.missing, "missing"), (m.colluding, "colluding")) if n]
     shares = f", {' and '.join(less)} shares of it counted off" if less else ""
     return (
-        f"{name} of {m.cohort:,} clients' updates, each clipped to norm {m.clip_norm:g}, with "
-        f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms{shares}"
+        f"{name} of {m.cohort:,} clients' updates, each clipped to norm "
+        f"{exactly(m.clip_norm)}, with Gaussian noise of std {exactly(m.noise_multiplier)} clip "
+        f"norms{shares}"
     )
 
 
@@ -184,8 +187,13 @@ def _integers(m: mechanisms.IntegerPerturbation) -> str:
         "discrete Gaussian" if isinstance(m, mechanisms.DistributedDiscreteGaussian) else "Skellam"
     )
     turned = "rotated, " if m.rotated else ""
-    whole = f"{turned}rounded to whole multiples of {m.grid:.4g} and summed modulo 2^{m.bits}"
+    whole = f"{turned}rounded to whole multiples of {exactly(m.grid)} and summed modulo 2^{m.bits}"
     return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
+
+
+def _in_sequence(run: mechanisms.Run) -> str:
+    """Return what one round of several noisy sums released."""
+    return " and ".join(f"{count:,} times {_mechanism(part)}" for part, count in run.sequence())
 
 
 def _factor(m: mechanisms.CorrelatedNoise) -> str:
@@ -201,25 +209,26 @@ def _factor(m: mechanisms.CorrelatedNoise) -> str:
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
 
 _WORDS: dict[type, Callable[[Any], str]] = {
+    mechanisms.Run: _in_sequence,
     mechanisms.Gaussian: lambda m: (
         f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} with "
-        f"Gaussian noise of std {m.noise_multiplier:.4g} clip norms"
+        f"Gaussian noise of std {exactly(m.noise_multiplier)} clip norms"
     ),
     mechanisms.AdaptiveClipping: lambda m: (
         f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} and of "
         f"bits that say whose norm is within the threshold, with Gaussian noise of std "
-        f"{m.noise_multiplier:.4g} norms of both together; the next clip norm follows the quantile "
-        f"{m.quantile:g}"
+        f"{exactly(m.noise_multiplier)} norms of both together; the next clip norm follows the "
+        f"quantile {exactly(m.quantile)}"
     ),
     mechanisms.Laplace: lambda m: (
-        f"the sum of clipped contributions with Laplace noise of scale {m.noise_multiplier:.4g} "
-        "clip norms"
+        f"the sum of clipped contributions with Laplace noise of scale "
+        f"{exactly(m.noise_multiplier)} clip norms"
     ),
     mechanisms.SparsifiedPerturbation: _sparsified,
     mechanisms.CorrelatedNoise: lambda m: (
         f"{'DP-FTRL: ' if m.protects is Unit.CLIENT else ''}{m.rounds:,} sums of clipped "
-        f"contributions with Gaussian noise of std {m.noise_multiplier:.4g} clip norms, correlated "
-        f"from round to round ({_factor(m)}), accounted as one release"
+        f"contributions with Gaussian noise of std {exactly(m.noise_multiplier)} clip norms, "
+        f"correlated from round to round ({_factor(m)}), accounted as one release"
     ),
     mechanisms.DistributedDiscreteGaussian: _integers,
     mechanisms.Skellam: _integers,
@@ -240,7 +249,7 @@ def _by_its_fields(mechanism: Any) -> str:
     kind = type(mechanism).__name__
     known = [(each.name, getattr(mechanism, each.name)) for each in fields(mechanism)]
     told = [
-        f"{name.replace('_', ' ')} {value:.4g}"
+        f"{name.replace('_', ' ')} {exactly(value)}"
         for name, value in known
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
@@ -249,18 +258,18 @@ def _by_its_fields(mechanism: Any) -> str:
 
 _SCHEMES: dict[type, Callable[[Any], str]] = {
     sampling.Poisson: lambda s: (
-        f"every unit takes part with probability {s.probability:.4g} (Poisson)"
+        f"every unit takes part with probability {exactly(s.probability)} (Poisson)"
     ),
     sampling.TruncatedPoisson: lambda s: (
-        f"every unit of {s.population:,} takes part with probability {s.probability:.4g}, at most "
-        f"{s.largest:,} of them (truncated Poisson)"
+        f"every unit of {s.population:,} takes part with probability {exactly(s.probability)}, "
+        f"at most {s.largest:,} of them (truncated Poisson)"
     ),
     sampling.FixedSize: lambda s: (
         f"{s.size:,} of {s.population:,} units are drawn afresh every round, without replacement"
     ),
     sampling.WithReplacement: lambda s: (
         f"{s.draws:,} draws from "
-        + (f"{s.population:,} units" if s.population else f"units of chance {s.chance:.4g}")
+        + (f"{s.population:,} units" if s.population else f"units of chance {exactly(s.chance)}")
         + " every round, with replacement"
     ),
     sampling.Shuffled: lambda s: (

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..audit import report
 from ..audit.words import guarantee
+from ..bound import exactly
 from ..errors import refuse
 from .experiment import Experiment, TrainedRun
 from .methods import METHODS
@@ -130,9 +131,9 @@ def table(outcome: DemoOutcome) -> None:
 
     experiment, console = outcome.one, Console(highlight=False)
     console.print(
-        f"\nBudget: epsilon = {experiment.epsilon:g}, delta = {experiment.delta:g}, client level, "
-        f"{experiment.adjacency!s}, {experiment.observer!s}. "
-        f"Noise multiplier {experiment.setting:.4g}, {experiment.job.rounds} rounds, "
+        f"\nBudget: epsilon = {exactly(experiment.epsilon)}, delta = {exactly(experiment.delta)}, "
+        f"client level, {experiment.adjacency!s}, {experiment.observer!s}. "
+        f"Noise multiplier {experiment.setting}, {experiment.job.rounds} rounds, "
         f"{experiment.units:g} clients.\n",
         markup=False,
     )

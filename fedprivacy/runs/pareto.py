@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..audit.account import account
 from ..audit.plots import literal
-from ..bound import Bound, shown
+from ..bound import Bound, exactly, shown
 from ..errors import (
     UnsupportedCombination,
     integer,
@@ -197,6 +197,11 @@ class Pareto:
             "best": {name: None if s is None else s.name for name, s in best.items()},
         }
 
+    @property
+    def _asked(self) -> str:
+        """What epsilon is about."""
+        return f"epsilon at delta = {exactly(self.delta)} ({self.adjacency}, {self.observer})"
+
     def table(self) -> str:
         """Return the comparison as text: the front first, then what is dominated or refused."""
         costs = (f"{name} (more)" if name in self.maximise else name for name in self.costs)
@@ -205,8 +210,7 @@ class Pareto:
         lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
         lines += _told("refused", ((s.refused, s.name) for s in self.refused))
         lines += _told("not as it stands", ((s.depends, s.name) for s in self._taking))
-        where = f"epsilon at delta = {self.delta:g} ({self.adjacency}, {self.observer}), rounded up"
-        whole = [f"{where}; * is on the front", *lines, *self._budget_lines()]
+        whole = [f"{self._asked}, rounded up; * is on the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
@@ -216,7 +220,7 @@ class Pareto:
         for name in self.costs:
             best = self.best(name)
             found = "none" if best is None else f"{best.name} ({name} = {best.cost(name):g})"
-            lines.append(f"best {name} within epsilon = {self.budget:g}: {found}")
+            lines.append(f"best {name} within epsilon = {exactly(self.budget)}: {found}")
         return lines
 
     def plot(self, path: str | PathLike[str]) -> Path:
@@ -530,8 +534,7 @@ def _side_by_side(
         axes.margins(0.12)
     panels[0].set_yticks(range(len(taking)), [literal(s.name) for s in taking], fontsize=8)
     panels[0].invert_yaxis()
-    seen = f"{found.adjacency}, {found.observer}"
-    title = f"epsilon = {at} at delta = {found.delta:g} ({seen}); blue is on the front"
+    title = f"{found._asked}: {at}; blue is on the front"
     figure.suptitle(title, fontsize=9)
     return figure
 
@@ -569,7 +572,7 @@ def _dress(axes: Axes, found: Pareto, name: str) -> None:
         axes.set_yscale("log")
     axes.margins(0.12)
     axes.set(
-        xlabel=f"epsilon at delta = {found.delta:g} ({found.adjacency}, {found.observer})",
+        xlabel=found._asked,
         ylabel=literal(name),
     )
     axes.grid(alpha=0.25)

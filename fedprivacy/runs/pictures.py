@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..audit.plots import between_rates, from_the_right
 from ..errors import listed, refuse
 from ..outputs import whole_file
 from ..questions.risk import TradeoffCurve
@@ -30,6 +31,7 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     """Write a trade-off curve as a picture; the file name's ending is the format.
 
     Below the lower line no attacker gets; the upper one is reached on two data sets that are known.
+    What they say between the rates that were asked for is in ``between_rates``.
 
     Raises:
         ParameterError: an ending that is no format, or a folder that is not there.
@@ -40,8 +42,13 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [1, 0], ":", color="0.6", label="guessing")
-    axes.plot(curve.fpr, curve.worst.attained, "--", color="C1", label="attained")
-    axes.plot(curve.fpr, curve.worst.lower, "-", color="C0", label="certified")
+    found = between_rates(curve, "attained")
+    assert found.lower is not None
+    axes.plot(found.x, found.upper, "--", color="C1", label="attained")
+    axes.plot(*from_the_right(found.x, found.lower), "-", color="C0", label="certified")
+    # What was asked for, since one rate alone makes no line.
+    for color, ends in (("C1", curve.worst.attained), ("C0", curve.worst.lower)):
+        axes.plot(curve.fpr, ends, "o", color=color, markersize=3, clip_on=False)
     axes.set(xlabel="false-positive rate", ylabel="false-negative rate")
     axes.set(xlim=(0, curve.fpr.max()), ylim=(curve.worst.lower.min(), 1))
     axes.grid(alpha=0.25)

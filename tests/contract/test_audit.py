@@ -45,7 +45,7 @@ def test_the_three_verdicts():
     ]:
         found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one")
         assert found.verdict == verdict == bound.verdict(claim)
-        assert f"{claim:g}" in found.reasons[0]
+        assert repr(claim) in found.reasons[0]
 
 
 def test_a_mechanism_states_no_adjacency_and_no_claim():

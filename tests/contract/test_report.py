@@ -1,7 +1,9 @@
 """The report: one page, the same in Markdown and JSON, and an entry for the registry."""
 
 import json
+import math
 import re
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,11 +12,23 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
-from fedprivacy.audit.plots import Line, _labelled_once
+from fedprivacy.audit.defects import EFFECTS, Numbers
+from fedprivacy.audit.plots import (
+    Line,
+    _labelled_once,
+    _profile,
+    _tradeoff,
+    between_rates,
+    chords_of_delta,
+    epsilon_by_round,
+    from_the_right,
+)
 from fedprivacy.audit.statement import rows_of
 from fedprivacy.audit.words import participation_in_words
+from fedprivacy.bound import Verdict
 from fedprivacy.loss.profiles import ways
 from fedprivacy.loss.profiles.once import answered_once, remembered
+from fedprivacy.runs.pictures import draw_tradeoff
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT.parent / "shared" / "schemas" / "deployments-schema.yaml"
@@ -332,3 +346,197 @@ def test_an_answer_for_lack_of_time_is_not_kept_and_none_outside_of_a_block():
         found = [remembered("a", lambda: next(told), lambda n: n > 2) for _ in range(3)]
         assert found == [2, 3, 3] and remembered("b", lambda: next(told)) == 4
     assert remembered("a", lambda: next(told)) == 5
+
+
+# ---- what is drawn and printed is on the certified side
+
+
+LONG = fp.Gaussian(noise_multiplier=40.0) * 1000
+
+
+def height(corners, at):
+    """Return the least and the largest height of a drawn line there."""
+    x, y = corners
+    near = np.flatnonzero((x[:-1] <= at) & (at <= x[1:]))
+    return min(min(y[i], y[i + 1]) for i in near), max(max(y[i], y[i + 1]) for i in near)
+
+
+def test_no_drawn_line_is_on_the_wrong_side_between_its_points():
+    found = fp.audit(LONG, claim=(4.0, 1e-5), **PLAIN)
+    rounds, values = epsilon_by_round(found)
+    course = from_the_right(np.array(rounds, float), np.array(values))
+    for count in (2, 10, 45, 130):
+        spent = fp.epsilon(fp.Gaussian(noise_multiplier=40.0) * count, delta=1e-5, **PLAIN)
+        assert height(course, count)[0] >= spent.lower
+    profile = _profile(found)
+    for at in 0.5 * (profile.x[:-1] + profile.x[1:]):
+        true = fp.delta(LONG, epsilon=at, **PLAIN)
+        assert height(chords_of_delta(profile.x, profile.upper), at)[0] >= true.lower
+        assert height(from_the_right(profile.x, profile.lower), at)[1] <= true.upper
+    missed = _tradeoff(found)
+    for rate in (5e-4, 0.01, 0.04, 0.51):
+        true = fp.tradeoff_curve(LONG, fpr=[rate], tolerance=1e-3, **PLAIN).worst
+        assert height((missed.x, missed.upper), rate)[1] >= true.lower[0]
+        assert height(from_the_right(missed.x, missed.lower), rate)[1] <= true.attained[0]
+
+
+def test_a_profile_that_is_not_convex_in_epsilon_is_below_its_line():
+    run = fp.Gaussian(noise_multiplier=0.25)
+    curve = fp.profile(run, epsilons=[0.0, 6.0, 12.0], **PLAIN)
+    corners = chords_of_delta(np.asarray(curve.epsilons), np.asarray(curve.upper))
+    assert np.interp(3.0, [0.0, 6.0], curve.upper[:2]) < fp.delta(run, epsilon=3.0, **PLAIN).lower
+    assert height(corners, 3.0)[0] >= fp.delta(run, epsilon=3.0, **PLAIN).upper
+
+
+def test_a_picture_of_a_curve_takes_rates_in_any_order(tmp_path):
+    asked = fp.tradeoff_curve(LONG, fpr=[0.5, 0.01, 0.1], **PLAIN)
+    drawn = between_rates(asked, "attained")
+    assert (np.diff(drawn.x) > 0).all() and (np.diff(drawn.lower) <= 0).all()
+    assert drawn.lower[drawn.x == 0.1][0] == asked.worst.lower[2]
+    one = fp.tradeoff_curve(LONG, fpr=[0.1], **PLAIN)
+    # A rate that was asked for alone is a marker.
+    assert draw_tradeoff(one, tmp_path / "a.svg").read_text().count("<use ") >= 2
+
+
+def test_words_for_a_plot_tell_ends_that_are_certified(tmp_path):
+    found = fp.audit(LONG, claim=(4.0, 1e-5), **PLAIN)
+    page = fp.report(found, tmp_path / "a.html").read_text()
+    course, profile, missed = re.findall(r'aria-label="([^"]*)"><svg', page)
+    assert "(delta = 1e-05, zero_out, aggregate)" in course
+    told = re.findall("at most ([0-9.e-]+) at", course)
+    assert float(told[-1]) >= found.bound.upper
+    for delta, at in re.findall("at most ([0-9.e-]+) at ([0-9.]*[0-9])", profile):
+        assert float(delta) >= fp.delta(LONG, epsilon=float(at), **PLAIN).upper
+    for least, at in re.findall("at least ([0-9.e-]+) at ([0-9.]*[0-9])", missed):
+        true = fp.tradeoff_curve(LONG, fpr=[float(at)], **PLAIN).worst
+        assert float(least) <= true.lower[0]
+
+
+def test_curves_say_what_they_are_about_where_that_differs(tmp_path):
+    noise = fp.Gaussian(noise_multiplier=4.0)
+    runs = {
+        "_a": fp.audit(noise * 3, claim=(4.0, 1e-5), **PLAIN),
+        "b": fp.audit(noise * 3, claim=(4.0, 1e-6), adjacency="replace_one"),
+        "c": fp.audit(noise * 3, claim=(4.0, 0.0), **PLAIN),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page = fp.report(runs, tmp_path / "a.html").read_text()
+    assert "_a (delta = 1e-05, zero_out)" in page and "b (delta = 1e-06, replace_one)" in page
+    assert "of c no finite one (aggregate)" in page
+    alone = fp.report(runs["c"], tmp_path / "b.html").read_text()
+    assert alone.count("<svg") == 2 and "no finite epsilon holds" in alone
+
+
+def test_lines_that_coincide_are_drawn_so_that_they_hold_for_all():
+    x = np.array([0.0, 1.0])
+    both = _labelled_once({"a": Line(x, x, x), "b": Line(x, x * 1.001, x * 0.999)})["a, b"]
+    assert both.upper[1] == 1.001 and both.lower[1] == 0.999
+
+
+# ---- conditions
+
+
+def a_ledger(path, close=True, adjacency="zero_out", denominator=5.0, **facts):
+    step = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.2))
+    given = {"unit": "client", "adjacency": adjacency, "claim": (9.0, 1e-5)}
+    with fp.Ledger.create(path, **given, **facts) as ledger:
+        for _ in range(3):
+            number = ledger.intent(step, clip_norm=1.0, noise_std=2.0)
+            more = {} if denominator is None else {"denominator": denominator}
+            ledger.done(number, noise_std=2.0, cohort=3, arrived=3, refused=0, **more)
+        if close:
+            ledger.close()
+    return fp.audit(path)
+
+
+def test_what_takes_a_verdict_away_is_a_condition_of_the_numbers():
+    """In a defect that leaves no claim certified, no number is certified without a word."""
+    for effect in EFFECTS.values():
+        assert (effect.holds is Verdict.HOLDS) == (effect.numbers is Numbers.CERTIFIED)
+
+
+CONDITIONS = {
+    "no denominators": (
+        {"adjacency": "add_remove", "denominator": None},
+        ["only if denominators do not follow the data"],
+    ),
+    "open and seeded": (
+        {"close": False, "seed_policy": "fixed"},
+        ["of the recorded rounds only", "only against whoever does not know the seed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CONDITIONS)
+def test_every_condition_stands_beside_every_number(what, tmp_path):
+    given, words = CONDITIONS[what]
+    found = a_ledger(tmp_path / "a.ledger", **given)
+    told = ", ".join(words)
+    assert found.verdict == "CANNOT BE CERTIFIED" and list(found.conditions) == words
+    assert dict(rows_of(found))["formal statement"].endswith(told)
+    page = fp.report({"a": found}, tmp_path / "a.html").read_text()
+    text = fp.report({"a": found}, tmp_path / "a.md").read_text()
+    for form, least in ((page, 8), (text, 4)):
+        assert form.count(told) >= least and " is left" not in form
+        assert "left of the claim" not in form and "Epsilon by round" in form
+    data = json.loads(fp.report({"a": found}, tmp_path / "a.json").read_text())
+    assert data["further_rounds"]["a"] is None
+
+
+def test_tables_of_markdown_are_lines(three):
+    lines = three["md"].splitlines()
+    assert not [line for line in lines if "\\n" in line]
+    assert any(re.fullmatch(r"\| formal statement \| .* \|", line) for line in lines)
+    assert "Theorems:" in lines and "## What all runs share" in lines
+    for index, line in enumerate(lines):
+        if line.startswith("|---"):
+            widths = {row.count("|") for row in lines[index - 1 : index + 2]}
+            assert len(widths) == 1 and lines[index - 2] == ""
+
+
+# ---- numbers that were given
+
+
+def test_numbers_that_were_given_are_printed_as_they_were_given(tmp_path):
+    claim, delta, noise = 4.0000004, 1.6384e-4, 0.52965123
+    run = fp.Gaussian(noise_multiplier=noise, clip_norm=1.0).sampled(fp.Poisson(0.0123456))
+    found = fp.audit(run, claim=(claim, delta), **PLAIN)
+    page = fp.report(found, tmp_path / "a.md").read_text().replace("\\", "")
+    for told in (
+        f"epsilon = {claim} at delta = {delta}", f"delta = {delta})", f"plus {delta} ",
+        f"{delta})-differential", f"std {noise} ", "probability 0.0123456 (",
+    ):  # fmt: skip
+        assert told in page
+    assert f"epsilon = {claim} at delta = {delta}" in str(found)
+    assert "at epsilon = 1.23456449 (" in str(fp.delta(run, epsilon=1.23456449, **PLAIN))
+    table = fp.pareto({"a": (run, 1.0)}, delta=delta, epsilon=claim, **PLAIN).table()
+    assert f"delta = {delta} " in table and f"within epsilon = {claim}:" in table
+
+
+def test_a_claim_just_above_what_is_attained_is_not_shown_as_less():
+    least = math.nextafter(fp.epsilon(SIX, delta=1e-5, **PLAIN).upper, math.inf)
+    reason = fp.audit(SIX, claim=(least, 1e-5), **PLAIN).reasons[0]
+    assert reason.endswith(f"{least!r} was claimed.")
+
+
+# ---- what was run
+
+
+def test_rounds_of_several_sums_are_told_with_their_noise():
+    facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out", "sampling": "poisson"}
+    found = fp.audit(RECORDS / "opacus_rdp.json", steps_per_round=5, **facts)
+    assert dict(rows_of(found))["what was run"].startswith("5 times the sum of clipped contrib")
+
+
+def test_other_runs_on_the_same_data_are_no_rounds_of_this_one():
+    facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out", "sampling": "poisson"}
+    found = fp.audit(RECORDS / "opacus_rdp.json", trials=3, **facts)
+    assert epsilon_by_round(found) == ([found.rounds], [found.bound.upper])
+
+
+def test_of_a_run_of_everybody_no_draw_is_supposed():
+    run = fp.Gaussian(noise_multiplier=4.0).sampled(fp.Everyone()) * 6
+    claim = 0.98 * fp.epsilon(run, delta=1e-5, adjacency="replace_one").upper
+    found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one")
+    assert found.verdict == "FAILS" and "Poisson" not in "".join(found.reasons)
