@@ -22,7 +22,16 @@ from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..version import VERSION
-from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
+from .defects import (
+    Defect,
+    Numbers,
+    conditions,
+    judged_with,
+    qualified,
+    qualifiers,
+    what_voids,
+    worth,
+)
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
 from .repricing import Evidence
@@ -211,9 +220,12 @@ def account(
     if evidence.doubts:
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
+    defects = (*wrong, *read.defects)
+    if void := what_voids(defects):
+        raise UnsupportedCombination(void)
     loss = evidence.loss(facts)
     bound = effort.account(loss).epsilon(target)
-    return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
+    return replace(bound, qualified=qualifiers(defects))
 
 
 def audit(
@@ -293,7 +305,7 @@ def audit(
         run=evidence.run,
         rounds=evidence.rounds,
         unsupported=unsupported,
-        facts_recorded={**read.recorded, **_imported(read.origin)},
+        facts_recorded={**read.recorded, **read.origin.told},
         # Of a mechanism nothing is recorded: all of it is stated, and nothing to be told apart.
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
         granted=read.granted | evidence.granted(facts),
@@ -314,20 +326,6 @@ def _worded(
     return {
         seen_by: {name: replace(bound, qualified=qualified) for name, bound in found.items()}
         for seen_by, found in bounds.items()
-    }
-
-
-def _imported(origin: Origin) -> dict[str, str]:
-    """Return what is said of something that another program wrote."""
-    if not origin.at:
-        return {}
-    file = f", {origin.name}" if origin.name else ""
-    check = {"SHA-256 of the source": origin.sha256} if origin.sha256 else {}
-    return {
-        "source": f"{origin.kind}{file}; not recorded by fedprivacy",
-        **check,
-        "imported by": origin.by,
-        "imported": origin.at,
     }
 
 

@@ -201,6 +201,12 @@ def worth(defects: Iterable[Defect]) -> Numbers:
     return (Numbers.CERTIFIED, *conditions(defects))[-1]
 
 
+def what_voids(defects: Iterable[Defect]) -> str:
+    """Return which of these defects voids the numbers, and why; empty where none does."""
+    told = (f"{d}: {EFFECTS[d].why}" for d in defects if EFFECTS[d].numbers is Numbers.VOID)
+    return next(told, "")
+
+
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:
     """Return what a verdict and a number depend on, wherever they are shown."""
     return tuple(EFFECTS[defect].qualifies for defect in defects if EFFECTS[defect].qualifies)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from ..accountants import ACCOUNTANTS
-from ..bound import Bound, plain_bounds, shown
+from ..bound import Bound, exactly, plain_bounds, shown
 from ..errors import UnsupportedCombination, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
@@ -216,7 +216,7 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
 def _print_bounds(
     bounds: dict[str, dict[str, Bound]], unsupported: dict[str, str], delta: float
 ) -> None:
-    say(f"Epsilon at delta = {delta:g}")
+    say(f"Epsilon at delta = {exactly(delta)}")
     for view, found in bounds.items():
         say(f"  {view} ({SEEN[view]})")
         for name, bound in found.items():
@@ -256,12 +256,12 @@ def _print_risk(risk: Any, unknown: str) -> None:
         risk.fpr, risk.tpr.upper, risk.tpr.attained, risk.worse, strict=True
     ):
         say(
-            f"  at {100 * rate:g} % false positives: at most {_up(100 * most)} % true positives"
-            f" (attained: {_down(100 * least)} %), by one who {CLAIMS[worse][replaced]}"
+            f"  at {exactly(100 * rate)} % false positives: at most {_up(100 * most)} % true "
+            f"positives (attained: {_down(100 * least)} %), by one who {CLAIMS[worse][replaced]}"
         )
     say(f"  at every false-positive rate: mu-GDP with mu = {_up(risk.mu.upper)}")
     say(
-        f"  but for a share {risk.slack:g} of true positives more: mu-GDP with mu ="
+        f"  but for a share {_up(risk.slack)} of true positives more: mu-GDP with mu ="
         f" {_up(risk.mu_within.upper)}"
     )
     if risk.reason:
@@ -306,7 +306,7 @@ def tradeoff(
         for at, least, known in zip(
             curve.fpr, curve.worst.lower, curve.worst.attained, strict=True
         ):
-            say(f"  {at:.6g}: {_down(least)}, {_up(known)}")
+            say(f"  {exactly(at)}: {_down(least)}, {_up(known)}")
         show_grounds(curve)
         if plot is not None:
             say(f"plot: {plot}")

@@ -277,6 +277,8 @@ def show_audit(found: Audit) -> None:
 
 def _rests_on(found: Audit) -> Iterator[str]:
     """Yield what is told below the bounds."""
+    from ..audit.imports import Unseen
+
     for observer, reason in found.unsupported.items():
         yield f"{observer}: not certified: {reason}"
     for name, value in found.facts_recorded.items():
@@ -285,15 +287,17 @@ def _rests_on(found: Audit) -> Iterator[str]:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
         yield f"stated by the user, not recorded: {told}"
     for name, value in found.granted.items():
-        yield f"taken for granted: {value} (--{name.replace('_', '-')})"
+        # Some of it nobody can say.
+        option = f" (--{name.replace('_', '-')})" if name in Unseen.__members__ else ""
+        yield f"taken for granted: {value}{option}"
 
 
 def _table(found: Audit) -> Any:
     from rich.table import Table
 
     table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
-    if found.numbers != "certified":
-        table.title, table.title_justify = f"numbers {found.numbers}", "left"
+    if found.conditions:
+        table.title, table.title_justify = f"numbers {found.worth}", "left"
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from ..bound import exactly
 from ..errors import refuse
 from ..ledger import Ledger
 from ..outputs import free
@@ -313,7 +314,7 @@ def _tell(
     for note in filter(None, (*result["notes"], record.rests_on)):
         say(f"  {note}")
     if record.audit is not None:
-        say(f"{task.knob} = {result['level']:.6g}, recorded in {files['ledger']}")
+        say(f"{task.knob} = {exactly(result['level'])}, recorded in {files['ledger']}")
         show_audit(record.audit)
         for line in _private_lines(record, **files):
             say(line)
@@ -346,7 +347,7 @@ def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
 def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
     """Return the first line that is printed: what is to be kept, and what nobody said."""
     unit = str(asked.job.unit)
-    told = f"budget: epsilon = {asked.epsilon:g}, delta = {asked.delta:g}"
+    told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(float(asked.delta or 0))}"
     if "delta" in chosen:
         told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
     told += f", {unit} level, {asked.adjacency or asked.job.adjacency}"
@@ -384,8 +385,8 @@ def _cautions(experiment: Experiment) -> list[str]:
     if experiment.delta * experiment.units < 1.0:
         return []
     return [
-        f"delta = {experiment.delta:g} is not below 1 / {experiment.units:g}, one over the number "
-        f"of {task.unit}s: it allows to show one of them whole"
+        f"delta = {exactly(experiment.delta)} is not below 1 / {experiment.units:g}, one over the "
+        f"number of {task.unit}s: it allows to show one of them whole"
     ]
 
 

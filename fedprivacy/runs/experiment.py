@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..audit import RunSummary, audit
+from ..bound import exactly
 from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
@@ -376,9 +377,9 @@ class Experiment:
             return
         whole = epsilon(plan, **self._threat)
         raise BudgetExhausted(
-            f"{self.job.rounds} rounds at {self.job.knob} = {level:g} cost epsilon = "
-            f"{whole.ends(5)[1]}, more than {self.epsilon:g}; leave {self.job.knob} out to have it "
-            "calibrated, raise epsilon or run fewer rounds; nothing was spent"
+            f"{self.job.rounds} rounds at {self.job.knob} = {exactly(level)} cost epsilon = "
+            f"{whole.ends(5)[1]}, more than {exactly(self.epsilon)}; leave {self.job.knob} out to "
+            "have it calibrated, raise epsilon or run fewer rounds; nothing was spent"
         )
 
 

@@ -84,6 +84,20 @@ class Origin:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(kind, name, sha256, by or _login(), now)
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What is said of something that another program wrote; nothing of what is ours."""
+        if not self.at:
+            return {}
+        file = f", {self.name}" if self.name else ""
+        check = {"SHA-256 of the source": self.sha256} if self.sha256 else {}
+        return {
+            "source": f"{self.kind}{file}; not recorded by fedprivacy",
+            **check,
+            "imported by": self.by,
+            "imported": self.at,
+        }
+
 
 def _login() -> str:
     try:
