@@ -234,8 +234,7 @@ class CorrelatedNoise(NoisySum):
                 "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
                 f"nobody moves: participation with apart=True, got {self.participation}"
             )
-        # Replaced, a unit goes from C u to -C u.
-        moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
+        moves = facts.adjacency.moves
         lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)
         assumptions = [_CLIPPED, _SPACED, _SECRET]
         if facts.adjacency is Adjacency.ADD_REMOVE:

@@ -212,8 +212,7 @@ class DiscreteLaplace(_Discrete):
         return replace(self, noise_parameter=a)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        moves = 2 if facts.adjacency is Adjacency.REPLACE_ONE else 1
-        pair = discrete_laplace(self.noise_parameter, moves * self.sensitivity)
+        pair = discrete_laplace(self.noise_parameter, facts.adjacency.moves * self.sensitivity)
         theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"

@@ -9,7 +9,7 @@ from ..errors import positive, refuse, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts, Unit
+from ..relations import Facts, Unit
 from .base import UnitGiven
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
@@ -24,8 +24,7 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     (triangle inequality), and a shift of s standard deviations is exactly s-GDP (Dong, Roth and
     Su 2022, Theorem 2.7).
     """
-    moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
-    curve = Gdp(moves / multiplier)
+    curve = Gdp(facts.adjacency.moves / multiplier)
     theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
     assumption = "every unit's contribution is clipped to the clip norm before the sum"
     return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))
