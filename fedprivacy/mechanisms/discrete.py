@@ -16,9 +16,9 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
-from .arrays import placed_like
 from .base import UnitGiven
 from .noise import private_generator, readable
+from .tensors import placed_like
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""

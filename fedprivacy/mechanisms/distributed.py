@@ -25,12 +25,13 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
 from . import integer_laws, integers
-from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
+from .arrays import doubles, floored, jittered, squared_norm, truncated
 from .gaussian import Gaussian
 from .noise import is_finite, norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
 from .sparsified import SparsifiedPerturbation
+from .tensors import is_tensor, placed_like
 
 MOST_BITS = 40
 """Largest number of bits of a summed number."""

@@ -17,6 +17,7 @@ from ..relations import Facts
 from .gaussian import SUM_WITNESS, NoisySum
 from .noise import readable
 from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
+from .tensors import is_tensor
 
 
 @registered
@@ -76,7 +77,7 @@ class Laplace(NoisySum):
         del shares
         drawn = self._noisy(np.zeros(tuple(np.shape(like))), generator)
         # In doubles: single precision would round the noise once more.
-        whole = like.double() if hasattr(like, "detach") else np.asarray(like)
+        whole = like.double() if is_tensor(like) else np.asarray(like)
         return same_kind(drawn, whole), self.full_noise_std
 
     def _noisy(self, total: Any, generator: Any) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from .gaussian import Gaussian, gaussian_sum_loss
 from .noise import is_finite, private_generator, readable
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
+from .tensors import is_tensor
 
 Indices = NDArray[np.int64]
 
@@ -135,7 +136,7 @@ class Sparsification:
 
 def _taken(update: Any, mask: Any) -> Any:
     """Return the coordinates of a mask that was checked, faster than torch's indexing does."""
-    both = hasattr(update, "detach") and hasattr(mask, "detach")
+    both = is_tensor(update) and is_tensor(mask)
     return update.index_select(0, mask) if both else update[mask]
 
 
@@ -503,7 +504,7 @@ class SparsifiedPerturbation(Perturbation):
         kept, std = self.contribution(value, mask), self._std_of_one(shares)
         noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
         # Zeros of the update's type, on its device; none is -0, which would tell a sign.
-        share = abs((value.detach() if hasattr(value, "detach") else value) * 0.0)
+        share = abs((value.detach() if is_tensor(value) else value) * 0.0)
         share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share
 
