@@ -8,14 +8,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side
+from ..loss import Composed, Curve, Side, orientations
 from ..loss.pairs.bracketed import one_side
 from ..loss.pairs.least_of import readings
 from ..loss.profiles import direct
 from ..loss.profiles.hopeless import given_up
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
 _SHARES = (0.35, 0.5, 0.2, 0.65, 0.1, 0.8, 0.03, 0.9, 0.01, 0.97, 1e-3, 1e-4)

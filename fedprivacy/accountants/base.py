@@ -20,7 +20,7 @@ from ..errors import (
     positive,
     refuse,
 )
-from ..loss import Curve, Largest, Side, kinds, largest
+from ..loss import Curve, Largest, Side, kinds, largest, orientations
 from ..loss.clock import within
 from ..loss.pairs.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
@@ -94,11 +94,6 @@ def _divergence(loss: PrivacyLoss) -> float:
     curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
     power = _NEAR_ONE - 1.0
     return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
-
-
-def orientations(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curve and, unless it equals its swap, the swap."""
-    return (curve,) if curve.symmetric else (curve, curve.swap())
 
 
 class Accountant(ABC):

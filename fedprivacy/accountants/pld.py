@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..loss import Curve
+from ..loss import Curve, orientations
 from ..loss.clock import left, within
 from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval
 from ..loss.profiles.ways import deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer
 
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""
