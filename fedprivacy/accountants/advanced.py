@@ -10,6 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side, orientations
 from ..loss.pairs.bracketed import one_side
+from ..loss.pairs.combined import parts_of
 from ..loss.pairs.least_of import readings
 from ..loss.profiles import direct
 from ..loss.profiles.hopeless import given_up
@@ -49,18 +50,18 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
-        parts = _parts(curve)
+        parts = parts_of(curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
         # What no rule makes small is only added up.
         if (simple := given_up(curve)) is not None:
-            value, rule = _basic_alone(_parts(simple), delta)
+            value, rule = _basic_alone(parts_of(simple), delta)
         else:
             value, rule = _best_split(parts, delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
-        parts = _parts(one_side(loss.curve, Side.UP))
+        parts = parts_of(one_side(loss.curve, Side.UP))
         # Only what some rule grants becomes the upper end, so that bisection needs no monotonicity.
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):
@@ -73,10 +74,6 @@ class AdvancedCompositionAccountant(Accountant):
             if high - low < 1e-3:
                 break
         return Answer(math.exp(high), method=f"advanced composition, {rule}")
-
-
-def _parts(curve: Curve) -> tuple[tuple[Curve, int], ...]:
-    return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
 
 
 def _has_rounds(curve: Curve) -> bool:
