@@ -152,11 +152,6 @@ class CorrelatedNoise(NoisySum):
     samples_its_unit = True
 
     @property
-    def full_noise_std(self) -> float:
-        """``noise_multiplier * clip_norm``, the std of z; a round's noise has more."""
-        return self.noise_multiplier * self.clip_norm
-
-    @property
     def stream(self) -> NoiseStream:
         """What draws the noise, row after row."""
         return NoiseStream(

@@ -42,6 +42,14 @@ class NoisySum(UnitGiven, Perturbation):
         settle(self, positive, "noise_multiplier", "clip_norm")
         super().__post_init__()
 
+    @property
+    def full_noise_std(self) -> float:
+        """``noise_multiplier * clip_norm``.
+
+        Of correlated noise it is that of z; a round's noise has more.
+        """
+        return self.noise_multiplier * self.clip_norm
+
     def rescaled(self, fraction: float) -> Self | None:
         """Return the sum with the fraction of its noise; None where that is none."""
         multiplier = fraction * self.noise_multiplier
@@ -67,11 +75,6 @@ class Gaussian(NoisySum):
     def sum_multiplier(self) -> float:
         """Return the noise multiplier."""
         return self.noise_multiplier
-
-    @property
-    def full_noise_std(self) -> float:
-        """``noise_multiplier * clip_norm``."""
-        return self.noise_multiplier * self.clip_norm
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the noise multiplier."""

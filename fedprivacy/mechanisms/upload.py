@@ -163,11 +163,15 @@ class SamplersUpload(Upload):
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
-        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
-        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+        return known_ratio(2.0 * self.step_noise_std / self.gradient_sensitivity)
 
     # Batches are drawn inside.
     samples_its_unit = True
+
+
+def known_ratio(ratio: float) -> frozenset[float]:
+    """Return a ratio of noise for ``noise_ratios``; nothing where it is none or not finite."""
+    return frozenset({ratio} if 0.0 < ratio < math.inf else ())
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
