@@ -14,6 +14,7 @@ from .base import UnitGiven
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
+MU_GDP = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
 
@@ -25,9 +26,8 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     Su 2022, Theorem 2.7).
     """
     curve = Gdp(facts.adjacency.moves / multiplier)
-    theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
     assumption = "every unit's contribution is clipped to the clip norm before the sum"
-    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))
+    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (MU_GDP,), (assumption,))
 
 
 @dataclass(frozen=True, kw_only=True)

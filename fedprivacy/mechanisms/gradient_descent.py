@@ -13,6 +13,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
+from .gaussian import MU_GDP
 from .upload import (
     OWN_SENSITIVITY,
     QUADRATIC,
@@ -158,5 +159,5 @@ class NoisyGradientDescent(Upload):
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the steps composed, which gradients that do not depend on the point attain."""
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
-        theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022), local steps composed"
+        theorem = f"{MU_GDP}, local steps composed"
         return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))

@@ -160,6 +160,12 @@ class SamplersUpload(Upload):
     """An upload of a sampler, whose gradients are of batches that it draws itself."""
 
     gradient_sensitivity: float
+    batch_fraction: float
+
+    @property
+    def _batches(self) -> tuple[str, ...]:
+        """The theorem about what a batch leaves out, where it does."""
+        return () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""

@@ -212,6 +212,11 @@ class Collected:
         """Whether fewer shares of the noise came than the privacy loss counts on."""
         return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
+    @property
+    def answered(self) -> str:
+        """How many answered, in words."""
+        return f"{self.shares} of {self.drawn} clients answered"
+
     def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
         """Return the noisy sum, and the std of the noise that the perturbation drew.
 
