@@ -39,14 +39,14 @@ class Ends(NamedTuple):
     below: Curve
 
 
-def _ends(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+def _ends(points: list[tuple[float, float]]) -> Ends:
     """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
     # Not a single loss: the two laws are one.
     if not any(loss for loss, _ in points):
         return Ends(IDENTITY, IDENTITY)
     out, into = (
         Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
-        for scale in (1.0 + slack, 1.0 - slack)
+        for scale in (1.0 + _SLACK, 1.0 - _SLACK)
     )
     return Ends(out, into)
 
