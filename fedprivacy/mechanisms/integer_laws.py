@@ -262,8 +262,8 @@ class _UnitShift:
         loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself, or above
             that.
         log_mass: of the points, over p(0).
-        off: what masses may be off, as a share of themselves, but for
-        unsure: what they may be off by their losses', as a share, at each point.
+        off: relative error of the masses, apart from ``unsure``.
+        unsure: relative error of each mass that comes from the errors of the losses.
         log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
         last: (y, log p(y) / p(0)) of the last outcome that has its mass in the sum.
     """

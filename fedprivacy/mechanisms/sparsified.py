@@ -43,8 +43,8 @@ class Sparsifier(StrEnum):
 def fingerprint(indices: Indices | None) -> str | None:
     """Return what tells one mask from another in the ledger; None for no mask."""
     if indices is None:
-        # In one order of bytes, so that machines agree on fingerprints.
         return None
+    # In one order of bytes, so that machines agree on fingerprints.
     return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
