@@ -28,7 +28,7 @@ from ..sampling.scheme import check_kind
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
-from .sparsified import Indices, Sparsification
+from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
 from ...mechanisms.rounded import at_most
-from ...mechanisms.sparsified import fingerprint
+from ...mechanisms.sparsification import fingerprint
 from ...training.rounds import RoundInfo
 from .upload import upload_size
 
