@@ -27,6 +27,11 @@ class Adjacency(StrEnum):
     REPLACE_ONE = "replace_one"
     """The unit's data are exchanged for any other data."""
 
+    @property
+    def moves(self) -> int:
+        """How many clip norms one unit moves a sum by: replaced, from C u to -C u, it is two."""
+        return 2 if self is Adjacency.REPLACE_ONE else 1
+
 
 class Observer(StrEnum):
     """Who looks at the run, and at how much of it."""

@@ -8,14 +8,15 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side
+from ..loss import Composed, Curve, Side, orientations
 from ..loss.pairs.bracketed import one_side
+from ..loss.pairs.combined import parts_of
 from ..loss.pairs.least_of import readings
 from ..loss.profiles import direct
 from ..loss.profiles.hopeless import given_up
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
 _SHARES = (0.35, 0.5, 0.2, 0.65, 0.1, 0.8, 0.03, 0.9, 0.01, 0.97, 1e-3, 1e-4)
@@ -49,18 +50,18 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
-        parts = _parts(curve)
+        parts = parts_of(curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
         # What no rule makes small is only added up.
         if (simple := given_up(curve)) is not None:
-            value, rule = _basic_alone(_parts(simple), delta)
+            value, rule = _basic_alone(parts_of(simple), delta)
         else:
             value, rule = _best_split(parts, delta)
         return Answer(value, method=f"advanced composition, {rule}{nested}")
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
-        parts = _parts(one_side(loss.curve, Side.UP))
+        parts = parts_of(one_side(loss.curve, Side.UP))
         # Only what some rule grants becomes the upper end, so that bisection needs no monotonicity.
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):
@@ -75,39 +76,41 @@ class AdvancedCompositionAccountant(Accountant):
         return Answer(math.exp(high), method=f"advanced composition, {rule}")
 
 
-def _parts(curve: Curve) -> tuple[tuple[Curve, int], ...]:
-    return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
-
-
 def _has_rounds(curve: Curve) -> bool:
     """Return whether a composition stands anywhere inside a curve."""
     return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
 
 
+def _rounds(parts: Sequence[tuple[Curve, int]]) -> int:
+    return sum(count for _, count in parts)
+
+
 def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
-    rounds = sum(count for _, count in parts)
     # delta / rounds, times rounds, must not exceed delta once it is rounded.
-    return basic(_points(parts, delta / rounds * (1 - FEW))), "basic"
+    return basic(_points(parts, delta / _rounds(parts) * (1 - FEW))), "basic"
+
+
+def _near(share: float) -> list[float]:
+    """Return the shares around the best of ``_SHARES`` that are tried, too."""
+    return [min(share * factor, 0.999) for factor in (0.6, 0.8, 1.25, 1.6)]
 
 
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
-    rounds, best = sum(count for _, count in parts), _basic_alone(parts, delta)
+    best = _basic_alone(parts, delta)
     # One round leaves nothing to be shared out.
-    if rounds == 1:
+    if _rounds(parts) == 1:
         return best
     if len(parts) > _MANY:
-        share = _guessed_share(parts, delta, rounds)
-        return min(best, _with_share(parts, delta, rounds, share))
+        return min(best, _with_share(parts, delta, _guessed_share(parts, delta)))
     # Any share is valid. It matters little where in the middle it lies, so a coarse search will do.
     split, best_share = (math.inf, ""), 0.5
     for share in _SHARES:
-        tried = _with_share(parts, delta, rounds, share, split[0])
+        tried = _with_share(parts, delta, share, split[0])
         if tried < split:
             split, best_share = tried, share
-    for factor in (0.6, 0.8, 1.25, 1.6):
-        nearby = min(best_share * factor, 0.999)
-        split = min(split, _with_share(parts, delta, rounds, nearby, split[0]))
+    for share in _near(best_share):
+        split = min(split, _with_share(parts, delta, share, split[0]))
     return min(best, split)
 
 
@@ -115,20 +118,20 @@ _MANY = 64
 """From so many kinds of rounds on some stand for the others while the share is searched."""
 
 
-def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float, rounds: int) -> float:
+def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float) -> float:
     """Return the share that is best where every so many kinds are stood for by one of them."""
     step = math.ceil(len(parts) / (_MANY // 4))
     groups = [parts[i : i + step] for i in range(0, len(parts), step)]
-    few = [(group[len(group) // 2][0], sum(count for _, count in group)) for group in groups]
-    return min(_SHARES, key=lambda share: _with_share(few, delta, rounds, share)[0])
+    few = [(group[len(group) // 2][0], _rounds(group)) for group in groups]
+    return min(_SHARES, key=lambda share: _with_share(few, delta, share)[0])
 
 
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
     """Return a rule by which (epsilon, delta) holds, for some share; empty where none does."""
-    rounds = sum(count for _, count in parts)
-    if basic(_points(parts, delta / rounds * (1 - FEW))) <= epsilon:
-        return "basic"
-    if rounds == 1:
+    value, rule = _basic_alone(parts, delta)
+    if value <= epsilon:
+        return rule
+    if _rounds(parts) == 1:
         return ""
     # Where no share fits, the search goes on near the one that failed least.
     best = math.inf, 0.5
@@ -137,8 +140,8 @@ def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) 
         if found <= 1.0:
             return rule
         best = min(best, (found, share))
-    for factor in (0.6, 0.8, 1.25, 1.6):
-        found, rule = _excess(parts, delta, min(best[1] * factor, 0.999), epsilon)
+    for share in _near(best[1]):
+        found, rule = _excess(parts, delta, share, epsilon)
         if found <= 1.0:
             return rule
     return ""
@@ -148,7 +151,7 @@ def _excess(
     parts: Sequence[tuple[Curve, int]], delta: float, share: float, epsilon: float
 ) -> tuple[float, str]:
     """Return (something that is at most 1 where (epsilon, delta) holds, the rule)."""
-    points = _points(parts, share * delta / sum(count for _, count in parts))
+    points = _points(parts, share * delta / _rounds(parts))
     # Equal rounds have an optimal rule; others only the looser ones.
     if len(points) == 1 and _within_reach(points[0]):
         return _response_excess(points[0], delta, epsilon), "Kairouz-Oh-Viswanath"
@@ -167,14 +170,10 @@ def _response_excess(point: Point, delta: float, epsilon: float) -> float:
 
 
 def _with_share(
-    parts: Sequence[tuple[Curve, int]],
-    delta: float,
-    rounds: int,
-    share: float,
-    known: float = math.inf,
+    parts: Sequence[tuple[Curve, int]], delta: float, share: float, known: float = math.inf
 ) -> tuple[float, str]:
     """Return (epsilon, rule) of the best rule; of ``known`` or more, maybe of another rule."""
-    points = _points(parts, share * delta / rounds)
+    points = _points(parts, share * delta / _rounds(parts))
     found = min(_loose_rules(points, delta))
     if len(points) > 1:
         return found

@@ -20,7 +20,7 @@ from ..errors import (
     positive,
     refuse,
 )
-from ..loss import Curve, Largest, Side, kinds, largest
+from ..loss import Curve, Largest, Side, kinds, largest, orientations
 from ..loss.clock import within
 from ..loss.pairs.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
@@ -33,7 +33,7 @@ CURVES = Registry(lambda kind: issubclass(kind, Curve))
 
 
 _NO_NUMBER = "no finite number can be certified"
-_LARGEST = "sum of the largest losses"
+_BY_LARGEST = "sum of the largest losses"
 _UNBOUNDED = (
     "the loss has no known limit, so no epsilon is certified at delta = 0; ask at a delta above 0"
 )
@@ -94,11 +94,6 @@ def _divergence(loss: PrivacyLoss) -> float:
     curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
     power = _NEAR_ONE - 1.0
     return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
-
-
-def orientations(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curve and, unless it equals its swap, the swap."""
-    return (curve,) if curve.symmetric else (curve, curve.swap())
 
 
 class Accountant(ABC):
@@ -275,13 +270,13 @@ class Accountant(ABC):
             shown = self._largest(loss.witness.curve) if loss.witness else []
             attained = max((one.certain for one in shown), default=0.0)
             reason = _UNBOUNDED if math.isinf(cap) else ""
-            return Answer(cap, max(one.certain for one in found), attained, _LARGEST, reason)
+            return Answer(cap, max(one.certain for one in found), attained, _BY_LARGEST, reason)
         answer = self._epsilon(loss, delta)
         if cap >= answer.upper:
             return answer
         # Where the cap closes the interval the accountant's reason for a wide one is void.
         reason = answer.reason if cap - answer.low > self.tolerance else ""
-        return replace(answer, upper=cap, method=_LARGEST, reason=reason)
+        return replace(answer, upper=cap, method=_BY_LARGEST, reason=reason)
 
     def _capped_delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         """Return what the accountant finds, or the mass at infinite loss where nothing is above."""
@@ -290,9 +285,9 @@ class Accountant(ABC):
         if math.isinf(epsilon):
             shown = self._largest(loss.witness.curve) if loss.witness else []
             attained = max((one.infinite_low for one in shown), default=0.0)
-            return Answer(cap, max(one.infinite_low for one in found), attained, _LARGEST)
+            return Answer(cap, max(one.infinite_low for one in found), attained, _BY_LARGEST)
         if cap == 0.0:
-            return Answer(0.0, method=_LARGEST)
+            return Answer(0.0, method=_BY_LARGEST)
         answer = self._delta(loss, epsilon)
         # A loss above epsilon has a delta, however small: what underflowed is no upper end.
         if answer.upper == 0.0 and max(one.certain for one in found) > epsilon:
@@ -300,7 +295,7 @@ class Accountant(ABC):
         if cap >= answer.upper:
             return answer
         reason = answer.reason if cap - answer.low > self.tolerance * cap else ""
-        return replace(answer, upper=cap, method=_LARGEST, reason=reason)
+        return replace(answer, upper=cap, method=_BY_LARGEST, reason=reason)
 
     @abstractmethod
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer: ...

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from ..loss import Curve
+from ..loss import Curve, orientations
 from ..loss.profiles import playing
 from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval, Question
 from ..loss.profiles.ways import interval
 from ..privacy_loss import PrivacyLoss
-from .base import Answer, orientations
+from .base import Answer
 from .pld import PldAccountant
 
 

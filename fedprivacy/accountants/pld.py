@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..loss import Curve
+from ..loss import Curve, orientations
 from ..loss.clock import left, within
 from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval
 from ..loss.profiles.ways import deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer
 
 _ATTAINED = 1e-3
 """How far below its supremum, of itself, an attained pair's own number may be found."""
@@ -107,7 +107,7 @@ def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     found: list[Interval] = []
     for one in orientations(curve):
         # The second orientation matters only where it can be the larger.
-        floor = max((interval.low for interval in found), default=0.0)
+        floor = max((each.low for each in found), default=0.0)
         found.append(ask(one, floor, tolerance))
-    top = max(found, key=lambda interval: interval.high)
-    return top._replace(low=max(interval.low for interval in found))
+    top = max(found, key=lambda each: each.high)
+    return top._replace(low=max(each.low for each in found))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..loss import orientations
 from ..loss.profiles import renyi
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer, orientations
+from .base import Accountant, Answer
 
 
 class RdpAccountant(Accountant):

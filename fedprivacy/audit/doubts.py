@@ -17,7 +17,7 @@ from ..mechanisms import (
     Run,
     SampledMechanism,
 )
-from ..mechanisms.sparsified import fingerprint
+from ..mechanisms.sparsification import fingerprint
 from ..sampling import Poisson, Scheme
 from ..sampling.cohorts import told_by
 from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely

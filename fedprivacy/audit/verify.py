@@ -368,7 +368,7 @@ class Replay:
         if self.stated.clip_norm is None:
             return
         for adjacency in self.stated.adjacencies:
-            allowed = self.stated.clip_norm * (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0)
+            allowed = self.stated.clip_norm * adjacency.moves
             tried = [self._apart(*self._neighbours(adjacency, n)) for n in range(pairs)]
             yield self._judged("movement", tried, allowed, f"{adjacency}, ")
 

@@ -347,7 +347,9 @@ def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
 def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
     """Return the first line that is printed: what is to be kept, and what nobody said."""
     unit = str(asked.job.unit)
-    told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(float(asked.delta or 0))}"
+    # The commands ask for one.
+    assert asked.epsilon is not None
+    told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(asked.delta)}"
     if "delta" in chosen:
         told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
     told += f", {unit} level, {asked.adjacency or asked.job.adjacency}"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dp_accounting as dpa
 from dp_accounting import dp_event
@@ -412,12 +412,13 @@ def _law(mean: float, shape: float) -> mechanisms.Trials:
 
 
 Reader = Callable[[Any, Asked, int], Reading]
+T = TypeVar("T")
 
 
-def _later(**named: Reader) -> dict[type, Reader]:
-    """Return the readers of classes that only newer versions of dp-accounting have."""
-    kinds = ((getattr(dp_event, name, None), reader) for name, reader in named.items())
-    return {kind: reader for kind, reader in kinds if kind is not None}
+def later(**named: T) -> dict[type, T]:
+    """Return what belongs to classes that only newer versions of dp-accounting have, by class."""
+    kinds = ((getattr(dp_event, name, None), each) for name, each in named.items())
+    return {kind: each for kind, each in kinds if kind is not None}
 
 
 READERS: dict[type, Reader] = {
@@ -436,7 +437,7 @@ READERS: dict[type, Reader] = {
     dp_event.RepeatAndSelectDpEvent: _read_best,
     dpa.NoOpDpEvent: lambda event, asked, depth: NOTHING,
     dpa.NonPrivateDpEvent: lambda event, asked, depth: EVERYTHING,
-    **_later(
+    **later(
         EpsilonDeltaDpEvent=_read_guarantee,
         DiscreteGaussianDpEvent=_read_discrete_gaussian,
         ExponentialMechanismDpEvent=_read_pure,

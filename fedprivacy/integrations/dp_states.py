@@ -9,7 +9,7 @@ import dp_accounting as dpa
 from dp_accounting import dp_event
 
 from ..errors import LedgerError
-from .dp_events import MAX_DEPTH
+from .dp_events import MAX_DEPTH, later
 
 
 def _plain_list(events: list[dpa.DpEvent]) -> list[Any]:
@@ -67,12 +67,6 @@ _STEPS: _Field = (_steps, _as_it_is)
 _MAYBE: _Field = (lambda value: None if value is None else int(value), _as_it_is)
 
 
-def _later(**named: dict[str, _Field]) -> dict[type, dict[str, _Field]]:
-    """Return the fields of classes that only newer versions of dp-accounting have."""
-    kinds = ((getattr(dp_event, name, None), content) for name, content in named.items())
-    return {kind: content for kind, content in kinds if kind is not None}
-
-
 FIELDS: dict[type, dict[str, _Field]] = {
     dpa.NoOpDpEvent: {},
     dpa.NonPrivateDpEvent: {},
@@ -102,7 +96,7 @@ FIELDS: dict[type, dict[str, _Field]] = {
     dpa.ZCDpEvent: {"rho": _FLOAT, "xi": _FLOAT},
     dpa.SingleEpochTreeAggregationDpEvent: {"noise_multiplier": _FLOAT, "step_counts": _STEPS},
     dp_event.RepeatAndSelectDpEvent: {"event": _EVENT, "mean": _FLOAT, "shape": _FLOAT},
-    **_later(
+    **later(
         EpsilonDeltaDpEvent={"epsilon": _FLOAT, "delta": _FLOAT},
         DiscreteGaussianDpEvent={"sigma": _FLOAT, "sensitivity": _FLOAT, "dimension": _MAYBE},
         ExponentialMechanismDpEvent={"epsilon": _FLOAT},

@@ -5,7 +5,7 @@ from .pairs.allocation import Allocated
 from .pairs.any_of import AnyOf, compose, kinds
 from .pairs.bracketed import Bracketed
 from .pairs.combined import Composed, Fold, Mix, Sampled
-from .pairs.curve import Curve, Swapped
+from .pairs.curve import Curve, Swapped, orientations
 from .pairs.discrete import Atoms
 from .pairs.exchanged import LaplaceExchanged
 from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
@@ -47,6 +47,7 @@ __all__ = [
     "given_way",
     "kinds",
     "largest",
+    "orientations",
     "rough_epsilon",
     "scale",
     "stated_pair",

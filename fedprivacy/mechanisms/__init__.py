@@ -25,9 +25,9 @@ from .parallel import Parallel
 from .perturbation import Perturbation as Perturbation
 from .selection import PoissonTrials, PrivateSelection, TruncatedNegativeBinomial
 from .selection import Trials as Trials
-from .sparsified import Sparsification as Sparsification
+from .sparsification import Sparsification as Sparsification
+from .sparsification import Sparsifier as Sparsifier
 from .sparsified import SparsifiedPerturbation
-from .sparsified import Sparsifier as Sparsifier
 from .splitting_run import SplittingRun
 from .stated import ApproximateDp, ConcentratedDp, GaussianDp, RenyiDp
 

@@ -23,6 +23,7 @@ from ..relations import Facts
 from .gaussian import Gaussian
 from .noise import norm
 from .rounded import on_grid
+from .tensors import is_tensor
 
 CLIP_NORMS = 1e-15, 1e15
 """Between these a clip norm stays, as training in single precision needs."""
@@ -143,7 +144,7 @@ class AdaptiveClipping(Gaussian):
 
     def _signed(self, update: Any) -> float:
         """Return the bit of an update as it came: of one that was clipped it is always set."""
-        given = update if hasattr(update, "detach") else np.asarray(update, dtype=np.float64)
+        given = update if is_tensor(update) else np.asarray(update, dtype=np.float64)
         size = norm(given)
         # Who contributes nothing is nowhere: a bit would move the sum by 2 h more.
         if not size:

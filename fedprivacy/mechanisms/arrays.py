@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .rounded import PART
+from .tensors import is_tensor, placed_like
 
 _SINGLE_EXACT = float(1 << 24)
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether it is a torch tensor."""
-    return hasattr(value, "detach")
 
 
 def doubles(value: Any) -> Any:
@@ -59,11 +54,3 @@ def squared_norm(points: Any) -> float:
             found = float(doubles(part) @ doubles(part))
         total += found
     return total
-
-
-def placed_like(array: np.ndarray, like: Any) -> Any:
-    """Return an array, as a tensor on its device where the other is one."""
-    if not is_tensor(like):
-        return array
-    torch = sys.modules["torch"]  # whoever has a tensor has imported it
-    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)

@@ -28,7 +28,7 @@ from ..sampling.scheme import check_kind
 from . import places
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
-from .sparsified import Indices, Sparsification
+from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (
@@ -152,11 +152,6 @@ class CorrelatedNoise(NoisySum):
     samples_its_unit = True
 
     @property
-    def full_noise_std(self) -> float:
-        """``noise_multiplier * clip_norm``, the std of z; a round's noise has more."""
-        return self.noise_multiplier * self.clip_norm
-
-    @property
     def stream(self) -> NoiseStream:
         """What draws the noise, row after row."""
         return NoiseStream(
@@ -234,8 +229,7 @@ class CorrelatedNoise(NoisySum):
                 "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
                 f"nobody moves: participation with apart=True, got {self.participation}"
             )
-        # Replaced, a unit goes from C u to -C u.
-        moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
+        moves = facts.adjacency.moves
         lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)
         assumptions = [_CLIPPED, _SPACED, _SECRET]
         if facts.adjacency is Adjacency.ADD_REMOVE:

@@ -18,10 +18,10 @@ from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
 from . import coins
-from .arrays import placed_like
 from .base import UnitGiven
 from .noise import readable
 from .rounded import bits_of
+from .tensors import placed_like
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -42,14 +42,14 @@ class Ends(NamedTuple):
     below: Curve
 
 
-def _ends(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+def _ends(points: list[tuple[float, float]]) -> Ends:
     """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
     # Not a single loss: the two laws are one.
     if not any(loss for loss, _ in points):
         return Ends(IDENTITY, IDENTITY)
     out, into = (
         Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
-        for scale in (1.0 + slack, 1.0 - slack)
+        for scale in (1.0 + _SLACK, 1.0 - _SLACK)
     )
     return Ends(out, into)
 
@@ -215,8 +215,7 @@ class DiscreteLaplace(_Discrete):
         return replace(self, noise_parameter=a)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        moves = 2 if facts.adjacency is Adjacency.REPLACE_ONE else 1
-        pair = discrete_laplace(self.noise_parameter, moves * self.sensitivity)
+        pair = discrete_laplace(self.noise_parameter, facts.adjacency.moves * self.sensitivity)
         theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"

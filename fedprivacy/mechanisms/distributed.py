@@ -23,14 +23,15 @@ from ..errors import UnsupportedCombination, integer, positive, refuse, settle
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts
+from ..relations import Facts
 from . import integer_laws, integers
-from .arrays import doubles, floored, is_tensor, jittered, placed_like, squared_norm, truncated
+from .arrays import doubles, floored, jittered, squared_norm, truncated
 from .gaussian import Gaussian
 from .noise import is_finite, norm, private_generator
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
 from .sparsified import SparsifiedPerturbation
+from .tensors import is_tensor, placed_like
 
 MOST_BITS = 40
 """Largest number of bits of a summed number."""
@@ -458,8 +459,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _loss(self, facts: Facts) -> PrivacyLoss:
         # Refuses what no share of absent clients covers, and says what is assumed.
         assumed = self._assumed(facts)
-        replaced = facts.adjacency is Adjacency.REPLACE_ONE
-        shift = integer_laws.shift_of(self.square, self.width, replaced)
+        times = facts.adjacency.moves
+        shift = integer_laws.shift_of(self.square, self.width, times)
         found, law = self._curve(shift), self._law() if self.width == 1 else None
         if law is not None:
             known = found and found[0]
@@ -477,7 +478,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             f"the numbers that a round draws are within a total variation of {off:.1g} of the "
             "ideal law, which every number here counts"
         )
-        attained = self._attained(replaced)
+        attained = self._attained(times)
         return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
 
     def _apart(self) -> float:
@@ -502,7 +503,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             f"granularity than {self.grid:.4g} (more bits), or a larger noise_multiplier"
         )
 
-    def _attained(self, replaced: bool) -> Witness | None:
+    def _attained(self, times: int) -> Witness | None:
         """Return what one coordinate shows, where updates of whole numbers are sent as they are."""
         moves = self._sendable()
         if self.rotated or not moves:
@@ -510,9 +511,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
         law, apart = self._law(), self._apart()
         if law is None or apart > integer_laws.MOST_WITNESS_ERROR:
             return None
-        shift = moves * (2 if replaced else 1)
         atoms = integer_laws.scalar_witness(
-            law[0], shift, 1 << self.bits, error=law[1] + 4.0 * apart
+            law[0], times * moves, 1 << self.bits, error=law[1] + 4.0 * apart
         )
         names = (
             f"one unit sends {moves} granularities on one coordinate, every other sends 0 "

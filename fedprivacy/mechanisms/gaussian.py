@@ -9,11 +9,12 @@ from ..errors import positive, refuse, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts, Unit
+from ..relations import Facts, Unit
 from .base import UnitGiven
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 
+MU_GDP = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
 SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
 
 
@@ -24,11 +25,9 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     (triangle inequality), and a shift of s standard deviations is exactly s-GDP (Dong, Roth and
     Su 2022, Theorem 2.7).
     """
-    moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
-    curve = Gdp(moves / multiplier)
-    theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
+    curve = Gdp(facts.adjacency.moves / multiplier)
     assumption = "every unit's contribution is clipped to the clip norm before the sum"
-    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))
+    return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (MU_GDP,), (assumption,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +41,14 @@ class NoisySum(UnitGiven, Perturbation):
     def __post_init__(self) -> None:
         settle(self, positive, "noise_multiplier", "clip_norm")
         super().__post_init__()
+
+    @property
+    def full_noise_std(self) -> float:
+        """``noise_multiplier * clip_norm``.
+
+        Of correlated noise it is that of z; a round's noise has more.
+        """
+        return self.noise_multiplier * self.clip_norm
 
     def rescaled(self, fraction: float) -> Self | None:
         """Return the sum with the fraction of its noise; None where that is none."""
@@ -68,11 +75,6 @@ class Gaussian(NoisySum):
     def sum_multiplier(self) -> float:
         """Return the noise multiplier."""
         return self.noise_multiplier
-
-    @property
-    def full_noise_std(self) -> float:
-        """``noise_multiplier * clip_norm``."""
-        return self.noise_multiplier * self.clip_norm
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the noise multiplier."""

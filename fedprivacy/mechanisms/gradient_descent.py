@@ -13,6 +13,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
 from .base import ROUNDING
+from .gaussian import MU_GDP
 from .upload import (
     OWN_SENSITIVITY,
     QUADRATIC,
@@ -22,6 +23,7 @@ from .upload import (
     both_or_neither,
     contracted,
     finite,
+    known_ratio,
     switching,
 )
 
@@ -113,12 +115,12 @@ class NoisyGradientDescent(Upload):
         """
         ratio = self.noise_std / self.step_size / self.sensitivity
         if self._convexity is not None and clip_norm == self.sensitivity:
-            return _known(ratio)
+            return known_ratio(ratio)
         # If C was meant, 2 C over the sensitivity is a number of records.
         records = 2.0 * clip_norm / self.sensitivity
         # From 2^53 on every double is a whole number.
         whole = abs(records - round(records)) <= ROUNDING * records if records < 2**53 else True
-        return _known(2.0 * ratio) if self._convexity is None or whole else frozenset()
+        return known_ratio(2.0 * ratio) if self._convexity is None or whole else frozenset()
 
     def rescaled(self, fraction: float) -> NoisyGradientDescent | None:
         """Return the solve with the fraction of its noise."""
@@ -157,9 +159,5 @@ class NoisyGradientDescent(Upload):
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the steps composed, which gradients that do not depend on the point attain."""
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
-        theorem = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022), local steps composed"
+        theorem = f"{MU_GDP}, local steps composed"
         return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))
-
-
-def _known(ratio: float) -> frozenset[float]:
-    return frozenset({ratio} if 0.0 < ratio < math.inf else ())

@@ -174,10 +174,9 @@ class FederatedHamiltonian(upload.SamplersUpload):
         if noiseless and self.correlation == 1.0:
             reason = "correlation = 1 and no noise on the gradient: no noise is private"
             return upload.nothing_private(facts, reason)
-        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
         if self.leapfrog_steps == 1:
             theorem = "one leapfrog step is a Langevin step: Gaussian mechanism"
-            theorems = (*batch, theorem, *self._hidden)
+            theorems = (*self._batches, theorem, *self._hidden)
             return PrivacyLoss(self._langevin, facts, self._witness, theorems, (upload.SENSITIVE,))
         if noiseless:
             raise UnsupportedCombination(
@@ -189,9 +188,8 @@ class FederatedHamiltonian(upload.SamplersUpload):
             f"noise on {self.queries * self.iterations} gradient queries composed; the momentum "
             "counts as noise on the first of each trajectory"
         )
-        return PrivacyLoss(
-            self._queried, facts, self._witness, (*batch, theorem), (upload.SENSITIVE,)
-        )
+        theorems = (*self._batches, theorem)
+        return PrivacyLoss(self._queried, facts, self._witness, theorems, (upload.SENSITIVE,))
 
     @property
     def _hidden(self) -> tuple[str, ...]:

@@ -122,16 +122,14 @@ def inflated_square(length: float, dimension: int) -> int:
     return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))
 
 
-def shift_of(square: int, dimension: int, replaced: bool) -> Shift:
-    """Return the shift of one contribution z in Z^d of |z|^2 <= square; of z - z' where replaced.
+def shift_of(square: int, dimension: int, times: int) -> Shift:
+    """Return the shift of one contribution z in Z^d of |z|^2 <= square; twice, of z - z'.
 
     A whole number is at most its square, so that |z|_1 and the number of z's entries that are not 0
     are at most |z|^2; and |z|_1 <= sqrt(d) |z| (Cauchy and Schwarz).
     """
     one = min(math.sqrt(dimension * square) * _UP, float(square))
-    if not replaced:
-        return Shift(square, one, min(dimension, square))
-    return Shift(4 * square, 2.0 * one, min(dimension, 2 * square))
+    return Shift(times**2 * square, times * one, min(dimension, times * square))
 
 
 def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Curve, str] | None:
@@ -264,8 +262,8 @@ class _UnitShift:
         loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself, or above
             that.
         log_mass: of the points, over p(0).
-        off: what masses may be off, as a share of themselves, but for
-        unsure: what they may be off by their losses', as a share, at each point.
+        off: relative error of the masses, apart from ``unsure``.
+        unsure: relative error of each mass that comes from the errors of the losses.
         log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
         last: (y, log p(y) / p(0)) of the last outcome that has its mass in the sum.
     """

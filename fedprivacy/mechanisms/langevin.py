@@ -13,6 +13,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
 from . import upload
+from .gaussian import MU_GDP
 
 
 @registered
@@ -170,9 +171,7 @@ class FederatedLangevin(upload.SamplersUpload):
 
     @property
     def _theorems(self) -> tuple[str, ...]:
-        gaussian = "Gaussian mechanism is mu-GDP (Dong, Roth, Su 2022)"
         hidden = "local steps composed: an upload is a function of its steps"
         known = self._convexity is not None
         why = "; T6 does not apply, batches are drawn" if known else ""
-        batch = () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
-        return (*batch, gaussian, *((hidden + why,) if self.steps > 1 or known else ()))
+        return (*self._batches, MU_GDP, *((hidden + why,) if self.steps > 1 or known else ()))

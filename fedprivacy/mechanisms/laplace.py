@@ -13,10 +13,11 @@ from ..errors import refuse
 from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Adjacency, Facts
+from ..relations import Facts
 from .gaussian import SUM_WITNESS, NoisySum
 from .noise import readable
 from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
+from .tensors import is_tensor
 
 
 @registered
@@ -76,7 +77,7 @@ class Laplace(NoisySum):
         del shares
         drawn = self._noisy(np.zeros(tuple(np.shape(like))), generator)
         # In doubles: single precision would round the noise once more.
-        whole = like.double() if hasattr(like, "detach") else np.asarray(like)
+        whole = like.double() if is_tensor(like) else np.asarray(like)
         return same_kind(drawn, whole), self.full_noise_std
 
     def _noisy(self, total: Any, generator: Any) -> NDArray[np.float64]:
@@ -84,9 +85,7 @@ class Laplace(NoisySum):
         return noisy_laplace_sum(total, scale=self._scale, grid=self.grid, bits=bits)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        # Replaced, a number may go from -C to C.
-        moves = 2.0 if facts.adjacency is Adjacency.REPLACE_ONE else 1.0
-        curve = LaplacePair(moves / self.noise_multiplier)
+        curve = LaplacePair(facts.adjacency.moves / self.noise_multiplier)
         theorem = "Laplace mechanism: the shifted pair dominates (Zhu, Dong, Wang 2022)"
         assumption = "every unit's number is clipped to the clip norm before the sum"
         return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))

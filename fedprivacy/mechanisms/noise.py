@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from typing import Any
 
 import numpy as np
 
 from ..errors import refuse
+from .tensors import is_tensor, loaded_torch
 
 
 class _SystemSeed(np.random.bit_generator.ISpawnableSeedSequence):
@@ -58,7 +58,7 @@ def norm(value: Any) -> float:
     if not isinstance(value, np.ndarray) and not value.is_floating_point():
         value = value.double()
     if not isinstance(value, np.ndarray) and value.element_size() < 8:
-        torch = sys.modules["torch"]  # whoever has a tensor has imported it
+        torch = loaded_torch()
         return float(torch.linalg.vector_norm(value, dtype=torch.float64))
     largest = float(abs(value).max()) if len(value.reshape(-1)) else 0.0
     if largest == 0.0 or not math.isfinite(largest):
@@ -83,7 +83,7 @@ def readable(name: str, value: Any) -> Any:
         ParameterError: they are no real numbers, or not all there: complex, masked, sparse, nested,
             quantised, of eight bits a number, or on the meta device.
     """
-    if not hasattr(value, "detach"):
+    if not is_tensor(value):
         return _array(name, value)
     check_readable(name, value)
     plain = value.detach().resolve_neg()
@@ -108,10 +108,10 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 def check_readable(name: str, value: Any) -> None:
     """Refuse a tensor as ``readable`` does, or an array."""
-    if not hasattr(value, "detach"):
+    if not is_tensor(value):
         _array(name, value)
         return
-    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    torch = loaded_torch()
     # The usual case at once: this is asked for every step.
     real = value.dtype is torch.float64 or value.dtype is torch.float32
     if real and value.is_cpu and value.layout is torch.strided and not value.is_nested:

@@ -151,12 +151,10 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
         seen: whether to list those too of which nothing is hidden (``in_cohort``).
     """
     match mechanism:
-        case SampledMechanism() | HeldMechanism():
+        case SampledMechanism() | HeldMechanism() | SampledNoise():
             return [mechanism.scheme]
         case CohortMechanism():
             return [mechanism.scheme] if seen else []
-        case SampledNoise():
-            return [mechanism.scheme]
     # Whatever it is made of may draw, in a wrapper of a user's own as well.
     return [scheme for one in mechanism.holds for scheme in _draws(one, seen=seen)]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .base import Mechanism
 from .rounded import grid_for, on_grid, room
-
-if TYPE_CHECKING:
-    from .sparsified import Sparsification
+from .sparsification import Sparsification
 
 PLACES = 24
 """Powers of two from the grid to the smaller of noise and clip norm; see ``grid_for``."""

@@ -7,12 +7,13 @@ is checked after them.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .tensors import is_tensor, loaded_torch, placed_like
 
 _NEAR, _FAR = 5, 4
 """Powers of two that one small matrix does at a time: larger ones multiply more than they save."""
@@ -43,9 +44,9 @@ def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1
     count = len(value)
     # Blocks of nothing but padding stay 0 until the last step, and are left out.
     held = block * -(-count // block)
-    if hasattr(value, "detach"):
+    if is_tensor(value):
         full = value.new_empty(held)
-        sys.modules["torch"].mul(value, _as(signs[:count], value), out=full[:count])
+        loaded_torch().mul(value, _as(signs[:count], value), out=full[:count])
     else:
         full = np.empty(held)
         np.multiply(value, signs[:count], out=full[:count])
@@ -60,7 +61,7 @@ def rotated_back(value: Any, signs: NDArray[np.float32], count: int) -> Any:
 
 def hadamard(value: Any) -> Any:
     """Return the orthonormal Walsh-Hadamard transform of a vector of 2^k numbers."""
-    copy = value.clone() if hasattr(value, "detach") else value.copy()
+    copy = value.clone() if is_tensor(value) else value.copy()
     return _transformed(copy, len(value), 1.0)
 
 
@@ -107,9 +108,9 @@ def _in_place(value: Any, spare: Any, multiply: Callable[..., Any], scale: float
 
 def _product(value: Any) -> tuple[Callable[..., Any], Any]:
     """Return the matrix product of an array's or a tensor's kind, and room for another one."""
-    if not hasattr(value, "detach"):
+    if not is_tensor(value):
         return np.matmul, np.empty_like(value)
-    torch = sys.modules["torch"]  # whoever has a tensor has imported it
+    torch = loaded_torch()
     return torch.matmul, torch.empty_like(value)
 
 
@@ -122,7 +123,4 @@ def _matrix(size: int) -> NDArray[np.float64]:
 
 
 def _as(array: NDArray[Any], like: Any) -> Any:
-    if not hasattr(like, "detach"):
-        return array
-    torch = sys.modules["torch"]  # whoever has a tensor has imported it
-    return torch.from_numpy(array).to(device=like.device, dtype=like.dtype)
+    return placed_like(array, like, like.dtype)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -32,6 +31,7 @@ from ..errors import moderate, refuse
 from .deviates import Deviates
 from .noise import is_finite, norm, readable
 from .refined import Bits, ExponentialTail, NormalTail, Tail
+from .tensors import is_tensor, loaded_torch, placed_like
 
 LARGEST = float(1 << 52)
 """Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
@@ -100,13 +100,8 @@ def bits_of(generator: Any) -> Bits | None:
     return reproducible_bits(generator)
 
 
-def _torch() -> Any:
-    """Return torch, which whoever has a tensor or generator of it has imported."""
-    return sys.modules["torch"]
-
-
 def _torch_bytes(generator: Any, count: int) -> bytes:
-    torch = _torch()
+    torch = loaded_torch()
     words = torch.empty(count, dtype=torch.uint8, device=generator.device)
     return bytes(words.random_(0, 256, generator=generator).cpu().numpy().tobytes())
 
@@ -178,7 +173,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
                 return points
             # Adding 0 turns -0, which would tell a sign, into 0.
             points += 0.0
-            return _kind(points, value)
+            return placed_like(points, value)
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
 
 
@@ -211,7 +206,7 @@ def _quick(value: Any, clip_norm: float, grid: float) -> Any:
     out, bias = flat.new_empty(flat.shape), flat.new_tensor(1.5 * 2.0**23 * grid)
     squares = largest = 0.0
     for part, points in zip(flat.split(2 * PART), out.split(2 * PART), strict=True):
-        _torch().add(bias, part, alpha=factor, out=points)
+        loaded_torch().add(bias, part, alpha=factor, out=points)
         points -= bias
         rows = _row_norms(points)
         squares += float(rows.dot(rows))
@@ -221,14 +216,14 @@ def _quick(value: Any, clip_norm: float, grid: float) -> Any:
 
 
 def _is_long_single(value: Any) -> bool:
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach") or _is_short(value):
+    if not is_tensor(value) or _is_short(value):
         return False
-    return bool(value.dtype == _torch().float32 and value.device.type == "cpu")
+    return bool(value.dtype == loaded_torch().float32 and value.device.type == "cpu")
 
 
 def _row_norms(flat: Any) -> np.ndarray:
     """Return the norms of rows of ``ROW`` numbers of single precision, as doubles."""
-    norms_of, whole = _torch().linalg.vector_norm, len(flat) // ROW * ROW
+    norms_of, whole = loaded_torch().linalg.vector_norm, len(flat) // ROW * ROW
     norms = norms_of(flat[:whole].view(-1, ROW), dim=1).numpy()
     if whole < len(flat):
         norms = np.append(norms, norms_of(flat[whole:]).numpy())
@@ -237,7 +232,7 @@ def _row_norms(flat: Any) -> np.ndarray:
 
 def _measured(value: Any) -> tuple[Any, float]:
     """Return numbers as doubles and their norm; both scaled down where the norm is huge."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+    if not is_tensor(value):
         array = _doubles("value", value)
         size = norm(array)
     else:
@@ -282,10 +277,10 @@ def _rounded(
         # Exact: the grid is a power of two.
         points *= grid
         return points, fits
-    out, squares = _torch().empty(array.shape, dtype=array.dtype), []
+    out, squares = loaded_torch().empty(array.shape, dtype=array.dtype), []
     flat, written = array.reshape(-1), out.view(-1)
     for part, points in zip(flat.split(PART), written.split(PART), strict=True):
-        round_(_torch().mul(part, factor, out=points))
+        round_(loaded_torch().mul(part, factor, out=points))
         squares.append(_square(points))
         points *= grid
     return out, _within(flat.numel(), math.fsum(squares), reach)
@@ -358,7 +353,7 @@ def noise_like(value: Any, *, std: float, grid: float, generator: Any = None) ->
         generator: see ``bits_of``.
     """
     shape = tuple(np.shape(value))
-    return _kind(noise_on_grid(shape, std=std, grid=grid, bits=bits_of(generator)), value)
+    return placed_like(noise_on_grid(shape, std=std, grid=grid, bits=bits_of(generator)), value)
 
 
 def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
@@ -409,7 +404,7 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         noisy[lost] = np.nan
     noisy = noisy.reshape(points.shape)
     noisy *= spacings
-    return _kind(noisy, total)
+    return placed_like(noisy, total)
 
 
 def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
@@ -455,24 +450,16 @@ def numbers(value: Any) -> np.ndarray:
     value = readable("value", value)
     if isinstance(value, np.ndarray):
         return value
-    return np.asarray(value.to("cpu", _torch().float64).numpy())
+    return np.asarray(value.to("cpu", loaded_torch().float64).numpy())
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
     """Return doubles as what ``value`` is: tensor of its type, array or number."""
     if isinstance(value, np.ndarray):
         return array
-    if hasattr(value, "detach"):
-        return _kind(array, value).to(value.dtype if value.is_floating_point() else None)
+    if is_tensor(value):
+        return placed_like(array, value, value.dtype if value.is_floating_point() else None)
     return float(array) if array.ndim == 0 else array
-
-
-def _kind(array: np.ndarray, value: Any) -> Any:
-    """Return doubles as an array, or a tensor of doubles on the device of ``value``."""
-    if not hasattr(value, "detach"):
-        return array
-    tensor = _torch().from_numpy(array)
-    return tensor if value.is_cpu else tensor.to(value.device)
 
 
 def _spacing(grid: object) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, between, refuse, settle
 from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
+from ..loss.pairs.curve import orientations
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
 from ..loss.profiles import asked, renyi, ways
@@ -428,9 +429,7 @@ def _selected(bases: tuple[Curve, ...], trials: Trials) -> Curve:
 
 @lru_cache(maxsize=64)
 def _selected_once(bases: tuple[Curve, ...], trials: Trials) -> Curve:
-    turned = tuple(
-        each for base in bases for each in ((base,) if base.symmetric else (base, base.swap()))
-    )
+    turned = tuple(each for base in bases for each in orientations(base))
     found, profile = _divergences(turned), _profile(turned)
     shift = trials.shift(profile)
     shifted = (((epsilon + shift) * _ROUNDED, trials.most * delta) for epsilon, delta in profile)

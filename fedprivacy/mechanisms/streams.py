@@ -117,7 +117,7 @@ class NoiseStream:
     def _row(
         self, step: Recurrence, memory: NoiseMemory, generator: Any
     ) -> tuple[Any, NoiseMemory]:
-        mean, error = _weighted(step, memory, self.rounds)
+        mean, error = _weighted(step, memory)
         # In units of z, which enters this row divided by the diagonal.
         drift = memory.drift + (float(step.diagonal) * error) ** 2
         # Twice: each of two neighbouring runs may be off by as much.
@@ -161,7 +161,7 @@ def _ending(end: int) -> int:
     return (end & -end).bit_length()
 
 
-def _weighted(step: Recurrence, memory: NoiseMemory, rounds: int) -> tuple[Any, float]:
+def _weighted(step: Recurrence, memory: NoiseMemory) -> tuple[Any, float]:
     """Return the mean m and a bound on the norm of its error.
 
     A sum of t products is off by at most (t + 2) units of the sum of their sizes, in any order.

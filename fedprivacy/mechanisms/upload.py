@@ -160,14 +160,24 @@ class SamplersUpload(Upload):
     """An upload of a sampler, whose gradients are of batches that it draws itself."""
 
     gradient_sensitivity: float
+    batch_fraction: float
+
+    @property
+    def _batches(self) -> tuple[str, ...]:
+        """The theorem about what a batch leaves out, where it does."""
+        return () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
-        ratio = 2.0 * self.step_noise_std / self.gradient_sensitivity
-        return frozenset({ratio} if 0.0 < ratio < math.inf else ())
+        return known_ratio(2.0 * self.step_noise_std / self.gradient_sensitivity)
 
     # Batches are drawn inside.
     samples_its_unit = True
+
+
+def known_ratio(ratio: float) -> frozenset[float]:
+    """Return a ratio of noise for ``noise_ratios``; nothing where it is none or not finite."""
+    return frozenset({ratio} if 0.0 < ratio < math.inf else ())
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..accountants.base import orientations
 from ..bound import Bound
 from ..errors import ParameterError
-from ..loss import Curve, Mix, Triangles
+from ..loss import Curve, Mix, Triangles, orientations
 from ..loss.moments.line import NoSpectrum
 from ..loss.profiles import inversion, playing
 from ..mechanisms.base import Mechanism

@@ -340,7 +340,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
     z = inner.sum_multiplier
     if z is None:
         return
-    moves = 2.0 if loss.facts.adjacency is Adjacency.REPLACE_ONE else 1.0
+    moves = Adjacency(loss.facts.adjacency).moves
     curve = loss.curve
     # A Gaussian pair's moment of order 2 is mu^2.
     found = curve.mu if isinstance(curve, Gdp) else math.sqrt(max(curve.log_moment(2.0), 0.0))

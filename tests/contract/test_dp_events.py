@@ -409,7 +409,7 @@ def later(request, monkeypatch):
     fields, reader = LATER[request.param]
     kind = event_class(request.param, **fields)
     monkeypatch.setattr(dp_event, request.param, kind, raising=False)
-    assert dp_events._later(**{request.param: reader}) == {kind: reader}
+    assert dp_events.later(**{request.param: reader}) == {kind: reader}
     monkeypatch.setitem(dp_events.READERS, kind, reader)
     plain = {name: dp_states._FLOAT for name in fields} | {"dimension": dp_states._MAYBE}
     monkeypatch.setitem(dp_states.FIELDS, kind, {name: plain[name] for name in fields})

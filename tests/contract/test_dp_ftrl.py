@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 from common import two_classes  # noqa: E402
 
 from fedprivacy.mechanisms import Sparsification  # noqa: E402
-from fedprivacy.mechanisms.sparsified import fingerprint  # noqa: E402
+from fedprivacy.mechanisms.sparsification import fingerprint  # noqa: E402
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.systems.averaging.rows import NoiseFile, may_come, of_clients, taken  # noqa: E402

@@ -138,7 +138,7 @@ def test_certified_profiles_contain_the_true_ones(std, moves):
         (lambda s: laws.gaussian_curve(s, 1, std**2), integers.gaussian_weights),
         (lambda s: laws.skellam_curve(s, std**2), integers.skellam_weights),
     ):
-        found = make(laws.shift_of(square, len(moves), False))
+        found = make(laws.shift_of(square, len(moves), 1))
         if found is None:
             continue
         p, q = shifted(weights(Fraction(std) ** 2), *moves)
@@ -252,8 +252,8 @@ def test_every_move_of_small_shares_is_within_its_account(shares, variance, skel
     """All whole-number moves of up to two coordinates, wrapped or not, both orientations."""
     law = summed(shares, variance, skellam)
     gaussian = fp.Gaussian(noise_multiplier=1.0).privacy_loss("zero_out").facts
-    for square, replaced in ((1, False), (2, False), (5, False), (1, True), (2, True)):
-        shift = laws.shift_of(square, 2, replaced)
+    for square, times in ((1, 1), (2, 1), (5, 1), (1, 2), (2, 2)):
+        shift = laws.shift_of(square, 2, times)
         if skellam:
             found = laws.skellam_curve(shift, shares * variance)
         else:

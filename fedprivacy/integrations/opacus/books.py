@@ -202,8 +202,7 @@ def keep_books(
     check_kind(optimizer)
     if ledger is not None and ledger.facts.unit is not Unit.RECORD:
         refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
-    for book in (ledger, budget):
-        adjacency = getattr(getattr(book, "facts", book), "adjacency", None)
+    for adjacency in {ledger and ledger.facts.adjacency, budget and budget.adjacency}:
         check_scheme(scheme_of(loader), scheme, adjacency)
         check_denominator(optimizer, expected_batch_size, adjacency)
     random = Randomness(optimizer, loader)
@@ -215,9 +214,8 @@ def keep_books(
     drawn = Loader.looked_at(loader)
     books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn))
     # Rounds of an earlier session are spent, too.
-    for one in () if ledger is None or budget is None else ledger.rounds:
-        if one.spent:
-            budget.spend(one.mechanism)  # type: ignore[union-attr]
+    if ledger is not None and budget is not None:
+        budget.charge(ledger)
     # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
     optimizer.original_optimizer.register_step_post_hook(books.after)

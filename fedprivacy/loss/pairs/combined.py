@@ -544,11 +544,15 @@ def _cumulated_sum(values: Array) -> Array:
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
+def parts_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
+    """Return what is composed, and how often each is run; of a lone round itself, once."""
+    return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+
+
 def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
     """Yield curves that are no compositions, and how often each is run."""
     for curve, count in parts:
-        inner = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
-        yield from ((part, count * times) for part, times in inner if count * times)
+        yield from ((part, count * times) for part, times in parts_of(curve) if count * times)
 
 
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:

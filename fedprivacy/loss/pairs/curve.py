@@ -253,3 +253,8 @@ class Swapped(Curve):
     def swap(self) -> Curve:
         """Return the curve itself."""
         return self.curve
+
+
+def orientations(curve: Curve) -> tuple[Curve, ...]:
+    """Return the curve and, unless it equals its swap, the swap."""
+    return (curve,) if curve.symmetric else (curve, curve.swap())

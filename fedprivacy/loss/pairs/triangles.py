@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...registry import registered
-from .combined import Composed, Fold, Sampled
+from .combined import Fold, Sampled, parts_of
 from .curve import Curve
 from .gaussian import GaussianMix, Gdp
 
@@ -88,6 +88,6 @@ class Triangles(Fold):
 
 def triangles(curve: Curve) -> tuple[Triangles, int] | None:
     """Return the round and how often it is run, where a curve is nothing but such rounds."""
-    parts = curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+    parts = parts_of(curve)
     one, rounds = parts[0]
     return (one, rounds) if len(parts) == 1 and isinstance(one, Triangles) else None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...rounding import FEW
 from ..moments.line import NoSpectrum
 from ..pairs.bracketed import one_side
-from ..pairs.combined import Composed
+from ..pairs.combined import parts_of
 from ..pairs.curve import Curve
 from ..pairs.lattice import Side
 from ..pairs.least_of import readings
@@ -107,7 +107,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
         return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
     try:
         order = _best_order(likely)
-        shares = (1.0,) if _kinds(curve) > _MANY else _NEAR
+        shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
         near = [1.0 + share * (order - 1.0) for share in shares]
         value, order = min((certified(order), order) for order in near)
         if math.isfinite(value):
@@ -117,11 +117,6 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     # Cumulants failed: certified moments are slower, and never refuse.
     order = _best_order(certified)
     return certified(order), order
-
-
-def _kinds(curve: Curve) -> int:
-    """Return how many kinds of rounds are composed."""
-    return len(curve.parts) if isinstance(curve, Composed) else 1
 
 
 def _best_order(at: Callable[[float], float]) -> float:

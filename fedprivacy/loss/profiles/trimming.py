@@ -1,11 +1,11 @@
 """What is rarer than delta by far is left out before a profile is asked for, and counted.
 
-One round in a billion with a
-hundredfold shift makes every moment huge, and says nothing about delta = 1e-5. Moving its mass m to
-the likeliest component changes P, or the law of a label that both data sets share, by at most m in
-total variation; T rounds by at most T m. A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of
-the shared label, so it moves by at most T m, either way. It is a-Lipschitz in Q, a = e^epsilon:
-mass moved within Q counts e^epsilon times, which is known up to the largest epsilon in question.
+One round in a billion with a hundredfold shift makes every moment huge, and says nothing about
+delta = 1e-5. Moving its mass m to the likeliest component changes P, or the law of a label that
+both data sets share, by at most m in total variation; T rounds by at most T m. A profile H_a(P, Q)
+is 1-Lipschitz in P, and in the law of the shared label, so it moves by at most T m, either way. It
+is a-Lipschitz in Q, a = e^epsilon: mass moved within Q counts e^epsilon times, which is known up to
+the largest epsilon in question.
 """
 
 from __future__ import annotations

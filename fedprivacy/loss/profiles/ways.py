@@ -44,6 +44,7 @@ from .once import remembered
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
+_UNTOLD = Interval(0.0, math.inf, _INVERTED, STUCK)
 _RAREST = (1e-12, 1e-18)
 """Components that are together rarer are left out of a question for delta, where that is small."""
 
@@ -144,7 +145,7 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
         return Interval(*ask(), _INVERTED, STUCK)
     # A way that does not reach a curve is no error: the next one may.
     except NoSpectrum:
-        return Interval(0.0, math.inf, _INVERTED, STUCK)
+        return _UNTOLD
 
 
 _NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
@@ -426,7 +427,7 @@ def _or_bounded(question: Question, found: Interval) -> Interval:
 
 def _tried(question: Question) -> Interval:
     """Return what the ways give until one meets the tolerance, or the time is up."""
-    found = Interval(0.0, math.inf, _INVERTED, STUCK)
+    found = _UNTOLD
     # Before anything is computed: each moment of such a run takes too long.
     if crude(question.curve) is not None:
         return _HOPELESS
@@ -452,7 +453,7 @@ def _answer(way: Way, question: Question) -> Interval:
     # What overflows within a way says nothing, and the next one may do.
     with contextlib.suppress(ArithmeticError):
         return way.answer(question)
-    return Interval(0.0, math.inf, _INVERTED, STUCK)
+    return _UNTOLD
 
 
 def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:

@@ -125,7 +125,7 @@ def two_sided_bound(
     weight = 1.0 if as_printed else 2.0
     draw = _draw(kind, m, n, weight, as_printed)
     product = smooth * inner * outer
-    checked = _check_steps(smooth * inner * k, product * k, draw, as_printed)
+    checked = _check_steps(smooth * inner * k, product * k, draw)
     amplified = 90.0 * k * (smooth * inner * k) ** 2 + 3.0 * k
     c = 0.5 - 15.0 * (smooth * inner * k) ** 2 - 0.5 * weight * draw.spread * product * amplified
     require(c > 0.0, "c", c, "be above 0", "take smaller step sizes or a larger cohort")
@@ -251,7 +251,7 @@ def _limit(above: float, below: float) -> float:
     return above / below if below else math.inf
 
 
-def _check_steps(local: float, product: float, draw: _Draw, as_printed: bool) -> tuple[str, ...]:
+def _check_steps(local: float, product: float, draw: _Draw) -> tuple[str, ...]:
     """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
     # Recommended steps may meet a limit with equality, but for rounding.
     room = 1.0 + THOUSANDS

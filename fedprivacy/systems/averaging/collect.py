@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import ParameterError, refuse
 from ...mechanisms import Perturbation, Sparsification
 from ...mechanisms.rounded import at_most
-from ...mechanisms.sparsified import fingerprint
+from ...mechanisms.sparsification import fingerprint
 from ...training.rounds import RoundInfo
 from .upload import upload_size
 
@@ -211,6 +211,11 @@ class Collected:
     def short(self) -> bool:
         """Whether fewer shares of the noise came than the privacy loss counts on."""
         return self.perturbation is not None and not self.perturbation.carries(self.shares)
+
+    @property
+    def answered(self) -> str:
+        """How many answered, in words."""
+        return f"{self.shares} of {self.drawn} clients answered"
 
     def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
         """Return the noisy sum, and the std of the noise that the perturbation drew.

@@ -471,9 +471,8 @@ class FederatedAveraging:
         self._train(state, data, answering, running)
         if not running.short:
             return running
-        reason = f"{running.shares} of {running.drawn} clients answered"
         return rounds.Aborted(
-            reason, self._after(state, state.parameters), running.info(state.round)
+            running.answered, self._after(state, state.parameters), running.info(state.round)
         )
 
     def _train(self, state: State, data: Clients, clients: list[int], running: Collected) -> None:

@@ -334,9 +334,8 @@ class Server:
             silent = running.drawn - running.shares
             if not running.short and silent <= self.missing:
                 return running
-            reason = f"{running.shares} of {running.drawn} clients answered"
             same = replace(state, round=state.round + 1)
-            return rounds.Aborted(reason, same, running.info(state.round))
+            return rounds.Aborted(running.answered, same, running.info(state.round))
 
         def release(collected: Collected) -> tuple[Average, rounds.RoundInfo]:
             size = self.denominator
