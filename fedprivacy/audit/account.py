@@ -22,16 +22,7 @@ from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..version import VERSION
-from .defects import (
-    Defect,
-    Numbers,
-    conditions,
-    judged_with,
-    qualified,
-    qualifiers,
-    what_voids,
-    worth,
-)
+from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
 from .repricing import Evidence
@@ -220,12 +211,9 @@ def account(
     if evidence.doubts:
         told = "; ".join(evidence.doubts)
         raise UnsupportedCombination(f"{told}: what was done was not this run")
-    defects = (*wrong, *read.defects)
-    if void := what_voids(defects):
-        raise UnsupportedCombination(void)
     loss = evidence.loss(facts)
     bound = effort.account(loss).epsilon(target)
-    return replace(bound, qualified=qualifiers(defects))
+    return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
 
 
 def audit(

@@ -20,6 +20,7 @@ class Numbers(StrEnum):
     RECORDED = "of the recorded rounds only"
     SECRET_SEED = "only against whoever does not know the seed"
     PUBLIC_DENOMINATOR = "only if denominators do not follow the data"
+    SECRET_ABORTS = "only if aborts told nothing of how many were drawn"
     DENIED = "only if what was stated is right, which the record denies"
     VOID = "void"
 
@@ -164,7 +165,7 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.ABORTED_DRAWS: Effect(
         _OPEN,
         _OPEN,
-        Numbers.VOID,
+        Numbers.SECRET_ABORTS,
         "only if aborts told nothing of how many were drawn",
         "whether a round was aborted may tell how many were drawn, which its account keeps secret",
     ),
@@ -199,12 +200,6 @@ def worth(defects: Iterable[Defect]) -> Numbers:
     """Return what the numbers of a source with these defects are worth: the least of all."""
     # Later means worth less, so the last of all decides.
     return (Numbers.CERTIFIED, *conditions(defects))[-1]
-
-
-def what_voids(defects: Iterable[Defect]) -> str:
-    """Return which of these defects voids the numbers, and why; empty where none does."""
-    told = (f"{d}: {EFFECTS[d].why}" for d in defects if EFFECTS[d].numbers is Numbers.VOID)
-    return next(told, "")
 
 
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ _CONDITION = {
     Numbers.SECRET_SEED: "Only against somebody who does not know the seed, which was fixed: ",
     Numbers.PUBLIC_DENOMINATOR: "Only if denominators, which are not recorded, do not follow the "
     "data: ",
+    Numbers.SECRET_ABORTS: "Only if aborts told nothing of how many were drawn: ",
     Numbers.DENIED: "Only if what was stated is right, which the record denies: ",
 }
 

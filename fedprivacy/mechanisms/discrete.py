@@ -234,10 +234,11 @@ class DiscreteLaplace(_Discrete):
         """
         value = readable("value", value)
         given = np.asarray(value)
-        # Numbers of 64 bits without a sign would be rounded to doubles when noise is added.
-        if given.dtype.kind not in "iu" or given.dtype == np.uint64:
-            way_out = "round contributions first, to int64"
-            refuse("value", given.dtype.name, "hold whole numbers of at most 63 bits", way_out)
+        if given.dtype.kind not in "iu":
+            refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
+        # With noise these would be rounded to doubles.
+        if given.dtype == np.uint64:
+            refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
         one, other = (coins.geometric(given.size, rate, bits) for _ in range(2))
         return value + placed_like((one - other).reshape(given.shape), value)

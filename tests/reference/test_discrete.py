@@ -185,7 +185,7 @@ def test_noise_is_added_in_whole_numbers():
     run = fp.DiscreteLaplace(noise_parameter=0.5)
     found = run.release(np.full(64, 2**60 + 129))
     assert found.dtype == np.int64 and len(set(found.tolist())) > 4
-    with pytest.raises(fp.errors.ParameterError, match="at most 63 bits, got 'uint64'"):
+    with pytest.raises(fp.errors.ParameterError, match="at most 63 bits, got 'uint64'; pass int64"):
         run.release(np.array([2**60 + 129], np.uint64))
 
 
