@@ -27,7 +27,7 @@ from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
 from .repricing import Evidence
 from .revealed import TELLABLE
-from .sources import Reading, Source, claim_of, read_source
+from .sources import Reading, Source, accountable, claim_of, read_source
 
 NOT_COUNTED = (
     "Rounding, where a number is not rounded once and after all of its noise: shares of noise that "
@@ -198,22 +198,11 @@ def account(
     target = closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
     read = read_source(source, Stated(adjacency, observer, sampling, population))
-    # Composed rounds would be those of one output: another one had made others.
-    if read.adaptive:
-        raise UnsupportedCombination(
-            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
-            "rounds certifies nothing; "
-            "audit it against the budget that its filter kept"
-        )
     facts = read.facts(adjacency, observer)
-    evidence, wrong = read.evidence.under(facts)
-    # A bound for something that was not run would be a number without a subject.
-    if evidence.doubts:
-        told = "; ".join(evidence.doubts)
-        raise UnsupportedCombination(f"{told}: what was done was not this run")
+    evidence, defects = accountable(read, facts)
     loss = evidence.loss(facts)
     bound = effort.account(loss).epsilon(target)
-    return replace(bound, qualified=qualifiers((*wrong, *read.defects)))
+    return replace(bound, qualified=qualifiers(defects))
 
 
 def audit(

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..bound import exactly
-from ..errors import ConversionError, LedgerError, closed_unit, member, non_negative, refuse
+from ..errors import (
+    ConversionError,
+    LedgerError,
+    UnsupportedCombination,
+    closed_unit,
+    member,
+    non_negative,
+    refuse,
+)
 from ..ledger import Ledger, Round
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -158,6 +166,27 @@ def _of_event(event: Event, auditor: str) -> Trace:
     from ..integrations.event_json import runs_of
 
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
+
+
+def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+    """Return the evidence of which a number may be told, and all that is wrong with it.
+
+    Raises:
+        UnsupportedCombination: its rounds followed outputs, or something else was run.
+    """
+    # Composed rounds would be those of one output: another one had made others.
+    if read.adaptive:
+        raise UnsupportedCombination(
+            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
+            "rounds certifies nothing; "
+            "audit it against the budget that its filter kept"
+        )
+    evidence, wrong = read.evidence.under(facts)
+    # A bound for something that was not run would be a number without a subject.
+    if evidence.doubts:
+        told = "; ".join(evidence.doubts)
+        raise UnsupportedCombination(f"{told}: what was done was not this run")
+    return evidence, (*wrong, *read.defects)
 
 
 def _of_mechanism(run: Mechanism) -> Reading:

@@ -110,7 +110,7 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         _print_bounds(bounds, unsupported, delta)
         _print_shares(data)
         say("What an attacker can do")
-        _print_risk(risk, unknown)
+        _print_risk(risk, unknown, data["qualified"])
 
     show(data, as_json, text)
 
@@ -246,10 +246,12 @@ def _down(value: float, digits: int = 4) -> str:
     return shown(value, digits, ROUND_FLOOR)
 
 
-def _print_risk(risk: Any, unknown: str) -> None:
+def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
     if risk is None:
         say(f"  not known: {unknown}")
         return
+    for words in qualified:
+        say(f"  but: {words}")
     replaced = int(risk.facts.adjacency is Adjacency.REPLACE_ONE)
     say(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
     for rate, most, least, worse in zip(

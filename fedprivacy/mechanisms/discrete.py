@@ -21,7 +21,7 @@ from . import coins
 from .base import UnitGiven
 from .noise import readable
 from .rounded import bits_of
-from .tensors import placed_like
+from .tensors import numbers_of, placed_like
 
 MAX_SENSITIVITY = 10_000
 """Most steps that one unit moves a sum with discrete Laplace noise."""
@@ -138,7 +138,7 @@ class RandomizedResponse(_Discrete):
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:
-        """Return randomised answers.
+        """Return randomised answers, int64.
 
         Args:
             value: whole numbers from 0 to ``answers - 1``, one of each unit; an array or a number.
@@ -148,14 +148,14 @@ class RandomizedResponse(_Discrete):
             ParameterError: an answer that is not one of the k.
         """
         value = readable("value", value)
-        given = np.asarray(value)
+        given = numbers_of(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
         bits = bits_of(generator)
         # All are drawn, used or not: the time it takes does not tell who answered truly.
         drawn = coins.uniform(given.size, self.answers, bits).reshape(given.shape)
         by_chance = coins.coins(given.size, coins.share(self.chance), bits).reshape(given.shape)
-        return np.where(by_chance, drawn, given)
+        return placed_like(np.where(by_chance, drawn, given.astype(np.int64)), value)
 
 
 @registered
@@ -223,7 +223,9 @@ class DiscreteLaplace(_Discrete):
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
     def release(self, value: Any, generator: Any = None) -> Any:
-        """Return the sum ``value`` plus noise, the difference of two geometric numbers.
+        """Return the sum ``value`` plus noise, int64, the difference of two geometric numbers.
+
+        It is one modulo 2^64.
 
         Args:
             value: whole numbers of at most 63 bits, an array of any shape or one number.
@@ -233,7 +235,7 @@ class DiscreteLaplace(_Discrete):
             ParameterError: ``value`` is not made of such numbers.
         """
         value = readable("value", value)
-        given = np.asarray(value)
+        given = numbers_of(value)
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
         # With noise these would be rounded to doubles.
@@ -241,7 +243,8 @@ class DiscreteLaplace(_Discrete):
             refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
         one, other = (coins.geometric(given.size, rate, bits) for _ in range(2))
-        return value + placed_like((one - other).reshape(given.shape), value)
+        noise = (one - other).reshape(given.shape)
+        return placed_like(given.astype(np.int64) + noise, value)
 
 
 @functools.lru_cache(maxsize=256)

@@ -18,6 +18,11 @@ def loaded_torch() -> Any:
     return sys.modules["torch"]
 
 
+def numbers_of(value: Any) -> np.ndarray:
+    """Return an array of what an array, a number or a tensor on any device holds."""
+    return np.asarray(value.detach().cpu() if is_tensor(value) else value)
+
+
 def placed_like(array: np.ndarray, like: Any, dtype: Any = None) -> Any:
     """Return an array, as a tensor on its device where the other is one.
 

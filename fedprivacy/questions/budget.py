@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from ..accountants import ACCOUNTANTS, Accountant
 from ..accountants.base import counted
-from ..bound import Bound
+from ..bound import Bound, exactly
 from ..errors import (
     BudgetExhausted,
     closed_unit,
@@ -146,6 +147,10 @@ class Budget:
             object.__setattr__(self, "_fitting", self._look_ahead(wanted))
         return self._known_to_fit(wanted)
 
+    def __copy__(self) -> Budget:
+        """Return a budget of its own: two that shared half of it would each allow all."""
+        return deepcopy(self)
+
     def charge(self, ledger: Written) -> None:
         """Count the rounds that a ledger has spent and that this budget was not charged with.
 
@@ -181,7 +186,8 @@ class Budget:
     def _spend(self, round_: Accountable) -> None:
         if not self.allows(round_):
             raise BudgetExhausted(
-                f"one more round exceeds epsilon = {self.epsilon:g} at delta = {self.delta:g} "
+                f"one more round exceeds epsilon = {exactly(self.epsilon)} at delta = "
+                f"{exactly(self.delta)} "
                 f"({self.rule}); stop here or raise the budget"
             )
         loss = self._loss(round_)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
-from ..bound import Bound
+from ..bound import Bound, exactly
 from ..errors import (
     ImpossibleBudget,
     ParameterError,
@@ -291,7 +291,7 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
         return True
     if here <= question.epsilon:
         raise ImpossibleBudget(
-            f"every value tried meets epsilon = {question.epsilon:g}: at each epsilon is "
+            f"every value tried meets epsilon = {exactly(question.epsilon)}: at each epsilon is "
             f"{here:.6g}; pass a finite domain to get its last value, or check that make_run uses "
             "its argument"
         )
@@ -328,8 +328,8 @@ def _last_fit(
             return value, following
         value = following
     raise ImpossibleBudget(
-        f"every value up to {value:g} meets epsilon = {question.epsilon:g}; pass a finite domain "
-        "to get its last value"
+        f"every value up to {value:g} meets epsilon = {exactly(question.epsilon)}; pass a finite "
+        "domain to get its last value"
     )
 
 
@@ -347,7 +347,7 @@ def _first_fit(
             break
         value = following
     raise ImpossibleBudget(
-        f"no admissible value meets epsilon = {question.epsilon:g}: epsilon is still "
+        f"no admissible value meets epsilon = {exactly(question.epsilon)}: epsilon is still "
         f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import shorten
@@ -53,6 +54,9 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
     without = [_rest(sequence, index, **asked) for index in range(len(sequence))]
     # Certified ends may be the wrong way round by their width.
     saved = [max(whole - rest, 0.0) for rest in without]
+    # Of infinitely much each part that saves it has the same share.
+    if math.isinf(whole):
+        saved = [float(math.isfinite(rest)) for rest in without]
     total = sum(saved) or 1.0
     return [
         Part(shorten(str(one), 160), count, first, rest, gain / total)

@@ -50,7 +50,7 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     for color, ends in (("C1", curve.worst.attained), ("C0", curve.worst.lower)):
         axes.plot(curve.fpr, ends, "o", color=color, markersize=3, clip_on=False)
     axes.set(xlabel="false-positive rate", ylabel="false-negative rate")
-    axes.set(xlim=(0, curve.fpr.max()), ylim=(curve.worst.lower.min(), 1))
+    axes.set(xlim=(0, curve.fpr.max() or 1), ylim=(curve.worst.lower.min(), 1))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

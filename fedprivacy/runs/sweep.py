@@ -16,7 +16,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..audit.repricing import run_of, spent
+from ..audit.defects import qualifiers
+from ..audit.imports import Stated
+from ..audit.sources import accountable, read_source
 from ..bound import Bound
 from ..errors import ParameterError, integer, refuse
 from ..ledger import Ledger
@@ -303,11 +305,16 @@ class Sweep:
         """Return the epsilon of all runs in the folder together.
 
         Whoever picks the best of several private runs on the same data has seen all of them.
+
+        Raises:
+            UnsupportedCombination: a ledger certifies nothing of what was done.
         """
-        ledgers = [Ledger.open(path) for path in sorted(self.folder.glob("*.ledger"))]
-        runs = (run_of(one.rounds) for one in ledgers)
-        upper = epsilon_of(_sequence(runs), **self.threat)
-        known = [run for one in ledgers if (run := spent(one.rounds).certain) is not None]
+        read = [read_source(path, Stated()) for path in sorted(self.folder.glob("*.ledger"))]
+        facts = (one.facts(self._adjacency, self.observer) for one in read)
+        found = [accountable(*each) for each in zip(read, facts, strict=True)]
+        upper = epsilon_of(_sequence(evidence.run for evidence, _ in found), **self.threat)
+        upper = replace(upper, qualified=qualifiers(wrong for _, all_ in found for wrong in all_))
+        known = [one.certain for one, _ in found if one.certain is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)
         lower = epsilon_of(_sequence(known), **self.threat)

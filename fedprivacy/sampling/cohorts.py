@@ -132,9 +132,11 @@ def too_alike(
         for middle in sorted(middles):
             low, high = middle - width, middle + width
             near = sum(count for size, count in sizes.items() if low <= size <= high)
+            if near < 2:
+                continue
             share = _most_within(max(low, 0), high, probability, population)
             limit = math.log(chance / 2.0 if width == 0 and near == rounds else each)
-            if near > 1 and 0.0 < share < 1.0 and _at_least(rounds - 1, share, near - 1) < limit:
+            if 0.0 < share < 1.0 and _at_least(rounds - 1, share, near - 1) < limit:
                 told = f"{middle}" if low == high else f"{max(low, 0)} to {high}"
                 return f"{told} participants, {near} times of {rounds}, where draws are independent"
     return ""
@@ -201,9 +203,9 @@ def _decides(
 
     Given the size of the first round of a value, each other one has it with probability g at most.
     """
-    # Some value came with two sizes; or draws are certain, or too large to tell.
+    # Nothing was settled; some value came with two sizes; draws are certain, or too large to tell.
     values, largest = {value for _, value in rounds}, max(size for size, _ in rounds)
-    if len(rounds) > len(values) or probability >= 1.0 or largest >= MOST:
+    if len(values) < 2 or len(rounds) > len(values) or probability >= 1.0 or largest >= MOST:
         return False
     again = Counter[int]()
     for (size, _), count in rounds.items():

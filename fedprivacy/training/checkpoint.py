@@ -119,7 +119,8 @@ def _check_kinds(ledger: object, budget: object, dropout: object) -> None:
     rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
     fits = ledger is None or hasattr(ledger, "intent")
     require(fits, "ledger", ledger, rule, way_out)
-    fits = budget is None or hasattr(budget, "spend")
+    asked = ("allows", "charge", "charges", "spend", "spent", "states")
+    fits = budget is None or all(hasattr(budget, name) for name in asked)
     require(fits, "budget", budget, "be a Budget or None", "fp.Budget(epsilon, delta, ...)")
     fits = dropout is None or callable(dropout)
     require(fits, "dropout", dropout, "be a function or None", "it gets a round's cohort")

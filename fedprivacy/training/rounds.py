@@ -171,9 +171,11 @@ class Books:
         if self.mechanism is None:
             return None
         ledger, budget = self.ledger, self.budget
-        # At their first meeting: a budget that is new knows nothing of the rounds before.
-        if ledger is not None and budget is not None and ledger.nonce not in budget.charges:
-            budget.charge(ledger)
+        # A budget that is new, or was left out, knows nothing of rounds that are in the ledger.
+        if ledger is not None and budget is not None:
+            charged = budget.charges.get(ledger.nonce)
+            if charged is None or len(charged) < ledger.spent_rounds:
+                budget.charge(ledger)
         # Asked before the intent: a round that does not fit leaves no line.
         self.ask()
         if self.ledger is None:
@@ -323,7 +325,7 @@ def check_past(
         return
     known = not state.round or _digest(state) in budget.states
     rule = "be given with a budget: it alone tells what the rounds before this state cost"
-    way_out = "fp.Ledger.create(...), from the first round on"
+    way_out = "fp.Ledger.create(...), from the first round on, or this budget's very last state"
     require(known, "ledger", None, rule, way_out)
 
 
@@ -333,8 +335,9 @@ def _digest(state: RoundState) -> str:
     for each in fields(state):  # type: ignore[arg-type]
         value = getattr(state, each.name)
         plain = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-        found.update(plain.tobytes() if isinstance(plain, np.ndarray) else repr(plain).encode())
-        found.update(each.name.encode())
+        numbers = isinstance(plain, np.ndarray)
+        told = (each.name, plain.dtype.str, plain.shape) if numbers else (each.name, plain)
+        found.update(repr(told).encode() + (plain.tobytes() if numbers else b""))
     return found.hexdigest()
 
 

@@ -1,5 +1,6 @@
 """The budget: never exceeded, and asked without spending."""
 
+from copy import copy
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -155,6 +156,15 @@ def test_what_was_allowed_by_its_settings_keeps_them(name, value):
     account.spend(ROUND)
     with pytest.raises(FrozenInstanceError, match=name):
         setattr(account, name, value)
+
+
+def test_a_copy_is_a_budget_of_its_own():
+    account = budget(adaptive=True)
+    other = copy(account)
+    account.spend(ROUND)
+    assert other.spent() is None
+    other.spend(ROUND)
+    assert other.spent() == account.spent()
 
 
 def new_ledger(path, **options):

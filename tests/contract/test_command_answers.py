@@ -334,6 +334,12 @@ def test_explain_takes_a_ledger_or_a_run(capsys, tmp_path, what):
     assert told in refused(capsys, "explain", path, *EXPLAINED, *words)
 
 
+def test_explain_tells_of_infinitely_much_that_a_part_has_it_all(capsys):
+    words = ["--noise-multiplier", "1", "--delta", "0", *ZERO]
+    (part,) = answered(capsys, "explain", *words)["parts"]
+    assert part["share"] == 1.0 and part["without"] == 0.0
+
+
 def test_explain_needs_a_round(capsys, tmp_path):
     path = ledger(tmp_path / "run.ledger", ended=False)
     told = refused(capsys, "explain", path, *EXPLAINED)

@@ -334,6 +334,11 @@ def drawn_at(rate, population, rounds, noise, said):
     return [f"{i},{noise},poisson,{said},{k},{population}" for i, k in enumerate(sizes)]
 
 
+def allocated():
+    drawn = np.random.default_rng(3).multinomial(1000, [0.1] * 10, size=100)
+    return drawn.flatten().tolist()
+
+
 NOT_DRAWN = {
     "at twice the rate": (POISSON, drawn_at(0.02, 100, 100, 1.0, 0.01), 1.0),
     "at half of it": (POISSON, drawn_at(0.1, 10, 80, 1.5, 0.2), 4.0),
@@ -348,6 +353,12 @@ NOT_DRAWN = {
         3.0,
     ),
     "everybody twice in a pass": (PASSES, alike(100, 1, "shuffled", 100, 2, 100), 4.4),
+    "always as many are allocated": (PASSES, alike(1000, 3, "allocation", 10, 100, 1000), 10.0),
+    "noise that goes with how many are allocated": (
+        PASSES,
+        [f"{i},{3 if k <= 100 else 6},allocation,10,{k},1000" for i, k in enumerate(allocated())],
+        10.0,
+    ),
     "a share of twice as many": (
         "round,noise_multiplier,sampling,sampling_probability,cohort,population",
         alike(10, 1, "fixed", 0.66, 1, 3),
@@ -367,6 +378,11 @@ def test_cohorts_that_the_sampling_does_not_draw_certify_nothing(what, tmp_path)
 
 MEANS = {
     "a rounded mean": ({"sampling_probability": 0.0104, "cohort": 1, "sampling": "poisson"}, True),
+    "a rounded share": (
+        {"sampling_probability": 0.024, "cohort": 2, "sampling": "poisson"},
+        True,
+    ),
+    "one of a tenth": ({"sampling_probability": 0.001, "cohort": 1, "sampling": "poisson"}, False),
     "twice the mean": ({"sampling_probability": 0.01, "cohort": 2, "sampling": "poisson"}, False),
     "even batches": ({"rounds_per_epoch": 40, "cohort": 3, "sampling": "shuffled"}, True),
     "a short last one": ({"rounds_per_epoch": 4, "cohort": 33, "sampling": "shuffled"}, True),
@@ -416,7 +432,44 @@ FEWER = {
         12.0,
     ),
     "half of a pass": (PASSES, alike(100, 1, "shuffled", 100, 1, 199), 4.3),
+    "passes that differ, behind a gap": (
+        "round,noise_multiplier,sampling,rounds_per_epoch,cohort",
+        [f"{i},1,shuffled,10,{10 if i < 20 else 5}" for i in range(230) if not 20 < i < 31],
+        5.0,
+    ),
+    "everybody beside passes": (
+        "round,noise_multiplier,sampling,rounds_per_epoch,cohort",
+        [
+            *(f"{i},1,everyone,,50" for i in range(100)),
+            "100,1,shuffled,2,50",
+            "101,1,shuffled,2,50",
+        ],
+        50.0,
+    ),
 }
+
+
+def test_a_short_last_batch_leaves_nobody_out(tmp_path):
+    head, sizes = PASSES, (30, 30, 30, 10)
+    lines = [f"{i},1,shuffled,4,{sizes[i % 4]},100" for i in range(200)]
+    found = table(tmp_path, head, lines, claim=(5.0, DELTA), observer="server", **ZERO)
+    assert found.verdict is Verdict.FAILS and found.bound.lower > 26.0
+
+
+def test_a_larger_rate_than_recorded_is_attained_by_nobody(tmp_path):
+    """Stated at .3 of a recorded .1: FAILS at 34.5 of what holds at 9.97."""
+    head = "round,noise_multiplier,sampling_probability,population"
+    ask = {"claim": (15.0, DELTA), "sampling": fp.Poisson(0.3), **ZERO}
+    found = table(tmp_path, head, alike(200, 1, 0.1, 4), **ask)
+    assert found.verdict is Verdict.CANNOT_BE_CERTIFIED and found.bound.lower == 0.0
+
+
+def test_everybodys_part_tells_beside_other_rounds(tmp_path):
+    head = "round,noise_multiplier,sampling,cohort,rounds_per_epoch"
+    lines = [f"{i},9,everyone,{10 - i % 2}," for i in range(10)]
+    ask = {"claim": (20.0, DELTA), "denominator": "public"}
+    assert table(tmp_path, head, lines, **ask).void
+    assert table(tmp_path, head, [*lines, "10,9,allocation,5,2"], **ask).void
 
 
 @pytest.mark.parametrize("what", FEWER)
@@ -471,6 +524,7 @@ TORN = {
     "a field twice": {"scheme": "FixedSize(size=1, size=50, population=100)"},
     "another rate": {"scheme": "Shuffled(rounds_per_epoch=1000)", "passes": [[1.0, 1]]},
     "an epoch without end": {"scheme": "Shuffled(rounds_per_epoch=1e400)", "passes": [[1.0, 1]]},
+    "digits that are none": {"scheme": "Poisson(probability=0.\u0661)"},
     "passes of no scheme": {"passes": [[1.0, 1]]},
     "two histories": {"privacy_accountant_state_dict": {"history": [[9.0, 0.5, 1]]}},
 }

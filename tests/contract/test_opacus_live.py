@@ -347,6 +347,35 @@ def test_passes_that_are_mixed_are_refused():
             optimizer.step()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterators_side_by_side_are_refused(workers):
+    """With workers each had its pass drawn ahead: one record in four steps counted once."""
+    _, network, optimizer, loader = private(False, shuffle=True, num_workers=workers)
+    live.keep_books(optimizer, loader)
+    with pytest.raises(fp.ParameterError, match=r"iterators at once|passes over the data loader"):
+        one, other = iter(loader), iter(loader)
+        for iterator in (one, other, one):
+            train(network, optimizer, [next(iterator)], 1)
+
+
+def test_a_pass_goes_on_where_a_quieter_step_is_refused(tmp_path):
+    _, network, optimizer, loader = private(False, shuffle=True)
+    budget = fp.Budget(5.0, 1e-5, adjacency=FACTS["adjacency"])
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        books = live.keep_books(optimizer, loader, ledger=ledger, budget=budget)
+        for number, (x, y) in enumerate(loader):
+            optimizer.noise_multiplier = 0.1 if number == 1 else 2.0
+            backward(network, optimizer, x, y)
+            if number == 1:
+                with pytest.raises(fp.errors.BudgetExhausted):
+                    optimizer.step()
+            else:
+                optimizer.step()
+        books.close()
+    # All of the pass but the batch that was refused.
+    assert [r.done.cohort for r in ledger.rounds] == [SIZE - BATCH]
+
+
 def test_quieter_steps_of_a_pass_are_another_one(tmp_path):
     engine, network, optimizer, loader = private(False, shuffle=True)
     engine.accountant.look_at(loader)

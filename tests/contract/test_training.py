@@ -948,6 +948,18 @@ def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
     assert 20 - purse.left == journal.spent_rounds
 
 
+def test_rounds_without_the_budget_are_charged_when_it_comes_back():
+    """They were in the ledger alone: 47 rounds of 17 that were told, 15.76 of a budget of 8."""
+    averaging, journal, purse = loop(fed_smp()), Journal(), Purse(9)
+    state, _ = averaging.step(averaging.init(), small(), ledger=journal, budget=purse)
+    for _ in range(3):
+        state, _ = averaging.step(state, small(), ledger=journal)
+    with pytest.raises(BudgetExhausted):
+        while True:
+            state, _ = averaging.step(state, small(), ledger=journal, budget=purse)
+    assert journal.spent_rounds == 9 and purse.left == 0
+
+
 WHOLE = {"format": FORMAT, "kind": "State", "round": 0, "upload_bytes": 0}
 
 

@@ -189,6 +189,18 @@ def test_noise_is_added_in_whole_numbers():
         run.release(np.array([2**60 + 129], np.uint64))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "int64"])
+def test_releases_of_tensors_are_tensors(dtype):
+    torch = pytest.importorskip("torch")
+    answers = torch.tensor([[0, 1, 1]], dtype=getattr(torch, dtype))
+    for run in (
+        fp.DiscreteLaplace(noise_parameter=5.0),
+        fp.RandomizedResponse(chance=0.1, answers=2),
+    ):
+        found = run.release(answers)
+        assert found.dtype == torch.int64 and found.shape == (1, 3)
+
+
 def mixture_delta(std, moves, chances, epsilon):
     """H both ways by quadrature in 30 digits, the likelihood ratio growing."""
     with mpmath.workdps(30):

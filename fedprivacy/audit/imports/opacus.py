@@ -128,7 +128,8 @@ def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
 _NUMBER = r"(?:(?:0|[1-9]\d{0,17})(?:\.\d{1,25})?(?:e-\d{2,3})?|None|True|False)"
 _WRITTEN = re.compile(
     r"(?P<kind>Poisson|FixedSize|WithReplacement|Shuffled)"
-    rf"\((?P<fields>[a-z_]+={_NUMBER}(?:, [a-z_]+={_NUMBER})*)\)"
+    rf"\((?P<fields>[a-z_]+={_NUMBER}(?:, [a-z_]+={_NUMBER})*)\)",
+    re.ASCII,
 )
 
 

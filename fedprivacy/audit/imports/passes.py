@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -18,7 +18,6 @@ from ...mechanisms import Mechanism
 from ...sampling import (
     Everyone,
     FixedSize,
-    Poisson,
     Scheme,
     Shuffled,
     TruncatedPoisson,
@@ -30,8 +29,11 @@ from ...sampling.scheme import TableScheme, most_drawn, secret_size, unlikely
 FALSE_DOUBT = 1e-9
 """Probability that a record's cohorts are doubted though its sampling drew them."""
 
-ROUNDED = 1.01
+ROUNDED = 1.05
 """A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
+
+MEAN = 0.01
+"""By so much of it, and half a unit, a mean cohort may be off what a rounded share says."""
 
 
 def round_share(scheme: Scheme | TableScheme) -> float:
@@ -83,18 +85,15 @@ class Kind(NamedTuple):
         return None if self.population is None else self.drawn * self.population
 
     @property
-    def fewer(self) -> bool:
-        """Whether fewer took part, as recorded, than are drawn: then nobody surely did.
-
-        A recorded share, or cohort, may be a rounded mean.
-        """
-        one = 1.0 / self.population if self.population else 0.0
-        if self.share is not None and ROUNDED * (self.share + one) < self.drawn:
-            return True
-        # Of random size a cohort may well be small.
-        if self.cohort is None or self.expected is None or secret_size(self.scheme):
+    def less(self) -> bool:
+        """Whether a smaller share took part, as recorded, than is drawn."""
+        if self.share is None:
             return False
-        return self.cohort + 1 <= self.expected * (1.0 + 1e-9)
+        # A probability is none of a whole number of units.
+        if secret_size(self.scheme) and self.per_pass is None:
+            return self.share < self.drawn * (1.0 - 1e-9)
+        one = 1.0 / self.population if self.population else 0.0
+        return ROUNDED * (self.share + one) < self.drawn
 
 
 class Pass(NamedTuple):
@@ -183,7 +182,18 @@ class Course:
             return kind, times, 0 if self._leaves_out(alone) else times
         # Of unknown order every round may be in a pass of its own.
         most = _touched(times, length) if self.ordered else times
-        return kind, most, max(0, (times - length + 1) // length) if self.ordered else 0
+        whole = Pass((kind,), 1, kind.cohort and kind.cohort * length, True)
+        surely = self.ordered and not self._leaves_out(whole)
+        return kind, most, max(0, (times - length + 1) // length) if surely else 0
+
+    def fewer(self, kind: Kind) -> bool:
+        """Return whether fewer took part, as recorded, than are drawn: then nobody surely did."""
+        if kind.less:
+            return True
+        # Of random size a cohort may well be small; what each round had is looked at by passes.
+        if self.by_round or kind.cohort is None or kind.expected is None:
+            return False
+        return not secret_size(kind.scheme) and kind.cohort + 1 <= kind.expected * (1.0 + 1e-9)
 
     def _in_any_order(self, length: int) -> Iterator[tuple[Kind, int, int]]:
         """Yield as many rounds as there are passes: those with the least noise may all count."""
@@ -193,12 +203,17 @@ class Course:
             passes -= min(times, passes)
 
     @cached_property
-    def _largest(self) -> int:
+    def _largest(self) -> float:
         """The most that took part in a pass that is everybody's: so many units there are."""
-        passes = self._passes or (
-            Pass((kind,), times, kind.cohort, True) for kind, times in self.groups
-        )
-        return max((one.total or 0 for one in passes if one.kinds[0].everybody), default=0)
+        totals: Iterable[float]
+        if self._passes is not None:
+            totals = (one.total or 0 for one in self._passes if one.kinds[0].everybody)
+        elif any(kind.everybody and kind.per_pass for kind, _ in self.groups):
+            # Where passes begin is not known, nor then how many there are.
+            totals = (math.inf,)
+        else:
+            totals = (kind.cohort or 0 for kind, _ in self.groups if kind.everybody)
+        return max(totals, default=0)
 
     def _leaves_out(self, one: Pass) -> bool:
         """Return whether fewer than all took part in passes that are everybody's."""
@@ -212,7 +227,8 @@ class Course:
         """Return sentences about cohorts, or shares, that their rounds' sampling does not draw.
 
         Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
-        rounding: a share is taken to one in a hundred, a mean cohort to one unit.
+        rounding: a share is taken to one in twenty, a mean cohort to one in a hundred and half a
+        unit.
         """
         kinds = dict.fromkeys(kind for kind, _ in self.groups)
         certain = chain.from_iterable((*_odd_share(kind), *self._odd_size(kind)) for kind in kinds)
@@ -235,8 +251,8 @@ class Course:
                 sizes.setdefault(kind.scheme.population, set()).add(most_drawn(kind.scheme))
         differ = not planned and (any(len(one) > 1 for one in sizes.values()) or len(sizes) > 1)
         everyone = [kind for kind, _ in self.groups if isinstance(kind.scheme, Everyone)]
-        short = any(map(self._leaves_out, self._passes or ()))
-        part = any(kind.fewer for kind in everyone) or (bool(everyone) and short)
+        one_round = (Pass((kind,), 1, kind.cohort, True) for kind in everyone)
+        part = any(map(self.fewer, everyone)) or any(map(self._leaves_out, one_round))
         told = {
             "cohorts, or populations, that are fixed and differ between rounds: they may follow "
             "how many units there are (denominator='public' if they were planned)": differ,
@@ -282,7 +298,8 @@ class Course:
                 continue
             cut = isinstance(kind.scheme, TruncatedPoisson)
             # What may be a mean is taken for one where it fits.
-            fits = cut or kind.expected is None or abs(size - kind.expected) < 1.0
+            mean = kind.expected
+            fits = cut or mean is None or abs(size - mean) <= MEAN * mean + 0.5
             if self.by_round or not fits:
                 law = kind.scheme if cut else kind.drawn
                 drawn.setdefault((law, n), Counter())[size] += times
@@ -293,33 +310,49 @@ class Course:
             else:
                 yield from (one.told for one in unlikely(law, sizes, chance))
 
+    @cached_property
+    def _places(self) -> tuple[tuple[int, Kind, int], ...]:
+        """Rounds of random size by their place in a pass: those of one are drawn independently."""
+        found, begun = Counter[tuple[int, Kind]](), 0
+        for kind, times in self.groups:
+            length = kind.per_pass or 1
+            if secret_size(kind.scheme) and kind.cohort is not None:
+                for place in range(begun, begun + min(times, length)):
+                    found[place % length, kind] += -(-(begun + times - place) // length)
+            begun += times
+        # Where passes begin is not known: then no places are, either.
+        known = self._passes is not None
+        return tuple((at, one, n) for (at, one), n in found.items() if known or not one.per_pass)
+
     def _too_alike(self) -> Iterator[str]:
         """Yield sentences about cohorts of random size that are hardly ever so much alike."""
-        drawn: dict[tuple[float, int | None], Counter[int]] = {}
-        for kind, times in self.groups:
-            # Rounds of a pass are not independent, and cohorts that were cut may well be alike.
-            if isinstance(kind.scheme, Poisson) and kind.cohort is not None:
-                drawn.setdefault((kind.drawn, kind.population), Counter())[kind.cohort] += times
-        for (share, population), sizes in drawn.items():
+        drawn: dict[tuple[int, float, int | None], Counter[int]] = {}
+        for place, kind, times in self._places:
+            # Cohorts that were cut may well be alike.
+            if not isinstance(kind.scheme, TruncatedPoisson) and kind.cohort is not None:
+                sizes = drawn.setdefault((place, kind.drawn, kind.population), Counter())
+                sizes[kind.cohort] += times
+        for (_, share, population), sizes in drawn.items():
             if told := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
                 yield told
 
     def _going_along(self) -> Iterator[str]:
         """Yield sentences about noise, or clip norms, that go with the size of random cohorts."""
-        settled = [("noise that goes", kind, kind.noise, times) for kind, times in self.groups]
+        settled = [("noise that goes", at, kind, kind.noise, n) for at, kind, n in self._places]
+        # Of norms nobody knows in which round of a pass they were.
         settled += [
-            ("clip norms that go", kind, norm, times)
+            ("clip norms that go", 0, kind, norm, times)
             for kind, values in self.norms.items()
             for norm, times in values.items()
+            if secret_size(kind.scheme) and not kind.per_pass
         ]
-        found: dict[tuple[str, Scheme, int | None], Counter[tuple[int, float]]] = {}
-        for what, kind, value, times in settled:
-            # Rounds of a pass are not drawn apart.
-            if secret_size(kind.scheme) and kind.cohort is not None and not kind.per_pass:
-                counts = found.setdefault((what, kind.scheme, kind.population), Counter())
+        found: dict[tuple[str, int, Scheme, int | None], Counter[tuple[int, float]]] = {}
+        for what, place, kind, value, times in settled:
+            if kind.cohort is not None:
+                counts = found.setdefault((what, place, kind.scheme, kind.population), Counter())
                 counts[kind.cohort, value] += times
-        for (what, scheme, population), rounds in found.items():
-            rate = scheme.probability if isinstance(scheme, Poisson) else None
+        for (what, _, scheme, population), rounds in found.items():
+            rate = None if isinstance(scheme, TruncatedPoisson) else round_share(scheme)
             if told_by(rounds, FALSE_DOUBT / 3.0 / len(found), rate, population):
                 yield f"{what} with how many took part, which amplification counts on hiding"
 

@@ -333,7 +333,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     parts = list(course.counted())
     whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
     certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
-    if any(kind.fewer for kind in kinds.values()):
+    if any(map(course.fewer, kinds.values())):
         certain = None
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)

@@ -80,7 +80,10 @@ class Saved:
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
             ) from problem
-        if head.get("format") != FORMAT or not passes(self.ledger, head.get("ledger")):
+        if head.get("format") != FORMAT:
+            way_out = "end the run with the version that began it"
+            refuse("checkpoint", head.get("format"), f"be a {FORMAT!r}", way_out)
+        if not passes(self.ledger, head.get("ledger")):
             rule = "be of this ledger's run: this one does not count the rounds behind it"
             way_out = "give its own ledger as the run left it, or name another file"
             refuse("checkpoint", str(self.path), rule, way_out)

@@ -130,10 +130,11 @@ class StepBooks:
         noise = float(self.optimizer.noise_multiplier)
         if self.loader.in_round(noise):
             return
-        self._confirm()
         step = self._steps.setdefault(noise, step_of(noise, self.loader.scheme))
         if self.budget is not None:
             self.budget.spend(step)
+        # The round before goes on where this one is refused.
+        self._confirm()
         if self.ledger is not None:
             clip = float(self.optimizer.max_grad_norm)
             self._noise_std = noise * clip

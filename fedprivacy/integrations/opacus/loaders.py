@@ -134,11 +134,10 @@ def _tell_deliveries(loader: DataLoader[Any], one: Loader) -> None:
 
     class Telling(kind):  # type: ignore[misc, valid-type]
         def __iter__(self) -> Iterator[Any]:
-            for each in heard:
-                each.begin()
+            begun = [each.begin() for each in heard]
             for batch in super().__iter__():
-                for each in heard:
-                    each.deliver()
+                for each, number in zip(heard, begun, strict=True):
+                    each.deliver(number)
                 yield batch
 
     loader.__class__ = Telling
@@ -158,6 +157,7 @@ class Loader:
     _ahead: deque[int] = field(default_factory=deque)
     _waiting: list[int] = field(default_factory=list)
     _clipped: int = 0
+    _begun: int = 0
     _pass: int = 0
     _round: tuple[int, float] = (0, math.inf)
 
@@ -187,12 +187,27 @@ class Loader:
         else:
             self._handed_out(records)
 
-    def begin(self) -> None:
-        """Begin to hand out: what workers had drawn ahead is not handed out any more."""
-        self._ahead.clear()
+    def begin(self) -> int:
+        """Begin to hand out, and return the how many-th time it is.
 
-    def deliver(self) -> None:
-        """Hand out the first of the batches that workers have drawn."""
+        What workers had drawn ahead is not handed out any more.
+        """
+        self._ahead.clear()
+        self._begun += 1
+        return self._begun
+
+    def deliver(self, begun: int) -> None:
+        """Hand out the first of the batches that workers have drawn.
+
+        Args:
+            begun: what ``begin`` returned to whoever asks for it.
+
+        Raises:
+            ParameterError: another one began since, whose batches would be taken for these.
+        """
+        if begun != self._begun:
+            way_out = "end a pass, or leave it, before the next one begins"
+            refuse("data loader", "two iterators at once", "be gone through by one", way_out)
         if self._ahead:
             self._handed_out(self._ahead.popleft())
 
