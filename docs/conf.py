@@ -100,9 +100,19 @@ def right_way_back(app, pagename, templatename, context, doctree):
     context["body"] = re.sub(back, mended, context["body"])
 
 
+def home_of(app, module, attribute):
+    """Return the module whose source holds an object; of what is in a class, that of the class.
+
+    By itself Sphinx takes a default's module, and with two processes what comes of that differs.
+    """
+    owner = getattr(sys.modules.get(module), attribute.split(".")[0], None)
+    return getattr(owner, "__module__", None)
+
+
 def setup(app):
     """Connect the hooks."""
     # It adds a file of scripts to every page and reads nothing, but does not say so.
     app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True
     app.connect("html-page-context", right_way_back)
+    app.connect("viewcode-follow-imported", home_of)
     app.connect("autodoc-process-docstring", plain_bars)
