@@ -30,7 +30,7 @@ from claims import (
     two_sided,
 )
 from fed_smp_page import printed, strength
-from fed_smp_paper import PAPER, PAPER_BY_NOISE, known_runs
+from fed_smp_paper import PAPER, PAPER_BY_NOISE, SHARES, known_runs
 from pages import DOCS
 
 
@@ -376,23 +376,39 @@ def factor() -> Said:
 
 
 def traded() -> Said:
-    """Yield what fed_smp.md says of rand-k with and without noise, seed 1."""
+    """Yield what fed_smp.md says of runs with and without noise, seed 1."""
     facts = ("cnn", "standardised", 1)
     own = [r for r in known_runs() if (r["model"], r["inputs"], r["seed"]) == facts]
     runs = {one["run"]: one for one in own if one["finished"]}
-    names = [f"{BARE}-{share}" for share in ("0.01", "0.1", "0.4", "0.8")]
-    plain, noisy = (
-        [100 * runs[before + name]["best_accuracy"] for name in names] for before in ("fedavg-", "")
-    )
-    words = "{:.1f}, {:.1f}, {:.1f} and {:.1f}"
-    assert plain == sorted(plain)
-    yield f"gains with the share, {words.format(*plain)} with .01, .1, .4 and .8"
-    costs = [more - less for more, less in zip(plain, noisy, strict=True)]
-    assert costs == sorted(costs)
-    yield f"Noise costs it {words.format(*costs)} points"
+    names = [f"{BARE}-{share:g}" for share in SHARES]
+    plain, costs = _traded(runs, names)
+    assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
+    yield f"gains with the share, {_listed(plain)} with .001 to .8"
+    yield f"Noise costs it {_listed(costs)} points"
     losses = [runs[f"fedavg-{name}"]["training_loss"] for name in names]
     assert losses == sorted(losses, reverse=True)
     yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
+    there = [share for share in SHARES if f"fedavg-top_k-{share:g}" in runs]
+    plain, costs = _traded(runs, [f"top_k-{share:g}" for share in there])
+    assert plain == sorted(plain) and costs == sorted(costs)
+    shares = _in_words([f"{share:g}".removeprefix("0") for share in there])
+    yield f"top-k, which has {_listed(plain)} with {shares}, {_listed(costs)}:"
+
+
+def _traded(runs: dict[str, Any], names: list[str]) -> tuple[list[float], list[float]]:
+    """Return accuracies without noise, per cent, and what noise costs."""
+    plain, noisy = (
+        [100 * runs[before + name]["best_accuracy"] for name in names] for before in ("fedavg-", "")
+    )
+    return plain, [more - less for more, less in zip(plain, noisy, strict=True)]
+
+
+def _listed(values: list[float]) -> str:
+    return _in_words([f"{value:.1f}" for value in values])
+
+
+def _in_words(texts: list[str]) -> str:
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def masked() -> Said:
