@@ -19,11 +19,8 @@ from ..mechanisms import (
 )
 from ..mechanisms.sparsification import fingerprint
 from ..sampling import Poisson, Scheme
-from ..sampling.cohorts import told_by
+from ..sampling.cohorts import FALSE_DOUBT, told_by
 from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
-
-FALSE_DOUBT = 1e-9
-"""Probability that a ledger's cohorts are doubted though its schemes drew them."""
 
 
 def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:

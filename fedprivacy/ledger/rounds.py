@@ -88,10 +88,16 @@ class Rounds:
         self._which = array("I")
         self._masks = _Texts()
         self._begun: Begun | None = None
+        self._aborted = 0
 
     def __len__(self) -> int:
         """Return how many rounds were begun."""
         return len(self._which) + (self._begun is not None)
+
+    @property
+    def spent(self) -> int:
+        """How many count: everything does that was not aborted."""
+        return len(self) - self._aborted
 
     @property
     def open(self) -> int | None:
@@ -120,6 +126,7 @@ class Rounds:
             self._first.append(len(self._which))
             self._times.append(0)
         self._times[number] += 1
+        self._aborted += isinstance(ended, str)
         # Apart from the kind: masks differ, and would make every round a kind of its own.
         if mask is not None:
             self._masks.put(len(self._which), mask)

@@ -27,6 +27,9 @@ from typing import TypeVar
 from .binomial import log_below, log_mass, log_tail
 
 Number = TypeVar("Number", int, float)
+FALSE_DOUBT = 1e-9
+"""Probability that a whole record's cohorts are doubted though their sampling drew them."""
+
 MOST = 2**50
 """Populations beyond this are not searched: then nothing is said."""
 

@@ -23,11 +23,8 @@ from ...sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
-from ...sampling.cohorts import improbable, told_by, too_alike
+from ...sampling.cohorts import FALSE_DOUBT, improbable, told_by, too_alike
 from ...sampling.scheme import TableScheme, most_drawn, secret_size, unlikely
-
-FALSE_DOUBT = 1e-9
-"""Probability that a record's cohorts are doubted though its sampling drew them."""
 
 ROUNDED = 1.05
 """A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
