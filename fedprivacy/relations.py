@@ -53,6 +53,6 @@ class Facts(NamedTuple):
 
 
 def is_add_remove(book: object) -> bool:
-    """Return whether a ledger or a budget is about add_remove; None is about nothing."""
+    """Return whether a ledger, a budget or an adjacency is add_remove; None is about nothing."""
     # A ledger has its facts in a field, a budget is asked itself.
-    return getattr(getattr(book, "facts", book), "adjacency", None) == Adjacency.ADD_REMOVE
+    return bool(getattr(getattr(book, "facts", book), "adjacency", book) == Adjacency.ADD_REMOVE)

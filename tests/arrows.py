@@ -16,14 +16,16 @@ ARROWS = {
     "sampling": BASE | {"loss", "privacy_loss", "registry"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "registry", "factors"},
     "accountants": CORE | {"registry"},
-    "questions": CORE | {"accountants", "mechanisms", "registry"},
+    "questions": CORE | {"accountants", "mechanisms", "registry", "ledger", "evidence"},
     "version": set(),
     "check_certificate": set(),
     "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"} | {"outputs"},
+    "evidence": CORE | {"ledger", "mechanisms", "sampling", "factors"},
     "audit": CORE
-    | {"ledger", "questions", "accountants", "mechanisms", "sampling", "integrations"}
+    | {"ledger", "evidence", "questions", "accountants", "mechanisms", "sampling", "integrations"}
     | {"version", "outputs", "factors"},
-    "training": BASE | {"mechanisms", "sampling", "ledger", "theory", "factors", "outputs"},
+    "training": BASE
+    | {"mechanisms", "sampling", "ledger", "evidence", "theory", "factors", "outputs"},
     "systems": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training", "outputs"},
     "published": {"questions", "systems"},
@@ -32,6 +34,6 @@ ARROWS = {
     | {"training", "systems", "outputs"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
-    | {"systems", "audit", "factors", "outputs"},
+    | {"systems", "evidence", "audit", "factors", "outputs"},
 }
 """Part -> parts it may import."""

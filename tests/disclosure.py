@@ -274,6 +274,12 @@ TABLE: tuple[Shown, ...] = (
         "and when files were written the file system tells",
     ),
     Shown(
+        "how many clients were drawn, answered, were refused: a Flower or NVFlare server's log",
+        'the server\'s log (marked: "not covered")',
+        Standing.PRIVATE,
+        "the numbers of `done` lines, see there; who may read the log is the operator's to say",
+    ),
+    Shown(
         "error messages, `BudgetExhausted` and `Diverged` among them",
         "standard error",
         Standing.PRIVATE,

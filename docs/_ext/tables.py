@@ -13,7 +13,7 @@ from typing import Any
 
 import fedprivacy as fp
 from fedprivacy import sampling
-from fedprivacy.audit import defects
+from fedprivacy.evidence import defects
 from fedprivacy.errors import FedPrivacyError
 from fedprivacy.relations import Adjacency, Observer
 

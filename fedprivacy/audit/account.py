@@ -13,6 +13,17 @@ from typing import Any, NamedTuple
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, Verdict, exactly, plain_bounds
 from ..errors import UnsupportedCombination, closed_unit, contradict
+from ..evidence import (
+    Defect,
+    Evidence,
+    Numbers,
+    conditions,
+    judged_with,
+    qualified,
+    qualifiers,
+    worth,
+)
+from ..evidence.revealed import TELLABLE
 from ..loss.profiles.once import Answers, answered_once
 from ..mechanisms import Mechanism
 from ..outputs import printable
@@ -22,11 +33,8 @@ from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
 from ..version import VERSION
-from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
 from .diagnose import Question, failing_assumptions, overcounts
 from .imports import Origin, Stated
-from .repricing import Evidence
-from .revealed import TELLABLE
 from .sources import Reading, Source, accountable, claim_of, read_source
 
 NOT_COUNTED = (

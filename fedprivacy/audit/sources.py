@@ -12,23 +12,19 @@ from typing import Any, Protocol, runtime_checkable
 from ..bound import exactly
 from ..errors import (
     ConversionError,
-    LedgerError,
     UnsupportedCombination,
     closed_unit,
     member,
     non_negative,
     refuse,
 )
+from ..evidence import Defect, Evidence
 from ..ledger import Ledger, Round
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
-from .defects import Defect
-from .doubts import doubts, odd_masks
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
-from .planned import as_planned
-from .repricing import Evidence, revealed, spent
 
 PARAMETERS = "parameters, as they were stated"
 """The kind of origin of a run that was typed in."""
@@ -181,11 +177,7 @@ def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ..
             "rounds certifies nothing; "
             "audit it against the budget that its filter kept"
         )
-    evidence, wrong = read.evidence.under(facts)
-    # A bound for something that was not run would be a number without a subject.
-    if evidence.doubts:
-        told = "; ".join(evidence.doubts)
-        raise UnsupportedCombination(f"{told}: what was done was not this run")
+    evidence, wrong = read.evidence.priced(facts)
     return evidence, (*wrong, *read.defects)
 
 
@@ -235,21 +227,8 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
 
 def _of_ledger(ledger: Ledger) -> Reading:
     rounds = ledger.alike
-    found = spent(rounds)
-    # One round without noise voids the rest: there is no number to go on with.
-    if found.noiseless:
-        raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
-    evidence = Evidence(
-        run=found.run,
-        certain=found.certain,
-        rounds=sum(r.times for r in rounds if r.spent),
-        aborted=sum(r.times for r in rounds if not r.spent),
-        doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
-        revealed=revealed(rounds),
-        # Outputs may lead an adaptive schedule away from any plan: its filter decides.
-        planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
-    )
-    notes, private, defects = _of_its_lines(ledger, rounds, found.notes, evidence.aborted)
+    evidence = Evidence.of(ledger)
+    notes, private, defects = _of_its_lines(ledger, rounds, evidence)
     if evidence.planned is not None:
         notes += ("Rounds were of mechanisms that the ledger's plan does not name.",)
         defects = (Defect.UNPLANNED, *defects)
@@ -308,7 +287,7 @@ _SENTENCES = {
 
 
 def _of_its_lines(
-    ledger: Ledger, rounds: Sequence[Round], less: tuple[str, ...], aborted: int
+    ledger: Ledger, rounds: Sequence[Round], evidence: Evidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return sentences that a reader must know, those for the auditor alone, and the defects.
 
@@ -316,6 +295,7 @@ def _of_its_lines(
     few may be: no such count is in what is handed over (docs/ledger.md).
     """
     dangling = sum(r.times for r in rounds if r.spent and r.done is None)
+    less, aborted = evidence.less, evidence.aborted
     counts = {
         "round(s) were begun and never confirmed": dangling,
         "round(s) were aborted": aborted,

@@ -11,10 +11,10 @@ from typing import Any
 from .. import mechanisms, sampling
 from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
+from ..evidence import Numbers
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
 from .account import Audit
-from .defects import Numbers
 
 _WHO = {
     Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",

@@ -212,7 +212,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             if not info.aborted and spent is not None:
                 told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
             answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
-            self.log_info(fl_ctx, f"Round {state.round}: {answers}; {told}")
+            answers += " (not covered by any epsilon)"
+            self.log_info(fl_ctx, f"Round {state.round}: {told}; {answers}")
 
     def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any

@@ -486,6 +486,11 @@ class Ledger:
         return tuple(self._history.rounds.alike())
 
     @property
+    def begun_rounds(self) -> int:
+        """How many rounds were begun, aborted ones included."""
+        return len(self._history.rounds)
+
+    @property
     def spent_rounds(self) -> int:
         """How many rounds count."""
         return self._history.rounds.spent

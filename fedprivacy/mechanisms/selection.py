@@ -22,6 +22,7 @@ from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 from ..sampling import Scheme
 from .base import Mechanism, Several
+from .noise import drawn_from
 
 Points = tuple[tuple[float, float], ...]
 
@@ -111,7 +112,7 @@ class PoissonTrials(Trials):
 
     def draw(self, generator: np.random.Generator) -> int:
         """Return a number of trials, 0 or more."""
-        return int(generator.poisson(self.mean))
+        return int(drawn_from(generator).poisson(self.mean))
 
     def divergences(self, base: Points, profile: Points) -> Points:
         """T14: log(1 + mu e^((a-1) mu delta) (e^((a-1) eps) - 1)) / (a - 1).
@@ -182,11 +183,12 @@ class TruncatedNegativeBinomial(Trials):
 
     def draw(self, generator: np.random.Generator) -> int:
         """Return a number of trials, 1 or more."""
+        source = drawn_from(generator)
         if self.shape * self.stops <= math.log(2.0):
-            return self._one_by_one(generator.random())
+            return self._one_by_one(source.random())
         drawn = 0
         while drawn == 0:
-            drawn = int(generator.negative_binomial(self.shape, math.exp(-self.stops)))
+            drawn = int(source.negative_binomial(self.shape, math.exp(-self.stops)))
         return drawn
 
     def _one_by_one(self, left: float) -> int:

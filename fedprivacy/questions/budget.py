@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import NoReturn
 
-from ..accountants import ACCOUNTANTS, Accountant
+from ..accountants import BY_NAME, Accountant
 from ..accountants.base import counted
 from ..bound import Bound, exactly
 from ..errors import (
     BudgetExhausted,
+    LedgerError,
     closed_unit,
     integer,
     member,
@@ -24,8 +25,10 @@ from ..errors import (
     require,
     settle,
 )
+from ..evidence import Defect, Evidence, as_released, qualifiers
+from ..ledger import Ledger, Round
 from ..loss import IDENTITY, Curve
-from ..mechanisms import CorrelatedNoise, CorrelatedRow
+from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ..privacy_loss import PrivacyLoss, merge_facts
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW
@@ -38,36 +41,27 @@ _ONE_AT_A_TIME = threading.RLock()
 """Whoever spends asks and counts before anybody else does: threads may share a budget."""
 
 
-class WrittenRound(Protocol):
-    """One round as a ledger has it."""
+@dataclass
+class Spending:
+    """What was spent, of one budget or of several that follow one another.
 
-    @property
-    def index(self) -> int:
-        """Its number."""
+    Attributes:
+        rounds: losses of the rounds, with counts.
+        rows: rows of correlated noise that were released, by their runs.
+        charges: which rounds of which ledgers, by their nonces, were charged.
+        states: digests of the states in which rounds without a ledger ended.
+        qualified: what the number depends on, as ledgers say.
+        kind: under which settings it was counted, by name; they stay.
+        filter: of an adaptive schedule.
+    """
 
-    @property
-    def mechanism(self) -> Accountable:
-        """As it was priced."""
-
-    @property
-    def spent(self) -> bool:
-        """Whether it counts."""
-
-
-class Written(Protocol):
-    """What a budget asks of a ledger; ``fedprivacy.Ledger`` is one."""
-
-    @property
-    def nonce(self) -> str:
-        """What no other ledger shares."""
-
-    @property
-    def schedule(self) -> str:
-        """Whether rounds were "fixed" beforehand or "adaptive"."""
-
-    @property
-    def rounds(self) -> Iterable[WrittenRound]:
-        """Every round begun, in order."""
+    rounds: dict[PrivacyLoss, int] = field(default_factory=dict)
+    rows: dict[CorrelatedNoise, set[int]] = field(default_factory=dict)
+    charges: dict[str, set[int]] = field(default_factory=dict)
+    states: set[str] = field(default_factory=set)
+    qualified: dict[str, None] = field(default_factory=dict)
+    kind: dict[str, object] = field(default_factory=dict)
+    filter: _RenyiFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,14 @@ class Budget:
         delta: in [0, 1]; strictly between for adaptive schedules.
         adjacency: how neighbouring data sets differ.
         observer: who looks.
-        accountant: "pld", "rdp" or "advanced", for schedules fixed beforehand.
+        accountant: "pld", "rdp", "advanced" or "game", for schedules fixed beforehand. "game" is
+            the tightest for replaced units, and takes a thousand times as long.
         adaptive: whether the schedule may depend on outputs.
+        spending: what was spent before, of another budget that this one takes the place of; the two
+            count together. ``dataclasses.replace(budget, epsilon=...)`` hands it on.
+
+    Raises:
+        ParameterError: a setting out of its range, or another one than those by which was spent.
     """
 
     epsilon: float
@@ -95,14 +95,8 @@ class Budget:
     observer: Observer | str = field(default=Observer.AGGREGATE, kw_only=True)
     accountant: str = field(default="pld", kw_only=True)
     adaptive: bool = field(default=False, kw_only=True)
-    charges: dict[str, set[int]] = field(default_factory=dict, init=False, repr=False)
-    """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
-    states: set[str] = field(default_factory=set, init=False, repr=False)
-    """Digests of the states in which rounds without a ledger ended; training loops write it."""
-    _spent: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
+    spending: Spending = field(default_factory=Spending, kw_only=True, repr=False)
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
-    _begun: dict[CorrelatedNoise, set[int]] = field(default_factory=dict, init=False, repr=False)
-    _filter: _RenyiFilter | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         settle(self, non_negative, "epsilon")
@@ -114,6 +108,24 @@ class Budget:
         if self.adaptive and self.accountant not in ("pld", "rdp"):
             # The filter has a rule of its own: no accountant takes part.
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
+        if not isinstance(self.adaptive, bool):
+            refuse("adaptive", self.adaptive, "be True or False")
+        if not isinstance(self.spending, Spending):
+            refuse("spending", self.spending, "be another budget's spending", "leave it out")
+        for name, value in self.spending.kind.items():
+            own = getattr(self, name)
+            rule = f"stay {value!s}: rounds were spent under it"
+            require(own == value, name, str(own), rule, "take a new budget for another question")
+
+    @property
+    def charges(self) -> dict[str, set[int]]:
+        """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
+        return self.spending.charges
+
+    @property
+    def states(self) -> set[str]:
+        """Digests of states in which rounds without a ledger ended; training loops write it."""
+        return self.spending.states
 
     @property
     def rule(self) -> str:
@@ -134,14 +146,15 @@ class Budget:
         """
         if not isinstance(round_, CorrelatedRow) or not round_.row:
             return False
-        return round_.run in self._begun and round_.row not in self._begun[round_.run]
+        rows = self.spending.rows
+        return round_.run in rows and round_.row not in rows[round_.run]
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""
         loss = self._loss(next_round)
         if self.adaptive:
             return self._renyi(loss).allows(loss)
-        wanted = {**self._spent, loss: self._spent.get(loss, 0) + 1}
+        wanted = {**self.spending.rounds, loss: self.spending.rounds.get(loss, 0) + 1}
         # Known to fit is cheap and asked first; an account is made only where it is not.
         if not self._known_to_fit(wanted) and self._fits(wanted):
             object.__setattr__(self, "_fitting", self._look_ahead(wanted))
@@ -151,28 +164,54 @@ class Budget:
         """Return a budget of its own: two that shared half of it would each allow all."""
         return deepcopy(self)
 
-    def charge(self, ledger: Written) -> None:
+    def charge(self, ledger: Ledger) -> None:
         """Count the rounds that a ledger has spent and that this budget was not charged with.
 
-        To be called as a loop begins or goes on: after a crash the budget is a new one, and the
-        rounds before it are in the ledger alone. ``fedprivacy.training`` does so by itself; a loop
-        of your own calls it once, before its first round.
+        Each is priced by the noise that it had, where that is less than it was planned with. To be
+        called as a loop begins or goes on: after a crash the budget is a new one, and the rounds
+        before it are in the ledger alone. ``fedprivacy.training`` does so by itself; a loop of your
+        own calls it once, before its first round.
 
         Raises:
-            BudgetExhausted: they do not all fit; those before are counted.
-            ParameterError: the ledger says that a schedule was fixed which is adaptive here.
+            BudgetExhausted: they do not all fit; they are counted all the same, as they were spent.
+            LedgerError: a round had so little noise that no epsilon holds; nothing is counted.
+            ParameterError: no ledger, or one that says of its schedule what the budget does not.
+            UnsupportedCombination: the ledger speaks against what its rounds are priced as, or
+                nobody can say what less noise comes to; nothing is counted.
         """
-        honest = not self.adaptive or ledger.schedule == "adaptive"
-        rule = "be 'adaptive' for a budget with adaptive=True: an audit takes rounds as fixed else"
-        way_out = "Ledger.create(..., schedule='adaptive', budget_rule=budget.rule)"
-        require(honest, "ledger.schedule", str(ledger.schedule), rule, way_out)
+        rule, way_out = "be a Ledger", "fp.Ledger.open(path)"
+        require(isinstance(ledger, Ledger), "ledger", type(ledger).__name__, rule, way_out)
+        self._check_schedule(ledger)
+        facts = Facts(ledger.facts.unit, Adjacency(self.adjacency), Observer(self.observer))
+        wrong = Evidence.of(ledger).priced(facts)[1]
+        seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
         with _ONE_AT_A_TIME:
             charged = self.charges.setdefault(ledger.nonce, set())
-            for one in ledger.rounds:
-                if one.spent and one.index not in charged:
-                    self.spend(one.mechanism)
-                    # Noted at once: an error at a later round charges none twice.
-                    charged.add(one.index)
+            spent = [one for one in ledger.rounds if one.spent]
+            # What was begun when it was counted may have been aborted since.
+            new = [(one, _priced(one)) for one in spent if one.index not in charged]
+            for priced in {id(priced): priced for _, priced in new}.values():
+                loss_of(priced, self.adjacency, self.observer)  # refuses before any is counted
+            charged &= {one.index for one in spent}
+            self.spending.qualified |= dict.fromkeys(qualifiers([*wrong, *seed]))
+            fits = True
+            for one, priced in new:
+                fits = self.allows(priced) and fits
+                self._count(priced, 1)
+                charged.add(one.index)
+            if not fits:
+                self._refuse(f"the rounds of {ledger.path} exceed")
+
+    def _check_schedule(self, ledger: Ledger) -> None:
+        """Refuse a ledger whose schedule is another than the budget's."""
+        wanted = "adaptive" if self.adaptive else "fixed"
+        why = "composed bounds do not hold where outputs decide"
+        way_out = "Budget(..., adaptive=True), which keeps a filter"
+        if self.adaptive:
+            why = "an audit takes rounds as fixed else"
+            way_out = "Ledger.create(..., schedule='adaptive', budget_rule=budget.rule)"
+        rule = f"be {wanted!r} for a budget with adaptive={self.adaptive}: {why}"
+        require(ledger.schedule == wanted, "ledger.schedule", str(ledger.schedule), rule, way_out)
 
     def spend(self, round_: Accountable) -> None:
         """Count a round as spent.
@@ -181,26 +220,37 @@ class Budget:
             BudgetExhausted: the round does not fit; nothing is counted.
         """
         with _ONE_AT_A_TIME:
-            self._spend(round_)
+            if not self.allows(round_):
+                self._refuse("one more round exceeds")
+            self._count(round_, 1)
 
-    def _spend(self, round_: Accountable) -> None:
-        if not self.allows(round_):
-            raise BudgetExhausted(
-                f"one more round exceeds epsilon = {exactly(self.epsilon)} at delta = "
-                f"{exactly(self.delta)} "
-                f"({self.rule}); stop here or raise the budget"
-            )
-        loss = self._loss(round_)
+    def _refuse(self, what: str) -> NoReturn:
+        way_out = "stop here or raise the budget"
+        if not self.adaptive:
+            way_out += ": dataclasses.replace(budget, epsilon=...) knows what is spent"
+        raise BudgetExhausted(
+            f"{what} epsilon = {exactly(self.epsilon)} at delta = {exactly(self.delta)} "
+            f"({self.rule}); {way_out}"
+        )
+
+    def _count(self, round_: Accountable, count: int) -> None:
+        """Count rounds, whether they fit or not."""
+        loss, held = self._loss(round_), self.spending
+        self._stay()
         if self.adaptive:
-            self._renyi(loss).spend(loss)
-        self._count(round_, loss, 1)
-
-    def _count(self, round_: Accountable, loss: PrivacyLoss, count: int) -> None:
+            self._renyi(loss).spend(loss, count)
         goes_on = self._goes_on(round_)
-        self._spent[loss] = self._spent.get(loss, 0) + count
+        held.rounds[loss] = held.rounds.get(loss, 0) + count
         if isinstance(round_, CorrelatedRow):
-            rows = self._begun.get(round_.run, set()) if goes_on else set()
-            self._begun[round_.run] = rows | {round_.row}
+            rows = held.rows.get(round_.run, set()) if goes_on else set()
+            held.rows[round_.run] = rows | {round_.row}
+
+    def _stay(self) -> None:
+        """Fix the settings by which is counted from now on."""
+        # A filter has one order, which follows from the whole budget.
+        names = ("epsilon", "delta") if self.adaptive else ()
+        for name in ("adjacency", "observer", "adaptive", *names):
+            self.spending.kind.setdefault(name, getattr(self, name))
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         """Return whether (round, count) steps, in this order, all fit; spends those that do.
@@ -208,7 +258,7 @@ class Budget:
         Of an adaptive schedule a step is spent as a whole or not at all.
         """
         with _ONE_AT_A_TIME:
-            return self._keeps(steps)
+            return self._keeps(_steps(steps))
 
     def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         for round_, given in steps:
@@ -219,8 +269,7 @@ class Budget:
                 # All at once: a filter cannot give back what it has let through.
                 if not self._renyi(loss).allows(loss, count):
                     return False
-                self._renyi(loss).spend(loss, count)
-                self._count(round_, loss, count)
+                self._count(round_, count)
                 continue
             for _ in range(count):
                 if not self.allows(round_):
@@ -232,14 +281,22 @@ class Budget:
         """Return the bound of what was spent so far, None before the first round.
 
         Of an adaptive schedule nothing smaller than the filter's whole budget is certified.
+
+        Raises:
+            BudgetExhausted: rounds of a ledger went beyond what an adaptive schedule was allowed.
         """
-        if not self._spent:
+        held = self.spending
+        if not held.rounds:
             return None
         if not self.adaptive:
-            return self._composed(self._spent).epsilon(self.delta)
-        assert self._filter is not None and self._filter.facts is not None
-        # Other outputs might have spent it all: less than the budget is not certified.
-        return self.kept_by_filter(self._filter.facts)
+            found = self._composed(held.rounds).epsilon(self.delta)
+        else:
+            assert held.filter is not None and held.filter.facts is not None
+            if not held.filter.kept:
+                self._refuse("the rounds of a ledger exceed")
+            # Other outputs might have spent it all: less than the budget is not certified.
+            found = self.kept_by_filter(held.filter.facts)
+        return replace(found, qualified=(*found.qualified, *held.qualified))
 
     def kept_by_filter(self, facts: Facts) -> Bound:
         """Return what the filter certifies: the budget itself."""
@@ -259,7 +316,7 @@ class Budget:
     def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
         # A budget's own share of a per mille: a wide interval would refuse rounds that fit.
         width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
-        account = ACCOUNTANTS[self.accountant](tolerance=width)
+        account = BY_NAME[self.accountant](tolerance=width)
         for loss, count in parts.items():
             account.compose(loss, count)
         return account
@@ -297,12 +354,39 @@ class Budget:
         return longer(fitting)
 
     def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
-        if self._filter is None:
+        if self.spending.filter is None:
+            self._stay()
             spare = self.delta * _SPARE
             found = _RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
-            object.__setattr__(self, "_filter", found)
-        assert self._filter is not None
-        return self._filter
+            self.spending.filter = found
+        return self.spending.filter
+
+
+def _priced(one: Round) -> Mechanism:
+    """Return a round's mechanism with the noise that was used, where that is less than planned."""
+    priced = as_released(
+        one.mechanism,
+        clip_norm=one.clip_norm,
+        planned_std=one.noise_std,
+        used_std=one.noise_used,
+    )
+    if priced is None:
+        raise LedgerError(f"no epsilon holds: round {one.index} had no noise that counts")
+    if isinstance(priced, CorrelatedRow) and isinstance(one.mechanism, CorrelatedRow):
+        # The first row with less noise pays for a whole run with as little, the next ones go on.
+        return replace(priced, row=one.mechanism.row)
+    return priced
+
+
+def _steps(given: object) -> Iterable[tuple[Accountable, int]]:
+    """Return steps, checked to be pairs."""
+    rule = "be (round, count) pairs"
+    require(isinstance(given, Iterable), "steps", given, rule, "[(round_mechanism, 40)]")
+    assert isinstance(given, Iterable)
+    for one in given:
+        pair = isinstance(one, Sequence) and not isinstance(one, str) and len(one) == 2
+        require(pair, "steps", one, rule, "[(round_mechanism, 40)]")
+        yield one[0], one[1]
 
 
 class _RenyiFilter:
@@ -360,6 +444,11 @@ class _RenyiFilter:
         self._together(loss)
         room = counted(self.off + count * loss.off, self.epsilon) <= self.spare
         return room and all(total <= self.limit for total in self._after(loss, count))
+
+    @property
+    def kept(self) -> bool:
+        """Whether all that was added is within the limit."""
+        return self.off <= self.spare and max(self.total) <= self.limit
 
     def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
         """Add the divergences of ``count`` rounds."""

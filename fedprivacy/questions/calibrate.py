@@ -169,6 +169,7 @@ def calibrate(
         way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
         refuse("make_run", type(make_run).__name__, "be a function of one number", way_out)
     budget = non_negative(epsilon=epsilon)
+    require(isinstance(integer, bool), "integer", integer, "be True or False")
     low, high = _domain(domain, integer)
     closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
@@ -187,6 +188,8 @@ def calibrate(
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
     value = good if bad is None else _bisect(question, good, bad, integer, effort.tolerance)
+    if not integer and bad is not None:
+        _check_parts(question, value, bad)
     bound = question.best(value)
     loss = run_at(value)
     # The search left the witness out: only the last bound shows what is attained.
@@ -195,6 +198,15 @@ def calibrate(
         # Asked again, the upper end may lie above the budget: then the certified one stays.
         bound = attained if attained.upper <= budget else bound
     return Calibration(number(value), bound)
+
+
+def _check_parts(question: _Question, value: float, bad: float) -> None:
+    """Refuse a run of whole numbers that was searched as if it took parts: it was cut short."""
+    following = value + math.copysign(1.0, bad - value)
+    whole = value.is_integer() and min(value, bad) < following < max(value, bad)
+    if whole and question.fits(following):
+        rule = f"be True where the run takes whole numbers alone: {following:g} fits as well"
+        refuse("integer", False, rule, "calibrate(..., integer=True)")
 
 
 def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
@@ -327,9 +339,10 @@ def _last_fit(
         if not question.fits(following):
             return value, following
         value = following
+    towards = "up" if factor > 1.0 else "down"
     raise ImpossibleBudget(
-        f"every value up to {value:g} meets epsilon = {exactly(question.epsilon)}; pass a finite "
-        "domain to get its last value"
+        f"every value {towards} to {value:g} meets epsilon = {exactly(question.epsilon)}; pass a "
+        "finite domain to get its last value"
     )
 
 

@@ -16,11 +16,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..audit.defects import qualifiers
 from ..audit.imports import Stated
 from ..audit.sources import accountable, read_source
 from ..bound import Bound
 from ..errors import ParameterError, integer, refuse
+from ..evidence import qualifiers
 from ..ledger import Ledger
 from ..mechanisms.base import Mechanism, Run
 from ..outputs import whole_file

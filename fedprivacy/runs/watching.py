@@ -19,13 +19,22 @@ from typing import Any
 
 import torch
 
-from ..audit.repricing import run_of
-from ..errors import ParameterError, integer, non_negative, require
+from ..errors import (
+    ParameterError,
+    UnsupportedCombination,
+    closed_unit,
+    integer,
+    member,
+    non_negative,
+    positive,
+    require,
+)
+from ..evidence import Evidence
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
 from ..outputs import free, named
 from ..questions.epsilon import epsilon as certified
-from ..relations import Adjacency, Observer
+from ..relations import Adjacency, Facts, Observer
 from ..training.rounds import RoundInfo
 
 OnRound = Callable[[Any, RoundInfo], None]
@@ -47,7 +56,10 @@ class Meter:
         ledger: of the run, which knows what was spent; needed where a run is gone on with.
 
     Raises:
-        ParameterError: a budget below 0.
+        ParameterError: a value out of its range, or a loop whose denominator follows the number of
+            clients under add_remove.
+        UnsupportedCombination: no theorem covers the loop's rounds, or the ledger's schedule is
+            adaptive: then a budget alone says what is certified.
     """
 
     def __init__(
@@ -64,22 +76,48 @@ class Meter:
         self.loop, self.budget, self.ledger = loop, epsilon, ledger
         if epsilon is not None:
             non_negative(epsilon=epsilon)
-        self._ask: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "observer": observer}
-        self._ask["tolerance"] = tolerance
-        self._noted = self._aborted = 0
+        self._ask: dict[str, Any] = {
+            "delta": closed_unit(delta=delta),
+            "adjacency": member(Adjacency, adjacency=adjacency),
+            "observer": member(Observer, observer=observer),
+            "tolerance": positive(tolerance=tolerance),
+        }
+        self._check()
+        self._last, self._aborted = -1, 0
         self._before: torch.Tensor | None = None
+
+    def _check(self) -> None:
+        """Refuse now what else would be found out when a round is spent."""
+        rule, way_out = "be a Ledger or None", "the one that train writes to"
+        fits = self.ledger is None or isinstance(self.ledger, Ledger)
+        require(fits, "ledger", self.ledger, rule, way_out)
+        if self.ledger is not None and self.ledger.schedule == "adaptive":
+            raise UnsupportedCombination(
+                "the ledger's schedule depends on outputs, so that the sum of its rounds certifies "
+                "nothing; budget.spent() says what the filter keeps"
+            )
+        one = getattr(self.loop, "round_mechanism", None)
+        if one is not None:
+            one.privacy_loss(self._ask["adjacency"], self._ask["observer"])
+        check = getattr(self.loop, "check_adjacency", None)
+        if check is not None:
+            check(self._ask["adjacency"])
 
     def note(self, info: RoundInfo) -> None:
         """Take note of a round; one that was aborted released nothing and costs nothing.
 
         Raises:
-            ParameterError: rounds were run before the first that is noted, and there is no ledger.
+            ParameterError: rounds were run before the first that is noted, or a round was run
+                again, and there is no ledger.
         """
         known = self.ledger is not None or self.loop.round_mechanism is None
         rule = "be given where a run is gone on with: a crash may have spent what no state shows"
-        fits = known or self._noted or not info.round
+        fits = known or self._last >= 0 or not info.round
         require(fits, "ledger", None, rule, "pass the one that train writes to")
-        self._noted += 1
+        rule = f"be given where rounds are run again: round {info.round} was noted before"
+        again = not known and info.round <= self._last
+        require(not again, "ledger", None, rule, "pass it, or take a new Meter for a new run")
+        self._last = info.round
         self._aborted += info.aborted
 
     def __call__(self, state: Any, info: RoundInfo) -> dict[str, float]:
@@ -88,6 +126,10 @@ class Meter:
         ``epsilon_upper`` is certified for what the ledger counts, without one for the rounds behind
         the state; ``released_change`` is the norm by which what is released moved, a function of
         releases.
+
+        Raises:
+            LedgerError: a recorded round had so little noise that no epsilon holds.
+            UnsupportedCombination: the ledger speaks against what its rounds are priced as.
         """
         found = {"round": float(state.round)}
         spent = self._spent(state.round)
@@ -105,8 +147,11 @@ class Meter:
     def _spent(self, rounds: int) -> Any:
         """Return what was spent by the end of so many rounds; None for nothing."""
         one, run = self.loop.round_mechanism, getattr(self.loop, "run", None)
-        if one is None or self.ledger is not None:
-            return None if self.ledger is None else run_of(self.ledger.alike)
+        if self.ledger is not None:
+            facts = Facts(self.ledger.facts.unit, self._ask["adjacency"], self._ask["observer"])
+            return Evidence.of(self.ledger).priced(facts)[0].run
+        if one is None:
+            return None
         # Rounds of one run may differ: a sampler says itself what a run of them is, and a round
         # of it in which nobody answered is spent.
         if run is not None:

@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -92,7 +92,10 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    _check_kinds(ledger, budget, dropout)
+    called = {"dropout": dropout, "on_round": on_round, "on_release": on_release}
+    _check_kinds(ledger, budget, called)
+    if checkpoint is not None:
+        _check_place(checkpoint)
     kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
@@ -114,7 +117,16 @@ def train(
     return past.then(state, history)
 
 
-def _check_kinds(ledger: object, budget: object, dropout: object) -> None:
+def _check_place(checkpoint: object) -> None:
+    """Refuse what names no file that can be written."""
+    rule, named = "be the path of a file", isinstance(checkpoint, str | Path)
+    require(named, "checkpoint", checkpoint, rule, "name one, such as 'run.pt'")
+    folder = Path(str(checkpoint)).parent
+    rule = "be in a folder that is there"
+    require(folder.is_dir(), "checkpoint", str(checkpoint), rule, f"make the folder {folder}")
+
+
+def _check_kinds(ledger: object, budget: object, called: Mapping[str, object]) -> None:
     """Refuse, by their names, what is no ledger, no budget and no function."""
     rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
     fits = ledger is None or hasattr(ledger, "intent")
@@ -122,8 +134,14 @@ def _check_kinds(ledger: object, budget: object, dropout: object) -> None:
     asked = ("allows", "charge", "charges", "spend", "spent", "states")
     fits = budget is None or all(hasattr(budget, name) for name in asked)
     require(fits, "budget", budget, "be a Budget or None", "fp.Budget(epsilon, delta, ...)")
-    fits = dropout is None or callable(dropout)
-    require(fits, "dropout", dropout, "be a function or None", "it gets a round's cohort")
+    gets = {
+        "dropout": "it gets a round's cohort",
+        "on_round": "it gets the state and what the server saw",
+        "on_release": "it gets the state",
+    }
+    for name, one in called.items():
+        fits = one is None or callable(one)
+        require(fits, name, one, "be a function or None", gets[name])
 
 
 def resumed(

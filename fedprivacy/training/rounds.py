@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import BudgetExhausted, refuse, require
+from ..evidence import as_released
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
@@ -158,7 +159,7 @@ class Books:
             return
         raise BudgetExhausted(
             f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
-            "here or raise the budget"
+            "here or raise the budget: dataclasses.replace(budget, epsilon=...) knows what is spent"
         )
 
     def begin(self) -> int | None:
@@ -174,7 +175,7 @@ class Books:
         # A budget that is new, or was left out, knows nothing of rounds that are in the ledger.
         if ledger is not None and budget is not None:
             charged = budget.charges.get(ledger.nonce)
-            if charged is None or len(charged) < ledger.spent_rounds:
+            if charged is None or len(charged) != ledger.spent_rounds:
                 budget.charge(ledger)
         # Asked before the intent: a round that does not fit leaves no line.
         self.ask()
@@ -202,9 +203,15 @@ class Books:
         """Say that nothing was released."""
         if self.ledger is not None and number is not None:
             self.ledger.abort(number, reason)
+            if self.budget is not None:
+                self.budget.charges.get(self.ledger.nonce, set()).discard(number)
 
     def done(self, number: int | None, info: RoundInfo) -> None:
-        """Say what was released."""
+        """Say what was released; with less noise than planned the budget is told, too.
+
+        Raises:
+            BudgetExhausted: the round had less noise, and with that little it does not fit.
+        """
         if self.ledger is not None and number is not None:
             self.ledger.done(
                 number,
@@ -215,6 +222,25 @@ class Books:
                 denominator=info.denominator,
                 mask=info.mask,
             )
+        if self.mechanism is not None and self.budget is not None and self.noise_std > 0.0:
+            self._charge_as_released(self.mechanism, self.budget, number, info.noise_std)
+
+    def _charge_as_released(
+        self, mechanism: Mechanism, budget: RoundBudget, number: int | None, used_std: float
+    ) -> None:
+        """Charge a round that had less noise, beside what was planned for it: never too little."""
+        stds = {"planned_std": self.noise_std, "used_std": used_std}
+        priced = as_released(mechanism, clip_norm=self.clip_norm, **stds)
+        if priced is mechanism:
+            return
+        if self.ledger is not None:
+            budget.charges[self.ledger.nonce] -= {number}
+            budget.charge(self.ledger)
+            return
+        rule = "leave some noise that counts: no epsilon holds for this round"
+        if priced is None:
+            refuse("noise_std", used_std, rule, "it was released; nothing can take it back")
+        budget.spend(priced)
 
 
 @dataclass(frozen=True)
@@ -321,6 +347,11 @@ def check_past(
     Raises:
         ParameterError: what the rounds behind the state cost is not known.
     """
+    if mechanism is not None and ledger is not None:
+        begun = ledger.begun_rounds
+        rule = f"have all {state.round} rounds of the state behind it: an audit counts no others"
+        way_out = "the ledger of those rounds, or init() with their parameters if they cost nothing"
+        require(begun >= state.round, "ledger", f"one of {begun} rounds", rule, way_out)
     if mechanism is None or ledger is not None or budget is None:
         return
     known = not state.round or _digest(state) in budget.states

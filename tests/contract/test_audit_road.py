@@ -11,8 +11,8 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
-from fedprivacy.audit import repricing, sources
 from fedprivacy.audit.imports import content
+from fedprivacy.evidence import evidence, repricing
 from fedprivacy.ledger import history
 from fedprivacy.mechanisms import SampledMechanism
 from fedprivacy.mechanisms.base import Run
@@ -56,7 +56,7 @@ def entered(monkeypatch):
     watch(history, "_read_lines")
     watch(content, "digest")
     for name in ("spent", "doubts", "revealed"):
-        watch(sources, name)
+        watch(evidence, name)
     watch(repricing, "_groups")
     watch(sys.modules["fedprivacy.audit.account"], "read_source")
     return counts

@@ -1,12 +1,12 @@
 """The budget: never exceeded, and asked without spending."""
 
 from copy import copy
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.errors import BudgetExhausted
+from fedprivacy.errors import BudgetExhausted, LedgerError, UnsupportedCombination
 
 ROUND = fp.Gaussian(noise_multiplier=1.5).sampled(fp.Poisson(0.01))
 LOUD = fp.Gaussian(noise_multiplier=1.2).sampled(fp.Poisson(0.02))
@@ -23,6 +23,15 @@ def spend_all(account, make):
         count += 1
         assert count < 10_000
     return count
+
+
+def test_the_game_accountant_keeps_a_budget_too():
+    """A KeyError came at the first round."""
+    account = fp.Budget(0.1, 1e-5, adjacency="replace_one", accountant="game")
+    round_ = fp.Gaussian(noise_multiplier=4.0).sampled(fp.FixedSize(20, population=200))
+    assert not account.allows(round_)
+    with pytest.raises(BudgetExhausted, match="game accountant"):
+        account.spend(round_)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "advanced"])
@@ -128,6 +137,10 @@ def test_names_are_checked():
         budget(adjacency="removal")
     with pytest.raises(fp.ParameterError, match="observer must be one of"):
         budget(observer="nobody")
+    with pytest.raises(fp.ParameterError, match="adaptive must be True or False, got 'no'"):
+        budget(adaptive="no")
+    with pytest.raises(fp.ParameterError, match="spending must be another budget's spending"):
+        budget(spending=3)
     with pytest.raises(fp.ParameterError, match="accountant must be left at its default"):
         budget(accountant="advanced", adaptive=True)
 
@@ -171,9 +184,13 @@ def new_ledger(path, **options):
     return fp.Ledger.create(path, unit="client", adjacency="add_remove", **options)
 
 
-def write(ledger, round_, count):
-    for _ in range(count):
-        ledger.intent(round_, clip_norm=1.0, noise_std=1.5)
+def write(ledger, round_, count, noise_std=1.5, used=None, cohort=None):
+    for index in range(count):
+        number = ledger.intent(round_, clip_norm=1.0, noise_std=noise_std)
+        if used is not None:
+            came = 5 + index % 3 if cohort is None else cohort
+            told = {"cohort": came, "arrived": came, "refused": 0, "denominator": 5.0}
+            ledger.done(number, noise_std=used, **told)
 
 
 def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
@@ -182,13 +199,14 @@ def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
     with new_ledger(tmp_path / "run.ledger") as ledger:
         write(ledger, ROUND, 3)
         ledger.abort(2, "nobody answered")
-        write(ledger, other, 1)
+        write(ledger, other, 1, noise_std=3.0)
         account, wanted = budget(), budget()
         for _ in range(2):
             # Again does no harm.
             account.charge(ledger)
         assert wanted.keeps([(ROUND, 2), (other, 1)])
-        assert account.spent() == wanted.spent()
+        told = ("only if aborts told nothing of how many were drawn",)
+        assert account.spent() == replace(wanted.spent(), qualified=told)
         with pytest.raises(BudgetExhausted):
             budget(epsilon=1e-3).charge(ledger)
 
@@ -200,7 +218,145 @@ def test_an_adaptive_budget_asks_for_an_adaptive_ledger(tmp_path):
         with pytest.raises(fp.ParameterError, match=r"schedule must be 'adaptive' .*budget_rule"):
             account.charge(ledger)
         budget().charge(ledger)
+    led = new_ledger(tmp_path / "led", schedule="adaptive")
+    with led, pytest.raises(fp.ParameterError, match=r"schedule must be 'fixed' .*adaptive=True"):
+        budget().charge(led)
     with new_ledger(tmp_path / "a", schedule="adaptive", budget_rule=account.rule) as ledger:
         write(ledger, ROUND, 2)
         account.charge(ledger)
         assert account.spent().upper == 1.0
+
+
+CLIENTS = fp.Gaussian(noise_multiplier=1.5, unit="client").sampled(fp.Poisson(0.01))
+
+
+def test_recorded_rounds_are_charged_with_the_noise_that_they_had(tmp_path):
+    """A fifth of the noise was charged as all of it: 2.35 of 61.2."""
+    account = budget(epsilon=100.0)
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        write(ledger, CLIENTS, 5, used=0.3)
+        account.charge(ledger)
+        known = fp.account(ledger, delta=1e-5)
+        with pytest.raises(BudgetExhausted, match=r"the rounds of .* exceed epsilon = 1 "):
+            (small := budget()).charge(ledger)
+        # What was spent was spent: nothing fits any more.
+        assert small.spent().upper == pytest.approx(known.upper, rel=2e-3)
+        assert not small.allows(CLIENTS)
+        small.charge(ledger)
+    assert account.spent().upper == pytest.approx(known.upper, rel=2e-3)
+    assert known.upper > 10.0
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_recorded_round_without_noise_has_no_price(tmp_path, adaptive):
+    account = budget(adaptive=adaptive)
+    schedule = "adaptive" if adaptive else "fixed"
+    with new_ledger(tmp_path / "run.ledger", schedule=schedule) as ledger:
+        write(ledger, CLIENTS, 1, used=1.5)
+        write(ledger, CLIENTS, 1, used=0.0)
+        with pytest.raises(LedgerError, match="no epsilon"):
+            account.charge(ledger)
+    assert account.spent() is None
+
+
+def test_a_filter_that_a_ledger_went_beyond_certifies_nothing(tmp_path):
+    account = budget(adaptive=True)
+    with new_ledger(tmp_path / "run.ledger", schedule="adaptive") as ledger:
+        write(ledger, CLIENTS, 3, used=0.2)
+        with pytest.raises(BudgetExhausted, match="exceed"):
+            account.charge(ledger)
+    assert not account.allows(CLIENTS)
+    with pytest.raises(BudgetExhausted, match="exceed"):
+        account.spent()
+
+
+def test_a_ledger_that_speaks_against_its_rounds_is_not_charged(tmp_path):
+    """An account refused what a budget told a number of."""
+    account, scheme = budget(epsilon=50.0), fp.FixedSize(10, population=100)
+    step = fp.Gaussian(noise_multiplier=1.5, unit="client").sampled(scheme)
+    with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
+        write(ledger, step, 3, used=1.5, cohort=60)
+        account = fp.Budget(50.0, 1e-5, adjacency="zero_out")
+        with pytest.raises(UnsupportedCombination, match="what was done was not this run"):
+            account.charge(ledger)
+    assert account.spent() is None
+
+
+def test_what_the_number_depends_on_is_told_with_it(tmp_path):
+    account = budget(epsilon=50.0)
+    with new_ledger(tmp_path / "run.ledger", seed_policy="fixed") as ledger:
+        write(ledger, CLIENTS, 2, used=1.5)
+        account.charge(ledger)
+    assert account.spent().qualified == ("the seed was fixed",)
+
+
+def noise(**changed):
+    rule = fp.MinimumSeparation(2, at_most=3)
+    given = {"noise_multiplier": 4.0, "rounds": 6, "participation": rule, "unit": "client"}
+    return fp.CorrelatedNoise(factor=fp.factors.Tree(), **given | changed)
+
+
+def test_rows_with_less_noise_are_charged_as_a_run_that_has_as_little(tmp_path):
+    account, run = fp.Budget(100.0, 1e-5, adjacency="zero_out"), noise()
+    with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
+        for index in range(4):
+            number = ledger.intent(run.row(index), clip_norm=1.0, noise_std=4.0)
+            told = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
+            ledger.done(number, noise_std=2.0 if index in (1, 3) else 4.0, **told)
+        account.charge(ledger)
+    both = fp.epsilon(run + noise(noise_multiplier=2.0), delta=1e-5, adjacency="zero_out")
+    assert account.spent().upper == pytest.approx(both.upper, rel=2e-3)
+
+
+def test_a_budget_that_is_raised_knows_what_was_spent(tmp_path):
+    """`replace` forgot it: 8 more were allowed after 8, and again after each."""
+    account = budget()
+    count = spend_all(account, lambda _: ROUND)
+    before = account.spent()
+    raised = replace(account, epsilon=2.0)
+    assert raised.spent() == before
+    more = spend_all(raised, lambda _: ROUND)
+    run = ROUND * (count + more)
+    assert fp.epsilon(run, delta=1e-5, adjacency="add_remove").upper <= 2.0
+    # They count together: the first one is behind its end now.
+    assert not account.allows(fp.Gaussian(noise_multiplier=50.0))
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        write(ledger, CLIENTS, 1)
+        wide = fp.Budget(50.0, 1e-5, adjacency="add_remove")
+        wide.charge(ledger)
+        told = wide.spent()
+        wider = replace(wide, epsilon=60.0)
+        wider.charge(ledger)
+    assert wider.spent().upper == pytest.approx(told.upper, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "adaptive, changed",
+    [
+        (False, {"adjacency": "zero_out"}),
+        (False, {"observer": "server"}),
+        (False, {"adaptive": True}),
+        (True, {"epsilon": 2.0}),
+        (True, {"delta": 1e-4}),
+    ],
+)
+def test_other_settings_do_not_take_over_what_was_spent(adaptive, changed):
+    account = budget(adaptive=adaptive)
+    assert account.allows(ROUND)
+    account.spend(ROUND)
+    with pytest.raises(fp.ParameterError, match=r"must stay .*: rounds were spent under it"):
+        replace(account, **changed)
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        (lambda b: b.charge("run.ledger"), "ledger must be a Ledger, got 'str'; Ledger.open|fp.Le"),
+        (lambda b: b.charge(None), "ledger must be a Ledger, got 'NoneType'"),
+        (lambda b: b.keeps(5), r"steps must be \(round, count\) pairs, got 5"),
+        (lambda b: b.keeps([ROUND]), r"steps must be \(round, count\) pairs, got Sampled"),
+    ],
+)
+def test_what_is_no_ledger_and_no_steps_is_refused(call, told):
+    with pytest.raises(fp.ParameterError, match=told):
+        call(budget())

@@ -205,3 +205,18 @@ def test_a_value_is_the_same_however_slow_the_machine_is(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: next(now))
     slow = fp.calibrate(found, **ask)
     assert slow.value == quick.value and slow.bound.upper == quick.bound.upper
+
+
+def test_a_number_of_rounds_is_not_searched_among_parts():
+    """It ended at a power of two, 512 of 970."""
+
+    def run(rounds):
+        return fp.Gaussian(noise_multiplier=20.0).sampled(fp.Poisson(0.05)) * rounds
+
+    ask = {"epsilon": 0.5, "delta": 1e-5, "adjacency": "add_remove"}
+    with pytest.raises(fp.ParameterError, match=r"integer must be True .*fits as well, got False"):
+        fp.calibrate(run, **ask)
+    found = fp.calibrate(run, integer=True, **ask)
+    assert not math.log2(found.value).is_integer()
+    with pytest.raises(fp.ParameterError, match="integer must be True or False, got 'yes'"):
+        fp.calibrate(run, integer="yes", **ask)

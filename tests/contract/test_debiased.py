@@ -9,8 +9,8 @@ import torch
 from scipy.stats import chi2, norm
 
 import fedprivacy as fp
-from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import ParameterError
+from fedprivacy.evidence.repricing import run_of
 from fedprivacy.systems.fa_hmc.law import DebiasedLaws, HamiltonianChain
 from fedprivacy.theory.gaussian import point, w2
 from fedprivacy.theory.targets import GaussianTarget, w2_curve

@@ -172,7 +172,7 @@ def test_the_filters_sum_never_rounds_down():
     for _ in range(1000):
         budget.spend(step)
     loss = step.privacy_loss("zero_out")
-    kept = budget._filter
+    kept = budget.spending.filter
     exact = Fraction(kept.order) / 2 / 30000 * 1000
     assert all(Fraction(total) >= exact * (1 - Fraction(1, 10**12)) for total in kept.total)
     one = Fraction(loss.curve.log_moment(kept.order)) / (Fraction(kept.order) - 1)

@@ -9,8 +9,8 @@ from dp_accounting import dp_event as de
 
 import fedprivacy as fp
 from fedprivacy import Verdict
-from fedprivacy.audit.revealed import schemes
 from fedprivacy.errors import ParameterError
+from fedprivacy.evidence.revealed import schemes
 from fedprivacy.factors import Identity, Interval
 from fedprivacy.mechanisms import DiscreteLaplace, Mechanism, Parallel, Run, SplittingRun
 from fedprivacy.registry import registered

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit.repricing import as_released, run_of, spent
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
+from fedprivacy.evidence.repricing import as_released, run_of, spent
 from fedprivacy.ledger import REGISTRY, Done, Ledger
 from fedprivacy.ledger.files import stamp
 from fedprivacy.ledger.lines import (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit.repricing import as_observed, as_released
+from fedprivacy.evidence.repricing import as_observed, as_released
 from fedprivacy.loss import Gdp
 
 SETTING = {

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit.defects import Defect
+from fedprivacy.evidence.defects import Defect
 from fedprivacy.ledger.lines import CHECK, TAIL
 
 from .test_repricing import CLIPPED as SPLITTING

@@ -12,7 +12,6 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
-from fedprivacy.audit.defects import EFFECTS, Numbers
 from fedprivacy.audit.plots import (
     Line,
     _labelled_once,
@@ -26,6 +25,7 @@ from fedprivacy.audit.plots import (
 from fedprivacy.audit.statement import rows_of
 from fedprivacy.audit.words import participation_in_words
 from fedprivacy.bound import Verdict
+from fedprivacy.evidence.defects import EFFECTS, Numbers
 from fedprivacy.loss.profiles import ways
 from fedprivacy.loss.profiles.once import answered_once, remembered
 from fedprivacy.runs.pictures import draw_tradeoff

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import binom
 
 import fedprivacy as fp
-from fedprivacy.audit.defects import Defect
-from fedprivacy.audit.doubts import doubts
-from fedprivacy.audit.repricing import as_observed, as_released, run_of
-from fedprivacy.audit.revealed import secret_sizes
+from fedprivacy.evidence.defects import Defect
+from fedprivacy.evidence.doubts import doubts
+from fedprivacy.evidence.repricing import as_observed, as_released, run_of
+from fedprivacy.evidence.revealed import secret_sizes
 from fedprivacy.sampling.cohorts import excluded, goes_with
 
 LANGEVIN = fp.FederatedLangevin(

@@ -12,8 +12,8 @@ from scipy.stats import chi2
 from sklearn.metrics import log_loss
 
 import fedprivacy as fp
-from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
+from fedprivacy.evidence.repricing import run_of
 from fedprivacy.systems.fa_hmc.law import DynamicSteps
 from fedprivacy.systems.fa_hmc.law import transcript_gdp as hamiltonian_transcript
 from fedprivacy.systems.fa_ld.law import DecayingSteps, GaussianTarget, transcript_gdp
@@ -315,7 +315,7 @@ def test_chains_on_the_same_data_add_up(tmp_path):
         budget = fp.Budget(limit, DELTA, adjacency="replace_one")
         with pytest.raises(BudgetExhausted):
             train(loop, loop.target, rounds=20, budget=budget)
-        assert sum(budget._spent.values()) == fits
+        assert sum(budget.spending.rounds.values()) == fits
     with ledger_at(tmp_path / "run.ledger") as ledger:
         train(four, four.target, rounds=3, ledger=ledger)
         assert run_of(ledger.rounds) == one.run(12)

@@ -416,3 +416,96 @@ def test_input_of_another_kind_is_named(digits, ask, told):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_draws_that_never_moved_have_not_mixed():
     assert str(t.diagnose(torch.zeros(2, 30, 2))).startswith("do not use these draws: R-hat is nan")
+
+
+# ---- rounds that no book has
+
+
+def books(tmp_path, epsilon=50.0):
+    facts = {"unit": "client", "adjacency": "zero_out", "claim": (epsilon, 1e-3)}
+    return fp.Ledger.create(tmp_path / "run.ledger", **facts)
+
+
+def test_a_state_of_rounds_that_a_ledger_does_not_have_is_refused(tmp_path, digits):
+    """An audit said HOLDS at 2.18 of 4.07: six rounds before the ledger's were in no book."""
+    loop = averaging()
+    state = loop.init()
+    for _ in range(3):
+        state, _ = loop.step(state, digits)
+    rule = r"ledger must have all 3 rounds of the state behind it.*got 'one of 0 rounds'.*init\(\)"
+    with books(tmp_path) as ledger:
+        with pytest.raises(ParameterError, match=rule):
+            loop.step(state, digits, ledger=ledger)
+        assert ledger.begun_rounds == 0
+        fresh, _ = loop.step(loop.init(), digits, ledger=ledger)
+        loop.step(fresh, digits, ledger=ledger)
+
+
+def test_so_are_those_of_samplers_and_of_fed_plt(tmp_path):
+    made = GaussianTarget.of_records([np.ones((5, 1))], np.eye(1))
+    target = t.GaussianPosterior(target=made, sensitivity=2.0)
+    sampler = t.LangevinSampling(target=target, step_size=2e-3, local_steps=2)
+    state, _ = sampler.step(sampler.init())
+    facts = {"unit": "record", "adjacency": "replace_one"}
+    with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
+        with pytest.raises(ParameterError, match="have all 1 rounds of the state"):
+            sampler.step(state, ledger=ledger)
+        sampler.step(sampler.init(), ledger=ledger)
+
+
+def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, digits):
+    """What a loop says that it drew decides, in the budget as in the audit."""
+    loop = averaging()
+
+    def step(state, left, **given):
+        books_of = t.rounds.Books(
+            mechanism=loop.round_mechanism, clip_norm=1.0, noise_std=1.0, **given
+        )
+
+        def release(_):
+            info = t.RoundInfo(
+                round=state.round,
+                cohort=20,
+                arrived=20,
+                refused=0,
+                aborted=False,
+                upload_bytes=0,
+                noise_std=left,
+                denominator=20.0,
+            )
+            return state, info
+
+        return t.rounds.run_round(books_of, collect=lambda: None, release=release)
+
+    with books(tmp_path) as ledger:
+        budget = fp.Budget(500.0, 1e-3, adjacency="zero_out")
+        step(loop.init(), 0.5, ledger=ledger, budget=budget)
+        half = fp.Gaussian(noise_multiplier=0.5, unit="client")
+        lost = fp.epsilon(STEP + half, delta=1e-3, adjacency="zero_out")
+        assert budget.spent().upper == pytest.approx(lost.upper, rel=2e-3)
+        step(loop.init(), 1.0, ledger=ledger, budget=budget)
+        lost = fp.epsilon(STEP * 2 + half, delta=1e-3, adjacency="zero_out")
+        assert budget.spent().upper == pytest.approx(lost.upper, rel=2e-3)
+        assert fp.account(ledger, delta=1e-3).upper <= budget.spent().upper
+    alone = fp.Budget(500.0, 1e-3, adjacency="zero_out")
+    step(loop.init(), 0.5, ledger=None, budget=alone)
+    lost = fp.epsilon(STEP + half, delta=1e-3, adjacency="zero_out")
+    assert alone.spent().upper == pytest.approx(lost.upper, rel=2e-3)
+    with pytest.raises(ParameterError, match=r"noise_std must .*no epsilon holds"):
+        step(loop.init(), 0.0, ledger=None, budget=alone)
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"on_round": 5}, "on_round must be a function or None, got 5"),
+        ({"on_release": 5}, "on_release must be a function or None, got 5"),
+        ({"checkpoint": 5}, "checkpoint must be the path of a file, got 5"),
+        ({"checkpoint": "no/such/x.pt"}, "checkpoint must be in a folder that is there"),
+    ],
+)
+def test_what_train_is_given_is_looked_at_before_a_round_is_spent(digits, given, told):
+    budget = fp.Budget(50.0, 1e-3, adjacency="zero_out")
+    with pytest.raises(ParameterError, match=told):
+        t.train(averaging(), digits, rounds=1, budget=budget, **given)
+    assert budget.spent() is None

@@ -16,8 +16,8 @@ from scipy.stats import chi2
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedprivacy
-from fedprivacy.audit.repricing import run_of
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
+from fedprivacy.evidence.repricing import run_of
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import (
     Gaussian,
@@ -120,6 +120,10 @@ class Journal:
         return sum(kind == "intent" for kind, *_ in self.lines) - len(aborted)
 
     @property
+    def begun_rounds(self):
+        return len(self.rounds)
+
+    @property
     def rounds(self):
         aborted = [number for kind, number, _ in self.lines if kind == "abort"]
         begun = [line for line in self.lines if line[0] == "intent"]
@@ -155,7 +159,14 @@ class Purse:
         self.left, self.rounds, self.journal = rounds, rounds, journal
         self.charges, self.states = {}, set()
 
-    adaptive, charge = False, fedprivacy.Budget.charge
+    adaptive = False
+
+    def charge(self, ledger):
+        charged = self.charges.setdefault(ledger.nonce, set())
+        for one in ledger.rounds:
+            if one.spent and one.index not in charged:
+                self.spend(one.mechanism)
+                charged.add(one.index)
 
     def allows(self, mechanism):
         return self.left > 0

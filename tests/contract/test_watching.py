@@ -12,7 +12,7 @@ import torch
 
 import fedprivacy as fp
 from fedprivacy import training
-from fedprivacy.errors import ParameterError
+from fedprivacy.errors import ParameterError, UnsupportedCombination
 from fedprivacy.runs import watching
 
 BUDGET = {"delta": 1e-5, "adjacency": "zero_out", "epsilon": 5.0}
@@ -217,3 +217,54 @@ def test_draws_go_to_arviz():
     with pytest.raises(ParameterError, match="be 2 names"):
         training.inference_data(draws, ["slope"])
     assert math.isfinite(float(tree["posterior"]["slope"].mean()))
+
+
+def test_a_meter_tells_no_number_of_a_ledger_that_certifies_none(tmp_path, data):
+    """Rows of correlated noise that came twice were told as one run: 5.59 of 8.79."""
+    noise = fp.CorrelatedNoise(
+        factor=fp.factors.Tree(),
+        noise_multiplier=4.0,
+        rounds=6,
+        participation=fp.MinimumSeparation(2),
+        unit="client",
+    )
+    rows = replace(loop(), perturbation=noise, seed=None)
+    with fp.Ledger.create(tmp_path / "run", unit="client", adjacency="zero_out") as ledger:
+        meter = watching.Meter(rows, ledger=ledger, **BUDGET)
+        for _ in range(2):
+            for row in range(3):
+                number = ledger.intent(noise.row(row), clip_norm=1.0, noise_std=4.0)
+                told = {"cohort": 20, "arrived": 20, "refused": 0, "denominator": 20.0}
+                ledger.done(number, noise_std=4.0, **told)
+        with pytest.raises(UnsupportedCombination, match="may have been released before"):
+            meter(SimpleNamespace(round=6), told_of(6))
+
+
+def test_a_meter_asks_when_it_is_made(tmp_path):
+    """A round was spent before a word of it, or the number was told all the same."""
+    open_ended = replace(loop(), expected_cohort=None, scheme=fp.Poisson(0.3))
+    add_remove = BUDGET | {"adjacency": "add_remove"}
+    with pytest.raises(ParameterError, match="expected_cohort must be declared for add_remove"):
+        watching.Meter(open_ended, **add_remove)
+    watching.Meter(replace(open_ended, expected_cohort=18), **add_remove)
+    for name, value in {"delta": 2.0, "tolerance": 0.0, "observer": "x", "ledger": "x"}.items():
+        with pytest.raises(ParameterError, match=f"{name} must"):
+            watching.Meter(loop(), **BUDGET | {name: value})
+    with pytest.raises(UnsupportedCombination):
+        watching.Meter(loop(), **add_remove)
+    facts = {"unit": "client", "adjacency": "zero_out", "schedule": "adaptive"}
+    led = fp.Ledger.create(tmp_path / "run", **facts)
+    with led, pytest.raises(UnsupportedCombination, match=r"depends on outputs.*spent\(\)"):
+        watching.Meter(loop(), ledger=led, **BUDGET)
+
+
+def test_a_meter_is_of_one_run(data):
+    """Of two runs it told the second alone."""
+    meter, averaging = watching.Meter(loop(), **BUDGET), loop()
+    for _ in range(2):
+        _, info = averaging.step(averaging.init(), data)
+        if meter._last < 0:
+            meter.note(info)
+            continue
+        with pytest.raises(ParameterError, match=r"round 0 was noted before.*new Meter"):
+            meter.note(info)

@@ -595,8 +595,12 @@ def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
     budget = fp.Budget(8.0, 1e-5, **facts)
     while budget.allows(mechanism):
         budget.spend(mechanism)
-    assert budget._filter.off >= sum(budget._spent.values()) * 2.0**-235 * 128 * 10 > 0.0
-    assert sum(budget._spent.values()) > 10
+    assert (
+        budget.spending.filter.off
+        >= sum(budget.spending.rounds.values()) * 2.0**-235 * 128 * 10
+        > 0.0
+    )
+    assert sum(budget.spending.rounds.values()) > 10
     for off, allowed in ((1e-22, True), (1e-18, False)):
         assert fp.Budget(8.0, 1e-5, **facts).allows(Off(off)) is allowed
     bound = fp.epsilon(mechanism, delta=1e-5, adjacency="zero_out")

@@ -348,3 +348,9 @@ def test_others_are_asked_and_checked():
     assert [each.noise_multiplier for each in both.rescaled(0.5)._every] == [1.0, 1.5]
     with pytest.raises(fp.errors.ConversionError, match="trials differ"):
         to_event(both, adjacency="zero_out")
+
+
+def test_trials_are_drawn_from_a_generator():
+    for trials in (fp.PoissonTrials(3.0), fp.TruncatedNegativeBinomial(mean=3.0, shape=0.0)):
+        with pytest.raises(fp.ParameterError, match="generator must be a NumPy generator, got 5"):
+            trials.draw(5)

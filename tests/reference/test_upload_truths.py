@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.audit.repricing import as_released
+from fedprivacy.evidence.repricing import as_released
 from fedprivacy.loss import Fold, Gdp, Sampled
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu
 

@@ -13,6 +13,8 @@ from itertools import groupby
 from typing import TypeVar
 
 from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
+from ...evidence import in_sequence
+from ...evidence.revealed import PUBLIC_DENOMINATOR
 from ...mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
 from ...relations import Adjacency, Observer, Unit
 from ...sampling import (
@@ -26,8 +28,6 @@ from ...sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
-from ..repricing import in_sequence
-from ..revealed import PUBLIC_DENOMINATOR
 from .passes import Course, Kind, round_share
 
 

@@ -237,7 +237,8 @@ class PrivateStrategy(Strategy):
         )
         if mask is not None:
             content[MASK] = ArrayRecord({UPDATE: Array(mask.numpy())})
-        log(INFO, "configure_train: %d of %d nodes were drawn", len(running.turns), len(nodes))
+        drawn = f"{len(running.turns)} of {len(nodes)} nodes were drawn"
+        log(INFO, "configure_train: %s (not covered by any epsilon)", drawn)
         # A client that was drawn twice is asked once.
         return [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])

@@ -29,6 +29,7 @@ from ...errors import (
     whole,
 )
 from ...ledger import Ledger
+from ...relations import Adjacency
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
 from ...training import rounds
@@ -569,9 +570,16 @@ class FederatedAveraging:
             return max(1, collected.arrived)
         return denominator(self.scheme, self.perturbation, self.expected_cohort, population)
 
+    def check_adjacency(self, adjacency: Adjacency | str) -> None:
+        """Refuse add_remove where the denominator follows the number of clients.
+
+        Raises:
+            ParameterError: it does.
+        """
+        rounds.check_denominator(self._declared, adjacency)
+
     @property
     def _declared(self) -> bool:
-        """Whether the denominator does not follow the number of clients."""
         return self.perturbation is None or is_declared(self.scheme, self.expected_cohort)
 
     def _after(self, state: State, parameters: Tensor) -> State:

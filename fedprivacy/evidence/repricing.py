@@ -1,4 +1,4 @@
-"""Rounds as they were really released: priced by the noise that was used, and what speaks against.
+"""Rounds as they were really released: priced by the noise that was used.
 
 A ledger holds facts; what they amount to is said here, once for all who ask.
 """
@@ -14,13 +14,8 @@ import numpy as np
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..factors import Matrix
 from ..ledger import Round
-from ..loss import IDENTITY
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
 from ..mechanisms.base import ROUNDING, together
-from ..privacy_loss import PrivacyLoss, Witness
-from ..relations import Adjacency, Facts, Observer
-from .defects import Defect
-from .revealed import PUBLIC_DENOMINATOR, Revealed, draws_of, numbers_told, rate_of, secret_sizes
 
 _TOLD_APART = 1024
 """Most rounds of which rows with noise of different size are told apart."""
@@ -47,131 +42,6 @@ class Spent:
     certain: Mechanism | None
     notes: tuple[str, ...] = ()
     noiseless: str = ""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known of a run, to be priced.
-
-    Attributes:
-        run: what is priced; None where nothing was spent.
-        certain: what surely ran, for lower ends.
-        rounds: how many rounds were counted.
-        aborted: how many rounds were begun and released nothing.
-        doubts: why something else was run than what is priced; empty if nothing says so.
-        revealed: what rounds tell of how many were drawn, of each scheme; empty where nothing is
-            known of rounds.
-        telling: doubts where it is hidden how many units there are.
-        follows: whether sums were divided by numbers that are said to follow the data.
-        planned: what the run would have been with the plan's rounds in the place of those that the
-            plan does not name; None where there are none.
-    """
-
-    run: Mechanism | None
-    certain: Mechanism | None
-    rounds: int
-    aborted: int = 0
-    doubts: tuple[str, ...] = ()
-    revealed: tuple[Revealed, ...] = ()
-    telling: tuple[str, ...] = ()
-    follows: bool = False
-    planned: Mechanism | None = None
-
-    def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
-        """Return the evidence about these facts, and what is wrong with it.
-
-        Whoever may be there or not, as under add_remove, moves the number of clients, and with it
-        whatever follows that number. Where cohorts are of random size, how many were drawn is a
-        secret that the account counts on, whatever the adjacency; but not before the server, which
-        sees who takes part.
-        """
-        hides, secret = _hidden(facts)
-        own = [one for one in self.revealed if hides or (secret and one.secret)]
-        # Of records of other programs the run alone says how units were drawn.
-        follows = self.follows and (hides or (secret and secret_sizes(self.run)))
-        telling = self.telling if hides else ()
-        doubts = (*self.doubts, *telling, *numbers_told(own, follows))
-        # What voids the numbers is told first.
-        applies = {
-            Defect.OTHER_COHORTS: bool(doubts),
-            Defect.ABORTED_DRAWS: secret and any(one.aborted_draws for one in self.revealed),
-            Defect.NO_DENOMINATOR: hides and any(None in one.divisors for one in own),
-        }
-        found = tuple(defect for defect, is_so in applies.items() if is_so)
-        return replace(self, doubts=doubts), found
-
-    def granted(self, facts: Facts) -> dict[str, str]:
-        """Return what rounds do not say and is taken for granted, by name; no defect of theirs."""
-        hides, secret = _hidden(facts)
-        silent = any(one.secret and None in one.divisors for one in self.revealed)
-        return {"denominator": PUBLIC_DENOMINATOR} if silent and secret and not hides else {}
-
-    def loss(self, facts: Facts) -> PrivacyLoss:
-        """Return the loss of the run, attained by what surely ran."""
-        if self.run is None:
-            return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
-        loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
-        return replace(loss, witness=_witness(self.certain, self.run, loss))
-
-    def single_uploads(self, facts: Facts) -> PrivacyLoss | None:
-        """Return the loss to a server that sees each upload by itself; None if nothing is summed.
-
-        Raises:
-            UnsupportedCombination: no theorem covers it.
-        """
-        alone = None if self.run is None else self.run.single_uploads()
-        if alone is None:
-            return None
-        # An aborted round released no sum, but its uploads were seen one by one.
-        if self.aborted:
-            raise UnsupportedCombination(
-                f"the uploads of {self.aborted} rounds that were aborted were seen as well"
-            )
-        loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
-        certain = None if self.certain is None else self.certain.single_uploads()
-        return replace(loss, witness=_witness(certain, alone, loss))
-
-
-def _hidden(facts: Facts) -> tuple[bool, bool]:
-    """Return whether it is hidden how many units there are, and how many of them were drawn."""
-    return facts.adjacency is Adjacency.ADD_REMOVE, facts.observer is not Observer.SERVER
-
-
-def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
-    """Return what is attained by what was surely released."""
-    if certain is None:
-        return None
-    # The same run: its own witness needs no second account.
-    if certain == run:
-        return loss.witness
-    return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
-
-
-def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
-    """Return what rounds tell of how many were drawn, of each scheme."""
-    by_draw: dict[Hashable, list[Round]] = {}
-    for r in rounds:
-        # Rows are of one run, as other rounds are of one draw.
-        whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
-        by_draw.setdefault(draws_of(whole), []).append(r)
-    return tuple(_revealed_by(held) for held in by_draw.values())
-
-
-def _revealed_by(held: Sequence[Round]) -> Revealed:
-    # Only released sums were divided by something.
-    released = [(r, r.done) for r in held if r.done is not None and r.spent]
-    return Revealed(
-        secret=secret_sizes(held[0].mechanism),
-        rate=rate_of(held[0].mechanism),
-        divisors=frozenset(done.denominator for _, done in released),
-        noises=frozenset(_share_of_noise(r, done.noise_std) for r, done in released),
-        aborted=sum(r.times for r in held if not r.spent),
-    )
-
-
-def _share_of_noise(r: Round, used_std: float) -> float:
-    share = _fraction(r.mechanism, r.clip_norm, r.noise_std, used_std)
-    return 1.0 if abs(share - 1.0) <= ROUNDING else share
 
 
 def spent(rounds: Iterable[Round]) -> Spent:
@@ -242,7 +112,7 @@ def as_released(
     Raises:
         UnsupportedCombination: there was less noise, and the mechanism cannot be repriced.
     """
-    fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    fraction = share_of_noise(mechanism, clip_norm, planned_std, used_std)
     # The record's decimals may round the noise down a little: that is not less noise.
     return mechanism if fraction >= 1.0 - ROUNDING else mechanism.rescaled(fraction)
 
@@ -258,7 +128,7 @@ def as_observed(
         The mechanism with less noise or with more; None where nothing is certain: no noise counts,
         or there was more, and what of it is where cannot be said.
     """
-    fraction = _fraction(mechanism, clip_norm, planned_std, used_std)
+    fraction = share_of_noise(mechanism, clip_norm, planned_std, used_std)
     if not _knows_norm(mechanism, clip_norm):
         return None
     if abs(fraction - 1.0) <= ROUNDING:
@@ -281,7 +151,7 @@ def _knows_norm(mechanism: Mechanism, clip_norm: float) -> bool:
     return inside and mechanism.knows_norm(clip_norm)
 
 
-def _fraction(mechanism: Mechanism, clip_norm: float, planned: float, used: float) -> float:
+def share_of_noise(mechanism: Mechanism, clip_norm: float, planned: float, used: float) -> float:
     """Return how much of the noise that a mechanism says was used."""
     ratios = mechanism.noise_ratios(clip_norm)
     if not ratios:

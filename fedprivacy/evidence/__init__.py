@@ -1,0 +1,22 @@
+"""What is known of a run, to be priced: facts of a ledger or of another record, and their doubts.
+
+A budget, a meter and an audit ask the same of a ledger, here.
+"""
+
+from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
+from .evidence import Evidence
+from .repricing import as_observed, as_released, in_sequence
+
+__all__ = [
+    "Defect",
+    "Evidence",
+    "Numbers",
+    "as_observed",
+    "as_released",
+    "conditions",
+    "in_sequence",
+    "judged_with",
+    "qualified",
+    "qualifiers",
+    "worth",
+]

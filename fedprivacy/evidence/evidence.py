@@ -1,0 +1,185 @@
+"""What is known of a run: what is priced, what surely ran, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from ..errors import LedgerError, UnsupportedCombination
+from ..ledger import Ledger, Round
+from ..loss import IDENTITY
+from ..mechanisms import CorrelatedRow, Mechanism
+from ..mechanisms.base import ROUNDING
+from ..privacy_loss import PrivacyLoss, Witness
+from ..relations import Adjacency, Facts, Observer
+from .defects import Defect
+from .doubts import doubts, odd_masks
+from .planned import as_planned
+from .repricing import share_of_noise, spent
+from .revealed import PUBLIC_DENOMINATOR, Revealed, draws_of, numbers_told, rate_of, secret_sizes
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run, to be priced.
+
+    Attributes:
+        run: what is priced; None where nothing was spent.
+        certain: what surely ran, for lower ends.
+        rounds: how many rounds were counted.
+        aborted: how many rounds were begun and released nothing.
+        doubts: why something else was run than what is priced; empty if nothing says so.
+        revealed: what rounds tell of how many were drawn, of each scheme; empty where nothing is
+            known of rounds.
+        telling: doubts where it is hidden how many units there are.
+        follows: whether sums were divided by numbers that are said to follow the data.
+        planned: what the run would have been with the plan's rounds in the place of those that the
+            plan does not name; None where there are none.
+        less: rounds whose noise was less than priced, in words.
+    """
+
+    run: Mechanism | None
+    certain: Mechanism | None
+    rounds: int
+    aborted: int = 0
+    doubts: tuple[str, ...] = ()
+    revealed: tuple[Revealed, ...] = ()
+    telling: tuple[str, ...] = ()
+    follows: bool = False
+    planned: Mechanism | None = None
+    less: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Self:
+        """Return what a ledger says.
+
+        Raises:
+            LedgerError: a round was released with so little noise that no epsilon holds.
+            UnsupportedCombination: see ``repricing.spent``.
+        """
+        rounds = ledger.alike
+        found = spent(rounds)
+        # One round without noise voids the rest: there is no number to go on with.
+        if found.noiseless:
+            raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
+        return cls(
+            run=found.run,
+            certain=found.certain,
+            rounds=sum(r.times for r in rounds if r.spent),
+            aborted=sum(r.times for r in rounds if not r.spent),
+            doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
+            revealed=revealed(rounds),
+            # Outputs may lead an adaptive schedule away from any plan: its filter decides.
+            planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
+            less=found.notes,
+        )
+
+    def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+        """Return the evidence about these facts, and what is wrong with it.
+
+        Whoever may be there or not, as under add_remove, moves the number of clients, and with it
+        whatever follows that number. Where cohorts are of random size, how many were drawn is a
+        secret that the account counts on, whatever the adjacency; but not before the server, which
+        sees who takes part.
+        """
+        hides, secret = _hidden(facts)
+        own = [one for one in self.revealed if hides or (secret and one.secret)]
+        # Of records of other programs the run alone says how units were drawn.
+        follows = self.follows and (hides or (secret and secret_sizes(self.run)))
+        telling = self.telling if hides else ()
+        doubts = (*self.doubts, *telling, *numbers_told(own, follows))
+        # What voids the numbers is told first.
+        applies = {
+            Defect.OTHER_COHORTS: bool(doubts),
+            Defect.ABORTED_DRAWS: secret and any(one.aborted_draws for one in self.revealed),
+            Defect.NO_DENOMINATOR: hides and any(None in one.divisors for one in own),
+        }
+        found = tuple(defect for defect, is_so in applies.items() if is_so)
+        return replace(self, doubts=doubts), found
+
+    def priced(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+        """Return the evidence about these facts where a number may be told, and what is wrong.
+
+        Raises:
+            UnsupportedCombination: something else was run than what is priced.
+        """
+        evidence, wrong = self.under(facts)
+        # A bound for something that was not run would be a number without a subject.
+        if evidence.doubts:
+            told = "; ".join(evidence.doubts)
+            raise UnsupportedCombination(f"{told}: what was done was not this run")
+        return evidence, wrong
+
+    def granted(self, facts: Facts) -> dict[str, str]:
+        """Return what rounds do not say and is taken for granted, by name; no defect of theirs."""
+        hides, secret = _hidden(facts)
+        silent = any(one.secret and None in one.divisors for one in self.revealed)
+        return {"denominator": PUBLIC_DENOMINATOR} if silent and secret and not hides else {}
+
+    def loss(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the run, attained by what surely ran."""
+        if self.run is None:
+            return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
+        loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
+        return replace(loss, witness=_witness(self.certain, self.run, loss))
+
+    def single_uploads(self, facts: Facts) -> PrivacyLoss | None:
+        """Return the loss to a server that sees each upload by itself; None if nothing is summed.
+
+        Raises:
+            UnsupportedCombination: no theorem covers it.
+        """
+        alone = None if self.run is None else self.run.single_uploads()
+        if alone is None:
+            return None
+        # An aborted round released no sum, but its uploads were seen one by one.
+        if self.aborted:
+            raise UnsupportedCombination(
+                f"the uploads of {self.aborted} rounds that were aborted were seen as well"
+            )
+        loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
+        certain = None if self.certain is None else self.certain.single_uploads()
+        return replace(loss, witness=_witness(certain, alone, loss))
+
+
+def _hidden(facts: Facts) -> tuple[bool, bool]:
+    """Return whether it is hidden how many units there are, and how many of them were drawn."""
+    return facts.adjacency is Adjacency.ADD_REMOVE, facts.observer is not Observer.SERVER
+
+
+def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
+    """Return what is attained by what was surely released."""
+    if certain is None:
+        return None
+    # The same run: its own witness needs no second account.
+    if certain == run:
+        return loss.witness
+    return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
+
+
+def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
+    """Return what rounds tell of how many were drawn, of each scheme."""
+    by_draw: dict[Hashable, list[Round]] = {}
+    for r in rounds:
+        # Rows are of one run, as other rounds are of one draw.
+        whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
+        by_draw.setdefault(draws_of(whole), []).append(r)
+    return tuple(_revealed_by(held) for held in by_draw.values())
+
+
+def _revealed_by(held: Sequence[Round]) -> Revealed:
+    # Only released sums were divided by something.
+    released = [(r, r.done) for r in held if r.done is not None and r.spent]
+    return Revealed(
+        secret=secret_sizes(held[0].mechanism),
+        rate=rate_of(held[0].mechanism),
+        divisors=frozenset(done.denominator for _, done in released),
+        noises=frozenset(_share_of_noise(r, done.noise_std) for r, done in released),
+        aborted=sum(r.times for r in held if not r.spent),
+    )
+
+
+def _share_of_noise(r: Round, used_std: float) -> float:
+    share = share_of_noise(r.mechanism, r.clip_norm, r.noise_std, used_std)
+    return 1.0 if abs(share - 1.0) <= ROUNDING else share
