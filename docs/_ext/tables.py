@@ -13,8 +13,8 @@ from typing import Any
 
 import fedprivacy as fp
 from fedprivacy import sampling
-from fedprivacy.evidence import defects
 from fedprivacy.errors import FedPrivacyError
+from fedprivacy.evidence import defects
 from fedprivacy.relations import Adjacency, Observer
 
 ROOT = Path(__file__).parent.parent.parent

@@ -319,8 +319,8 @@ def test_an_exhausted_budget_says_what_it_was_and_keeps_its_count():
         budget.spend(STEP)
     words = str(caught.value)
     assert words.startswith(f"one more round exceeds epsilon = {budget.epsilon!r} at delta = 1e-05")
-    assert words.endswith("(pld accountant (schedule fixed beforehand)); stop here or raise the "
-                          "budget")  # fmt: skip
+    rule = "(pld accountant (schedule fixed beforehand)); stop here or raise the budget: "
+    assert words.endswith(rule + "dataclasses.replace(budget, epsilon=...) knows what is spent")
     assert budget.spent() == spent and spent.upper <= budget.epsilon
 
 
