@@ -250,7 +250,8 @@ def test_a_meter_asks_when_it_is_made(tmp_path):
     for name, value in {"delta": 2.0, "tolerance": 0.0, "observer": "x", "ledger": "x"}.items():
         with pytest.raises(ParameterError, match=f"{name} must"):
             watching.Meter(loop(), **BUDGET | {name: value})
-    shuffled = replace(loop(), scheme=fp.Shuffled(rounds_per_epoch=3), expected_cohort=20)
+    one = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Shuffled(rounds_per_epoch=3))
+    shuffled = SimpleNamespace(round_mechanism=one)
     with pytest.raises(UnsupportedCombination):
         watching.Meter(shuffled, **add_remove)
     facts = {"unit": "client", "adjacency": "zero_out", "schedule": "adaptive"}
