@@ -53,7 +53,7 @@ from typing import Any
 import torch
 from drawn import Parted, near, redrawn
 from fed_smp_page import pages, tables_of
-from fed_smp_paper import PLAN, ROUNDS, key, like_the_papers
+from fed_smp_paper import PLAN, ROUNDS, key, like_the_papers, told_whole
 from fed_smp_settings import EVERY, HERE, INPUTS, MODELS, TASKS, Setting, prefix, setting_of
 from network import PaperAveraging, Unguarded
 from told import at_least, told
@@ -165,7 +165,7 @@ def work(rounds: int, model: str, data_dir: str | None) -> None:
         (one["run"], one["seed"])
         for one in there
         if one["finished"] and (*key(one)[4:], *key(one)[:2]) == own
-        if model == "cnn" or one["training_loss"] is not None
+        if told_whole(one)
     }
     for label, seed in PLAN[model]:
         if (label, seed) in done:

@@ -23,6 +23,7 @@ from fed_smp_paper import (
     bare,
     key,
     like_the_papers,
+    told_whole,
 )
 from pages import put, table
 
@@ -465,11 +466,7 @@ def certified(epsilon: float) -> str:
 def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> str:
     """Return the table of what is planned, done and left, by kind of run."""
     # Of the small network's, only what Figure 3 has the loss of.
-    done = {
-        key(one)[:4]: one
-        for one in runs
-        if one["model"] == "cnn" or one["training_loss"] is not None or not one["finished"]
-    }
+    done = {key(one)[:4]: one for one in runs if told_whole(one) or not one["finished"]}
     kinds: dict[str, list[tuple[tuple[str, str, str, int], float]]] = {}
     for (model, inputs), looks in {("cnn", "standardised"): LOOKS, ("2nn", "unit"): 36}.items():
         pace = seconds[model]

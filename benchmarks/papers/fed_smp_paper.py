@@ -91,6 +91,12 @@ PLAN = {
 Figure 3 on the small one."""
 
 
+def told_whole(one: dict[str, Any]) -> bool:
+    """Return whether a run says all that Figure 3 shows: one that overflowed has no last loss."""
+    lost = one["first_non_finite_round"] is not None
+    return bool(one["model"] == "cnn" or one["training_loss"] is not None or lost)
+
+
 def key(one: dict[str, Any]) -> tuple[str, str, str, int, int, bool]:
     """Return what tells runs apart, in the order of the results; those of old had no guard."""
     named = one["model"], one["inputs"], one["run"], one["seed"]
