@@ -402,7 +402,7 @@ class Ledger:
         All of it is on disk on return: a checkpoint that names a place must not outlive it.
         """
         self._sync()
-        return self._history.lines, self._history.check
+        return self.position
 
     def passes(self, place: tuple[int, str]) -> bool:
         """Return whether the ledger was at a place once: it holds all that was written up to there.
@@ -484,6 +484,11 @@ class Ledger:
     def alike(self) -> tuple[Round, ...]:
         """Every round begun, those together that are equal but for their numbers and masks."""
         return tuple(self._history.rounds.alike())
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Where it ends, as ``place`` says, without waiting for the disk."""
+        return self._history.lines, self._history.check
 
     @property
     def begun_rounds(self) -> int:

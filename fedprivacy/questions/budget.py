@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -11,11 +10,11 @@ from functools import partial
 from typing import NoReturn
 
 from ..accountants import BY_NAME, Accountant
-from ..accountants.base import counted
 from ..bound import Bound, exactly
 from ..errors import (
     BudgetExhausted,
     LedgerError,
+    UnsupportedCombination,
     closed_unit,
     integer,
     member,
@@ -25,43 +24,21 @@ from ..errors import (
     require,
     settle,
 )
-from ..evidence import Defect, Evidence, as_released, qualifiers
-from ..ledger import Ledger, Round
-from ..loss import IDENTITY, Curve
-from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
-from ..privacy_loss import PrivacyLoss, merge_facts
+from ..evidence import Defect, Evidence, qualifiers
+from ..ledger import Ledger
+from ..loss import IDENTITY
+from ..mechanisms import CorrelatedRow, Mechanism
+from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
-from ..rounding import FEW
 from .effort import Effort
 from .epsilon import Accountable, loss_of
+from .renyi_filter import RenyiFilter
+from .spending import Spending, with_less
 
 _SPARE = 2.0**-40
 """Share of delta that a filter sets aside for laws of noise that are off."""
 _ONE_AT_A_TIME = threading.RLock()
 """Whoever spends asks and counts before anybody else does: threads may share a budget."""
-
-
-@dataclass
-class Spending:
-    """What was spent, of one budget or of several that follow one another.
-
-    Attributes:
-        rounds: losses of the rounds, with counts.
-        rows: rows of correlated noise that were released, by their runs.
-        charges: which rounds of which ledgers, by their nonces, were charged.
-        states: digests of the states in which rounds without a ledger ended.
-        qualified: what the number depends on, as ledgers say.
-        kind: under which settings it was counted, by name; they stay.
-        filter: of an adaptive schedule.
-    """
-
-    rounds: dict[PrivacyLoss, int] = field(default_factory=dict)
-    rows: dict[CorrelatedNoise, set[int]] = field(default_factory=dict)
-    charges: dict[str, set[int]] = field(default_factory=dict)
-    states: set[str] = field(default_factory=set)
-    qualified: dict[str, None] = field(default_factory=dict)
-    kind: dict[str, object] = field(default_factory=dict)
-    filter: _RenyiFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -112,15 +89,14 @@ class Budget:
             refuse("adaptive", self.adaptive, "be True or False")
         if not isinstance(self.spending, Spending):
             refuse("spending", self.spending, "be another budget's spending", "leave it out")
+        self._check_kind()
+
+    def _check_kind(self) -> None:
+        """Refuse other settings than those by which was spent, by another budget with the same."""
         for name, value in self.spending.kind.items():
             own = getattr(self, name)
             rule = f"stay {value!s}: rounds were spent under it"
             require(own == value, name, str(own), rule, "take a new budget for another question")
-
-    @property
-    def charges(self) -> dict[str, set[int]]:
-        """Which rounds of which ledgers, by their nonces, were charged; training loops write it."""
-        return self.spending.charges
 
     @property
     def states(self) -> set[str]:
@@ -133,6 +109,16 @@ class Budget:
         if self.adaptive:
             return "RDP filter (adaptive schedule)"
         return f"{self.accountant} accountant (schedule fixed beforehand)"
+
+    @property
+    def way_out(self) -> str:
+        """What may be done where a round does not fit, in words."""
+        if self.spending.void:
+            return f"nobody can say what was spent: {self.spending.void}"
+        if self.adaptive:
+            return "stop here: a filter's budget cannot be raised"
+        raised = "dataclasses.replace(budget, epsilon=...) knows what is spent"
+        return f"stop here or raise the budget: {raised}"
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
         loss = loss_of(round_, self.adjacency, self.observer)
@@ -151,7 +137,10 @@ class Budget:
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""
+        self._check_kind()
         loss = self._loss(next_round)
+        if self.spending.void:
+            return False
         if self.adaptive:
             return self._renyi(loss).allows(loss)
         wanted = {**self.spending.rounds, loss: self.spending.rounds.get(loss, 0) + 1}
@@ -181,26 +170,52 @@ class Budget:
         """
         rule, way_out = "be a Ledger", "fp.Ledger.open(path)"
         require(isinstance(ledger, Ledger), "ledger", type(ledger).__name__, rule, way_out)
-        self._check_schedule(ledger)
+        with _ONE_AT_A_TIME:
+            held = self.spending.of(ledger)
+            if held.position == ledger.position:
+                return
+            held.check_passed(ledger)
+            self._check_kind()
+            self._check_schedule(ledger)
+            depends = self._looked_at(ledger)
+            new = held.new(ledger.rounds)
+            for mechanism in {id(one): one for _, one in new}.values():
+                loss_of(mechanism, self.adjacency, self.observer)  # refuses before any is counted
+            self.spending.qualified |= dict.fromkeys(depends)
+            fits = True
+            for one, mechanism in new:
+                self.spending.begin(mechanism, held)
+                # One that does not fit is enough: an account of each would take long.
+                fits = fits and self.allows(mechanism)
+                self._count(mechanism, 1)
+                held.rounds.add(one.index)
+            held.all_of(ledger)
+            if not fits:
+                self._refuse(f"the rounds of {ledger.path} exceed")
+
+    def _looked_at(self, ledger: Ledger) -> tuple[str, ...]:
+        """Return what a number of a ledger depends on.
+
+        Raises:
+            LedgerError, UnsupportedCombination: see ``charge``.
+        """
         facts = Facts(ledger.facts.unit, Adjacency(self.adjacency), Observer(self.observer))
         wrong = Evidence.of(ledger).priced(facts)[1]
         seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
-        with _ONE_AT_A_TIME:
-            charged = self.charges.setdefault(ledger.nonce, set())
-            spent = [one for one in ledger.rounds if one.spent]
-            # What was begun when it was counted may have been aborted since.
-            new = [(one, _priced(one)) for one in spent if one.index not in charged]
-            for priced in {id(priced): priced for _, priced in new}.values():
-                loss_of(priced, self.adjacency, self.observer)  # refuses before any is counted
-            charged &= {one.index for one in spent}
-            self.spending.qualified |= dict.fromkeys(qualifiers([*wrong, *seed]))
-            fits = True
-            for one, priced in new:
-                fits = self.allows(priced) and fits
-                self._count(priced, 1)
-                charged.add(one.index)
-            if not fits:
-                self._refuse(f"the rounds of {ledger.path} exceed")
+        return qualifiers([*wrong, *seed])
+
+    def confirm(self, ledger: Ledger) -> None:
+        """Look at a ledger whose rounds are counted; training does so as it ends.
+
+        What the number depends on is told with it from then on. Where the ledger speaks against
+        what its rounds are priced as, nothing more is allowed, and ``spent`` says why.
+        """
+        try:
+            depends = self._looked_at(ledger)
+        except (LedgerError, UnsupportedCombination) as error:
+            self.spending.void = str(error)
+        else:
+            self.spending.qualified |= dict.fromkeys(depends)
 
     def _check_schedule(self, ledger: Ledger) -> None:
         """Refuse a ledger whose schedule is another than the budget's."""
@@ -213,28 +228,66 @@ class Budget:
         rule = f"be {wanted!r} for a budget with adaptive={self.adaptive}: {why}"
         require(ledger.schedule == wanted, "ledger.schedule", str(ledger.schedule), rule, way_out)
 
-    def spend(self, round_: Accountable) -> None:
+    def spend(
+        self, round_: Accountable, *, ledger: Ledger | None = None, number: int | None = None
+    ) -> None:
         """Count a round as spent.
+
+        Args:
+            round_: the round.
+            ledger: where it is written, if anywhere, so that ``charge`` does not count it again.
+            number: its number there.
 
         Raises:
             BudgetExhausted: the round does not fit; nothing is counted.
+            UnsupportedCombination: nobody can say any more what was spent.
         """
         with _ONE_AT_A_TIME:
+            held = None if ledger is None else self.spending.of(ledger)
+            if held is not None:
+                self.spending.begin(round_, held)
             if not self.allows(round_):
                 self._refuse("one more round exceeds")
             self._count(round_, 1)
+            if held is not None and number is not None:
+                held.rounds.add(number)
+                held.open.add(number)
+
+    def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
+        """Note that a round of a ledger was confirmed, or aborted before anything was released."""
+        with _ONE_AT_A_TIME:
+            self.spending.of(ledger).ended(ledger, number, spent=spent)
+
+    def released(
+        self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+    ) -> None:
+        """Count what a round had less noise than it was spent with, beside what was spent.
+
+        It was released, so it is counted whether it fits or not. Where no epsilon holds for it, or
+        none is known, nothing more is allowed, and ``spent`` says why.
+        """
+        stds = {"planned_std": planned_std, "used_std": used_std}
+        with _ONE_AT_A_TIME:
+            try:
+                found = with_less(round_, clip_norm=clip_norm, **stds)
+                if found is None:
+                    self.spending.void = "a round had so little noise that no epsilon holds"
+                elif found is not round_:
+                    self._count(found, 1)
+            except UnsupportedCombination as error:
+                self.spending.void = str(error)
 
     def _refuse(self, what: str) -> NoReturn:
-        way_out = "stop here or raise the budget"
-        if not self.adaptive:
-            way_out += ": dataclasses.replace(budget, epsilon=...) knows what is spent"
+        if self.spending.void:
+            raise UnsupportedCombination(self.way_out)
         raise BudgetExhausted(
             f"{what} epsilon = {exactly(self.epsilon)} at delta = {exactly(self.delta)} "
-            f"({self.rule}); {way_out}"
+            f"({self.rule}); {self.way_out}"
         )
 
     def _count(self, round_: Accountable, count: int) -> None:
         """Count rounds, whether they fit or not."""
+        self._check_kind()
         loss, held = self._loss(round_), self.spending
         self._stay()
         if self.adaptive:
@@ -284,8 +337,12 @@ class Budget:
 
         Raises:
             BudgetExhausted: rounds of a ledger went beyond what an adaptive schedule was allowed.
+            UnsupportedCombination: nobody can say any more what was spent.
         """
         held = self.spending
+        self._check_kind()
+        if held.void:
+            self._refuse("what was spent exceeds")
         if not held.rounds:
             return None
         if not self.adaptive:
@@ -353,29 +410,14 @@ class Budget:
                 failing = middle
         return longer(fitting)
 
-    def _renyi(self, loss: PrivacyLoss) -> _RenyiFilter:
+    def _renyi(self, loss: PrivacyLoss) -> RenyiFilter:
         if self.spending.filter is None:
+            self._check_kind()
             self._stay()
             spare = self.delta * _SPARE
-            found = _RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
+            found = RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
             self.spending.filter = found
         return self.spending.filter
-
-
-def _priced(one: Round) -> Mechanism:
-    """Return a round's mechanism with the noise that was used, where that is less than planned."""
-    priced = as_released(
-        one.mechanism,
-        clip_norm=one.clip_norm,
-        planned_std=one.noise_std,
-        used_std=one.noise_used,
-    )
-    if priced is None:
-        raise LedgerError(f"no epsilon holds: round {one.index} had no noise that counts")
-    if isinstance(priced, CorrelatedRow) and isinstance(one.mechanism, CorrelatedRow):
-        # The first row with less noise pays for a whole run with as little, the next ones go on.
-        return replace(priced, row=one.mechanism.row)
-    return priced
 
 
 def _steps(given: object) -> Iterable[tuple[Accountable, int]]:
@@ -387,84 +429,3 @@ def _steps(given: object) -> Iterable[tuple[Accountable, int]]:
         pair = isinstance(one, Sequence) and not isinstance(one, str) and len(one) == 2
         require(pair, "steps", one, rule, "[(round_mechanism, 40)]")
         yield one[0], one[1]
-
-
-class _RenyiFilter:
-    """Sums divergences at one fixed order, both orientations apart.
-
-    What rounds' laws may be off adds up as well, to ``spare`` of delta at most.
-    """
-
-    def __init__(self, first: Curve, epsilon: float, delta: float, spare: float) -> None:
-        self.epsilon, self.spare, self.off = epsilon, spare, 0.0
-        # Eight orders a decade: between neighbours the rounds that fit hardly differ.
-        orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
-        # The order must be fixed before anything is released, so the first round decides.
-        self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
-        self.limit = self._limit(self.order, epsilon, delta)
-        self.total = [0.0, 0.0]
-        # Of all that was spent; None before the first round.
-        self.facts: Facts | None = None
-        self._known: dict[Curve, tuple[float, float]] = {}
-
-    @staticmethod
-    def _limit(order: float, epsilon: float, delta: float) -> float:
-        """Return the largest divergence of this order that implies (epsilon, delta), rounded down.
-
-        Every term is right to a few units.
-        """
-        power = order - 1.0
-        gains = (math.log(delta) / power, math.log(order) / power)
-        terms = (epsilon, -math.log1p(-1.0 / order), *gains)
-        return math.fsum(terms) - FEW * math.fsum(map(abs, terms))
-
-    def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
-        cost = max(self._cost(curve, order))
-        # What costs nothing fits any number of times.
-        return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
-
-    @staticmethod
-    def _cost(curve: Curve, order: float) -> tuple[float, float]:
-        """Return the divergences of both orientations, rounded up."""
-        up = (1.0 + FEW) / (order - 1.0)
-        forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
-        return _number(forward * up), _number(backward * up)
-
-    def _cost_here(self, curve: Curve) -> tuple[float, float]:
-        if curve not in self._known:
-            self._known[curve] = self._cost(curve, self.order)
-        return self._known[curve]
-
-    def allows(self, loss: PrivacyLoss, count: int = 1) -> bool:
-        """Return whether both orientations stay within the limit after ``count`` more rounds.
-
-        Raises:
-            ParameterError: they are of another unit than what was spent.
-        """
-        self._together(loss)
-        room = counted(self.off + count * loss.off, self.epsilon) <= self.spare
-        return room and all(total <= self.limit for total in self._after(loss, count))
-
-    @property
-    def kept(self) -> bool:
-        """Whether all that was added is within the limit."""
-        return self.off <= self.spare and max(self.total) <= self.limit
-
-    def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
-        """Add the divergences of ``count`` rounds."""
-        self.facts = self._together(loss)
-        self.total = self._after(loss, count)
-        self.off = (self.off + count * loss.off) * (1.0 + FEW)
-
-    def _together(self, loss: PrivacyLoss) -> Facts:
-        return loss.facts if self.facts is None else merge_facts(self.facts, loss.facts)
-
-    def _after(self, loss: PrivacyLoss, count: int) -> list[float]:
-        """Return the sums after ``count`` more rounds, rounded up."""
-        cost = self._cost_here(loss.curve)
-        return [(t + count * c) * (1.0 + FEW) for t, c in zip(self.total, cost, strict=True)]
-
-
-def _number(divergence: float) -> float:
-    """Return a divergence; infinity for what is no number."""
-    return math.inf if math.isnan(divergence) else max(divergence, 0.0)

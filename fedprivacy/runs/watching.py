@@ -53,7 +53,8 @@ class Meter:
         observer: who looks.
         epsilon: the budget; None where there is none.
         tolerance: of the epsilon that is told.
-        ledger: of the run, which knows what was spent; needed where a run is gone on with.
+        ledger: of the run, which knows what was spent; needed where a run is gone on with, or may
+            be: what ``on_release`` saw before it raised is released, and no state shows it.
 
     Raises:
         ParameterError: a value out of its range, or a loop whose denominator follows the number of
@@ -148,6 +149,9 @@ class Meter:
         """Return what was spent by the end of so many rounds; None for nothing."""
         one, run = self.loop.round_mechanism, getattr(self.loop, "run", None)
         if self.ledger is not None:
+            rule = "hold the rounds behind the state: train writes to another one, or it is a copy"
+            whole = self.ledger.begun_rounds >= rounds
+            require(whole, "ledger", str(self.ledger.path), rule, "pass the one train writes to")
             facts = Facts(self.ledger.facts.unit, self._ask["adjacency"], self._ask["observer"])
             return Evidence.of(self.ledger).priced(facts)[0].run
         if one is None:
@@ -179,6 +183,8 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
         budget: see ``Meter``.
     """
     target = Path(path)
+    rule = "be in a folder that is there"
+    require(target.parent.is_dir(), "path", str(path), rule, f"make the folder {target.parent}")
     names = ("round", "epsilon_upper", "budget_left", "released_change")
     columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE)]
 

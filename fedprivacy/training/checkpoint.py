@@ -114,12 +114,15 @@ def train(
             # After the checkpoint: a caller that raises here loses no round.
             if on_round is not None:
                 on_round(state, info)
+    if loop.round_mechanism is not None and ledger is not None and budget is not None:
+        budget.confirm(ledger)
     return past.then(state, history)
 
 
 def _check_place(checkpoint: object) -> None:
     """Refuse what names no file that can be written."""
     rule, named = "be the path of a file", isinstance(checkpoint, str | Path)
+    named = named and bool(Path(str(checkpoint)).name)
     require(named, "checkpoint", checkpoint, rule, "name one, such as 'run.pt'")
     folder = Path(str(checkpoint)).parent
     rule = "be in a folder that is there"
@@ -131,7 +134,7 @@ def _check_kinds(ledger: object, budget: object, called: Mapping[str, object]) -
     rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
     fits = ledger is None or hasattr(ledger, "intent")
     require(fits, "ledger", ledger, rule, way_out)
-    asked = ("allows", "charge", "charges", "spend", "spent", "states")
+    asked = ("allows", "charge", "spend", "spent", "released", "ended", "confirm", "states")
     fits = budget is None or all(hasattr(budget, name) for name in asked)
     require(fits, "budget", budget, "be a Budget or None", "fp.Budget(epsilon, delta, ...)")
     gets = {

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import BudgetExhausted, refuse, require
-from ..evidence import as_released
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
@@ -38,10 +37,6 @@ class RoundBudget(Protocol):
     """What a loop asks of a budget; ``fedprivacy.Budget`` is one."""
 
     @property
-    def charges(self) -> dict[str, set[int]]:
-        """Which rounds of which ledgers, by their nonces, it was charged with."""
-
-    @property
     def states(self) -> set[str]:
         """Digests of the states in which rounds ended that it alone was charged with."""
 
@@ -51,8 +46,25 @@ class RoundBudget(Protocol):
     def allows(self, next_round: Mechanism) -> bool:
         """Return whether one more such round fits."""
 
-    def spend(self, round_: Mechanism) -> None:
-        """Count one such round."""
+    def spend(
+        self, round_: Mechanism, *, ledger: Ledger | None = None, number: int | None = None
+    ) -> None:
+        """Count one such round, of that number in that ledger."""
+
+    def released(
+        self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
+    ) -> None:
+        """Count what a round had less noise than it was spent with."""
+
+    def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
+        """Note that a round of a ledger was confirmed, or aborted."""
+
+    def confirm(self, ledger: Ledger) -> None:
+        """Look whether a ledger speaks against the rounds that were counted."""
+
+    @property
+    def way_out(self) -> str:
+        """What may be done where a round does not fit."""
 
     def spent(self) -> object | None:
         """Return what was spent, None before the first round."""
@@ -158,8 +170,8 @@ class Books:
         if self.budget is None or self.mechanism is None or self.budget.allows(self.mechanism):
             return
         raise BudgetExhausted(
-            f"the next round, {self.mechanism}, exceeds the budget; nothing was released; stop "
-            "here or raise the budget: dataclasses.replace(budget, epsilon=...) knows what is spent"
+            f"the next round, {self.mechanism}, exceeds the budget; nothing was released; "
+            f"{self.budget.way_out}"
         )
 
     def begin(self) -> int | None:
@@ -171,12 +183,9 @@ class Books:
         """
         if self.mechanism is None:
             return None
-        ledger, budget = self.ledger, self.budget
         # A budget that is new, or was left out, knows nothing of rounds that are in the ledger.
-        if ledger is not None and budget is not None:
-            charged = budget.charges.get(ledger.nonce)
-            if charged is None or len(charged) != ledger.spent_rounds:
-                budget.charge(ledger)
+        if self.ledger is not None and self.budget is not None:
+            self.budget.charge(self.ledger)
         # Asked before the intent: a round that does not fit leaves no line.
         self.ask()
         if self.ledger is None:
@@ -189,10 +198,18 @@ class Books:
         """Charge the budget."""
         if self.budget is None or self.mechanism is None:
             return
-        self.budget.spend(self.mechanism)
-        # So that `charge` does not charge it again.
-        if self.ledger is not None and number is not None:
-            self.budget.charges.setdefault(self.ledger.nonce, set()).add(number)
+        # With its number, so that `charge` does not charge it again.
+        self.budget.spend(self.mechanism, ledger=self.ledger, number=number)
+
+    def released(self, info: RoundInfo) -> None:
+        """Let the budget know what was released, which counts where it had less noise."""
+        if self.budget is not None and self.mechanism is not None and self.noise_std > 0.0:
+            self.budget.released(
+                self.mechanism,
+                clip_norm=self.clip_norm,
+                planned_std=self.noise_std,
+                used_std=info.noise_std,
+            )
 
     def ended(self, state: RoundState) -> None:
         """Let the budget know the state that a round ended in, where no ledger does."""
@@ -204,14 +221,10 @@ class Books:
         if self.ledger is not None and number is not None:
             self.ledger.abort(number, reason)
             if self.budget is not None:
-                self.budget.charges.get(self.ledger.nonce, set()).discard(number)
+                self.budget.ended(self.ledger, number, spent=False)
 
     def done(self, number: int | None, info: RoundInfo) -> None:
-        """Say what was released; with less noise than planned the budget is told, too.
-
-        Raises:
-            BudgetExhausted: the round had less noise, and with that little it does not fit.
-        """
+        """Say what was released."""
         if self.ledger is not None and number is not None:
             self.ledger.done(
                 number,
@@ -222,25 +235,8 @@ class Books:
                 denominator=info.denominator,
                 mask=info.mask,
             )
-        if self.mechanism is not None and self.budget is not None and self.noise_std > 0.0:
-            self._charge_as_released(self.mechanism, self.budget, number, info.noise_std)
-
-    def _charge_as_released(
-        self, mechanism: Mechanism, budget: RoundBudget, number: int | None, used_std: float
-    ) -> None:
-        """Charge a round that had less noise, beside what was planned for it: never too little."""
-        stds = {"planned_std": self.noise_std, "used_std": used_std}
-        priced = as_released(mechanism, clip_norm=self.clip_norm, **stds)
-        if priced is mechanism:
-            return
-        if self.ledger is not None:
-            budget.charges[self.ledger.nonce] -= {number}
-            budget.charge(self.ledger)
-            return
-        rule = "leave some noise that counts: no epsilon holds for this round"
-        if priced is None:
-            refuse("noise_std", used_std, rule, "it was released; nothing can take it back")
-        budget.spend(priced)
+            if self.budget is not None:
+                self.budget.ended(self.ledger, number)
 
 
 @dataclass(frozen=True)
@@ -290,8 +286,14 @@ def run_round(
         books.abort(number, collected.reason)
         books.ended(collected.state)
         return collected.state, collected.info
-    books.spend(number)
+    try:
+        books.spend(number)
+    except BudgetExhausted:
+        # Somebody else spent meanwhile: nothing was released.
+        books.abort(number, "it does not fit the budget any more")
+        raise
     state, info = release(collected)
+    books.released(info)
     books.ended(state)
     if on_release is not None:
         on_release(state)
@@ -337,6 +339,9 @@ def check_past(
     budget: RoundBudget | None,
 ) -> None:
     """Refuse a state whose rounds neither a ledger nor this very budget knows.
+
+    Of a ledger their number is known: it must have had as many rounds. That they are those behind
+    the state a checkpoint shows, not this.
 
     Args:
         state: where a round begins.

@@ -360,3 +360,112 @@ def test_other_settings_do_not_take_over_what_was_spent(adaptive, changed):
 def test_what_is_no_ledger_and_no_steps_is_refused(call, told):
     with pytest.raises(fp.ParameterError, match=told):
         call(budget())
+
+
+@pytest.mark.parametrize(
+    "first, changed",
+    [
+        ({"adaptive": True}, {"epsilon": 8.0}),
+        ({"adaptive": True}, {"delta": 1e-9}),
+        ({}, {"adaptive": True}),
+        ({}, {"adjacency": "zero_out"}),
+    ],
+)
+def test_two_budgets_of_one_spending_do_not_count_by_different_settings(first, changed):
+    """One told the 1 of its own filter of 7.39 that the other had let through."""
+    one = budget(**first)
+    other = replace(one, **changed)
+    other.spend(ROUND)
+    for ask in (one.spent, lambda: one.allows(ROUND), lambda: one.spend(ROUND)):
+        with pytest.raises(fp.ParameterError, match=r"must stay .*: rounds were spent under it"):
+            ask()
+
+
+def told(noise_std, cohort=5):
+    shown = {"cohort": cohort, "arrived": cohort, "refused": 0, "denominator": 5.0}
+    return shown | {"noise_std": noise_std}
+
+
+def test_a_round_that_was_counted_under_way_counts_again_for_less_noise(tmp_path):
+    """It stayed charged as planned: 2.75 of 49.88."""
+    account = budget(epsilon=500.0)
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        number = ledger.intent(CLIENTS, clip_norm=1.0, noise_std=1.5)
+        account.charge(ledger)
+        before = account.spent()
+        ledger.done(number, **told(0.15))
+        account.charge(ledger)
+        known = fp.account(ledger, delta=1e-5)
+        again = account.spent()
+        account.charge(ledger)
+        assert account.spent() == again
+    assert before.upper < known.upper <= again.upper <= 1.2 * known.upper
+
+
+def test_a_round_aborted_after_it_was_charged_stands_for_no_other(tmp_path):
+    """Only how many were charged was compared: 4.09 of 19.63."""
+    account = budget(epsilon=500.0)
+    loud = fp.Gaussian(noise_multiplier=0.3, unit="client").sampled(fp.Poisson(0.01))
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        number = ledger.intent(CLIENTS, clip_norm=1.0, noise_std=1.5)
+        account.charge(ledger)
+        ledger.abort(number, "nobody answered")
+        ledger.done(ledger.intent(loud, clip_norm=1.0, noise_std=0.3), **told(0.3))
+        account.charge(ledger)
+        assert fp.account(ledger, delta=1e-5).upper <= account.spent().upper
+
+
+def test_equal_rows_of_another_ledger_are_of_another_run(tmp_path):
+    """Rows 0 and 1 here and 2 and 3 there were one run: 3.34 of 4.98."""
+    account, run = fp.Budget(100.0, 1e-5, adjacency="zero_out"), noise()
+    for name, rows in (("a", (0, 1)), ("b", (2, 3))):
+        with fp.Ledger.create(tmp_path / name, unit="client", adjacency="zero_out") as ledger:
+            for row in rows:
+                number = ledger.intent(run.row(row), clip_norm=1.0, noise_std=4.0)
+                ledger.done(number, **told(4.0))
+            account.charge(ledger)
+    two = fp.epsilon(run * 2, delta=1e-5, adjacency="zero_out")
+    assert account.spent().upper == pytest.approx(two.upper, rel=2e-3)
+
+
+def test_a_copy_of_a_ledger_that_went_another_way_is_refused(tmp_path):
+    """They share a nonce, and its rounds passed for those that were charged."""
+    account, path = budget(epsilon=500.0), tmp_path / "run.ledger"
+    with new_ledger(path) as ledger:
+        write(ledger, CLIENTS, 1, used=1.5)
+    (tmp_path / "fork").write_bytes(path.read_bytes())
+    for place, round_, std in ((path, CLIENTS, 1.5), (tmp_path / "fork", CLIENTS, 1.5)):
+        with fp.Ledger.open(place, resume=True) as ledger:
+            write(ledger, round_, 1, noise_std=std, used=std, cohort=7 if place == path else 8)
+    account.charge(fp.Ledger.open(path))
+    with pytest.raises(fp.ParameterError, match="hold all that this budget was charged with"):
+        account.charge(fp.Ledger.open(tmp_path / "fork"))
+
+
+def test_a_ledger_far_beyond_a_budget_is_counted_at_once(tmp_path):
+    """Every round was asked about, and had an account of its own: 93 s of 10,000."""
+    account = budget(epsilon=0.01)
+    with new_ledger(tmp_path / "run.ledger") as ledger:
+        write(ledger, CLIENTS, 300)
+        asked = []
+        object.__setattr__(account, "_fits", lambda parts: asked.append(parts) or False)
+        with pytest.raises(BudgetExhausted):
+            account.charge(ledger)
+    assert len(asked) == 1 and sum(account.spending.rounds.values()) == 300
+
+
+def test_what_speaks_against_a_run_is_looked_for_as_it_ends(tmp_path):
+    account = fp.Budget(50.0, 1e-5, adjacency="zero_out")
+    step = fp.Gaussian(noise_multiplier=1.5, unit="client")
+    step = step.sampled(fp.FixedSize(10, population=100))
+    with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
+        account.charge(ledger)
+        number = ledger.intent(step, clip_norm=1.0, noise_std=1.5)
+        account.spend(step, ledger=ledger, number=number)
+        ledger.done(number, **told(1.5, cohort=60))
+        account.ended(ledger, number)
+        assert account.spent() is not None
+        account.confirm(ledger)
+    assert not account.allows(step)
+    with pytest.raises(UnsupportedCombination, match="what was done was not this run"):
+        account.spent()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.errors import ParameterError, UnsupportedCombination
+from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombination
 
 torch = pytest.importorskip("torch")
 
@@ -491,8 +491,18 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
     step(loop.init(), 0.5, ledger=None, budget=alone)
     lost = fp.epsilon(STEP + half, delta=1e-3, adjacency="zero_out")
     assert alone.spent().upper == pytest.approx(lost.upper, rel=2e-3)
-    with pytest.raises(ParameterError, match=r"noise_std must .*no epsilon holds"):
-        step(loop.init(), 0.0, ledger=None, budget=alone)
+    small = fp.Budget(5.0, 1e-3, adjacency="zero_out")
+    step(loop.init(), 0.15, ledger=None, budget=small)
+    # It was released: it counts though it does not fit, and nothing more is allowed.
+    assert small.spent().upper > 20.0
+    with pytest.raises(BudgetExhausted):
+        step(loop.init(), 1.0, ledger=None, budget=small)
+    step(loop.init(), 0.0, ledger=None, budget=alone)
+    assert not alone.allows(STEP)
+    with pytest.raises(UnsupportedCombination, match="so little noise that no epsilon holds"):
+        alone.spent()
+    with pytest.raises(BudgetExhausted, match="nobody can say what was spent"):
+        step(loop.init(), 1.0, ledger=None, budget=alone)
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ class Purse:
 
     def __init__(self, rounds, journal=None):
         self.left, self.rounds, self.journal = rounds, rounds, journal
-        self.charges, self.states = {}, set()
+        self.charges, self.states, self.way_out = {}, set(), "stop here"
 
     adaptive = False
 
@@ -171,7 +171,18 @@ class Purse:
     def allows(self, mechanism):
         return self.left > 0
 
-    def spend(self, mechanism):
+    def released(self, mechanism, **stds):
+        pass
+
+    def ended(self, ledger, number, spent=True):
+        pass
+
+    def confirm(self, ledger):
+        pass
+
+    def spend(self, mechanism, ledger=None, number=None):
+        if ledger is not None:
+            self.charges.setdefault(ledger.nonce, set()).add(number)
         if self.left == 0:
             raise BudgetExhausted("nothing left")
         self.left -= 1

@@ -270,3 +270,31 @@ def test_a_meter_is_of_one_run(data):
             continue
         with pytest.raises(ParameterError, match=r"round 0 was noted before.*new Meter"):
             meter.note(info)
+
+
+def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
+    """Another ledger's 1.35 was told of three rounds that cost 2.63."""
+    averaging = replace(loop(), seed=None)
+    facts = {"unit": "client", "adjacency": "zero_out"}
+    with (
+        fp.Ledger.create(tmp_path / "run", **facts) as ledger,
+        fp.Ledger.create(tmp_path / "other", **facts) as other,
+    ):
+        tell = watching.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
+        with pytest.raises(ParameterError, match="hold the rounds behind the state"):
+            training.train(averaging, data, rounds=2, ledger=ledger, on_round=tell)
+    with pytest.raises(ParameterError, match="path must be in a folder that is there"):
+        watching.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
+
+
+def test_scaffold_is_not_told_of_add_remove():
+    scaffold = training.Scaffold(
+        model=training.logistic(64, 10),
+        scheme=fp.Poisson(0.3),
+        perturbation=fp.Gaussian(noise_multiplier=4.0, clip_norm=0.3, unit="client"),
+        local_steps=1,
+        expected_cohort=18,
+    )
+    with pytest.raises(ParameterError, match="adjacency must not be add_remove"):
+        watching.Meter(scaffold, **BUDGET | {"adjacency": "add_remove"})
+    watching.Meter(scaffold, **BUDGET)

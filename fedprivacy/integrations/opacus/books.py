@@ -131,16 +131,21 @@ class StepBooks:
         if self.loader.in_round(noise):
             return
         step = self._steps.setdefault(noise, step_of(noise, self.loader.scheme))
-        if self.budget is not None:
+        if self.budget is not None and not self.budget.allows(step):
+            # The round before goes on where this one is refused.
             self.budget.spend(step)
-        # The round before goes on where this one is refused.
         self._confirm()
+        if self.budget is not None and self.ledger is not None:
+            # Others may have written to the ledger since.
+            self.budget.charge(self.ledger)
+            if not self.budget.allows(step):
+                self.budget.spend(step)
         if self.ledger is not None:
             clip = float(self.optimizer.max_grad_norm)
             self._noise_std = noise * clip
             self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
-            if self.budget is not None:
-                self.budget.charges.setdefault(self.ledger.nonce, set()).add(self._number)
+        if self.budget is not None:
+            self.budget.spend(step, ledger=self.ledger, number=self._number)
         self.loader.begin_round(noise)
 
     def after(self, *_: object) -> None:
@@ -160,6 +165,8 @@ class StepBooks:
                 noise_std=self._noise_std,
                 denominator=_denominator(self.optimizer),
             )
+            if self.budget is not None:
+                self.budget.ended(self.ledger, self._number)
         self._number, self._cohort, self._released = None, 0, False
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from ...errors import UnsupportedCombination, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import Gaussian
-from ...relations import is_add_remove
+from ...relations import Adjacency, is_add_remove
 from ...sampling import Everyone, Poisson, WithReplacement
 from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo
 from .clients import Work
@@ -90,6 +90,14 @@ class Scaffold(FederatedAveraging):
         control = torch.zeros_like(parameters)
         return ScaffoldState(0, parameters, start.learning_rate, control, empty)
 
+    def check_adjacency(self, adjacency: Adjacency | str) -> None:
+        """Refuse add_remove, whatever the denominator.
+
+        Raises:
+            ParameterError: it is add_remove.
+        """
+        _check_zero_out(adjacency)
+
     def step(
         self,
         state: State,
@@ -103,9 +111,8 @@ class Scaffold(FederatedAveraging):
         """Run one round; see ``FederatedAveraging.step``."""
         if not isinstance(state, ScaffoldState):
             refuse("state", type(state).__name__, "be a ScaffoldState", "begin with init()")
-        rule = "not be add_remove: c moves by a share of all clients, whose number is data"
-        public = not any(map(is_add_remove, (ledger, budget)))
-        require(public, "adjacency", "add_remove", rule, "account for zero_out")
+        for book in (ledger, budget):
+            _check_zero_out(book)
         if not len(state.controls):
             zeros = state.parameters.new_zeros(data.population * len(state.parameters))
             state = replace(state, controls=zeros)
@@ -148,3 +155,9 @@ class Scaffold(FederatedAveraging):
         for client, part in collected.parts.items():
             own[client] += part / path - state.control
         return replace(following, control=control, controls=own.view(-1)), info
+
+
+def _check_zero_out(book: object) -> None:
+    """Refuse a ledger, a budget or an adjacency that is add_remove; None is about nothing."""
+    rule = "not be add_remove: c moves by a share of all clients, whose number is data"
+    require(not is_add_remove(book), "adjacency", "add_remove", rule, "account for zero_out")
