@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,7 @@ class Meter:
         observer: who looks.
         epsilon: the budget; None where there is none.
         tolerance: of the epsilon that is told.
-        ledger: of the run, which knows what was spent; needed where a run is gone on with, or may
-            be: what ``on_release`` saw before it raised is released, and no state shows it.
+        ledger: of the run, which knows what was spent; needed where a run is gone on with.
 
     Raises:
         ParameterError: a value out of its range, or a loop whose denominator follows the number of
@@ -84,7 +84,7 @@ class Meter:
             "tolerance": positive(tolerance=tolerance),
         }
         self._check()
-        self._last, self._aborted = -1, 0
+        self._last, self._aborted, self._broken = -1, 0, False
         self._before: torch.Tensor | None = None
 
     def _check(self) -> None:
@@ -113,13 +113,17 @@ class Meter:
         """
         known = self.ledger is not None or self.loop.round_mechanism is None
         rule = "be given where a run is gone on with: a crash may have spent what no state shows"
-        fits = known or self._last >= 0 or not info.round
+        fits = known or (not self._broken and (self._last >= 0 or not info.round))
         require(fits, "ledger", None, rule, "pass the one that train writes to")
         rule = f"be given where rounds are run again: round {info.round} was noted before"
         again = not known and info.round <= self._last
         require(not again, "ledger", None, rule, "pass it, or take a new Meter for a new run")
         self._last = info.round
         self._aborted += info.aborted
+
+    def interrupted(self) -> None:
+        """Take note that a round raised: what it may have released only a ledger knows."""
+        self._broken = True
 
     def __call__(self, state: Any, info: RoundInfo) -> dict[str, float]:
         """Return the numbers after a round.
@@ -199,7 +203,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
                 writer.writeheader()
             writer.writerow(numbers)
 
-    return _told(write, Meter(loop, **budget), every)
+    return _Told(write, Meter(loop, **budget), every)
 
 
 def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -213,7 +217,7 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
             writer.add_scalar(f"privacy/{name}", value, step)
         writer.flush()
 
-    return _told(write, Meter(loop, **budget), every)
+    return _Told(write, Meter(loop, **budget), every)
 
 
 def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -224,7 +228,7 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
     def write(numbers: dict[str, float], step: int) -> None:
         mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
 
-    return _told(write, Meter(loop, **budget), every)
+    return _Told(write, Meter(loop, **budget), every)
 
 
 @contextmanager
@@ -236,13 +240,23 @@ def _installed(library: str) -> Iterator[None]:
         raise ParameterError(f"{library} is not installed; {way_out}") from error
 
 
-def _told(write: Callable[[dict[str, float], int], None], meter: Meter, every: int) -> OnRound:
-    integer(1, every=every)
+@dataclass(frozen=True)
+class _Told:
+    """What ``training.train`` calls after every round."""
 
-    def on_round(state: Any, info: RoundInfo) -> None:
+    write: Callable[[dict[str, float], int], None]
+    meter: Meter
+    every: int
+
+    def __post_init__(self) -> None:
+        integer(1, every=self.every)
+
+    def __call__(self, state: Any, info: RoundInfo) -> None:
         # Every round is noted, few are told.
-        meter.note(info)
-        if state.round % every == 0:
-            write(meter(state, info), state.round)
+        self.meter.note(info)
+        if state.round % self.every == 0:
+            self.write(self.meter(state, info), state.round)
 
-    return on_round
+    def interrupted(self) -> None:
+        """Take note of a round that raised."""
+        self.meter.interrupted()

@@ -82,7 +82,8 @@ def train(
             the notes beside the ledger (``notes.Notes``); ``save_model`` writes what may be handed
             over.
         dropout: see the loop's ``step``.
-        on_round: called after every round with the state and what the server saw.
+        on_round: called after every round with the state and what the server saw. Where it has a
+            method ``interrupted``, that is called where a round raised.
         on_release: see the loop's ``step``.
         description: what is trained, in words; a checkpoint of another one is not gone on with.
         threads: see ``threads.limited``.
@@ -106,11 +107,21 @@ def train(
         budget.charge(ledger)
     with limited(state, threads):
         while state.round < total:
-            state, info = loop.step(
-                state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
-            )
-            history.append(info)
-            kept.keep(state, info)
+            try:
+                state, info = loop.step(
+                    state,
+                    data,
+                    ledger=ledger,
+                    budget=budget,
+                    dropout=dropout,
+                    on_release=on_release,
+                )
+                history.append(info)
+                kept.keep(state, info)
+            except BaseException:
+                # It may have been released, and is run again where this is gone on with.
+                getattr(on_round, "interrupted", lambda: None)()
+                raise
             # After the checkpoint: a caller that raises here loses no round.
             if on_round is not None:
                 on_round(state, info)
