@@ -191,6 +191,22 @@ def test_a_resumed_ledger_is_charged_to_a_new_budget(tmp_path):
     assert budget.spent().upper == pytest.approx(wanted.upper, abs=2e-3)
 
 
+def test_steps_of_somebody_else_on_the_ledger_are_charged_as_well(tmp_path):
+    """They were in the ledger alone: 7 of 10 rounds, 2.57 of 6.18."""
+    budget = fp.Budget(50.0, 1e-5, adjacency="zero_out")
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        _, network, optimizer, loader = private()
+        live.keep_books(optimizer, loader, ledger=ledger, budget=budget)
+        train(network, optimizer, loader, 2)
+        _, other, its, batches = private()
+        live.keep_books(its, batches, ledger=ledger)
+        train(other, its, batches, 3)
+        train(network, optimizer, loader, 1)
+        wanted = fp.account(ledger, delta=1e-5).upper
+    assert ledger.spent_rounds == 6
+    assert budget.spent().upper == pytest.approx(wanted, rel=2e-3)
+
+
 def test_a_step_that_fails_after_its_noise_stays_begun(tmp_path):
     _, network, optimizer, loader = private()
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
