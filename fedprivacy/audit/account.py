@@ -283,7 +283,7 @@ def audit(
         reasons = (*changed, *reasons)
     return Audit(
         verdict=final,
-        reasons=(*reasons, *read.notes),
+        reasons=(*reasons, *read.otherwise(facts), *read.notes),
         bounds=_worded(bounds, qualifiers(defects)),
         claim=(epsilon, delta),
         facts=facts,

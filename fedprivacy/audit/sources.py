@@ -96,6 +96,18 @@ class Reading:
             member(Observer, observer=_said_first(observer, self.observer, Observer.AGGREGATE)),
         )
 
+    def otherwise(self, facts: Facts) -> tuple[str, ...]:
+        """Return sentences on what is asked about that the source states otherwise."""
+        asked = (
+            ("adjacency", facts.adjacency, self.adjacency),
+            ("observer", facts.observer, self.observer),
+        )
+        return tuple(
+            f"The question is about the {name} {one}; the {self.origin.kind} states {stated}."
+            for name, one, stated in asked
+            if stated is not None and one != stated
+        )
+
 
 def _said_first(*values: Any) -> Any:
     """Return the first value that is not None; None where all are."""

@@ -167,7 +167,10 @@ class Ledger:
 
     def _resume(self) -> None:
         if self.closed:
-            raise LedgerError(f"{self.path} is closed, its run is complete; create a new ledger")
+            raise LedgerError(
+                f"{self.path} is closed, its run is complete; create a new ledger, whose audit "
+                "does not count these rounds (a budget does: budget.charge(Ledger.open(path)))"
+            )
         torn = self._history.torn
         if not torn:
             return

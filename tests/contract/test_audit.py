@@ -485,3 +485,17 @@ def test_several_audits_are_reported_and_claims_are_not(tmp_path):
         fp.audit(3)
     with pytest.raises(fp.ParameterError, match="sampling"):
         fp.audit(SMALL, claim=(1, 1e-5), adjacency="zero_out", sampling="poisson")
+
+
+def test_what_is_asked_against_a_ledger_is_told(tmp_path):
+    """It said HOLDS of zero_out, and no word that the ledger is of replace_one."""
+    step = fp.Gaussian(noise_multiplier=4.0, unit="client")
+    facts = {"unit": "client", "adjacency": "replace_one", "claim": (1.0, 1e-5)}
+    with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
+        number = ledger.intent(step, clip_norm=1.0, noise_std=4.0)
+        shown = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
+        ledger.done(number, noise_std=4.0, **shown)
+        ledger.close()
+    told = "The question is about the adjacency zero_out; the fedprivacy ledger states replace_one."
+    assert told in str(fp.audit(ledger.path, adjacency="zero_out"))
+    assert "The question is about" not in str(fp.audit(ledger.path))
