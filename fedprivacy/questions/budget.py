@@ -14,6 +14,7 @@ from ..bound import Bound, exactly
 from ..errors import (
     BudgetExhausted,
     LedgerError,
+    ParameterError,
     UnsupportedCombination,
     closed_unit,
     integer,
@@ -178,7 +179,8 @@ class Budget:
             self._check_kind()
             self._check_schedule(ledger)
             depends = self._looked_at(ledger)
-            new = held.new(ledger.rounds)
+            rounds = ledger.rounds
+            new = held.new(rounds)
             for mechanism in {id(one): one for _, one in new}.values():
                 loss_of(mechanism, self.adjacency, self.observer)  # refuses before any is counted
             self.spending.qualified |= dict.fromkeys(depends)
@@ -189,7 +191,7 @@ class Budget:
                 fits = fits and self.allows(mechanism)
                 self._count(mechanism, 1)
                 held.rounds.add(one.index)
-            held.all_of(ledger)
+            held.all_of(rounds, ledger.position)
             if not fits:
                 self._refuse(f"the rounds of {ledger.path} exceed")
 
@@ -274,7 +276,8 @@ class Budget:
                     self.spending.void = "a round had so little noise that no epsilon holds"
                 elif found is not round_:
                     self._count(found, 1)
-            except UnsupportedCombination as error:
+            # Also a theorem that asks for what this round did not have.
+            except (UnsupportedCombination, ParameterError) as error:
                 self.spending.void = str(error)
 
     def _refuse(self, what: str) -> NoReturn:
@@ -316,6 +319,8 @@ class Budget:
     def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
         for round_, given in steps:
             count = integer(1, count=given)
+            if self.spending.void:
+                return False
             # A row that is there twice begins another run.
             if self.adaptive and not isinstance(round_, CorrelatedRow):
                 loss = self._loss(round_)

@@ -46,14 +46,14 @@ class Charged:
                 found.append((one, mechanism))
         return found
 
-    def all_of(self, ledger: Ledger) -> None:
-        """Note that all rounds of a ledger are in."""
-        for one in ledger.rounds:
+    def all_of(self, rounds: Iterable[Round], position: tuple[int, str]) -> None:
+        """Note that all rounds of a ledger, which ends there, are in."""
+        for one in rounds:
             # What was begun when it was counted may have been aborted since.
             (self.rounds.add if one.spent else self.rounds.discard)(one.index)
             under_way = one.spent and one.done is None
             (self.open.add if under_way else self.open.discard)(one.index)
-        self.position = ledger.position
+        self.position = position
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool) -> None:
         """Note that a round that was begun since was confirmed, or aborted."""

@@ -35,7 +35,7 @@ from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
 from ..outputs import free, named
 from ..questions.epsilon import epsilon as certified
-from ..relations import Adjacency, Facts, Observer
+from ..relations import Adjacency, Observer
 from ..training.rounds import RoundInfo
 
 OnRound = Callable[[Any, RoundInfo], None]
@@ -156,7 +156,8 @@ class Meter:
             rule = "hold the rounds behind the state: train writes to another one, or it is a copy"
             whole = self.ledger.begun_rounds >= rounds
             require(whole, "ledger", str(self.ledger.path), rule, "pass the one train writes to")
-            facts = Facts(self.ledger.facts.unit, self._ask["adjacency"], self._ask["observer"])
+            asked = {name: self._ask[name] for name in ("adjacency", "observer")}
+            facts = self.ledger.facts._replace(**asked)
             return Evidence.of(self.ledger).priced(facts)[0].run
         if one is None:
             return None

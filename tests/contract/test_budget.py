@@ -184,13 +184,16 @@ def new_ledger(path, **options):
     return fp.Ledger.create(path, unit="client", adjacency="add_remove", **options)
 
 
+def told(noise_std, cohort=5):
+    shown = {"cohort": cohort, "arrived": cohort, "refused": 0, "denominator": 5.0}
+    return shown | {"noise_std": noise_std}
+
+
 def write(ledger, round_, count, noise_std=1.5, used=None, cohort=None):
     for index in range(count):
         number = ledger.intent(round_, clip_norm=1.0, noise_std=noise_std)
         if used is not None:
-            came = 5 + index % 3 if cohort is None else cohort
-            told = {"cohort": came, "arrived": came, "refused": 0, "denominator": 5.0}
-            ledger.done(number, noise_std=used, **told)
+            ledger.done(number, **told(used, 5 + index % 3 if cohort is None else cohort))
 
 
 def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
@@ -301,8 +304,7 @@ def test_rows_with_less_noise_are_charged_as_a_run_that_has_as_little(tmp_path):
     with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
         for index in range(4):
             number = ledger.intent(run.row(index), clip_norm=1.0, noise_std=4.0)
-            told = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
-            ledger.done(number, noise_std=2.0 if index in (1, 3) else 4.0, **told)
+            ledger.done(number, **told(2.0 if index in (1, 3) else 4.0))
         account.charge(ledger)
     both = fp.epsilon(run + noise(noise_multiplier=2.0), delta=1e-5, adjacency="zero_out")
     assert account.spent().upper == pytest.approx(both.upper, rel=2e-3)
@@ -324,10 +326,10 @@ def test_a_budget_that_is_raised_knows_what_was_spent(tmp_path):
         write(ledger, CLIENTS, 1)
         wide = fp.Budget(50.0, 1e-5, adjacency="add_remove")
         wide.charge(ledger)
-        told = wide.spent()
+        before = wide.spent()
         wider = replace(wide, epsilon=60.0)
         wider.charge(ledger)
-    assert wider.spent().upper == pytest.approx(told.upper, rel=1e-3)
+    assert wider.spent().upper == pytest.approx(before.upper, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -381,11 +383,6 @@ def test_two_budgets_of_one_spending_do_not_count_by_different_settings(first, c
             ask()
 
 
-def told(noise_std, cohort=5):
-    shown = {"cohort": cohort, "arrived": cohort, "refused": 0, "denominator": 5.0}
-    return shown | {"noise_std": noise_std}
-
-
 def test_a_round_that_was_counted_under_way_counts_again_for_less_noise(tmp_path):
     """It stayed charged as planned: 2.75 of 49.88."""
     account = budget(epsilon=500.0)
@@ -434,9 +431,9 @@ def test_a_copy_of_a_ledger_that_went_another_way_is_refused(tmp_path):
     with new_ledger(path) as ledger:
         write(ledger, CLIENTS, 1, used=1.5)
     (tmp_path / "fork").write_bytes(path.read_bytes())
-    for place, round_, std in ((path, CLIENTS, 1.5), (tmp_path / "fork", CLIENTS, 1.5)):
+    for place, cohort in ((path, 7), (tmp_path / "fork", 8)):
         with fp.Ledger.open(place, resume=True) as ledger:
-            write(ledger, round_, 1, noise_std=std, used=std, cohort=7 if place == path else 8)
+            write(ledger, CLIENTS, 1, used=1.5, cohort=cohort)
     account.charge(fp.Ledger.open(path))
     with pytest.raises(fp.ParameterError, match="hold all that this budget was charged with"):
         account.charge(fp.Ledger.open(tmp_path / "fork"))

@@ -441,7 +441,7 @@ def test_a_state_of_rounds_that_a_ledger_does_not_have_is_refused(tmp_path, digi
         loop.step(fresh, digits, ledger=ledger)
 
 
-def test_so_are_those_of_samplers_and_of_fed_plt(tmp_path):
+def test_so_are_those_of_samplers(tmp_path):
     made = GaussianTarget.of_records([np.ones((5, 1))], np.eye(1))
     target = t.GaussianPosterior(target=made, sensitivity=2.0)
     sampler = t.LangevinSampling(target=target, step_size=2e-3, local_steps=2)
@@ -503,6 +503,10 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
         alone.spent()
     with pytest.raises(BudgetExhausted, match="nobody can say what was spent"):
         step(loop.init(), 1.0, ledger=None, budget=alone)
+    # A filter with room for more lets no step through either.
+    wide = fp.Budget(500.0, 1e-3, adjacency="zero_out", adaptive=True)
+    step(loop.init(), 0.0, ledger=None, budget=wide)
+    assert not wide.keeps([(STEP, 1)])
 
 
 @pytest.mark.parametrize(
