@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-from .errors import refuse
+from .errors import refuse, require
 
 BEGINNING = b'{"kind":"header","format":"fedprivacy ledger",'
 """How a ledger of any schema begins."""
@@ -62,6 +62,21 @@ def writable(path: str | PathLike[str]) -> tuple[Path, Path]:
     if target.exists() and not target.is_file():
         refuse("output", str(target), "be a file or a new name", _ELSEWHERE)
     return target, temporary
+
+
+def in_folder(**named: str | PathLike[str]) -> Path:
+    """Return one ``name=path`` as a path; asked before much is done for what is written there.
+
+    Raises:
+        ParameterError: its folder is not there.
+    """
+    ((name, path),) = named.items()
+    target = Path(path)
+    # Written out: that the folder . is missing would help nobody.
+    folder = target.absolute().parent
+    rule, way_out = "be in a folder that is there", f"make the folder {folder}"
+    require(folder.is_dir(), name, str(path), rule, way_out)
+    return target
 
 
 def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:

@@ -20,7 +20,7 @@ import fedprivacy
 from ..bound import exactly, shown
 from ..errors import refuse
 from ..loss.profiles.once import Answers, answered_once
-from ..outputs import printable, whole_file
+from ..outputs import in_folder, printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
@@ -72,8 +72,7 @@ def report(
     if form is None:
         refuse("path", str(target), f"end in {', '.join(_FORMS)}", "the report is one HTML page")
     # Checked first: an account may take minutes, and would be lost.
-    if not target.parent.is_dir():
-        refuse("path", str(target), "lie in an existing folder", f"create {target.parent} first")
+    in_folder(path=target)
     # Given in vain, it would be missed where somebody looks for it.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")

@@ -188,7 +188,7 @@ def train(
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
     needs_torch()
-    from ..runs.experiment import Experiment
+    from ..runs.experiment import Experiment, check_free
     from ..runs.jobs import job
     from ..runs.progress import Steps
 
@@ -198,9 +198,12 @@ def train(
         source = (given["model"] or "").rpartition(":")[0]
         free(output, besides=filter(None, [data, source]))
     settings = _settings(METHODS[method], given, chosen)
+    path = ledger or Path(f"{method}.ledger")
+    if METHODS[method].private:
+        # Before data are read, which may take a while.
+        check_free(path, checkpoint)
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
         task = job(method, data, progress=tick, **settings)
-    path = ledger or Path(f"{method}.ledger")
     if task.knob is not None:
         experiment = _begun(task, budget, path)
     # A run without privacy leaves no ledger: the option would promise one.

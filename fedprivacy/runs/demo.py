@@ -9,7 +9,8 @@ from typing import Any
 from ..audit import report
 from ..audit.words import guarantee
 from ..bound import exactly
-from ..errors import refuse
+from ..errors import refuse, require
+from ..outputs import in_folder
 from .experiment import Experiment, TrainedRun
 from .methods import METHODS
 from .progress import Steps
@@ -106,8 +107,8 @@ def _at_one_level(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
 
 def _folder(output: Path, ledgers: Path | None) -> Path:
     """Return an empty folder for the ledgers; earlier runs are never overwritten."""
-    if output.suffix.lower() != ".html" or not output.parent.is_dir():
-        refuse("output", str(output), "be a .html file in an existing folder")
+    require(output.suffix.lower() == ".html", "output", str(output), "be a .html file")
+    in_folder(output=output)
     if ledgers is not None:
         return _emptied(ledgers)
     number = 1

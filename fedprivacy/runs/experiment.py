@@ -20,7 +20,7 @@ from ..bound import exactly
 from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
-from ..outputs import TEMPORARY
+from ..outputs import TEMPORARY, in_folder
 from ..questions.budget import Budget
 from ..questions.calibrate import Calibration, calibrate
 from ..questions.epsilon import epsilon
@@ -191,10 +191,11 @@ class Experiment:
         self, ledger: Path | None, checkpoint: Path | None, output: Path | None
     ) -> None:
         """Refuse, before anything is computed, files that cannot be written or are the same."""
-        _check_folder("ledger", ledger)
-        _check_folder("checkpoint", checkpoint)
-        known = _taken(ledger) if ledger is not None else set()
+        known: set[Path] = set()
+        if ledger is not None:
+            known = _taken(in_folder(ledger=ledger))
         if checkpoint is not None:
+            in_folder(checkpoint=checkpoint)
             if known & _replaced(checkpoint):
                 rule = "be apart from the ledger and its private files"
                 refuse("checkpoint", str(checkpoint), rule)
@@ -311,12 +312,7 @@ class Experiment:
         if not path.exists():
             assert self.setting is not None
             return self.setting
-        # A ledger without rounds has spent nothing: a run may begin in it.
-        if not _is_there(checkpoint) and Ledger.open(path).rounds:
-            raise LedgerError(
-                f"{path} exists already; name another file, or pass the checkpoint of the run "
-                "that it records to go on with it"
-            )
+        check_free(path, checkpoint)
         known = self.recorded_level(path)
         if self.level is not None and self.level != known:
             refuse(str(self.job.knob), self.level, f"be {known}, as in {path}", "or leave it out")
@@ -440,9 +436,14 @@ class _Scores:
         )
 
 
-def _check_folder(name: str, place: Path | None) -> None:
-    if place is not None and not Path(place).parent.is_dir():
-        refuse(name, str(place), "be in a folder that is there")
+def check_free(ledger: Path, checkpoint: Path | None) -> None:
+    """Raise LedgerError where a ledger records a run that no checkpoint goes on with."""
+    # A ledger without rounds has spent nothing: a run may begin in it.
+    if ledger.exists() and not _is_there(checkpoint) and Ledger.open(ledger).rounds:
+        raise LedgerError(
+            f"{ledger} exists already; name another file, or pass the checkpoint of the run "
+            "that it records to go on with it"
+        )
 
 
 def _is_there(path: Path | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..audit.plots import between_rates, from_the_right
 from ..errors import listed, refuse
-from ..outputs import whole_file
+from ..outputs import in_folder, whole_file
 from ..questions.risk import TradeoffCurve
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def check_picture(path: str | PathLike[str]) -> None:
     kinds = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".") not in kinds:
         refuse("path", str(path), f"end in one of {listed(kinds)}")
-    if not Path(path).absolute().parent.is_dir():
-        refuse("path", str(path), "be in a folder that is there")
+    in_folder(path=path)
 
 
 def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:

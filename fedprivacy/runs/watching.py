@@ -33,7 +33,7 @@ from ..errors import (
 from ..evidence import Evidence
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
-from ..outputs import free, named
+from ..outputs import free, in_folder, named
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Observer
 from ..training.rounds import RoundInfo
@@ -187,9 +187,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
         every: rounds between two lines.
         budget: see ``Meter``.
     """
-    target = Path(path)
-    rule = "be in a folder that is there"
-    require(target.parent.is_dir(), "path", str(path), rule, f"make the folder {target.parent}")
+    target = in_folder(path=path)
     names = ("round", "epsilon_upper", "budget_left", "released_change")
     columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE)]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
-from ..outputs import whole_file
+from ..outputs import in_folder, whole_file
 from .notes import Notes
 from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
 from .threads import limited
@@ -135,9 +135,7 @@ def _check_place(checkpoint: object) -> None:
     rule, named = "be the path of a file", isinstance(checkpoint, str | Path)
     named = named and bool(Path(str(checkpoint)).name)
     require(named, "checkpoint", checkpoint, rule, "name one, such as 'run.pt'")
-    folder = Path(str(checkpoint)).parent
-    rule = "be in a folder that is there"
-    require(folder.is_dir(), "checkpoint", str(checkpoint), rule, f"make the folder {folder}")
+    in_folder(checkpoint=str(checkpoint))
 
 
 def _check_kinds(ledger: object, budget: object, called: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse
-from ..outputs import whole_file, writable
+from ..outputs import in_folder, whole_file, writable
 
 
 def released(loop: Any, state: Any) -> dict[str, Tensor]:
@@ -81,7 +81,4 @@ def checked_path(path: str | Path) -> Path:
     Raises:
         ParameterError: no folder there, a folder itself, a ledger, a pipe or a device.
     """
-    target = Path(path)
-    if not target.parent.is_dir() or target.is_dir():
-        refuse("output", str(path), "be a file in a folder that is there")
-    return writable(target)[0]
+    return writable(in_folder(output=path))[0]

@@ -287,7 +287,7 @@ def test_a_report_is_written_in_the_form_of_its_name(capsys, tmp_path, name):
 
 OUTPUTS = {
     "no form": (["--output", "a.txt"], "path must end in .html, .md"),
-    "no folder": (["--output", "nowhere/a.html"], "path must lie in an existing folder"),
+    "no folder": (["--output", "nowhere/a.html"], "path must be in a folder that is there"),
     "over the record": (["--output", "run.ledger"], "must be another file than what is read"),
     "a deployment of a page": (
         ["--output", "a.html", "--deployment", "said.toml"],

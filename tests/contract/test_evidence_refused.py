@@ -173,8 +173,7 @@ REFUSED = {
     ),
     "a page nowhere": (
         lambda: fp.report(CLAIMED, "no/such/folder/a.html"),
-        "path must lie in an existing folder, got 'no/such/folder/a.html'; create "
-        "no/such/folder first",
+        "path must be in a folder that is there, got 'no/such/folder/a.html'; make the folder ...",
     ),
     "a page with a deployment": (
         lambda: fp.report(CLAIMED, "a.html", deployment={}),

@@ -97,7 +97,7 @@ def test_fed_plt_trains_a_module_of_one_s_own(tmp_path, monkeypatch, capsys):
     assert found["audit"]["verdict"] == "HOLDS" and fp.audit("plt.ledger").verdict == "HOLDS"
     assert found["settings"]["clip_norm"] == 0.5 and found["settings"]["step_size"] == 0.1
     assert "feature_bound" not in found["public"] and found["public"]["classes"] == 10
-    code, _, problem = command(capsys, *words, "--set", "feature_bound=1")
+    code, _, problem = command(capsys, *words, "--set", "feature_bound=1", "--ledger", "x")
     assert code == 2 and "a module takes inputs as they are" in problem
 
 
@@ -179,7 +179,7 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "dp-fedavg", "--data-dir", "nope"], "data_dir must be left out: digits is"),
         (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in a folder that is"),
         (["--method", "dp-fedavg", "--checkpoint", "no/x"], "checkpoint must be in a folder"),
-        (["--method", "dp-fedavg", "--output", "no/x"], "output must be a file in a folder"),
+        (["--method", "dp-fedavg", "--output", "no/x"], "output must be in a folder that is there"),
         (
             ["--method", "dp-fedavg", "--output", "dp-fedavg.ledger"],
             "output must be a file of its own",

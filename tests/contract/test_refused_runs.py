@@ -314,7 +314,7 @@ CALLS = {
     ),
     "a picture nowhere": (
         lambda: pictures.check_picture("nowhere/curve.png"),
-        "path must be in a folder that is there, got 'nowhere/curve.png'",
+        "path must be in a folder that is there, got 'nowhere/curve.png'; make the folder ...",
     ),
     # settings as texts
     "a number that is two": (
@@ -557,8 +557,8 @@ def test_costs_that_numbers_tell_are_those_of_the_share_that_takes_part(
 @pytest.mark.parametrize(
     ("output", "ledgers", "wanted"),
     [
-        ("page.pdf", None, "output must be a .html file in an existing folder, got "),
-        ("none/page.html", None, "output must be a .html file in an existing folder, got "),
+        ("page.pdf", None, "output must be a .html file, got "),
+        ("none/page.html", None, "output must be in a folder that is there, got "),
         ("page.html", "full", "ledgers must be a new or empty folder, got "),
         ("page.html", "full/mine", "ledgers must be a new or empty folder, got "),
     ],
@@ -774,7 +774,7 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
         (("a", None, "a"), "output must be a file of its own, apart from ledger and checkpoint"),
         (("a", "b", "b"), "output must be a file of its own, apart from ledger and checkpoint"),
         (("a", "b", "b.tmp"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "none/c"), "output must be a file in a folder that is there, got "),
+        (("a", "b", "none/c"), "output must be in a folder that is there, got "),
     ],
 )
 def test_a_run_s_files_are_apart_and_in_folders_that_are_there(tmp_path, places, wanted):

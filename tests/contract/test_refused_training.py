@@ -858,11 +858,11 @@ GONE_WRONG = {
     ),
     "a model where there is no folder": (
         lambda path: checked_path(path.parent / "none" / "model.pt"),
-        "output must be a file in a folder that is there, got ...",
+        "output must be in a folder that is there, got ...; make the folder ...",
     ),
     "a model in a folder's place": (
         lambda path: checked_path(path.parent),
-        "output must be a file in a folder that is there, got ...",
+        "output must be a file or a new name, got ...; name another file",
     ),
 }
 
