@@ -30,7 +30,7 @@ from ..outputs import printable
 from ..privacy_loss import PrivacyLoss
 from ..questions.budget import Budget
 from ..questions.effort import Effort
-from ..relations import Adjacency, Facts, Observer
+from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Scheme
 from ..version import VERSION
 from .diagnose import Question, failing_assumptions, overcounts
@@ -225,6 +225,7 @@ def audit(
     missing_shares: int | None = None,
     denominator: str | None = None,
     trials: int | None = None,
+    unit: Unit | str | None = None,
     accountant: str | None = None,
     tolerance: float = 1e-3,
     deadline: float | None = None,
@@ -248,6 +249,7 @@ def audit(
             data.
         trials: how many runs were made on these data, this one included: all are counted, as if
             all were seen.
+        unit: whose data is one unit, where the source does not say: "client" or "record".
         accountant: see ``epsilon``; None for all of them, the best of which decides.
         tolerance: see ``epsilon``.
         deadline: see ``epsilon``, all accountants and observers together.
@@ -260,7 +262,7 @@ def audit(
         UnsupportedCombination: no theorem covers the run under the claim's facts.
         ContradictionError: two certificates for the run exclude each other.
     """
-    more = (steps_per_round, missing_shares, denominator, trials)
+    more = (steps_per_round, missing_shares, denominator, trials, unit)
     said = Stated(adjacency, observer, sampling, population, *more)
     # Each accountant is sharp somewhere: without a wish all are asked.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)

@@ -87,7 +87,8 @@ class Reading:
         # What is given wins, so that one record can be judged under several facts.
         adjacency = _said_first(adjacency, self.adjacency)
         if adjacency is None:
-            way_out = f"a {self.origin.kind} does not say how neighbouring data sets differ"
+            way_out = f"the {self.origin.kind} does not say how neighbours differ"
+            way_out += f"; one of {', '.join(Adjacency)}"
             refuse("adjacency", adjacency, "be given", way_out)
         run = self.evidence.run
         return Facts(
@@ -153,7 +154,7 @@ def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
 
 
 def _nothing_to_state(stated: Stated, what: str) -> None:
-    for name in ("sampling", "population", *Unseen.__members__):
+    for name in ("sampling", "population", "unit", *Unseen.__members__):
         if getattr(stated, name) is not None:
             refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
 
@@ -200,6 +201,7 @@ def _of_mechanism(run: Mechanism) -> Reading:
 
 def _of_trace(trace: Trace, stated: Stated) -> Reading:
     """Return a trace with what was stated; the two are kept apart in what is shown."""
+    trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
     told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})

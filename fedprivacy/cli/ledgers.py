@@ -11,7 +11,6 @@ import rich_click as click
 from ..bound import Verdict
 from ..errors import integer, refuse
 from ..outputs import printable
-from ..relations import Unit
 from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
 from .options import (
     ADJACENCIES,
@@ -79,7 +78,12 @@ judge_options = options(
     option("--rounds-per-epoch", int, RUN, "For --sampling shuffled and allocation."),
     noise_option,
     option("--rounds", int, RUN, "With --noise-multiplier.  [default: 1]"),
-    option("--unit", click.Choice(["client", "record"]), THREAT, "With --noise-multiplier."),
+    option(
+        "--unit",
+        click.Choice(["client", "record"]),
+        THREAT,
+        "Whose data is one unit, where the file does not say.",
+    ),
     option("--steps-per-round", int, UNSAID, "How many noisy sums each recorded round released."),
     option(
         "--missing-shares", int, UNSAID, "How many of a cohort's shares of the noise were missing."
@@ -95,7 +99,7 @@ judge_options = options(
         "--auditor",
         None,
         OUTPUT,
-        "Who audits.  [default: the login name]",
+        "Who audits, as pages and --json say.  [default: the login name]",
         default="",
         show_default=False,
     ),
@@ -142,13 +146,14 @@ def _judged(
     from ..audit.imports import Unseen
 
     facts = {
-        name: given[name] for name in ("adjacency", "observer", "auditor", *Unseen.__members__)
+        name: given[name]
+        for name in ("adjacency", "observer", "auditor", "unit", *Unseen.__members__)
     }
     wanted, scheme = _claim(claim, epsilon, delta), _scheme(given)
     if source is None:
         return audit(_trace(given), claim=wanted, **facts)
     # What a file records is not to be overruled by an option.
-    for name in ("noise_multiplier", "rounds", "unit"):
+    for name in ("noise_multiplier", "rounds"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
@@ -180,8 +185,7 @@ def _trace(given: dict[str, Any]) -> Any:
     return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
-        unit=None if given["unit"] is None else Unit(given["unit"]),
-        told={n: str(said[n]) for n in (*names, "rounds", "unit") if said[n] is not None},
+        told={n: str(said[n]) for n in (*names, "rounds") if said[n] is not None},
     )
 
 
@@ -192,6 +196,8 @@ def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None
         # A cohort amplifies by its share of the population, so one needs the other.
         if population is None:
             refuse("--population", None, "be given with --cohort")
+        if kind is FixedSize and cohort > population:
+            refuse("--cohort", cohort, f"be at most the population of {population}")
         return kind(cohort, population=population)
 
     return made

@@ -357,7 +357,8 @@ CALLS = {
     ),
     "an audit without neighbours": (
         lambda: fp.audit(RUN, claim=(1.0, 1e-5)),
-        "adjacency must be given, got None; a mechanism does not say how neighbouring data sets...",
+        "adjacency must be given, got None; the mechanism does not say how neighbours "
+        "differ; one of add_remove, zero_out, replace_one",
     ),
     "a canary without a direction": (
         lambda: _scorer([[0.0, 0.0]], 1, fp.Observer.AGGREGATE),

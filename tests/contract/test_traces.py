@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -422,8 +423,8 @@ def test_what_a_whole_description_says_is_not_said_again(name, value):
     with pytest.raises(fp.ParameterError) as caught:
         assemble(DESCRIBED, Stated(**{name: value}))
     assert str(caught.value) == (
-        f"{name} must be left out, got {str(value)!r}; a log says how units were drawn, what of "
-        "them was released, and the noise"
+        f"{name} must be left out, got {str(value)!r}; the log says how units were drawn, what "
+        "of them was released, and the noise"
     )
 
 
@@ -574,3 +575,46 @@ def test_what_was_said_is_told_in_words():
         "trials": "3",
     }
     assert Stated().in_words() == {}
+
+
+# ---- whose data is one unit
+
+ONE = Rounds(noise_multiplier=2.0, sampling=Sampling.POISSON, rate=0.1)
+SAID = {"adjacency": "add_remove", "claim": (8.0, 1e-5)}
+
+
+def test_a_unit_is_said_where_the_record_does_not_say_it():
+    silent = fp.audit(trace(ONE), **SAID)
+    assert silent.facts.unit is None and "unit not stated" in str(silent)
+    found = fp.audit(trace(ONE), unit="record", **SAID)
+    assert found.facts.unit is fp.Unit.RECORD and "record level" in str(found)
+    assert found.stated["unit"] == "record" and found.run.protects is fp.Unit.RECORD
+    assert found.bound.upper == silent.bound.upper
+    described = fp.audit(DESCRIBED, unit="client", **SAID)
+    assert described.facts.unit is fp.Unit.CLIENT
+
+
+@pytest.mark.parametrize(
+    ("source", "unit", "told"),
+    [
+        (trace(ONE, unit=fp.Unit.CLIENT), "record", "unit must be client, as the log says"),
+        (trace(ONE), "house", "unit must be one of 'client' or 'record', got 'house'"),
+        (fp.Gaussian(noise_multiplier=2.0), "client", "unit must be left out, got 'client'; a mec"),
+        (
+            trace(replace(ONE, sampling=Sampling.FIXED, cohort=5, population=50)),
+            "record",
+            "missing_shares must be left out where a unit is a record",
+        ),
+    ],
+)
+def test_a_unit_that_the_record_denies_is_refused(source, unit, told):
+    shares = {"missing_shares": 1} if told.startswith("missing") else {}
+    with pytest.raises(fp.ParameterError, match=re.escape(told)):
+        fp.audit(source, unit=unit, **shares, **SAID)
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path):
+    for content in ("", "\n \n"):
+        (tmp_path / "rounds.csv").write_text(content)
+        with pytest.raises(ConversionError, match=r"rounds\.csv: empty; name the record of a run"):
+            fp.audit(tmp_path / "rounds.csv", claim=(1.0, 1e-5))

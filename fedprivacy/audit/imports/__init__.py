@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ...errors import ConversionError
 from ...ledger.lines import FORMAT
 from . import events, flower, opacus, statement, table
-from .content import beginning, digest, json_of, toml_of, whole
+from .content import beginning, digest, json_of, toml_of, unreadable, whole
 from .trace import (
     Assembled,
     Denominator,
@@ -26,6 +26,7 @@ from .trace import (
     Trace,
     Unseen,
     assemble,
+    with_unit,
 )
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "is_ledger",
     "read",
     "read_data",
+    "with_unit",
 ]
 
 FORMATS = ("fedprivacy ledger", opacus.KIND, flower.KIND, events.KIND, table.KIND, statement.KIND)
@@ -61,8 +63,8 @@ _NEEDED = re.compile(b"noise_multiplier|noise_std")
 
 
 def is_ledger(start: bytes) -> bool:
-    """Return whether a file that begins so is one of our ledgers, or is empty."""
-    return not start.strip() or FORMAT.encode() in start[:120]
+    """Return whether a file that begins so is one of our ledgers."""
+    return FORMAT.encode() in start[:120]
 
 
 def read(path: Path, by: str = "") -> Trace:
@@ -78,6 +80,8 @@ def read(path: Path, by: str = "") -> Trace:
         ParameterError: a value breaks its rule.
     """
     start = beginning(path)
+    if not start.strip():
+        unreadable(path.name, "empty; name the record of a run")
     # Refused by its first byte, before anything could unpickle it.
     if start.startswith(_PICKLE):
         told = "a pickle, which is not read: it can run any program"

@@ -120,6 +120,7 @@ class Stated:
         missing_shares: how many of a cohort's shares of the noise did not arrive.
         denominator: a name from ``Denominator``.
         trials: how many runs were made on these data, this one included.
+        unit: whose data is one unit.
     """
 
     adjacency: Adjacency | str | None = None
@@ -130,6 +131,7 @@ class Stated:
     missing_shares: int | None = None
     denominator: Denominator | str | None = None
     trials: int | None = None
+    unit: Unit | str | None = None
 
     def in_words(self) -> dict[str, str]:
         """Return what was said, by name."""
@@ -236,6 +238,20 @@ def in_order(rounds: Iterable[tuple[Each, int]]) -> tuple[tuple[Each, int], ...]
     return tuple((kind, sum(times for _, times in groups)) for kind, groups in alike)
 
 
+def with_unit(trace: Trace, stated: Stated) -> Trace:
+    """Return a trace with the unit that was stated, where it does not say one itself.
+
+    Raises:
+        ParameterError: it says another.
+    """
+    if stated.unit is None:
+        return trace
+    unit = member(Unit, unit=stated.unit)
+    if trace.unit not in (None, unit):
+        refuse("unit", str(unit), f"be {trace.unit}, as the {trace.origin.kind} says")
+    return replace(trace, unit=unit)
+
+
 def assemble(trace: Trace, stated: Stated) -> Assembled:
     """Return the run of a trace, completed by what the user stated.
 
@@ -304,8 +320,8 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     for name in ("sampling", "population", "steps_per_round", "missing_shares"):
         if getattr(stated, name) is not None:
             way_out = (
-                f"a {trace.origin.kind} says how units were drawn, what of them was released, and "
-                "the noise"
+                f"the {trace.origin.kind} says how units were drawn, what of them was released, "
+                "and the noise"
             )
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
     assert trace.run is not None
@@ -461,8 +477,9 @@ def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
 
 def _scheme(rounds: Rounds) -> Scheme:
     if rounds.sampling is None:
-        names = ", ".join(Sampling)
-        way_out = f"the record does not say how units were drawn; one of {names}"
+        way_out = f"the record does not say how units were drawn; one of {', '.join(Sampling)}"
+        if rounds.population is None:
+            way_out += "; fixed and with-replacement need a population besides"
         refuse("sampling", None, "be stated", way_out)
     return _BUILDERS[rounds.sampling](rounds)
 
