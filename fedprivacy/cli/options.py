@@ -160,7 +160,13 @@ facts_options = options(
         "pld and game give an interval; rdp and advanced give upper ends only.",
         default="pld",
     ),
-    option("--tolerance", float, EXACT, "Wanted width of the interval.", default=1e-3),
+    option(
+        "--tolerance",
+        float,
+        EXACT,
+        "Wanted width of the interval: absolute for an epsilon, relative for a probability.",
+        default=1e-3,
+    ),
 )
 deadline_option = option(
     "--deadline", float, EXACT, "Seconds after which no finer attempt is begun."

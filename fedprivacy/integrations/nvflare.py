@@ -181,6 +181,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         if abort_signal.triggered:
             self.ledger.release()
         else:
+            self.budget.confirm(self.ledger)
             self.ledger.close()
 
     def _run(self, ledger: Ledger, abort_signal: Any, fl_ctx: Any) -> None:

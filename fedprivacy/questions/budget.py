@@ -231,7 +231,12 @@ class Budget:
         require(ledger.schedule == wanted, "ledger.schedule", str(ledger.schedule), rule, way_out)
 
     def spend(
-        self, round_: Accountable, *, ledger: Ledger | None = None, number: int | None = None
+        self,
+        round_: Accountable,
+        *,
+        ledger: Ledger | None = None,
+        number: int | None = None,
+        seeded: bool = False,
     ) -> None:
         """Count a round as spent.
 
@@ -239,6 +244,7 @@ class Budget:
             round_: the round.
             ledger: where it is written, if anywhere, so that ``charge`` does not count it again.
             number: its number there.
+            seeded: its noise came of a seed that was chosen; the number says so from then on.
 
         Raises:
             BudgetExhausted: the round does not fit; nothing is counted.
@@ -251,6 +257,8 @@ class Budget:
             if not self.allows(round_):
                 self._refuse("one more round exceeds")
             self._count(round_, 1)
+            if seeded:
+                self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
             if held is not None and number is not None:
                 held.rounds.add(number)
                 held.open.add(number)

@@ -338,6 +338,7 @@ class Sampling(Stepped):
             budget=budget,
             clip_norm=self._clip_norm,
             noise_std=self._planned_std(state.round),
+            seed=self.seed,
         )
         return run_round(
             books,

@@ -47,9 +47,14 @@ class RoundBudget(Protocol):
         """Return whether one more such round fits."""
 
     def spend(
-        self, round_: Mechanism, *, ledger: Ledger | None = None, number: int | None = None
+        self,
+        round_: Mechanism,
+        *,
+        ledger: Ledger | None = None,
+        number: int | None = None,
+        seeded: bool = False,
     ) -> None:
-        """Count one such round, of that number in that ledger."""
+        """Count one such round, of that number in that ledger; its noise came of a chosen seed."""
 
     def released(
         self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
@@ -153,6 +158,7 @@ class Books:
         budget: what it is charged to.
         clip_norm: norm that contributions are clipped to, for the ledger.
         noise_std: std of the noise as planned, for the ledger.
+        seed: what the noise comes of; None for the operating system.
     """
 
     mechanism: Mechanism | None
@@ -160,6 +166,7 @@ class Books:
     budget: RoundBudget | None
     clip_norm: float
     noise_std: float
+    seed: int | None
 
     def ask(self) -> None:
         """Ask the budget whether a round fits; nothing is spent or written.
@@ -199,7 +206,8 @@ class Books:
         if self.budget is None or self.mechanism is None:
             return
         # With its number, so that `charge` does not charge it again.
-        self.budget.spend(self.mechanism, ledger=self.ledger, number=number)
+        seeded = self.seed is not None
+        self.budget.spend(self.mechanism, ledger=self.ledger, number=number, seeded=seeded)
 
     def released(self, info: RoundInfo) -> None:
         """Let the budget know what was released, which counts where it had less noise."""

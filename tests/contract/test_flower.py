@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 pytest.importorskip("torch")
 
 import numpy as np
@@ -83,3 +83,21 @@ def test_a_learned_norm_equals_that_of_our_own_loop(tmp_path):
     plain = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(apps.SCHEME) * (ROUNDS + 1)
     spent = fp.account(tmp_path / "run.jsonl", delta=1e-3)
     assert spent.upper == fp.epsilon(plain, delta=1e-3, adjacency="zero_out").upper
+
+
+def test_what_speaks_against_a_run_is_looked_for_as_it_ends(tmp_path):
+    """A cohort that its scheme does not draw, written behind the last round's charge."""
+    strategy = apps.private(apps.equal(FedAvg), tmp_path)
+
+    def evaluate(number, arrays):
+        if number == ROUNDS:
+            ledger = strategy.ledger
+            of = strategy.server.mechanism
+            index = ledger.intent(of, clip_norm=1.0, noise_std=1.0)
+            told = {"arrived": 60, "refused": 0, "noise_std": 1.0, "denominator": 4}
+            ledger.done(index, cohort=60, **told)
+
+    first = apps.arrays_of(apps.module())
+    strategy.start(apps.HereGrid(apps.client_app()), first, ROUNDS, evaluate_fn=evaluate)
+    with pytest.raises(fp.UnsupportedCombination, match="what was done was not this run"):
+        strategy.budget.spent()

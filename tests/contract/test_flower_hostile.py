@@ -5,7 +5,7 @@ from logging import getLogger
 
 import pytest
 
-pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402

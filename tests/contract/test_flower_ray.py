@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="pip install -e '.[flower,test]' elsewhere")
+pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 
 import flwr.compat.common.recorddict_compat as compat
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict

@@ -7,6 +7,7 @@ written down, and the next start goes on.
 import resource
 import signal
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -50,20 +51,24 @@ def a_loop(name):
             return after
 
         return served, START, "client"
-    bench, unit = BENCHES.get(name), "client"
-    if bench is None:
-        loop, data = whole({"skellam": Skellam, "discrete": DistributedDiscreteGaussian}[name])
-    elif isinstance(bench, Averaging):
-        loop, data = bench.loop(), bench.data()
-    else:
-        unit = "record"
-        centred = isinstance(bench, Sampler)
-        loop, data = (bench.centred(), None) if centred else bench.loop(bench.zeros())
+    loop, data, unit = begun(name)
 
     def stepped(state, ledger, on_release=None):
         return loop.step(state, data, ledger=ledger, on_release=on_release)[0]
 
     return stepped, loop.init(), unit
+
+
+def begun(name):
+    """Return a loop, its data and the unit."""
+    bench = BENCHES.get(name)
+    if bench is None:
+        kind = {"skellam": Skellam, "discrete": DistributedDiscreteGaussian}[name]
+        return *whole(kind), "client"
+    if isinstance(bench, Averaging):
+        return bench.loop(), bench.data(), "client"
+    centred = isinstance(bench, Sampler)
+    return *((bench.centred(), None) if centred else bench.loop(bench.zeros())), "record"
 
 
 def new(path, unit, name):
@@ -138,3 +143,15 @@ def test_a_disk_that_becomes_full_loses_nothing(name, when, tmp_path):
     with Ledger.open(path, resume=True) as again:
         step(state, again)
         assert again.spent_rounds == 1 + spent
+
+
+# Rows of correlated noise are not charged without a ledger.
+@pytest.mark.parametrize("name", [one for one in LOOPS if one not in ("server", "dp-ftrl")])
+def test_a_budget_without_a_ledger_says_that_the_seed_was_fixed(name):
+    for seed, told in ((None, ()), (3, ("the seed was fixed",))):
+        loop, data, unit = begun(name)
+        loop = replace(loop, seed=seed)
+        adjacency = "zero_out" if unit == "client" else "replace_one"
+        budget = fp.Budget(1e9, 1e-5, adjacency=adjacency)
+        loop.step(loop.init(), data, budget=budget)
+        assert budget.spent().qualified == told

@@ -736,3 +736,19 @@ def test_adaptive_clipping_is_refused_before_a_step():
     with pytest.raises(fp.ParameterError, match="AdaClipDPOptimizer"):
         train(network, optimizer, loader, 1)
     assert not engine.accountant.history
+
+
+def test_a_budget_without_a_ledger_says_that_torch_was_seeded():
+    """A ledger would have refused it; a budget alone said nothing."""
+    _, network, optimizer, loader = private()
+    budget = fp.Budget(50.0, 1e-5, adjacency="zero_out")
+    live.keep_books(optimizer, loader, budget=budget)
+    train(network, optimizer, loader, 1)
+    assert budget.spent().qualified == ()
+    before = torch.get_rng_state()
+    try:
+        torch.manual_seed(3)
+        train(network, optimizer, loader, 1)
+    finally:
+        torch.set_rng_state(before)
+    assert budget.spent().qualified == ("the seed was fixed",)

@@ -180,7 +180,7 @@ class Purse:
     def confirm(self, ledger):
         pass
 
-    def spend(self, mechanism, ledger=None, number=None):
+    def spend(self, mechanism, ledger=None, number=None, seeded=False):
         if self.left == 0:
             raise BudgetExhausted("nothing left")
         self.left -= 1

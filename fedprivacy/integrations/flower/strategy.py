@@ -191,6 +191,7 @@ class PrivateStrategy(Strategy):
             # What was begun stays begun, and the file may be resumed at once.
             self.ledger.release()
             raise
+        self.budget.confirm(self.ledger)
         self.ledger.close()
         return self._result
 

@@ -57,8 +57,8 @@ class Randomness:
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody seems to have chosen a seed, or none at all."""
-        seeds = [seed for _, seed in self.begun if seed is not None]
+        """Whether somebody seems to have chosen a seed, then or since, or none at all."""
+        seeds = [seed for _, seed in (*self.begun, *self._now()) if seed is not None]
         return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
 
     def check(self) -> None:
@@ -145,7 +145,8 @@ class StepBooks:
             self._noise_std = noise * clip
             self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
         if self.budget is not None:
-            self.budget.spend(step, ledger=self.ledger, number=self._number)
+            seeded = self._random.chosen
+            self.budget.spend(step, ledger=self.ledger, number=self._number, seeded=seeded)
         self.loader.begin_round(noise)
 
     def after(self, *_: object) -> None:

@@ -299,7 +299,7 @@ class FederatedAveraging:
         self._check(state, data, ledger, budget)
         if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
-        books = books_of(self.round_mechanism, self._now(state), ledger, budget)
+        books = books_of(self.round_mechanism, self._now(state), ledger, budget, self.seed)
         return rounds.run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
@@ -352,7 +352,7 @@ class FederatedAveraging:
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
         mask = mask_of(noise, now.round, self.seed, ledger, self.device)
-        books = books_of(row_of(now, cohort, noise), noise, ledger, budget)
+        books = books_of(row_of(now, cohort, noise), noise, ledger, budget, self.seed)
         # Whoever is drawn counts as taken, answering or not.
         following = taken(now, cohort, noise)
         return rounds.run_round(

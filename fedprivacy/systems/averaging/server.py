@@ -66,6 +66,7 @@ def books_of(
     perturbation: Perturbation | None,
     ledger: Ledger | None,
     budget: rounds.RoundBudget | None,
+    seed: int | None,
 ) -> rounds.Books:
     """Return where a round of a perturbation is written down."""
     return rounds.Books(
@@ -74,6 +75,7 @@ def books_of(
         budget=budget,
         clip_norm=0.0 if perturbation is None else perturbation.clip_norm,
         noise_std=0.0 if perturbation is None else perturbation.full_noise_std,
+        seed=seed,
     )
 
 
@@ -261,7 +263,7 @@ class Server:
         """
         rounds.check_ledger(ledger, self.mechanism, self.seed)
         rounds.check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
-        return books_of(self.mechanism, self.perturbation, ledger, budget)
+        return books_of(self.mechanism, self.perturbation, ledger, budget, self.seed)
 
     def now(self, state: Average) -> Perturbation:
         """Return what clips and perturbs in a state's round."""

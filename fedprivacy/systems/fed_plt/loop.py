@@ -315,6 +315,7 @@ class FederatedSplitting:
             budget=budget,
             clip_norm=clip_norm,
             noise_std=noise_std,
+            seed=self.seed,
         )
         return run_round(
             books,
