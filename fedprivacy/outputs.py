@@ -64,14 +64,26 @@ def writable(path: str | PathLike[str]) -> tuple[Path, Path]:
     return target, temporary
 
 
-def in_folder(**named: str | PathLike[str]) -> Path:
+def path_of(**named: object) -> Path:
+    """Return one ``name=path`` of a file as a path.
+
+    Raises:
+        ParameterError: it is none.
+    """
+    ((name, path),) = named.items()
+    if not isinstance(path, str | PathLike) or not Path(path).name:
+        refuse(name, path, "be the path of a file", "name one")
+    return Path(path)
+
+
+def in_folder(**named: object) -> Path:
     """Return one ``name=path`` as a path; asked before much is done for what is written there.
 
     Raises:
-        ParameterError: its folder is not there.
+        ParameterError: it is no file's path, or its folder is not there.
     """
+    target = path_of(**named)
     ((name, path),) = named.items()
-    target = Path(path)
     # Written out: that the folder . is missing would help nobody.
     folder = target.absolute().parent
     rule, way_out = "be in a folder that is there", f"make the folder {folder}"

@@ -20,7 +20,7 @@ import fedprivacy
 from ..bound import exactly, shown
 from ..errors import refuse
 from ..loss.profiles.once import Answers, answered_once
-from ..outputs import in_folder, printable, whole_file
+from ..outputs import in_folder, path_of, printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit
 from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
@@ -67,7 +67,7 @@ def report(
         ParameterError: the path ends in something else, its folder does not exist, something that
             was not audited is to be reported, or the registry is not told what it asks for.
     """
-    target = Path(path)
+    target = path_of(path=path)
     form = _FORMS.get(target.suffix.lower())
     if form is None:
         refuse("path", str(target), f"end in {', '.join(_FORMS)}", "the report is one HTML page")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
-from ..outputs import free, sync_folder
+from ..outputs import free, path_of, sync_folder
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..version import VERSION
 from . import files, lines
@@ -103,9 +103,7 @@ class Ledger:
             # Headers alike in all else must still begin different chains of checksums.
             nonce=os.urandom(16).hex(),
         )
-        target = Path(path)
-        if not target.name:
-            refuse("path", str(path), "name a file")
+        target = path_of(path=path)
         # Under a hidden name first: whoever finds the real one finds a whole header behind it.
         unborn = target.with_name(f".{header.nonce}")
         with files.explained(target, "create it"):
@@ -147,7 +145,7 @@ class Ledger:
             DamagedLedger: a line was changed or lost; the message names it.
             LedgerError: no such file, or, when resuming, a closed or locked one.
         """
-        target = Path(path)
+        target = path_of(path=path)
         if not resume:
             return cls(target, read(target), None)
         with files.explained(target, "resume it"):

@@ -34,10 +34,9 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
         ParameterError: ``run`` is nothing that has one.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
-    if not hasattr(run, "privacy_loss"):
-        refuse(
-            "run", type(run).__name__, "have a privacy loss", "pass a mechanism, such as Gaussian"
-        )
+    if isinstance(run, type) or not hasattr(run, "privacy_loss"):
+        way_out = "pass a mechanism, such as Gaussian(noise_multiplier=1.0)"
+        refuse("run", type(run).__name__, "have a privacy loss", way_out)
     with answered_once():
         return run.privacy_loss(adjacency, observer)
 

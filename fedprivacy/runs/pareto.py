@@ -352,6 +352,9 @@ def _split(
     runs: Runs, cost: Callable[[Any], Cost] | None
 ) -> list[tuple[Any, Source, dict[str, list[float]]]]:
     """Return (label, source, costs by name) of every setting."""
+    if not isinstance(runs, Iterable) or isinstance(runs, str):
+        way_out = "{label: mechanism, ...}, for instance"
+        refuse("runs", type(runs).__name__, "be a mapping, or pairs", way_out)
     pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
     if not pairs:
         refuse("runs", runs, "hold at least one setting")

@@ -36,6 +36,7 @@ from .rounds import (
     Indices,
     RoundBudget,
     RoundInfo,
+    check_given,
     check_ledger,
     check_past,
     run_round,
@@ -330,6 +331,7 @@ class Sampling(Stepped):
                 stays spent; ``state`` is as it was.
             ParameterError: state, data or ledger do not fit.
         """
+        check_given(ChainState, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger)
         check_past(state, self.round_mechanism, ledger, budget)
         books = Books(

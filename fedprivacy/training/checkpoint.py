@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -19,7 +19,17 @@ from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
 from ..outputs import in_folder, whole_file
 from .notes import Notes
-from .rounds import Dropout, Loop, RoundBudget, RoundInfo, RoundState, S
+from .rounds import (
+    Dropout,
+    Loop,
+    RoundBudget,
+    RoundInfo,
+    RoundState,
+    S,
+    check_books,
+    check_called,
+    has,
+)
 from .threads import limited
 
 FORMAT = "fedprivacy checkpoint 5"
@@ -93,10 +103,12 @@ def train(
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
     """
     total = integer(1, rounds=rounds)
-    called = {"dropout": dropout, "on_round": on_round, "on_release": on_release}
-    _check_kinds(ledger, budget, called)
+    fits = has(loop, "init", "step")
+    require(fits, "loop", loop, "be a training loop", "FederatedAveraging(...), for instance")
+    check_books(ledger, budget)
+    check_called(dropout=dropout, on_round=on_round, on_release=on_release)
     if checkpoint is not None:
-        _check_place(checkpoint)
+        in_folder(checkpoint=checkpoint)
     kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
@@ -128,32 +140,6 @@ def train(
     if loop.round_mechanism is not None and ledger is not None and budget is not None:
         budget.confirm(ledger)
     return past.then(state, history)
-
-
-def _check_place(checkpoint: object) -> None:
-    """Refuse what names no file that can be written."""
-    rule, named = "be the path of a file", isinstance(checkpoint, str | Path)
-    named = named and bool(Path(str(checkpoint)).name)
-    require(named, "checkpoint", checkpoint, rule, "name one, such as 'run.pt'")
-    in_folder(checkpoint=str(checkpoint))
-
-
-def _check_kinds(ledger: object, budget: object, called: Mapping[str, object]) -> None:
-    """Refuse, by their names, what is no ledger, no budget and no function."""
-    rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
-    fits = ledger is None or hasattr(ledger, "intent")
-    require(fits, "ledger", ledger, rule, way_out)
-    asked = ("allows", "charge", "spend", "spent", "released", "ended", "confirm", "states")
-    fits = budget is None or all(hasattr(budget, name) for name in asked)
-    require(fits, "budget", budget, "be a Budget or None", "fp.Budget(epsilon, delta, ...)")
-    gets = {
-        "dropout": "it gets a round's cohort",
-        "on_round": "it gets the state and what the server saw",
-        "on_release": "it gets the state",
-    }
-    for name, one in called.items():
-        fits = one is None or callable(one)
-        require(fits, name, one, "be a function or None", gets[name])
 
 
 def resumed(

@@ -309,6 +309,53 @@ def run_round(
     return state, info
 
 
+def check_given(
+    kind: type[S],
+    state: object,
+    ledger: object,
+    budget: object,
+    dropout: object,
+    on_release: object,
+) -> None:
+    """Refuse, by its name, what ``step`` cannot take, before a round begins and is spent.
+
+    Raises:
+        ParameterError: no state of this kind, no ledger, no budget or no function.
+    """
+    told = type(state).__name__
+    require(isinstance(state, kind), "state", told, f"be a {kind.__name__}", "begin with init()")
+    check_books(ledger, budget)
+    check_called(dropout=dropout, on_release=on_release)
+
+
+def check_books(ledger: object, budget: object) -> None:
+    """Refuse what is no ledger and no budget."""
+    rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
+    require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)
+    asked = ("allows", "charge", "spend", "spent", "released", "ended", "confirm", "states")
+    rule, way_out = "be a Budget or None", "fp.Budget(epsilon, delta, ...)"
+    require(budget is None or has(budget, *asked), "budget", budget, rule, way_out)
+
+
+def has(one: object, *names: str) -> bool:
+    """Return whether something has all of these; a class, whose objects have, does not."""
+    return not isinstance(one, type) and all(hasattr(one, name) for name in names)
+
+
+def check_called(**functions: object) -> None:
+    """Refuse what is no function."""
+    for name, one in functions.items():
+        fits = one is None or callable(one)
+        require(fits, name, one, "be a function or None", _GETS[name])
+
+
+_GETS = {
+    "dropout": "it gets a round's cohort",
+    "on_round": "it gets the state and what the server saw",
+    "on_release": "it gets the state",
+}
+
+
 def check_denominator(declared: bool, *books: object) -> None:
     """Raise ParameterError for add_remove where the denominator follows the number of units.
 

@@ -353,7 +353,7 @@ def test_what_does_not_read_back_as_it_was_is_spent_by_nobody(tmp_path):
 
 
 CREATED = {
-    "no file": ({"path": "/"}, "path must name a file, got '/'"),
+    "no file": ({"path": "/"}, "path must be the path of a file, got '/'"),
     "no unit": ({"unit": "person"}, "unit must be one of 'client' or 'record', got 'person'"),
     "no adjacency": ({"adjacency": None}, "adjacency must be one of 'add_remove', "),
     "no observer": ({"observer": "me"}, "observer must be one of 'aggregate', "),

@@ -16,8 +16,9 @@ from fedprivacy.errors import LedgerError
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam
 from fedprivacy.mechanisms.deviates import Deviates
+from fedprivacy.runs.watching import to_csv
 from fedprivacy.systems.averaging.loop import FederatedAveraging
-from fedprivacy.training import logistic
+from fedprivacy.training import logistic, save_model, train
 
 from .test_kept_files import removed, replaced, rotated, truncated
 from .test_sabotage import BENCHES, Averaging, Sampler
@@ -155,3 +156,52 @@ def test_a_budget_without_a_ledger_says_that_the_seed_was_fixed(name):
         budget = fp.Budget(1e9, 1e-5, adjacency=adjacency)
         loop.step(loop.init(), data, budget=budget)
         assert budget.spent().qualified == told
+
+
+GIVEN = {
+    "no state": ("state", None, "state must be a "),
+    "a state's class": ("state", type, "state must be a "),
+    "a ledger's class": ("ledger", Ledger, "ledger must be a Ledger or None"),
+    "a number for a ledger": ("ledger", 5, "ledger must be a Ledger or None"),
+    "a budget's class": ("budget", fp.Budget, "budget must be a Budget or None"),
+    "a number for a budget": ("budget", 5, "budget must be a Budget or None"),
+    "clients that drop out": ("dropout", {1}, "dropout must be a function or None"),
+    "no function": ("on_release", 5, "on_release must be a function or None"),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.parametrize("name", [one for one in LOOPS if one != "server"])
+def test_what_a_step_cannot_take_is_refused_before_a_round_is_begun(name, what, tmp_path):
+    """A dropout that is no function was found out in the round, and had spent it."""
+    loop, data, unit = begun(name)
+    argument, value, told = GIVEN[what]
+    with new(tmp_path / "run.ledger", unit, name) as ledger:
+        named = {"ledger": ledger, "state": loop.init()} | {argument: value}
+        with pytest.raises(fp.ParameterError, match=told):
+            loop.step(named.pop("state"), data, **named)
+        assert ledger.begun_rounds == 0
+
+
+@pytest.mark.parametrize("loop", [None, FederatedAveraging, 5])
+def test_what_is_no_loop_trains_nothing(loop):
+    with pytest.raises(fp.ParameterError, match="loop must be a training loop, got "):
+        train(loop, small(), rounds=1)
+
+
+@pytest.mark.parametrize("path", [None, 5, "", "/"])
+def test_what_names_no_file_is_refused(path, tmp_path):
+    found = fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=(9.0, 1e-5), adjacency="add_remove")
+    loop, _, _ = begun("dp-fedavg")
+    calls = (
+        lambda: Ledger.open(path),
+        lambda: Ledger.create(path, unit="client", adjacency="zero_out"),
+        lambda: fp.report(found, path),
+        lambda: to_csv(path, loop, delta=1e-5, adjacency="zero_out"),
+        lambda: save_model(path, loop, loop.init()),
+    )
+    for call in calls:
+        with pytest.raises(
+            fp.ParameterError, match=r"must be the path of a file, got .*; name one"
+        ):
+            call()

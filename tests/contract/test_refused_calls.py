@@ -307,9 +307,14 @@ CALLS = {
         "population, probability must be given one without the other, got (None, None)",
     ),
     # questions
+    "settings that are none": (
+        lambda: fp.pareto(None, delta=1e-5, adjacency="add_remove"),
+        "runs must be a mapping, or pairs, got 'NoneType'; {label: mechanism, ...}, for instance",
+    ),
     "epsilon of what is no mechanism": (
         lambda: fp.epsilon(3, delta=1e-5, adjacency="add_remove"),
-        "run must have a privacy loss, got 'int'; pass a mechanism, such as Gaussian",
+        "run must have a privacy loss, got 'int'; pass a mechanism, such as "
+        "Gaussian(noise_multiplier=1.0)",
     ),
     "a domain that is upside down": (
         lambda: calibrate(lambda z: RUN, domain=(2.0, 1.0), **BUDGET),

@@ -296,6 +296,7 @@ class FederatedAveraging:
             BudgetExhausted: the round does not fit; nothing was released.
             ParameterError: state, data or ledger do not fit.
         """
+        rounds.check_given(State, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger, budget)
         if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)

@@ -41,6 +41,7 @@ from ...training.rounds import (
     Dropout,
     RoundBudget,
     RoundInfo,
+    check_given,
     check_ledger,
     check_past,
     generator_for,
@@ -305,6 +306,7 @@ class FederatedSplitting:
             ParameterError: state, data, ledger or budget do not fit, or the regulariser returns
                 something else than a finite point.
         """
+        check_given(SplittingState, state, ledger, budget, dropout, on_release)
         ready = self._checked(state, data, ledger, budget)
         # Before the books: a regulariser that fails spends no round.
         average = self.consensus(state)
