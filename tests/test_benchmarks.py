@@ -186,6 +186,19 @@ def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
     assert not found["guard"]
 
 
+def test_a_run_that_was_killed_while_its_state_was_looked_at_goes_on(fed_smp):
+    """It began anew: of two that were stopped, one lost 129 rounds."""
+    setting = small_run(fed_smp, 0.1)
+    fed_smp.run(setting)
+    whole, notes = fed_smp.record(setting), setting.folder / "rounds.jsonl"
+    *before, looked = notes.read_text().splitlines(keepends=True)
+    assert whole["finished"] and "accuracy" in looked and "accuracy" not in before[-1]
+    notes.write_text("".join(before))
+    assert not fed_smp.record(setting)["finished"]
+    fed_smp.run(setting)
+    assert fed_smp.record(setting) == whole
+
+
 def test_a_run_with_a_guard_is_another_run_and_goes_to_its_end(fed_smp):
     plain = small_run(fed_smp, 3e38)
     guarded = replace(plain, guard=True)

@@ -62,7 +62,7 @@ import fedprivacy as fp
 from fedprivacy.errors import require
 from fedprivacy.systems.averaging.upload import upload_size
 from fedprivacy.training import FederatedData, RoundInfo, State, train
-from fedprivacy.training.checkpoint import Checkpoint
+from fedprivacy.training.checkpoint import Checkpoint, resumed
 
 TRAINING_IMAGES = 10_000
 """How many the training loss after the last round is of."""
@@ -102,27 +102,40 @@ def run(setting: Setting) -> None:
     ledger = ledger_of(setting, loop)
     trained_by = "network.cpp" if isinstance(loop, PaperAveraging) else "torch"
 
+    def looked(state: State) -> dict[str, Any]:
+        """Return what a state shows of the records, in rounds where it is looked at."""
+        found: dict[str, Any] = {}
+        if setting.looks_at(state.round):
+            found["accuracy"], found["loss"] = loop.evaluate(state, data)
+        if state.round == setting.rounds:
+            part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
+            found["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
+        return found
+
     def note(state: State, info: RoundInfo) -> None:
         line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
         line |= {"arrived": info.arrived, "refused": info.refused, "trained_by": trained_by}
         if "top_k" in setting.method:
             line["public_update_finite"] = state.round not in loop.arbitrary
-        if setting.looks_at(state.round):
-            line["accuracy"], line["loss"] = loop.evaluate(state, data)
-        if state.round == setting.rounds:
-            part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
-            line["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
+        # What the server saw nobody can tell again. A run that is killed while its state is looked
+        # at goes on with that.
         add(notes, line)
+        if seen := looked(state):
+            add(notes, line | seen)
         if info.refused and not setting.guard:
             raise Ended
 
+    checkpoint, known = setting.folder / "state.pt", lines(notes)
+    last = known.get(max(known, default=0), {})
+    if last and setting.looks_at(last["round"]) and "accuracy" not in last:
+        add(notes, last | looked(resumed(loop, data, checkpoint, ledger).state))
     try:
         train(
             loop,
             data,
             rounds=setting.rounds,
             ledger=ledger,
-            checkpoint=setting.folder / "state.pt",
+            checkpoint=checkpoint,
             on_round=note,
         )
     except Ended:
@@ -263,7 +276,8 @@ def record(setting: Setting) -> dict[str, Any]:
         "rounds_done": last,
         "rounds_planned": setting.rounds,
         "first_non_finite_round": overflow,
-        "finished": last == setting.rounds or end is not None,
+        # Looked at, too: after the last round it always is.
+        "finished": (last == setting.rounds and last in accuracy) or end is not None,
         "best_accuracy": max(before.values(), default=None),
         "accuracy_by_round": accuracy,
         "training_loss": rounds[last].get("training_loss") if rounds else None,
