@@ -205,3 +205,13 @@ def test_what_names_no_file_is_refused(path, tmp_path):
             fp.ParameterError, match=r"must be the path of a file, got .*; name one"
         ):
             call()
+
+
+@pytest.mark.parametrize("name", [one for one in LOOPS if one not in ("server", "dp-ftrl")])
+def test_rounds_that_a_ledger_does_not_have_are_not_gone_on_with(name, tmp_path):
+    loop, data, unit = begun(name)
+    state, _ = loop.step(loop.init(), data)
+    with new(tmp_path / "run.ledger", unit, name) as ledger:
+        with pytest.raises(fp.ParameterError, match="ledger must have all 1 rounds of the state"):
+            loop.step(state, data, ledger=ledger)
+        assert ledger.begun_rounds == 0
