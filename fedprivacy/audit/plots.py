@@ -85,7 +85,7 @@ def chords_of_delta(x: Array, y: Array) -> Corners:
     in small steps, which are no lower whatever the axes are.
     """
     left, right = x[:-1, None], x[1:, None]
-    at = left + (right - left) * np.linspace(0.0, 1.0, 12, endpoint=False)
+    at = left + (right - left) * np.linspace(0.0, 1.0, 4, endpoint=False)
     # Shares of the way in e^epsilon, by differences that cannot overflow.
     passed = (np.exp(at - right) - np.exp(left - right)) / -np.expm1(left - right)
     value = y[:-1, None] * (1.0 - passed) + y[1:, None] * passed
@@ -287,7 +287,7 @@ def _profile(found: Audit) -> Line:
     reach = float(shown(reach, 2, ROUND_CEILING))
     curve = profile(
         found.run,
-        epsilons=np.linspace(0.0, reach, 15),
+        epsilons=np.linspace(0.0, reach, 57),
         adjacency=found.facts.adjacency,
         observer=found.facts.observer,
         tolerance=0.1,
@@ -295,7 +295,7 @@ def _profile(found: Audit) -> Line:
     return Line(np.asarray(curve.epsilons), np.asarray(curve.upper), np.asarray(curve.lower))
 
 
-_RATES = sorted({k / n for n, most in ((4000, 10), (400, 10), (40, 40)) for k in range(most + 1)})
+_RATES = sorted({k / n for n, most in ((4000, 10), (400, 10), (160, 160)) for k in range(most + 1)})
 """Rates of false alarms that are drawn: dense near 0, where curves are steep and attacks matter."""
 
 

@@ -166,7 +166,7 @@ class Books:
     budget: RoundBudget | None
     clip_norm: float
     noise_std: float
-    seed: int | None
+    seed: int | None = None
 
     def ask(self) -> None:
         """Ask the budget whether a round fits; nothing is spent or written.

@@ -77,6 +77,8 @@ class Scribbler(nn.Linear):
 class Books:
     """What a ledger or a budget says of itself."""
 
+    intent = done = allows = charge = spend = spent = released = ended = confirm = states = None
+
     def __init__(self, **facts):
         self.seed_policy = "fixed"
         self.adjacency, self.unit = facts.get("adjacency"), facts.get("unit")

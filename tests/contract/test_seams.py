@@ -459,7 +459,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
 
     def step(state, left, **given):
         books_of = t.rounds.Books(
-            mechanism=loop.round_mechanism, clip_norm=1.0, noise_std=1.0, seed=None, **given
+            mechanism=loop.round_mechanism, clip_norm=1.0, noise_std=1.0, **given
         )
 
         def release(_):
