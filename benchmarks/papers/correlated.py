@@ -27,6 +27,7 @@ from told import at_least
 
 import fedprivacy as fp
 from fedprivacy import factors
+from fedprivacy.outputs import whole_file
 from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import job
 
@@ -82,7 +83,7 @@ def run(
         "rounds_done": done.rounds[-1],
         "seconds": time.perf_counter() - start,
     }
-    told.write_text(json.dumps(found))
+    whole_file(told, json.dumps(found))
     return found
 
 
@@ -279,7 +280,7 @@ def main() -> None:
     own |= {"seeds": list(range(given.seeds))}
     kept = {"settings": SETTING | own, "runs": tables, "prefix sums, 2048": error_table()}
     kept["published BLT"] = {name: published_error(name) for name in PUBLISHED}
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    whole_file(KEPT, json.dumps(kept, indent=1) + "\n")
     page(kept)
     draw(kept)
 

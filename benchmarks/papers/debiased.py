@@ -22,6 +22,7 @@ from pages import put, table
 import fedprivacy as fp
 from fedprivacy.bound import shown as decimals
 from fedprivacy.errors import ParameterError
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.fa_hmc.law import DebiasedLaws, HamiltonianChain
 from fedprivacy.theory.gaussian import point, w2
 from fedprivacy.theory.targets import GaussianTarget
@@ -108,7 +109,7 @@ def main():
         sys.exit(not same)
     rows = everything()
     lines = ",\n".join(json.dumps(one) for one in rows)
-    RESULTS.write_text(f'{json.dumps({"setting": SETTING})[:-1]}, "cells": [\n{lines}\n]}}\n')
+    whole_file(RESULTS, f'{json.dumps({"setting": SETTING})[:-1]}, "cells": [\n{lines}\n]}}\n')
     page(rows)
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from drawn import Cells, Parted, near, redrawn
 from scipy.special import expit, ndtr, ndtri
 
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.fa_hmc.law import (
     GaussianTarget,
     HamiltonianChain,
@@ -719,5 +720,5 @@ if __name__ == "__main__":
         made = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         for part in PARTS if options.part == "all" else [options.part]:
             made |= {"run": RUN, part: PARTS[part]()}
-            RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+            whole_file(RESULTS, json.dumps(made, indent=1) + "\n")
             print(part, "done", flush=True)

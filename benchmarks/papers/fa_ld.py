@@ -19,6 +19,7 @@ import numpy as np
 from drawn import Cells, near, redrawn
 from pages import put, table
 
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.fa_ld.law import (
     GaussianTarget,
     LangevinChain,
@@ -306,5 +307,5 @@ if __name__ == "__main__":
         check()
     else:
         if not options.page:
-            RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
+            whole_file(RESULTS, json.dumps(everything(), indent=1) + "\n")
         page(json.loads(RESULTS.read_text()))

@@ -17,7 +17,6 @@ writes their tables; --check runs the smallest cell of each part again and compa
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -33,6 +32,7 @@ from told import told as in_a_line
 import fedprivacy as fp
 from fedprivacy import training
 from fedprivacy.errors import Diverged, require
+from fedprivacy.outputs import whole_file
 
 RESULTS = Path(__file__).parent / "results"
 DATASETS = ("fashion-mnist", "mnist", "kmnist", "cifar2")
@@ -370,11 +370,9 @@ def known_cells(part):
 def write(part, cells):
     """Write a part's results, all or nothing."""
     path = RESULTS / f"{part}_{SUFFIX[0]}.json"
-    temporary = path.with_suffix(".tmp")
     run = {"data": SUFFIX[0], "inputs": "unit", "seed": 0}
     content = {"setting": PARTS[part][1], **run, "cells": cells}
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    whole_file(path, json.dumps(content, indent=1) + "\n")
 
 
 def run(part, records):

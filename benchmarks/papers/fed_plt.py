@@ -9,8 +9,8 @@ inputs N(0, diag(s)), s from 4 to 40 in a geometric sequence, so that plain grad
 FedLin's rounds measure, is about as slow as in the paper; labels sign(a.(w + w_i) + N(0, 1)) with
 w and w_i N(0, I), w_i agent i's own. Every algorithm's parameters are tuned, for every cell, on
 data sets that are not among those measured: a grid, then two finer ones around the best. LED and
-FedPD are tuned in their step alone, too, which is what the paper's words name ("e.g. step-size of
-the local solvers"), with the other parameter as in ``STEP_ONLY``.
+FedPD are tuned in their step alone, too, with the other parameter as in ``STEP_ONLY``: the paper
+says that "the other parameters (e.g. step-size of the local solvers)" were tuned, not which.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from told import at_least
 from torch import Tensor
 
 import fedprivacy as fp
+from fedprivacy.outputs import whole_file
 from fedprivacy.training import AgentData, FederatedSplitting, LocalSolver, Logistic
 
 RESULTS = Path(__file__).parent / "results" / "fed_plt.json"
@@ -762,8 +763,13 @@ def write(**found: Any) -> None:
     """Put something into the file of results; the rest stays as it is."""
     RESULTS.parent.mkdir(exist_ok=True)
     facts = {"paper": PAPER, "inputs": "made up", "seed": SEED, "settings": SETTINGS}
-    kept = {**read(), **facts, **found}
-    RESULTS.write_text(json.dumps(kept, indent=1, default=float) + "\n")
+    known = read()
+    # Cells of other settings would be said to be of these.
+    told = json.loads(json.dumps(SETTINGS, default=float))
+    if known.get("settings", told) != told or known.get("seed", SEED) != SEED:
+        raise SystemExit(f"{RESULTS.name} is of other settings or another seed; move it away")
+    kept = {**known, **facts, **found}
+    whole_file(RESULTS, json.dumps(kept, indent=1, default=float) + "\n")
 
 
 def main() -> None:

@@ -37,7 +37,6 @@ import argparse
 import gzip
 import json
 import math
-import os
 import platform
 import shutil
 import sys
@@ -60,6 +59,7 @@ from told import at_least, told
 
 import fedprivacy as fp
 from fedprivacy.errors import require
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.averaging.upload import upload_size
 from fedprivacy.training import FederatedData, RoundInfo, State, train
 from fedprivacy.training.checkpoint import Checkpoint, resumed
@@ -360,11 +360,9 @@ def collect(dataset: str, data_dir: str | None) -> None:
 def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> None:
     """Write results, all or nothing, and the page."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    temporary = target.with_suffix(".tmp")
     head = json.dumps({"versions": versions, "seconds": seconds, "runs": []})[:-2]
     lines = ",\n".join(json.dumps(one) for one in runs)
-    temporary.write_text(f"{head}\n{lines}\n]}}\n")
-    os.replace(temporary, target)
+    whole_file(target, f"{head}\n{lines}\n]}}\n")
     if target.stem == "fed_smp":
         pages(runs, seconds)
 

@@ -13,7 +13,6 @@ the paper's 95 %, and the results are in results/fedavg_two_sided_mnist.json.
 
 import argparse
 import json
-import os
 import platform
 import sys
 import time
@@ -35,6 +34,7 @@ from told import told as in_a_line
 from torch import Tensor
 
 import fedprivacy as fp
+from fedprivacy.outputs import whole_file
 from fedprivacy.training import (
     FederatedAveraging,
     FederatedData,
@@ -363,9 +363,7 @@ def write(cells: list[dict[str, Any]]) -> None:
     settings = {"data": images(), "inputs": "unit"}
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
     lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
-    temporary = results().with_suffix(".tmp")
-    temporary.write_text(f'{head}, "cells": [\n{lines}\n]}}\n')
-    os.replace(temporary, results())
+    whole_file(results(), f'{head}, "cells": [\n{lines}\n]}}\n')
     if OWN["name"] == "fashion-mnist":
         pages(known())
 

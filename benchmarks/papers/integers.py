@@ -28,6 +28,7 @@ from pages import put, table
 import fedprivacy as fp
 from fedprivacy.mechanisms import Perturbation
 from fedprivacy.mechanisms.integers import discrete_gaussian, skellam
+from fedprivacy.outputs import whole_file
 from fedprivacy.training import FederatedAveraging, cnn, fashion_mnist, logistic
 
 RESULTS = Path(__file__).parent / "results" / "integers.json"
@@ -106,7 +107,7 @@ def compare(known: dict[str, Any]) -> None:
 
 def keep(known: dict[str, Any]) -> None:
     """Write the results."""
-    RESULTS.write_text(json.dumps({"run": RUN} | known, indent=1) + "\n")
+    whole_file(RESULTS, json.dumps({"run": RUN} | known, indent=1) + "\n")
 
 
 def speeds() -> dict[str, Any]:

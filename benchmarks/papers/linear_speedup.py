@@ -20,6 +20,7 @@ import numpy as np
 from drawn import near
 from pages import put, table
 
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.averaging.bounds import (
     recommended_steps,
     rounds_needed,
@@ -147,7 +148,7 @@ def main():
     cells = everything()
     lines = ",\n".join(json.dumps(one) for one in cells)
     head = json.dumps({"setting": SETTING})[:-1]
-    RESULTS.write_text(f'{head}, "cells": [\n{lines}\n]}}\n')
+    whole_file(RESULTS, f'{head}, "cells": [\n{lines}\n]}}\n')
     pages(cells)
 
 

@@ -49,6 +49,7 @@ from told import told as in_a_line
 
 from fedprivacy import training
 from fedprivacy.errors import require
+from fedprivacy.outputs import whole_file
 from fedprivacy.training.chains import ChainState
 
 RESULTS, PROGRESS = (Path(__file__).parent / name for name in ("results", "progress"))
@@ -329,14 +330,7 @@ def write(part, cells):
     data = SUFFIX[0].removeprefix("_") or "fashion-mnist"
     head = {"setting": PARTS[part], "data": data, "inputs": "unit"}
     lines = ",\n".join(json.dumps(one) for one in cells)
-    put_down(target(part), f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n')
-
-
-def put_down(path, text):
-    """Write a file, all or nothing."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    whole_file(target(part), f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n')
 
 
 def of(part, facts, seed=0):
@@ -593,7 +587,7 @@ def measure(records):
             told[copies] = round(1e3 * least(loop) / gradients(facts), 2)
         found.setdefault(part, {**facts})[by] = told
         print(part, facts, by, told, flush=True)
-    put_down(SECONDS, json.dumps(found, indent=1) + "\n")
+    whole_file(SECONDS, json.dumps(found, indent=1) + "\n")
 
 
 def least(loop):

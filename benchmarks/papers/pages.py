@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedprivacy.outputs import whole_file
+
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
 
 
@@ -22,4 +24,4 @@ def put(page: str, name: str, text: str) -> None:
     _, ended, after = rest.partition(end)
     if not ended:
         raise SystemExit(f"{path.name} lacks the marks of {name!r}, or a line between them")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    whole_file(path, f"{before}{begin}\n{text}\n{end}{after}")

@@ -19,6 +19,7 @@ from drawn import Cells, near, redrawn
 
 import fedprivacy as fp
 from fedprivacy.bound import shown as rounded
+from fedprivacy.outputs import whole_file
 from fedprivacy.published import fed_smp_lemma_3, fed_smp_printed_epsilon
 from fedprivacy.systems.fed_smp.claim import theorem_1_epsilon
 
@@ -413,7 +414,7 @@ def main() -> int:
     data = computed()
     for path, text in ((RESULTS, json.dumps(data, indent=1) + "\n"), (PAGE, page(data))):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        whole_file(path, text)
         print(path.relative_to(HERE.parent.parent))
     return 0
 

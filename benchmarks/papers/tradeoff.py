@@ -28,6 +28,7 @@ from fa_ld import CLIENTS, SEEDS, SPREAD, START, STEP, paper_target, records, un
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
+from fedprivacy.outputs import whole_file
 from fedprivacy.systems.fa_hmc.law import HamiltonianChain
 from fedprivacy.systems.fa_ld.grid import langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
@@ -607,9 +608,9 @@ def main() -> None:
         draw(options.figures)
     elif options.only:
         kept = json.loads(RESULTS.read_text()) | {options.only: PARTS[options.only]()}
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+        whole_file(RESULTS, json.dumps(kept, indent=1) + "\n")
     else:
-        RESULTS.write_text(json.dumps(everything(), indent=1) + "\n")
+        whole_file(RESULTS, json.dumps(everything(), indent=1) + "\n")
 
 
 if __name__ == "__main__":
