@@ -481,7 +481,10 @@ def both_rates(cells: list[dict[str, Any]]) -> str:
 
 
 def outcome(runs: list[dict[str, Any]]) -> str:
-    """Return every seed's rounds to the target, or the mean accuracy after as many as were run."""
+    """Return every seed's rounds to the target, or the accuracy after as many as were run.
+
+    Of seeds that got there and others no mean is made: the former were not run on.
+    """
     if not runs:
         return "-"
     if any(one["diverged"] for one in runs):
@@ -490,14 +493,22 @@ def outcome(runs: list[dict[str, Any]]) -> str:
     if None not in rounds:
         return f"{', '.join(map(str, rounds))} rounds"
     ends = [100 * one["accuracy"][-1] for one in runs]
-    reached = sum(number is not None for number in rounds)
+    if any(rounds):
+        each = zip(rounds, ends, strict=True)
+        told = (
+            f"{number} rounds" if number else f"{end:.1f} % in {GRID_ROUNDS}"
+            for number, end in each
+        )
+        return ", ".join(told)
     spread = f" ± {stdev(ends):.1f}" if len(ends) > 1 else ""
-    told = f", {reached} of {len(runs)} there" if reached else ""
-    return f"{mean(ends):.1f}{spread} % in {GRID_ROUNDS}{told}"
+    return f"{mean(ends):.1f}{spread} % in {GRID_ROUNDS}"
 
 
 def best_pairs(cells: list[dict[str, Any]]) -> str:
-    """Return for each n the best pair, refused where it lies at the edge of what was tried."""
+    """Return for each n the best pair, refused at the edge of what was tried.
+
+    None is shown to be the best where not every seed reaches the target.
+    """
     groups, rows = by_pair(cells), []
     for n in COHORTS:
         own = {key[:2]: runs for key, runs in groups.items() if key[2] == n}
@@ -509,6 +520,8 @@ def best_pairs(cells: list[dict[str, Any]]) -> str:
         ends = zip(best, (servers, locals_), strict=True)
         edge = any(rate in (min(tried), max(tried)) for rate, tried in ends)
         told = "refused: at the edge" if edge else f"{best[0]:g} and {best[1]:g}"
+        if None in (one["rounds_to_target"] for one in own[best]):
+            told = "none is shown"
         rows.append([str(n), told, f"{best[0]:g} and {best[1]:g}", outcome(own[best])])
     return table(["n", "best pair", "of those tried", "with it"], rows)
 
