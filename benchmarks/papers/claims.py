@@ -57,10 +57,13 @@ def last(cell: dict[str, Any]) -> Any:
 
 def best_of(cells: list[dict[str, Any]], score: str, **facts: Any) -> float:
     """Return a setting's best score; ECE is that of the best Brier score."""
-    own = [last(cell) for cell in cells if facts.items() <= cell.items() and last(cell)]
+    own = {cell["step_size"]: last(cell) for cell in cells if facts.items() <= cell.items()}
+    finite = {size: scores for size, scores in own.items() if scores}
     by = "brier" if score == "ece" else score
-    chosen = (max if score == "accuracy" else min)(own, key=lambda scores: scores[by])
-    return float(chosen[score])
+    chosen = (max if score == "accuracy" else min)(finite, key=lambda size: finite[size][by])
+    # A best at the edge of what was tried is none.
+    assert min(own) < chosen < max(own)
+    return float(finite[chosen][score])
 
 
 def fa_hmc() -> Said:

@@ -240,18 +240,20 @@ class Chain:
         """Run the chain to its end, or the rounds asked for; yield the cells at each save."""
         loop = self.loop(records)
         loop = short.shifted(loop) if shifted else loop
-        now = self.begun(loop)
+        # A few rounds again, to compare, begin at the start.
+        now = self.now = self.begun(loop) if rounds is None else self.first(loop)
         state = ChainState(now["round"], now["positions"], loop.init().draws)
-        last, begun = rounds or self.setting["rounds"], time.process_time()
+        last, kept = rounds or self.setting["rounds"], now["seconds"]
         while state.round < last:
+            begun = time.process_time()
             state, _ = loop.step(state)
             now.update(round=state.round, positions=state.positions)
             self.look(now, loop.target.model, records)
-            if (spent := time.process_time() - begun) > SAVED and rounds is None:
-                now["seconds"], begun = now["seconds"] + spent, time.process_time()
+            now["seconds"] += time.process_time() - begun
+            if now["seconds"] - kept > SAVED and rounds is None:
+                kept = now["seconds"]
                 self.save(now)
                 yield self.result(now)
-        now["seconds"] += time.process_time() - begun
         yield self.result(now)
 
     def loop(self, records):
@@ -264,10 +266,24 @@ class Chain:
 
     def begun(self, loop):
         """Return what was saved, or the start."""
-        if self.path.exists():
-            return torch.load(self.path)
+        if not self.path.exists():
+            return self.first(loop)
+        saved = torch.load(self.path)
+        # Those of before did not say it.
+        if saved.get("setting", self.setting) != self.setting:
+            raise SystemExit(f"{self.path.name} is of {saved['setting']}; move it away")
+        return saved
+
+    def first(self, loop):
+        """Return the start."""
         rows = [[] for _ in self.sizes]
-        start = {"round": 0, "positions": loop.init().positions, "rows": rows, "seconds": 0.0}
+        start = {
+            "setting": self.setting,
+            "round": 0,
+            "positions": loop.init().positions,
+            "rows": rows,
+            "seconds": 0.0,
+        }
         return {**start, "sums": {}, "counts": {"all": 0, "warm": 0}}
 
     def save(self, now):
@@ -435,11 +451,11 @@ def gap():
     """Return what one local step lacks of ten in accuracy, each at its best step size."""
     told = []
     for ask, rounds in ((of, PARTS["fa_ld_long"]["rounds"]), (shorter, short.FA_LD["rounds"])):
-        one, ten = (
-            short.tuned(ask("fa_ld_long", {"local_steps": steps}), "accuracy")[0]
-            for steps in (1, 10)
+        (one, *_, low), (ten, *_, high) = (
+            short.tuned(ask("fa_ld_long", {"local_steps": steps}), "accuracy") for steps in (1, 10)
         )
-        told.append(f"{100 * (ten - one):.1f} points after {rounds:,} rounds")
+        points = "refused, at an edge," if low or high else f"{100 * (ten - one):.1f} points"
+        told.append(f"{points} after {rounds:,} rounds")
     return (
         "Accuracy that one local step lacks of ten, each at its best step size, one chain: "
         f"{told[0]}, {told[1]}."
@@ -459,15 +475,18 @@ def best_steps():
     for kind, name in (("all", "without warm-up"), ("warm", "with warm-up")):
         row = [name]
         for score in short.SCORES:
-            means = {}
+            means, edges = {}, []
             for facts in LANGEVIN:
-                first = of("fa_ld_long", facts)
-                _, size, edge = short.tuned(first, score, kind) if first else (0.0, 0.0, "none")
-                if edge is None:
-                    values = of_chains("fa_ld_long", facts, kind, score, size)
-                    means[facts["local_steps"]] = statistics.mean(values)
+                if not (first := of("fa_ld_long", facts)):
+                    continue
+                _, size, edge = short.tuned(first, score, kind)
+                edges += [edge] if edge else []
+                values = of_chains("fa_ld_long", facts, kind, score, size)
+                means[facts["local_steps"]] = statistics.mean(values)
             chosen = (max if score == "accuracy" else min)(means, key=means.get, default=None)
             here = "-" if chosen is None else f"{chosen}: {means[chosen]:.4f}"
+            # One whose best is not known may be better than all the others.
+            here = "refused: at an edge" if edges else here
             row.append(f"{here} ({PAPER[kind].get(score, 'not said')})")
         rows.append(row)
     head = ["best $K$: its mean (the paper's $K$)", "accuracy", "Brier", "ECE", "NLL"]
@@ -506,6 +525,20 @@ def progress(part):
     rows.append(["all that is left", "", "", "", f"{left:.1f}"])
     head = ["setting", "chains done", "begun", "core hours spent", "core hours left, about"]
     return markdown(head, rows)
+
+
+def at_an_edge():
+    """Say which parts have a best at the grid's edge; return whether any has."""
+    lists = {"fa_ld_long": LANGEVIN, "fa_hmc_long": HAMILTONIAN}
+    found = {
+        part
+        for part, every in lists.items()
+        for facts in every
+        if of(part, facts) and any(edge for *_, edge in best(part, facts))
+    }
+    for part in sorted(found):
+        print(f"{part}: a best step size lies at the edge of its grid and is refused; run on")
+    return bool(found)
 
 
 def whole(part, facts):
@@ -627,6 +660,7 @@ def act(options):
         (measure if options.measure else work)(records)
     if usual and not options.measure:
         pages()
+        return int(at_an_edge())
     return 0
 
 

@@ -52,9 +52,9 @@ class Chain(long.Chain):
         try:
             yield from super().run(records, rounds, shifted)
         except Diverged as error:
-            ended = {"curve": [{"round": None, "diverged": str(error)}], "finished": True}
-            begun = self.begun(self.loop(records))
-            yield [{**cell, **ended} for cell in self.result(begun)]
+            last = {"round": None, "diverged": str(error)}
+            ((cell,), told) = self.result(self.now), {"finished": True}
+            yield [{**cell, **told, "curve": [*cell["curve"], last]}]
 
 
 def settings():

@@ -103,6 +103,8 @@ def long(cells: list[dict[str, Any]], score: str, kind: str = "all", **facts: in
     by = "brier" if score == "ece" else score
     first = {c["step_size"]: c["curve"][-1][kind][by] for c in cells if c["seed"] == 0}
     size = (max if score == "accuracy" else min)(first, key=first.__getitem__)
+    # A best at the edge of what was tried is none.
+    assert min(first) < size < max(first)
     here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
     return [cell["curve"][-1][kind][score] for cell in here]
 
