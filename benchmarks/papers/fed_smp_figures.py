@@ -69,7 +69,10 @@ def curve(left: Axes, right: Axes, one: dict[str, Any], name: str, colour: str) 
 
 
 def shares_kept(runs: list[dict[str, Any]]) -> None:
-    """Draw best accuracy and training loss against the share kept, Figure 3."""
+    """Draw best accuracy and training loss against the share kept, Figure 3.
+
+    Hollow is the accuracy where a seed ended at an overflow.
+    """
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
     for method, (name, colour) in METHODS.items():
         if f"{method}-{SHARES[0]:g}" in PAPER:
@@ -83,6 +86,11 @@ def shares_kept(runs: list[dict[str, Any]]) -> None:
                 look = {"ms": 4, "capsize": 2, "color": colour}
                 label = f"{name}, {how}" if found else None
                 axis.errorbar([*found], middles, bars, fmt=style, label=label, **look)
+            # Hollow where a seed ended at an overflow.
+            ends = of_seeds(runs, noise + method, "first_non_finite_round")
+            found = of_seeds(runs, noise + method, "best_accuracy")
+            at = [100 * mean(found[share]) for share in ends]
+            left.plot([*ends], at, style[0], ms=4, color=colour, mfc="white", zorder=3)
     left.set(xlabel="share kept", xscale="log", ylabel="best accuracy, %")
     right.set(xlabel="share kept", xscale="log", ylabel="training loss after the last round")
     left.legend(frameon=False)

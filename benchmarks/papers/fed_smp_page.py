@@ -30,7 +30,7 @@ from pages import put, table
 NAMED = {"standardised": "standardised", "symmetric": "in [-1, 1]", "unit": "in [0, 1]"}
 """What the page calls the inputs."""
 MUCH = 0.75
-"""Noise on the whole model, share kept times the multiplier's square, from which runs may end."""
+"""Share kept times the multiplier's square, from which runs are shown that did not end, too."""
 LOOKS = 40 + (180 - 40) // 5
 """Evaluations in a run of the paper's network."""
 SMALL = ", small network"
@@ -279,9 +279,9 @@ def where_runs_end(runs: list[dict[str, Any]]) -> str:
         noise = strength(one["run"])
         # A run that ended in its first round has no best.
         known = one["model"] == "cnn" and one["epsilon"] and one["best_accuracy"] is not None
-        if not known or noise < MUCH:
-            continue
         last, paper = one["first_non_finite_round"], printed(one["run"])
+        if not known or (noise < MUCH and last is None):
+            continue
         row = [one["run"], one["inputs"], str(one["seed"]), f"{noise:.2f}", length(one)]
         row.append("" if last is None else f"{noise * last:.0f}")
         told = "" if paper is None else f"{paper:.1f}"

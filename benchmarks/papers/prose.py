@@ -259,6 +259,7 @@ def fed_smp() -> Said:
     yield from noisier()
     yield from layered()
     yield from overflows()
+    yield from masks()
 
 
 def faster() -> Said:
@@ -392,7 +393,7 @@ def traded() -> Said:
     yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
     plain, costs = _traded(runs, [f"top_k-{share:g}" for share in SHARES])
     assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
-    yield f"top-k, which has {_listed(plain)} with the same shares, {_listed(costs)}:"
+    yield f"top-k, which has {_listed(plain)} with the same shares, {_listed(costs)}"
 
 
 def _traded(runs: dict[str, Any], names: list[str]) -> tuple[list[float], list[float]]:
@@ -484,10 +485,33 @@ def noisier() -> Said:
     theirs = [row[2] for row in top.values()]
     here, there = (", ".join(f"{one:.1f}" for one in own) for own in (found, theirs))
     yield f"At 2 it comes to {here} ({there}), best at .01"
+    first = {share: bests(runs, f"top_k-{share:g}") for share in top}
+    assert max(first, key=lambda share: first[share][0]) == 0.01
+    assert max(first, key=lambda share: statistics.mean(first[share])) == 0.005
+    yield "at 1.4 it is best at .01 in this seed, and at .005 over three"
+    yield f"the paper's second by {theirs[1] - theirs[2]:.1f}"
     assert max(found) == found[2] and sorted(theirs)[-2:] == [theirs[2], theirs[1]]
-    assert round(theirs[1] - theirs[2], 1) <= 0.4 and max(found[:3]) - min(found[:3]) < 1.0
+    assert max(found[:3]) - min(found[:3]) < 1.0
     ends = {one["run"] for one in runs if one["first_non_finite_round"] is not None}
     assert {f"top_k-{share:g}@{noise:g}" for share in (0.1, 0.8) for noise in (2, 2.5)} <= ends
+
+
+def masks() -> Said:
+    """Yield what fed_smp.md says of top-k's mask by ten epochs and by ten steps."""
+    runs = known_runs()
+
+    def best(run: str, model: str, seed: int) -> float:
+        facts = (run, model, "unit", seed)
+        named = ("run", "model", "inputs", "seed")
+        (found,) = (one for one in runs if tuple(map(one.get, named)) == facts)
+        return 100.0 * float(found["best_accuracy"])
+
+    shares = (0.001, 0.005, 0.01, 0.1, 0.8)
+    gains = [best(f"top_k-{share:g}", "2nn", 1) - best(f"top_k_steps-{share:g}", "2nn", 1)
+             for share in shares]  # fmt: skip
+    yield f"by {_listed(gains)} points with .001, .005, .01, .1 and .8"
+    steps = statistics.mean(best("top_k_steps-0.005", "cnn", seed) for seed in (1, 2, 3))
+    yield f"by {best('top_k-0.005', 'cnn', 1) - steps:.1f} on the paper's network"
 
 
 def overflows() -> Said:
@@ -495,7 +519,13 @@ def overflows() -> Said:
     runs = [one for one in known_runs() if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
     sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
-    yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f}"
+    yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f} where they end"
+    whole = [one for one in runs if one["first_non_finite_round"] is None and one["finished"]]
+    at_risk = [one for one in whole if one["inputs"] != "unit"]
+    quiet = max(at_risk, key=lambda one: strength(one["run"]))
+    assert (quiet["run"], quiet["inputs"]) == (f"{BARE}-0.4@2", "symmetric")
+    yield f"comes to {strength(quiet['run']) * quiet['rounds_done']:.0f} and lasts"
+    yield f"none ended after round {max(one['first_non_finite_round'] for one in ended)}"
 
     def best(name: str, inputs: str) -> list[float]:
         own = [one for one in runs if (one["run"], one["inputs"]) == (name, inputs)]
