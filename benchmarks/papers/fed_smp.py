@@ -260,9 +260,7 @@ def record(setting: Setting) -> dict[str, Any]:
     path, last = setting.folder / "run.ledger", max(rounds, default=0)
     answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
     mean, std = INPUTS[setting.inputs]
-    # Lines of earlier runs do not say it.
-    now = "network.cpp" if setting.compiled else "torch"
-    trained_by = sorted({line.get("trained_by", now) for line in rounds.values()})
+    trained_by = sorted({line.get("trained_by", "not said") for line in rounds.values()})
     share = setting.task.cohort / setting.population
     return {
         "run": setting.label,
@@ -360,7 +358,9 @@ def collect(dataset: str, data_dir: str | None) -> None:
 def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> None:
     """Write results, all or nothing, and the page."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
-    head = json.dumps({"versions": versions, "seconds": seconds, "runs": []})[:-2]
+    data = target.stem.removeprefix("fed_smp").removeprefix("_") or "fashion-mnist"
+    facts = {"data": data, "versions": versions, "seconds": seconds, "runs": []}
+    head = json.dumps(facts)[:-2]
     lines = ",\n".join(json.dumps(one) for one in runs)
     whole_file(target, f"{head}\n{lines}\n]}}\n")
     if target.stem == "fed_smp":
@@ -368,18 +368,15 @@ def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> 
 
 
 def first_rounds(
-    wanted: dict[str, Any], data_dir: str | None, shift: float = 0.0
+    setting: Setting, wanted: dict[str, Any], shift: float = 0.0
 ) -> tuple[list[float], list[int]]:
     """Return a run's first accuracies, where they are known, and its first round not finite.
 
     Args:
-        wanted: what the results say of the run.
-        data_dir: where the images are; None for the usual places.
+        setting: of the run.
+        wanted: what the results say of it.
         shift: what is added to all parameters at the start.
     """
-    model, inputs, label, seed, planned, guard = key(wanted)
-    facts = (label, seed, planned, model, inputs)
-    setting = setting_of(*facts, data_dir=data_dir, guard=guard)
     data, loop = setting.data(), setting.loop()
     state = loop.init()
     state = replace(state, parameters=state.parameters + shift)
@@ -416,15 +413,22 @@ TOLERANCE, ROUNDING = 0.005, 1e-7
 
 
 def agrees(wanted: dict[str, Any], data_dir: str | None) -> bool:
-    """Return whether a run's first rounds come out again.
+    """Return whether a run's first rounds come out again."""
+    model, inputs, label, seed, planned, guard = key(wanted)
+    facts = (label, seed, planned, model, inputs)
+    return comes_out(setting_of(*facts, data_dir=data_dir, guard=guard), wanted)
 
-    Where they do not, and a start moved by rounding's size ends elsewhere as well (another index is
-    then in top-k's mask, and the noise falls elsewhere), nothing is compared.
+
+def comes_out(setting: Setting, wanted: dict[str, Any]) -> bool:
+    """Return whether a setting's first rounds are as the results say.
+
+    Where they are not, and a start moved by rounding's size ends elsewhere as well (another index
+    is then in top-k's mask, and the noise falls elsewhere), nothing is compared.
     """
-    again = first_rounds(wanted, data_dir)
+    again = first_rounds(setting, wanted)
     if near(again, recorded(wanted), 0.0, TOLERANCE):
         return True
-    if not near(again, first_rounds(wanted, data_dir, ROUNDING), 0.0, TOLERANCE):
+    if not near(again, first_rounds(setting, wanted, ROUNDING), 0.0, TOLERANCE):
         raise Parted
     return False
 
