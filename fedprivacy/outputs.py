@@ -71,9 +71,11 @@ def path_of(**named: object) -> Path:
         ParameterError: it is none.
     """
     ((name, path),) = named.items()
-    if not isinstance(path, str | PathLike) or not Path(path).name:
-        refuse(name, path, "be the path of a file", "name one")
-    return Path(path)
+    # Bytes, which the system takes, name no file of ours; a zero byte ends a name.
+    text = os.fspath(path) if isinstance(path, str | PathLike) else None
+    if not isinstance(text, str) or "\0" in text or Path(text).name in ("", ".."):
+        refuse(name, path if text is None else text, "be the path of a file", "name one")
+    return Path(text)
 
 
 def in_folder(**named: object) -> Path:

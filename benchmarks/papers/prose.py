@@ -8,6 +8,7 @@ that still go on is written by their own scripts.
 """
 
 import argparse
+import itertools
 import math
 import statistics
 import sys
@@ -260,6 +261,7 @@ def fed_smp() -> Said:
     yield from layered()
     yield from overflows()
     yield from masks()
+    yield from by_torch()
 
 
 def faster() -> Said:
@@ -512,6 +514,24 @@ def masks() -> Said:
     yield f"by {_listed(gains)} points with .001, .005, .01, .1 and .8"
     steps = statistics.mean(best("top_k_steps-0.005", "cnn", seed) for seed in (1, 2, 3))
     yield f"by {best('top_k-0.005', 'cnn', 1) - steps:.1f} on the paper's network"
+
+
+def by_torch() -> Said:
+    """Yield what fed_smp.md says of the same runs trained by torch."""
+    compiled = {(one["run"], one["inputs"], one["seed"]): one
+                for one in known_runs() if one["model"] == "cnn"}  # fmt: skip
+    pairs = [(compiled[one["run"], one["inputs"], one["seed"]], one)
+             for one in of("fed_smp_ends")["runs"] if one["finished"]]  # fmt: skip
+    ends = [tuple(one["first_non_finite_round"] for one in pair) for pair in pairs]
+    assert None not in itertools.chain(*ends)
+    near = sum(abs(ours - theirs) <= 2 for ours, theirs in ends)
+    later = sum(theirs > ours for ours, theirs in ends)
+    sooner = sum(theirs < ours for ours, theirs in ends)
+    yield f"{near} of {len(ends)} within two rounds, {later} later and {sooner} sooner"
+    bests = [tuple(100.0 * one["best_accuracy"] for one in pair) for pair in pairs]
+    at = max(range(len(bests)), key=lambda i: abs(bests[i][0] - bests[i][1]))
+    yield f"the furthest apart in rounds {ends[at][0]} and {ends[at][1]}"
+    yield "at {:.1f} and {:.1f}".format(*bests[at])
 
 
 def overflows() -> Said:

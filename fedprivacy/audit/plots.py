@@ -287,7 +287,7 @@ def _profile(found: Audit) -> Line:
     reach = float(shown(reach, 2, ROUND_CEILING))
     curve = profile(
         found.run,
-        epsilons=np.linspace(0.0, reach, 57),
+        epsilons=np.linspace(0.0, reach, 29),
         adjacency=found.facts.adjacency,
         observer=found.facts.observer,
         tolerance=0.1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -201,6 +201,7 @@ def _of_mechanism(run: Mechanism) -> Reading:
 
 def _of_trace(trace: Trace, stated: Stated) -> Reading:
     """Return a trace with what was stated; the two are kept apart in what is shown."""
+    recorded_unit = trace.unit is not None
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
@@ -231,7 +232,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         claim=trace.claim,
         notes=(*made.contradictions, *gaps),
         recorded=recorded,
-        stated=said | stated.in_words(),
+        stated=said | replace(stated, unit=None if recorded_unit else stated.unit).in_words(),
         defects=_those(applies),
         sensitivity=trace.sensitivity,
         careless=made.careless,

@@ -99,7 +99,7 @@ judge_options = options(
         "--auditor",
         None,
         OUTPUT,
-        "Who audits, as pages and --json say.  [default: the login name]",
+        "Who audits, as pages and --json say. Who imports a record is else the login name.",
         default="",
         show_default=False,
     ),
@@ -180,7 +180,8 @@ def _trace(given: dict[str, Any]) -> Any:
         given["rounds_per_epoch"],
     )
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
-    names = ("noise_multiplier", "sampling", "sampling_probability", "cohort", "population")
+    counts = ("cohort", "population", "rounds_per_epoch")
+    names = ("noise_multiplier", "sampling", "sampling_probability", *counts)
     said = {**given, "rounds": count}
     return Trace(
         Origin(PARAMETERS),
@@ -196,7 +197,7 @@ def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None
         # A cohort amplifies by its share of the population, so one needs the other.
         if population is None:
             refuse("--population", None, "be given with --cohort")
-        if kind is FixedSize and cohort > population:
+        if kind is FixedSize and cohort > integer(1, population=population):
             refuse("--cohort", cohort, f"be at most the population of {population}")
         return kind(cohort, population=population)
 

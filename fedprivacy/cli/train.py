@@ -202,13 +202,13 @@ def train(
     if METHODS[method].private:
         # Before data are read, which may take a while.
         check_free(path, checkpoint)
+    # A run without privacy leaves no ledger: the option would promise one.
+    elif ledger is not None:
+        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
         task = job(method, data, progress=tick, **settings)
     if task.knob is not None:
         experiment = _begun(task, budget, path)
-    # A run without privacy leaves no ledger: the option would promise one.
-    elif ledger is not None:
-        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     else:
         experiment = Experiment(job=task, **budget)
     record = _trained(experiment, method, path, checkpoint, output)

@@ -182,6 +182,9 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             self.ledger.release()
         else:
             self.budget.confirm(self.ledger)
+            if self.budget.spending.void:
+                told = f"The epsilons told above do not hold: {self.budget.spending.void}"
+                self.log_warning(fl_ctx, told)
             self.ledger.close()
 
     def _run(self, ledger: Ledger, abort_signal: Any, fl_ctx: Any) -> None:

@@ -236,7 +236,6 @@ class Budget:
         *,
         ledger: Ledger | None = None,
         number: int | None = None,
-        seeded: bool = False,
     ) -> None:
         """Count a round as spent.
 
@@ -244,7 +243,6 @@ class Budget:
             round_: the round.
             ledger: where it is written, if anywhere, so that ``charge`` does not count it again.
             number: its number there.
-            seeded: its noise came of a seed that was chosen; the number says so from then on.
 
         Raises:
             BudgetExhausted: the round does not fit; nothing is counted.
@@ -257,11 +255,17 @@ class Budget:
             if not self.allows(round_):
                 self._refuse("one more round exceeds")
             self._count(round_, 1)
-            if seeded:
-                self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
             if held is not None and number is not None:
                 held.rounds.add(number)
                 held.open.add(number)
+
+    def seeded(self) -> None:
+        """Say with the number from now on that noise, or draws, came of a seed that was chosen.
+
+        What a ledger says of its seed is told anyway: for rounds that none records.
+        """
+        with _ONE_AT_A_TIME:
+            self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
         """Note that a round of a ledger was confirmed, or aborted before anything was released."""

@@ -84,7 +84,7 @@ class Spending:
         rows: rows of correlated noise that were released, by their runs.
         charges: which rounds of which ledgers were counted, by the ledgers' nonces.
         states: digests of the states in which rounds without a ledger ended.
-        qualified: what the number depends on, as ledgers say.
+        qualified: what the number depends on, as ledgers and loops say.
         kind: under which settings it was counted, by name; they stay.
         filter: of an adaptive schedule.
         void: why nobody can say any more what was spent; empty where one can.

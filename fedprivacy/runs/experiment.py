@@ -437,7 +437,13 @@ class _Scores:
 
 
 def check_free(ledger: Path, checkpoint: Path | None) -> None:
-    """Raise LedgerError where a ledger records a run that no checkpoint goes on with."""
+    """Refuse a ledger without a folder, or one of a run that no checkpoint goes on with.
+
+    Raises:
+        LedgerError: it records such a run.
+        ParameterError: it is no file's path, or its folder is not there.
+    """
+    in_folder(ledger=ledger)
     # A ledger without rounds has spent nothing: a run may begin in it.
     if ledger.exists() and not _is_there(checkpoint) and Ledger.open(ledger).rounds:
         raise LedgerError(

@@ -188,6 +188,9 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
         budget: see ``Meter``.
     """
     target = in_folder(path=path)
+    # Before a round is spent: it would be found out as the first one is told.
+    free(target)
+    require(not target.is_dir(), "path", str(path), "be a file or a new name", "it is a folder")
     names = ("round", "epsilon_upper", "budget_left", "released_change")
     columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE)]
 

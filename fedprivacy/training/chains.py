@@ -39,6 +39,7 @@ from .rounds import (
     check_given,
     check_ledger,
     check_past,
+    check_tensor,
     run_round,
     silent,
 )
@@ -352,8 +353,8 @@ class Sampling(Stepped):
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
             refuse("data", type(data).__name__, "be the loop's target", "pass loop.target or None")
-        wanted, shape = (self.chains, self.target.dimension), tuple(state.positions.shape)
-        require(shape == wanted, "state.positions", shape, f"have shape {wanted}")
+        shape = (self.chains, self.target.dimension)
+        check_tensor("state.positions", state.positions, shape, self.target.start.dtype)
         check_ledger(ledger, self.round_mechanism, self.seed)
 
     @property

@@ -12,10 +12,11 @@ from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BudgetExhausted, refuse, require
+from ..errors import BudgetExhausted, integer, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..mechanisms.noise import private_generator
@@ -52,9 +53,11 @@ class RoundBudget(Protocol):
         *,
         ledger: Ledger | None = None,
         number: int | None = None,
-        seeded: bool = False,
     ) -> None:
-        """Count one such round, of that number in that ledger; its noise came of a chosen seed."""
+        """Count one such round, of that number in that ledger."""
+
+    def seeded(self) -> None:
+        """Say from now on that noise, or draws, came of a seed that was chosen."""
 
     def released(
         self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
@@ -206,8 +209,9 @@ class Books:
         if self.budget is None or self.mechanism is None:
             return
         # With its number, so that `charge` does not charge it again.
-        seeded = self.seed is not None
-        self.budget.spend(self.mechanism, ledger=self.ledger, number=number, seeded=seeded)
+        self.budget.spend(self.mechanism, ledger=self.ledger, number=number)
+        if self.seed is not None:
+            self.budget.seeded()
 
     def released(self, info: RoundInfo) -> None:
         """Let the budget know what was released, which counts where it had less noise."""
@@ -322,17 +326,27 @@ def check_given(
     Raises:
         ParameterError: no state of this kind, no ledger, no budget or no function.
     """
-    told = type(state).__name__
-    require(isinstance(state, kind), "state", told, f"be a {kind.__name__}", "begin with init()")
+    if not isinstance(state, kind):
+        refuse("state", type(state).__name__, f"be a {kind.__name__}", "begin with init()")
+    integer(0, **{"state.round": state.round})
     check_books(ledger, budget)
     check_called(dropout=dropout, on_release=on_release)
+
+
+def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.dtype) -> None:
+    """Refuse, by its name, what is no tensor of this shape and kind."""
+    told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    require(isinstance(found, Tensor) and told == shape, name, told, f"have shape {shape}")
+    own = getattr(found, "dtype", None)
+    require(own == kind, f"{name}.dtype", str(own), f"be {kind}")
 
 
 def check_books(ledger: object, budget: object) -> None:
     """Refuse what is no ledger and no budget."""
     rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
     require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)
-    asked = ("allows", "charge", "spend", "spent", "released", "ended", "confirm", "states")
+    acts = ("allows", "charge", "spend", "seeded", "released", "ended", "confirm")
+    asked = (*acts, "spent", "states", "way_out")
     rule, way_out = "be a Budget or None", "fp.Budget(epsilon, delta, ...)"
     require(budget is None or has(budget, *asked), "budget", budget, rule, way_out)
 
@@ -345,7 +359,8 @@ def has(one: object, *names: str) -> bool:
 def check_called(**functions: object) -> None:
     """Refuse what is no function."""
     for name, one in functions.items():
-        fits = one is None or callable(one)
+        # A class can be called, and makes an object that was never asked for.
+        fits = one is None or (callable(one) and not isinstance(one, type))
         require(fits, name, one, "be a function or None", _GETS[name])
 
 

@@ -167,6 +167,8 @@ GIVEN = {
     "a number for a budget": ("budget", 5, "budget must be a Budget or None"),
     "clients that drop out": ("dropout", {1}, "dropout must be a function or None"),
     "no function": ("on_release", 5, "on_release must be a function or None"),
+    "a class to drop out by": ("dropout", set, "dropout must be a function or None"),
+    "a class to be told": ("on_release", list, "on_release must be a function or None"),
 }
 
 
@@ -214,4 +216,32 @@ def test_rounds_that_a_ledger_does_not_have_are_not_gone_on_with(name, tmp_path)
     with new(tmp_path / "run.ledger", unit, name) as ledger:
         with pytest.raises(fp.ParameterError, match="ledger must have all 1 rounds of the state"):
             loop.step(state, data, ledger=ledger)
+        assert ledger.begun_rounds == 0
+
+
+def test_a_csv_file_that_cannot_be_written_is_refused_before_a_round(tmp_path):
+    loop, _, unit = begun("dp-fedavg")
+    with new(tmp_path / "run.ledger", unit, "dp-fedavg") as ledger:
+        for path in (tmp_path, ledger.path):
+            with pytest.raises(fp.ParameterError, match=r"must be (a file or|no ledger)"):
+                to_csv(path, loop, delta=1e-5, adjacency="zero_out")
+
+
+def other_kinds(state):
+    """States whose tensors, or whose round, are of another kind, and what is said of them."""
+    name = next(one for one in ("parameters", "positions", "models") if hasattr(state, one))
+    tensor = getattr(state, name)
+    yield name, replace(state, **{name: tensor.numpy()})
+    yield name, replace(state, **{name: tensor.half()})
+    yield name, replace(state, **{name: tensor[..., :-1]})
+    yield "round", replace(state, round=-1)
+
+
+@pytest.mark.parametrize("name", [one for one in LOOPS if one != "server"])
+def test_a_state_of_other_kinds_spends_no_round(name, tmp_path):
+    loop, data, unit = begun(name)
+    with new(tmp_path / "run.ledger", unit, name) as ledger:
+        for field, state in other_kinds(loop.init()):
+            with pytest.raises(fp.ParameterError, match=rf"state\.{field}"):
+                loop.step(state, data, ledger=ledger)
         assert ledger.begun_rounds == 0

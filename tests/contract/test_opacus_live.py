@@ -738,10 +738,11 @@ def test_adaptive_clipping_is_refused_before_a_step():
     assert not engine.accountant.history
 
 
-def test_a_budget_without_a_ledger_says_that_torch_was_seeded():
-    """A ledger would have refused it; a budget alone said nothing."""
-    _, network, optimizer, loader = private()
-    budget = fp.Budget(50.0, 1e-5, adjacency="zero_out")
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_budget_without_a_ledger_says_that_torch_was_seeded(poisson):
+    """A ledger would have refused it; a budget alone said nothing, in a pass not even later."""
+    _, network, optimizer, loader = private(poisson=poisson)
+    budget = fp.Budget(500.0, 1e-5, adjacency="zero_out")
     live.keep_books(optimizer, loader, budget=budget)
     train(network, optimizer, loader, 1)
     assert budget.spent().qualified == ()
@@ -749,6 +750,21 @@ def test_a_budget_without_a_ledger_says_that_torch_was_seeded():
     try:
         torch.manual_seed(3)
         train(network, optimizer, loader, 1)
+    finally:
+        torch.set_rng_state(before)
+    assert budget.spent().qualified == ("the seed was fixed",)
+
+
+def test_draws_that_were_seeded_are_told_where_noise_was_not():
+    _, network, optimizer, loader = private()
+    budget = fp.Budget(500.0, 1e-5, adjacency="zero_out")
+    live.keep_books(optimizer, loader, budget=budget)
+    before = torch.get_rng_state()
+    try:
+        torch.manual_seed(3)
+        batch = next(iter(loader))
+        torch.seed()
+        train(network, optimizer, [batch], 1)
     finally:
         torch.set_rng_state(before)
     assert budget.spent().qualified == ("the seed was fixed",)

@@ -656,10 +656,13 @@ def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
     with fp.Ledger.create(book, unit="client", adjacency="zero_out"):
         pass
     before = book.read_bytes()
-    write = watching.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
-    with pytest.raises(fp.errors.FedPrivacyError):
-        write(SimpleNamespace(round=1), round_info(0))
-    assert book.read_bytes() == before
+    with pytest.raises(fp.errors.ParameterError, match="be no ledger"):
+        watching.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
+    # Nor on one that takes its place while it runs.
+    path.write_bytes(before)
+    with pytest.raises(fp.errors.ParameterError, match="be no ledger"):
+        write(SimpleNamespace(round=3), round_info(2))
+    assert book.read_bytes() == path.read_bytes() == before
 
 
 def test_a_column_of_bars_is_shown_once_there_is_something_to_show(capsys):

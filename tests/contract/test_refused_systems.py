@@ -44,7 +44,7 @@ def plt_round(own=AGENTS, state=None, book=None, **changed):
 
 
 def other_state(models, auxiliary):
-    return training.SplittingState(0, torch.zeros(models), torch.zeros(auxiliary))
+    return training.SplittingState(0, torch.zeros(models).double(), torch.zeros(auxiliary).double())
 
 
 class Flat(training.AgentLoss):
@@ -77,7 +77,8 @@ class Scribbler(nn.Linear):
 class Books:
     """What a ledger or a budget says of itself."""
 
-    intent = done = allows = charge = spend = spent = released = ended = confirm = states = None
+    intent = done = allows = charge = spend = spent = released = ended = confirm = None
+    seeded = states = way_out = None
 
     def __init__(self, **facts):
         self.seed_policy = "fixed"

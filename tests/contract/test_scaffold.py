@@ -173,3 +173,14 @@ def test_add_remove_is_refused(tmp_path):
     ):
         private.step(private.init(), data(), ledger=ledger)
     assert not ledger.rounds
+
+
+@pytest.mark.parametrize("clients", [5, 12])
+def test_memories_are_of_their_own_clients(clients, tmp_path):
+    """Others had no c_i in the state, or somebody else's, which a round found out."""
+    own = loop(perturbation=gaussian(), seed=None)
+    state, _ = own.step(own.init(), data())
+    with Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out") as ledger:
+        with pytest.raises(ParameterError, match=r"state\.controls must have shape"):
+            own.step(state, digits(clients=clients, public=1500, test=200), ledger=ledger)
+        assert ledger.begun_rounds == 0

@@ -590,6 +590,8 @@ def test_a_unit_is_said_where_the_record_does_not_say_it():
     assert found.facts.unit is fp.Unit.RECORD and "record level" in str(found)
     assert found.stated["unit"] == "record" and found.run.protects is fp.Unit.RECORD
     assert found.bound.upper == silent.bound.upper
+    # What the record says is recorded, whoever says it as well.
+    assert "unit" not in fp.audit(trace(ONE, unit=fp.Unit.CLIENT), unit="client", **SAID).stated
     described = fp.audit(DESCRIBED, unit="client", **SAID)
     assert described.facts.unit is fp.Unit.CLIENT
 
@@ -614,7 +616,7 @@ def test_a_unit_that_the_record_denies_is_refused(source, unit, told):
 
 
 def test_an_empty_file_is_said_to_be_empty(tmp_path):
-    for content in ("", "\n \n"):
+    for content in ("", "\n \n", "\ufeff\n"):
         (tmp_path / "rounds.csv").write_text(content)
         with pytest.raises(ConversionError, match=r"rounds\.csv: empty; name the record of a run"):
             fp.audit(tmp_path / "rounds.csv", claim=(1.0, 1e-5))

@@ -180,7 +180,10 @@ class Purse:
     def confirm(self, ledger):
         pass
 
-    def spend(self, mechanism, ledger=None, number=None, seeded=False):
+    def seeded(self):
+        pass
+
+    def spend(self, mechanism, ledger=None, number=None):
         if self.left == 0:
             raise BudgetExhausted("nothing left")
         self.left -= 1

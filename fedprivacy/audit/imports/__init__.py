@@ -8,6 +8,7 @@ error of ours. What a format does not say is asked for, never guessed.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -80,7 +81,7 @@ def read(path: Path, by: str = "") -> Trace:
         ParameterError: a value breaks its rule.
     """
     start = beginning(path)
-    if not start.strip():
+    if not start.removeprefix(BOM_UTF8).strip():
         unreadable(path.name, "empty; name the record of a run")
     # Refused by its first byte, before anything could unpickle it.
     if start.startswith(_PICKLE):

@@ -242,7 +242,7 @@ def with_unit(trace: Trace, stated: Stated) -> Trace:
     """Return a trace with the unit that was stated, where it does not say one itself.
 
     Raises:
-        ParameterError: it says another.
+        ParameterError: it says another, or there is no such unit.
     """
     if stated.unit is None:
         return trace

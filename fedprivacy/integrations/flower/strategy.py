@@ -192,6 +192,8 @@ class PrivateStrategy(Strategy):
             self.ledger.release()
             raise
         self.budget.confirm(self.ledger)
+        if self.budget.spending.void:
+            log(WARNING, "The epsilons told above do not hold: %s", self.budget.spending.void)
         self.ledger.close()
         return self._result
 

@@ -57,9 +57,14 @@ class Randomness:
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody seems to have chosen a seed, then or since, or none at all."""
-        seeds = [seed for _, seed in (*self.begun, *self._now()) if seed is not None]
+        """Whether somebody seems to have chosen a seed, or none at all."""
+        seeds = [seed for _, seed in self.begun if seed is not None]
         return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether somebody seems to have chosen a seed, or has changed one since."""
+        return self.chosen or self._now() != self.begun
 
     def check(self) -> None:
         """Refuse a generator, or a seed, that was not there at the beginning.
@@ -113,6 +118,8 @@ class StepBooks:
         """
         try:
             self._stepped = self._sums.used()
+            if self.ledger is None and self.budget is not None and self._random.suspect:
+                self.budget.seeded()
             if self.ledger is not None and not self.ledger.reproducible:
                 self._random.check()
             self._begin()
@@ -145,8 +152,7 @@ class StepBooks:
             self._noise_std = noise * clip
             self._number = self.ledger.intent(step, clip_norm=clip, noise_std=self._noise_std)
         if self.budget is not None:
-            seeded = self._random.chosen
-            self.budget.spend(step, ledger=self.ledger, number=self._number, seeded=seeded)
+            self.budget.spend(step, ledger=self.ledger, number=self._number)
         self.loader.begin_round(noise)
 
     def after(self, *_: object) -> None:

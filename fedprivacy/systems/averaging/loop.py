@@ -62,6 +62,7 @@ from .server import (
     at_norm,
     books_of,
     check_cohort,
+    check_data,
     check_draws,
     check_perturbation,
     denominator,
@@ -424,11 +425,9 @@ class FederatedAveraging:
         budget: rounds.RoundBudget | None,
     ) -> None:
         """Refuse, before anything is spent, what does not fit."""
-        kept, way_out = isinstance(data, FederatedData | LazyData), "FederatedData(...)"
-        rule = "be FederatedData or LazyData"
-        require(kept, "data", type(data).__name__, rule, way_out)
-        shape, wanted = tuple(state.parameters.shape), (self.flat.dimension,)
-        require(shape == wanted, "state.parameters", shape, f"have shape {wanted}")
+        check_data(data)
+        shape = (self.flat.dimension,)
+        rounds.check_tensor("state.parameters", state.parameters, shape, torch.float32)
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
         rounds.check_past(state, self.round_mechanism, ledger, budget)
         rounds.check_denominator(self._declared, ledger, budget)

@@ -27,10 +27,19 @@ from ...ledger import Ledger
 from ...mechanisms import Gaussian
 from ...relations import Adjacency, is_add_remove
 from ...sampling import Everyone, Poisson, WithReplacement
-from ...training.rounds import Aborted, Dropout, Indices, RoundBudget, RoundInfo
+from ...training.rounds import (
+    Aborted,
+    Dropout,
+    Indices,
+    RoundBudget,
+    RoundInfo,
+    check_given,
+    check_tensor,
+)
 from .clients import Work
 from .collect import Collected
 from .loop import Clients, FederatedAveraging
+from .server import check_data
 from .state import State
 
 
@@ -109,13 +118,18 @@ class Scaffold(FederatedAveraging):
         on_release: Callable[[State], None] | None = None,
     ) -> tuple[State, RoundInfo]:
         """Run one round; see ``FederatedAveraging.step``."""
-        if not isinstance(state, ScaffoldState):
-            refuse("state", type(state).__name__, "be a ScaffoldState", "begin with init()")
+        check_given(ScaffoldState, state, ledger, budget, dropout, on_release)
+        assert isinstance(state, ScaffoldState)
+        check_data(data)
         for book in (ledger, budget):
             _check_zero_out(book)
         if not len(state.controls):
             zeros = state.parameters.new_zeros(data.population * len(state.parameters))
             state = replace(state, controls=zeros)
+        size = self.flat.dimension
+        check_tensor("state.control", state.control, (size,), torch.float32)
+        # A state belongs to its clients: others have no c_i in it.
+        check_tensor("state.controls", state.controls, (data.population * size,), torch.float32)
         return super().step(
             state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
         )

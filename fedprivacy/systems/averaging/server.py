@@ -38,6 +38,8 @@ from ...sampling import (
 )
 from ...sampling.scheme import among, cohort_of
 from ...training import rounds
+from ...training.data import FederatedData
+from ...training.lazy import LazyData
 from .collect import Collected, check_room
 
 
@@ -45,6 +47,12 @@ def check_draws(scheme: Scheme) -> None:
     """Refuse a scheme that does not draw every round by itself."""
     if isinstance(scheme, Shuffled | RandomAllocation):
         refuse("scheme", scheme.name, "draw round by round", "use Poisson or FixedSize")
+
+
+def check_data(data: object) -> None:
+    """Refuse what is no clients' data."""
+    kept, way_out = isinstance(data, FederatedData | LazyData), "FederatedData(...)"
+    require(kept, "data", type(data).__name__, "be FederatedData or LazyData", way_out)
 
 
 def check_perturbation(perturbation: object) -> None:

@@ -44,6 +44,7 @@ from ...training.rounds import (
     check_given,
     check_ledger,
     check_past,
+    check_tensor,
     generator_for,
     noise_source,
     run_round,
@@ -404,8 +405,7 @@ class FederatedSplitting:
         lead = () if self.runs is None else (self.runs,)
         shape = (*lead, self.agents, self.dimension)
         for name in ("models", "auxiliary"):
-            found = tuple(getattr(state, name).shape)
-            require(found == shape, f"state.{name}", found, f"have shape {shape}")
+            check_tensor(f"state.{name}", getattr(state, name), shape, torch.float64)
         kind, way_out = isinstance(data, AgentData), "AgentData.of([(A, b), ...])"
         require(kind, "data", type(data).__name__, "be AgentData", way_out)
         # Sensitivities were divided by the declared sizes.
