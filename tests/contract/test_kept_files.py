@@ -216,9 +216,14 @@ def by_watching(path):
     class Loop:
         round_mechanism = ONE
 
-    tell = watching.to_csv(path, Loop(), delta=1e-5, adjacency="zero_out")
+    other = path.with_name("rounds.csv")
+    tell = watching.to_csv(other, Loop(), delta=1e-5, adjacency="zero_out")
+    # A ledger that takes its place while it runs.
+    other.symlink_to(path)
     with pytest.raises(ParameterError):
         tell(SimpleNamespace(round=0), RoundInfo(**dict.fromkeys(TOLD, 0)))
+    with pytest.raises(ParameterError):
+        watching.to_csv(path, Loop(), delta=1e-5, adjacency="zero_out")
 
 
 def by_report(path):

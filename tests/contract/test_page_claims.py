@@ -165,13 +165,14 @@ def test_local_work_is_nothing_to_the_account(changed):
     assert not torch.equal(*moved)
 
 
-def test_nothing_of_a_round_without_a_perturbation_is_private():
+def test_nothing_of_a_round_without_a_perturbation_is_private(tmp_path):
     loop = averaging(perturbation=None)
     assert loop.round_mechanism is None
     _, info = loop.step(loop.init(), records())
     assert (info.noise_std, info.cohort, info.arrived, info.refused) == (0.0, 2, 2, 0)
-    with pytest.raises(fp.ParameterError, match="ledger must be None without perturbation"):
-        loop.step(loop.init(), records(), ledger=object())
+    with fp.Ledger.create(tmp_path / "a", unit="client", adjacency="zero_out") as ledger:
+        with pytest.raises(fp.ParameterError, match="ledger must be None without perturbation"):
+            loop.step(loop.init(), records(), ledger=ledger)
 
 
 def test_a_run_with_no_round_left_changes_nothing_and_spends_nothing(tmp_path):
