@@ -161,6 +161,7 @@ def settled(setting: Setting) -> None:
     if checkpoint.exists():
         behind = Checkpoint.read(checkpoint).content["round"]
         if set(lines(notes)) != set(range(1, behind + 1)):
+            print(f"{setting.folder.name}: stopped between a round and its line; begins again")
             shutil.rmtree(setting.folder)
     setting.folder.mkdir(parents=True, exist_ok=True)
 
