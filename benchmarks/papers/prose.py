@@ -8,7 +8,6 @@ that still go on is written by their own scripts.
 """
 
 import argparse
-import itertools
 import math
 import statistics
 import sys
@@ -522,8 +521,12 @@ def by_torch() -> Said:
                 for one in known_runs() if one["model"] == "cnn"}  # fmt: skip
     pairs = [(compiled[one["run"], one["inputs"], one["seed"]], one)
              for one in of("fed_smp_ends")["runs"] if one["finished"]]  # fmt: skip
+    lasted = [ours for ours, theirs in pairs if theirs["first_non_finite_round"] is None]
+    (only,) = lasted
+    assert (only["run"], only["inputs"]) == ("dp-fedavg", "symmetric")
+    yield f"in [-1, 1], which ended in {only['first_non_finite_round']}, does not by round 60"
+    pairs = [pair for pair in pairs if pair[0] is not only]
     ends = [tuple(one["first_non_finite_round"] for one in pair) for pair in pairs]
-    assert None not in itertools.chain(*ends)
     near = sum(abs(ours - theirs) <= 2 for ours, theirs in ends)
     later = sum(theirs > ours for ours, theirs in ends)
     sooner = sum(theirs < ours for ours, theirs in ends)
