@@ -528,7 +528,7 @@ def progress(part):
 
 
 def at_an_edge():
-    """Say which parts have a best at the grid's edge; return whether any has."""
+    """Say which parts have a best at the grid's edge; return the exit status."""
     lists = {"fa_ld_long": LANGEVIN, "fa_hmc_long": HAMILTONIAN}
     found = {
         part
@@ -536,9 +536,7 @@ def at_an_edge():
         for facts in every
         if of(part, facts) and any(edge for *_, edge in best(part, facts))
     }
-    for part in sorted(found):
-        print(f"{part}: a best step size lies at the edge of its grid and is refused; run on")
-    return bool(found)
+    return short.told(sorted(found))
 
 
 def whole(part, facts):
@@ -660,7 +658,7 @@ def act(options):
         (measure if options.measure else work)(records)
     if usual and not options.measure:
         pages()
-        return int(at_an_edge())
+        return at_an_edge()
     return 0
 
 

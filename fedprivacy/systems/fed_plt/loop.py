@@ -273,8 +273,10 @@ class FederatedSplitting:
         generator.manual_seed(int(generator_for(self.seed, 0, "model").integers(2**62)))
         start = self.loss.start(generator)
         point = torch.zeros(self.dimension, dtype=torch.float64) if start is None else start
+        # A loss of a user's own may begin in another precision than the steps are in.
+        point = point.to(self.device, torch.float64)
         # Expanded rows share memory, which agents' models must not.
-        models = point.to(self.device).expand(*lead, self.agents, self.dimension).clone()
+        models = point.expand(*lead, self.agents, self.dimension).clone()
         return SplittingState(0, models, models.clone())
 
     def step(
