@@ -4,7 +4,7 @@ A budget, a meter and an audit ask the same of a ledger, here.
 """
 
 from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
-from .evidence import Evidence
+from .evidence import Evidence, told
 from .repricing import as_observed, as_released, in_sequence
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "judged_with",
     "qualified",
     "qualifiers",
+    "told",
     "worth",
 ]

@@ -13,7 +13,7 @@ from ..mechanisms import CorrelatedRow, Mechanism
 from ..mechanisms.base import ROUNDING
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
-from .defects import Defect
+from .defects import Defect, qualifiers
 from .doubts import doubts, odd_masks
 from .planned import as_planned
 from .repricing import share_of_noise, spent
@@ -141,6 +141,17 @@ class Evidence:
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
         certain = None if self.certain is None else self.certain.single_uploads()
         return replace(loss, witness=_witness(certain, alone, loss))
+
+
+def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
+    """Return what a ledger's rounds are priced as, and what a number of them depends on.
+
+    Raises:
+        LedgerError, UnsupportedCombination: see ``Evidence.of`` and ``priced``.
+    """
+    evidence, wrong = Evidence.of(ledger).priced(facts)
+    seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
+    return evidence, qualifiers([*wrong, *seed])
 
 
 def _hidden(facts: Facts) -> tuple[bool, bool]:

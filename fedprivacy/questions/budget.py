@@ -25,7 +25,7 @@ from ..errors import (
     require,
     settle,
 )
-from ..evidence import Defect, Evidence, qualifiers
+from ..evidence import Defect, qualifiers, told
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
@@ -202,9 +202,7 @@ class Budget:
             LedgerError, UnsupportedCombination: see ``charge``.
         """
         facts = Facts(ledger.facts.unit, Adjacency(self.adjacency), Observer(self.observer))
-        wrong = Evidence.of(ledger).priced(facts)[1]
-        seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
-        return qualifiers([*wrong, *seed])
+        return told(ledger, facts)[1]
 
     def confirm(self, ledger: Ledger) -> None:
         """Look at a ledger whose rounds are counted; training does so as it ends.

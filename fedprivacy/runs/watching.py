@@ -5,6 +5,7 @@ One line each, as ``on_round``::
     train(loop, data, rounds=40, on_round=watching.to_csv("rounds.csv", loop, **budget))
 
 Every number that no epsilon covers has "not_covered" in its name: it is for the operator alone.
+What the epsilon depends on, such as a fixed seed, is told beside it.
 
 A writer whose library is not installed raises ParameterError.
 """
@@ -30,7 +31,7 @@ from ..errors import (
     positive,
     require,
 )
-from ..evidence import Evidence
+from ..evidence import Defect, qualifiers, told
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
 from ..outputs import free, in_folder, named
@@ -55,6 +56,9 @@ class Meter:
         epsilon: the budget; None where there is none.
         tolerance: of the epsilon that is told.
         ledger: of the run, which knows what was spent; needed where a run is gone on with.
+
+    Attributes:
+        depends_on: what the epsilon that was told last depends on, in words; empty if on nothing.
 
     Raises:
         ParameterError: a value out of its range, or a loop whose denominator follows the number of
@@ -86,6 +90,7 @@ class Meter:
         self._check()
         self._last, self._aborted, self._broken = -1, 0, False
         self._before: torch.Tensor | None = None
+        self.depends_on: tuple[str, ...] = ()
 
     def _check(self) -> None:
         """Refuse now what else would be found out when a round is spent."""
@@ -157,10 +162,12 @@ class Meter:
             whole = self.ledger.begun_rounds >= rounds
             require(whole, "ledger", str(self.ledger.path), rule, "pass the one train writes to")
             asked = {name: self._ask[name] for name in ("adjacency", "observer")}
-            facts = self.ledger.facts._replace(**asked)
-            return Evidence.of(self.ledger).priced(facts)[0].run
+            evidence, self.depends_on = told(self.ledger, self.ledger.facts._replace(**asked))
+            return evidence.run
         if one is None:
             return None
+        seeded = getattr(self.loop, "seed", None) is not None
+        self.depends_on = qualifiers([Defect.FIXED_SEED] if seeded else [])
         # Rounds of one run may differ: a sampler says itself what a run of them is, and a round
         # of it in which nobody answered is spent.
         if run is not None:
@@ -179,22 +186,26 @@ def _released(state: Any) -> torch.Tensor:
 
 
 def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what appends a line a round to a CSV file; a file that is there is gone on with.
+    """Return what appends a line a round to a CSV file; a file of ours is gone on with.
 
     Args:
         path: the file.
         loop: what is trained with.
         every: rounds between two lines.
         budget: see ``Meter``.
+
+    Raises:
+        ParameterError: what is there is no such file; or see ``Meter``.
     """
     target = in_folder(path=path)
     # Before a round is spent: it would be found out as the first one is told.
     free(target)
     require(not target.is_dir(), "path", str(path), "be a file or a new name", "it is a folder")
     names = ("round", "epsilon_upper", "budget_left", "released_change")
-    columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE)]
+    columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE), "depends_on"]
+    _check_table(target, columns)
 
-    def write(numbers: dict[str, float], step: int) -> None:
+    def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         del step
         free(target)
         fresh = not target.exists() or not target.stat().st_size
@@ -203,7 +214,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
             writer = csv.DictWriter(file, columns)
             if fresh:
                 writer.writeheader()
-            writer.writerow(numbers)
+            writer.writerow({**numbers, "depends_on": depends_on})
 
     return _Told(write, Meter(loop, **budget), every)
 
@@ -214,9 +225,11 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
         from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder))
 
-    def write(numbers: dict[str, float], step: int) -> None:
+    def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         for name, value in numbers.items():
             writer.add_scalar(f"privacy/{name}", value, step)
+        if depends_on:
+            writer.add_text("privacy/depends_on", depends_on, step)
         writer.flush()
 
     return _Told(write, Meter(loop, **budget), every)
@@ -227,10 +240,21 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
     with _installed("MLflow"):
         import mlflow
 
-    def write(numbers: dict[str, float], step: int) -> None:
+    def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
+        if depends_on:
+            mlflow.set_tag("privacy/depends_on", depends_on)
 
     return _Told(write, Meter(loop, **budget), every)
+
+
+def _check_table(target: Path, columns: list[str]) -> None:
+    """Refuse a file whose lines would not be those that are appended."""
+    if target.exists() and target.stat().st_size:
+        with named(target), open(target, newline="", encoding="utf-8", errors="replace") as file:
+            found = next(csv.reader(file), [])
+        rule, way_out = "be a new name, or a table of the columns that are written", "take another"
+        require(found == columns, "path", str(target), rule, way_out)
 
 
 @contextmanager
@@ -246,7 +270,7 @@ def _installed(library: str) -> Iterator[None]:
 class _Told:
     """What ``training.train`` calls after every round."""
 
-    write: Callable[[dict[str, float], int], None]
+    write: Callable[[dict[str, float], str, int], None]
     meter: Meter
     every: int
 
@@ -257,7 +281,8 @@ class _Told:
         # Every round is noted, few are told.
         self.meter.note(info)
         if state.round % self.every == 0:
-            self.write(self.meter(state, info), state.round)
+            numbers = self.meter(state, info)
+            self.write(numbers, "; ".join(self.meter.depends_on), state.round)
 
     def interrupted(self) -> None:
         """Take note of a round that raised."""

@@ -48,6 +48,39 @@ def test_a_line_a_round(tmp_path, data):
     assert rows[0]["released_change"] == "" and float(rows[1]["released_change"]) > 0.0
 
 
+def test_what_the_number_depends_on_is_told_beside_it(tmp_path, data):
+    """A seeded run's epsilon stood in the table without a word of the seed."""
+    secret = "the seed was fixed"
+    fresh, seeds = replace(loop(), seed=None), {0: "fixed", None: "operating system"}
+    for number, (averaging, book, words) in enumerate(
+        [(loop(), False, secret), (loop(), True, secret), (fresh, False, ""), (fresh, True, "")]
+    ):
+        path, kept = tmp_path / f"{number}.csv", None
+        if book:
+            facts = {
+                "unit": "client",
+                "adjacency": "zero_out",
+                "seed_policy": seeds[averaging.seed],
+            }
+            kept = fp.Ledger.create(tmp_path / f"{number}.ledger", **facts)
+        tell = watching.to_csv(path, averaging, ledger=kept, **BUDGET)
+        training.train(averaging, data, rounds=1, ledger=kept, on_round=tell)
+        (row,) = csv.DictReader(path.read_text().splitlines())
+        assert row["depends_on"] == words and float(row["epsilon_upper"]) > 0.0
+
+
+def test_a_table_of_other_columns_is_left_alone(tmp_path, data):
+    """Lines of ours were appended to whatever was there."""
+    path = tmp_path / "notes.csv"
+    path.write_text("round,accuracy\n1,.5\n")
+    with pytest.raises(ParameterError, match=r"path must be a new name, or a table of the columns"):
+        watching.to_csv(path, loop(), **BUDGET)
+    assert path.read_text() == "round,accuracy\n1,.5\n"
+    path.write_text("")
+    training.train(loop(), data, rounds=1, on_round=watching.to_csv(path, loop(), **BUDGET))
+    watching.to_csv(path, loop(), **BUDGET)
+
+
 def test_aborted_rounds_cost_nothing(tmp_path, data):
     averaging = loop()
     meter = watching.Meter(averaging, **BUDGET)
@@ -144,6 +177,7 @@ def test_tensorboard(tmp_path, data):
     training.train(averaging, data, rounds=2, on_round=tell)
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [point.step for point in found.Scalars("privacy/epsilon_upper")] == [1, 2]
+    assert "the seed was fixed" in str(found.Tensors("privacy/depends_on/text_summary"))
 
 
 @pytest.mark.filterwarnings("default")
@@ -160,6 +194,8 @@ def test_mlflow(tmp_path, data, monkeypatch):
         run.info.run_id, "privacy/epsilon_upper"
     )
     assert [point.step for point in told] == [1, 2]
+    tags = mlflow.get_run(run.info.run_id).data.tags
+    assert "the seed was fixed" in tags["privacy/depends_on"]
 
 
 def regression(scale):
