@@ -58,8 +58,9 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
 
 
 def unit_in_words(found: Audit) -> str:
-    """Return whose data is one unit."""
-    return UNITS[found.facts.unit] if found.facts.unit else "not stated"
+    """Return whose data is one unit, and whether the user alone says so."""
+    said = ", as stated, not recorded" if "unit" in found.stated else ""
+    return UNITS[found.facts.unit] + said if found.facts.unit else "not stated"
 
 
 def formal(found: Audit) -> str:

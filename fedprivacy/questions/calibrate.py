@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from numbers import Real
 from typing import Any
 
@@ -165,9 +166,7 @@ def calibrate(
             no last one.
         ParameterError: a budget out of range; or the parameter does not change epsilon.
     """
-    if not callable(make_run):
-        way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
-        refuse("make_run", type(make_run).__name__, "be a function of one number", way_out)
+    _check_function(make_run)
     budget = non_negative(epsilon=epsilon)
     require(isinstance(integer, bool), "integer", integer, "be True or False")
     low, high = _domain(domain, integer)
@@ -198,6 +197,20 @@ def calibrate(
         # Asked again, the upper end may lie above the budget: then the certified one stays.
         bound = attained if attained.upper <= budget else bound
     return Calibration(number(value), bound)
+
+
+def _check_function(make_run: object) -> None:
+    """Refuse what cannot be called with one number and nothing else."""
+    rule = "be a function of one number"
+    way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
+    if not callable(make_run):
+        refuse("make_run", type(make_run).__name__, rule, way_out)
+    try:
+        signature(make_run).bind(1.0)
+    except TypeError as error:
+        refuse("make_run", getattr(make_run, "__name__", make_run), f"{rule} ({error})", way_out)
+    except ValueError:
+        return  # some built-in functions do not say what they take
 
 
 def _check_parts(question: _Question, value: float, bad: float) -> None:

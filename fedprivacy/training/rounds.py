@@ -326,11 +326,16 @@ def check_given(
     Raises:
         ParameterError: no state of this kind, no ledger, no budget or no function.
     """
-    if not isinstance(state, kind):
-        refuse("state", type(state).__name__, f"be a {kind.__name__}", "begin with init()")
-    integer(0, **{"state.round": state.round})
+    integer(0, **{"state.round": check_state(kind, state).round})
     check_books(ledger, budget)
     check_called(dropout=dropout, on_release=on_release)
+
+
+def check_state(kind: type[S], state: object) -> S:
+    """Return a state that is of this kind; refuse what is none."""
+    if not isinstance(state, kind):
+        refuse("state", type(state).__name__, f"be a {kind.__name__}", "begin with init()")
+    return state
 
 
 def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.dtype) -> None:

@@ -626,6 +626,10 @@ WITHOUT_A_NAME = {
         ),
         "make_run must be a function of one number, got 'Gaussian'",
     ),
+    "class": (
+        lambda: fp.calibrate(fp.Gaussian, epsilon=1.0, delta=1e-5, adjacency="add_remove"),
+        "make_run must be a function of one number (too many positional arguments), got 'Gaussian'",
+    ),
     "generator": (
         lambda: fp.verify(fp.Gaussian(noise_multiplier=1.0), generator=3),
         "generator must be a NumPy generator, got 3",

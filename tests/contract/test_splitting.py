@@ -352,6 +352,22 @@ def bounded(**options):
     return FederatedSplitting(**(settings | options))
 
 
+class Single(Logistic):
+    """A loss whose start is in single precision, as torch makes it."""
+
+    def start(self, generator):
+        return torch.rand(3, generator=generator)
+
+
+def test_a_loss_s_own_start_is_stepped_from_in_double_precision():
+    """The first round refused the loop's own first state."""
+    loop = bounded(loss=Single(regularisation=0.5, feature_bound=1.0), records=(7, 12, 12, 5))
+    begun = loop.init()
+    assert begun.models.dtype is torch.float64 and bool((begun.models != 0.0).all())
+    state, _ = loop.step(begun, AgentData.of(agents("classification")))
+    assert bool(torch.isfinite(state.models).all())
+
+
 def test_a_round_is_t6_with_the_losss_own_sensitivity():
     step, noise = 0.4, math.sqrt(0.8) * 0.3
     solve = NoisyGradientDescent(

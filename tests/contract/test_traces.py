@@ -15,6 +15,7 @@ from fedprivacy.audit import imports
 from fedprivacy.audit.imports import Denominator, Origin, Rounds, Sampling, Stated, Trace, assemble
 from fedprivacy.audit.imports.passes import FALSE_DOUBT, Course, Kind
 from fedprivacy.audit.imports.trace import in_order, multiplier_of
+from fedprivacy.audit.statement import rows_of
 from fedprivacy.errors import ConversionError, LedgerError
 from fedprivacy.relations import Adjacency
 
@@ -594,6 +595,10 @@ def test_a_unit_is_said_where_the_record_does_not_say_it():
     assert "unit" not in fp.audit(trace(ONE, unit=fp.Unit.CLIENT), unit="client", **SAID).stated
     described = fp.audit(DESCRIBED, unit="client", **SAID)
     assert described.facts.unit is fp.Unit.CLIENT
+    # The statement says who says so, beside it.
+    recorded = fp.audit(trace(ONE, unit=fp.Unit.RECORD), **SAID)
+    told = [dict(rows_of(one))["unit"] for one in (silent, found, recorded)]
+    assert told == ["not stated", "record, as stated, not recorded", "record"]
 
 
 @pytest.mark.parametrize(

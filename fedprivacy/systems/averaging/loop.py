@@ -405,12 +405,13 @@ class FederatedAveraging:
         The loss is cross-entropy, or the one that was given; accuracy is NaN then.
 
         Raises:
-            ParameterError: the data have no test set.
+            ParameterError: no state, no data, or data without a test set.
         """
-        rule = "be given to evaluate a model"
-        require(len(data.test_labels), "test_features", "none", rule, "set records aside")
+        check_data(data)
+        parameters = rounds.check_state(State, state).parameters
+        require(len(data.test_labels), "test_features", "none", "be given", "set records aside")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
-        return self.flat.evaluate(state.parameters, features, labels)
+        return self.flat.evaluate(parameters, features, labels)
 
     def _fresh_model(self) -> FlatModel:
         """Build the module with this run's randomness, not torch's global one."""
