@@ -38,11 +38,13 @@ FACTS = ("model", "inputs", "seed")
 
 
 def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
-    """Write the tables of the page, of runs like the paper's alone."""
+    """Write the tables of the page, all but one of runs like the paper's alone."""
+    put("fed_smp.md", "with a guard", guarded(runs))
     runs = list(filter(like_the_papers, runs))
     put("fed_smp.md", "plan", plan(runs, seconds))
     put("fed_smp.md", "figure 3", figure_3(runs))
     put("fed_smp.md", "losses", losses(runs))
+    put("fed_smp.md", "what noise costs", noise_costs(runs))
     put("fed_smp.md", "table I", table_1(runs))
     put("fed_smp.md", "what came out", came_out(runs))
     put("fed_smp.md", "where runs end", where_runs_end(runs))
@@ -158,6 +160,25 @@ def outcome(runs: list[dict[str, Any]], label: str, inputs: str, model: str = "c
     best = [100 * one["best_accuracy"] for one in own if one["finished"]]
     whole = f"**{mean_of(best):.2f} ± {stdev(best):.2f}**: " if len(best) > 2 else ""
     return whole + ("; ".join(found) or "-")
+
+
+def guarded(runs: list[dict[str, Any]]) -> str:
+    """Return what runs with a guard came to, beside those of the same seed that ended."""
+    rows, known = [], {key(one): one for one in runs}
+    for one in runs:
+        end = known.get((*key(one)[:-1], False))
+        if not one.get("guard") or end is None:
+            continue
+        row = [one["run"], NAMED[one["inputs"]], str(one["seed"])]
+        # Not its end, though an update was not finite.
+        seen = list(one["accuracy_by_round"].values())
+        accuracy = f"{100 * max(seen):.1f}; {100 * seen[-1]:.1f}"
+        done = f"{one['rounds_done']} of {one['rounds_planned']}"
+        ended = f"{100 * end['best_accuracy']:.1f} ({length(end)})"
+        left_out = [str(one["first_non_finite_round"]), f"{one['refused']:,}"]
+        rows.append([*row, ended, accuracy, done, *left_out])
+    head = ["run", "inputs", "seed", "without: best (rounds)", "with: best; last", "rounds"]
+    return table([*head, "first update left out in", "updates left out"], rows)
 
 
 def levels(runs: list[dict[str, Any]]) -> str:
@@ -540,6 +561,37 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
             if set("".join(row[3:])) - set("- /;"):
                 rows.append(row)
     return table(["network", "inputs", "share kept", "rand-k", "rand-k without d/k", "top-k"], rows)
+
+
+def noise_costs(runs: list[dict[str, Any]]) -> str:
+    """Return best accuracy with noise and without, of every seed, by the share kept."""
+    rows = []
+    for share in SHARES:
+        row = [f"{share:g}"]
+        for method in ("rand_k_unscaled", "top_k"):
+            names = (f"{noise}{method}-{share:g}" for noise in ("", "fedavg-"))
+            noisy, plain = (of_seeds(runs, name) for name in names)
+            cost = [plain[seed] - noisy[seed] for seed in noisy if seed in plain]
+            row += [spread(noisy.values()), spread(plain.values()), spread(cost)]
+        rows.append(row)
+    each = ("with noise", "without", "noise costs")
+    head = ["share kept", *(f"{name}, {one}" for name in ("rand-k", "top-k") for one in each)]
+    return table(head, rows)
+
+
+def of_seeds(runs: list[dict[str, Any]], label: str) -> dict[int, float]:
+    """Return the best accuracies, per cent, of the seeds of a run with standardised inputs."""
+    wanted = ("cnn", "standardised", label)
+    own = [one for one in runs if key(one)[:3] == wanted and one["finished"]]
+    return {one["seed"]: 100 * one["best_accuracy"] for one in own}
+
+
+def spread(values: Iterable[float]) -> str:
+    """Return a mean with the standard deviation; of fewer than three, of how many it is."""
+    found = list(values)
+    if len(found) < 3:
+        return f"{mean_of(found):.1f} ({len(found)})" if found else "-"
+    return f"{mean_of(found):.1f} ± {stdev(found):.1f}"
 
 
 def losses(runs: list[dict[str, Any]]) -> str:

@@ -313,15 +313,18 @@ def unit() -> Said:
     yield f"lasts is {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
     yield f"on the small network {gain('2nn', 'rand_k-0.1'):.1f} (with .1), not eight"
     assert round(PAPER["top_k-0.005"][0] - PAPER["dp-fedavg"][0]) == 8
-    assert not any(one.get("guard") for one in of("fed_smp")["runs"])
-    yield "no run with `--guard` is in the results"
 
 
 def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
     """Return the best accuracies, per cent, of a run's seeds on the paper's network."""
+    return [100 * value for value in each_seed(runs, run, "best_accuracy")]
+
+
+def each_seed(runs: list[dict[str, Any]], run: str, fact: str) -> list[float]:
+    """Return what a run's seeds with standardised inputs came to, on the paper's network."""
     facts = ("cnn", "standardised", run, True)
     named = ("model", "inputs", "run", "finished")
-    return [100 * one["best_accuracy"] for one in runs if tuple(map(one.get, named)) == facts]
+    return [one[fact] for one in runs if tuple(map(one.get, named)) == facts]
 
 
 def bare(runs: list[dict[str, Any]], share: str) -> list[float]:
@@ -380,16 +383,14 @@ def factor() -> Said:
 
 
 def traded() -> Said:
-    """Yield what fed_smp.md says of runs with and without noise, seed 1."""
-    facts = ("cnn", "standardised", 1)
-    own = [r for r in known_runs() if (r["model"], r["inputs"], r["seed"]) == facts]
-    runs = {one["run"]: one for one in own if one["finished"]}
+    """Yield what fed_smp.md says of runs with and without noise, means of three seeds."""
+    runs = known_runs()
     names = [f"{BARE}-{share:g}" for share in SHARES]
     plain, costs = _traded(runs, names)
     assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
     yield f"gains with the share, {_listed(plain)} with .001 to .8"
     yield f"Noise costs it {_listed(costs)} points"
-    losses = [runs[f"fedavg-{name}"]["training_loss"] for name in names]
+    losses = [statistics.mean(each_seed(runs, f"fedavg-{name}", "training_loss")) for name in names]
     assert losses == sorted(losses, reverse=True)
     yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
     plain, costs = _traded(runs, [f"top_k-{share:g}" for share in SHARES])
@@ -397,12 +398,12 @@ def traded() -> Said:
     yield f"top-k, which has {_listed(plain)} with the same shares, {_listed(costs)}"
 
 
-def _traded(runs: dict[str, Any], names: list[str]) -> tuple[list[float], list[float]]:
-    """Return accuracies without noise, per cent, and what noise costs."""
-    plain, noisy = (
-        [100 * runs[before + name]["best_accuracy"] for name in names] for before in ("fedavg-", "")
-    )
-    return plain, [more - less for more, less in zip(plain, noisy, strict=True)]
+def _traded(runs: list[dict[str, Any]], names: list[str]) -> tuple[list[float], list[float]]:
+    """Return accuracies without noise, per cent, and what noise costs, means of three seeds."""
+    plain, noisy = ([bests(runs, before + name) for name in names] for before in ("fedavg-", ""))
+    assert all(len(found) == 3 for found in [*plain, *noisy])
+    above, below = ([statistics.mean(found) for found in many] for many in (plain, noisy))
+    return above, [more - less for more, less in zip(above, below, strict=True)]
 
 
 def _listed(values: list[float]) -> str:
