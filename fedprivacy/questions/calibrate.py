@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from numbers import Real
 from typing import Any
@@ -206,11 +207,13 @@ def _check_function(make_run: object) -> None:
     if not callable(make_run):
         refuse("make_run", type(make_run).__name__, rule, way_out)
     try:
-        signature(make_run).bind(1.0)
-    except TypeError as error:
-        refuse("make_run", getattr(make_run, "__name__", make_run), f"{rule} ({error})", way_out)
-    except ValueError:
-        return  # some built-in functions do not say what they take
+        # Not what a decorated function hides, which may take something else.
+        signature(make_run, follow_wrapped=False).bind(1.0)
+    except (TypeError, ValueError) as error:
+        # Some built-in functions do not say what they take.
+        if isinstance(error, TypeError) or isinstance(make_run, partial):
+            name = getattr(make_run, "__name__", make_run)
+            refuse("make_run", name, f"{rule} ({error})", way_out)
 
 
 def _check_parts(question: _Question, value: float, bad: float) -> None:

@@ -13,6 +13,7 @@ A writer whose library is not installed raises ParameterError.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Meter:
     """What a round adds up to, as numbers by name.
 
     Args:
-        loop: what is trained with.
+        loop: what is trained with, the same object.
         delta: where epsilon is meant.
         adjacency: how neighbouring data sets differ.
         observer: who looks.
@@ -214,6 +215,8 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
             writer = csv.DictWriter(file, columns)
             if fresh:
                 writer.writeheader()
+            elif _torn(target):
+                file.write("\r\n")
             writer.writerow({**numbers, "depends_on": depends_on})
 
     return _Told(write, Meter(loop, **budget), every)
@@ -242,19 +245,29 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
 
     def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
-        if depends_on:
-            mlflow.set_tag("privacy/depends_on", depends_on)
+        # Empty, too: what another run of this one's name depended on would stay.
+        mlflow.set_tag("privacy/depends_on", depends_on)
 
     return _Told(write, Meter(loop, **budget), every)
 
 
 def _check_table(target: Path, columns: list[str]) -> None:
     """Refuse a file whose lines would not be those that are appended."""
-    if target.exists() and target.stat().st_size:
-        with named(target), open(target, newline="", encoding="utf-8", errors="replace") as file:
-            found = next(csv.reader(file), [])
-        rule, way_out = "be a new name, or a table of the columns that are written", "take another"
-        require(found == columns, "path", str(target), rule, way_out)
+    if not target.exists() or not target.stat().st_size:
+        return
+    head = ",".join(columns)
+    # No more than is compared: the file may be anything.
+    with named(target), open(target, "rb") as file:
+        found = file.readline(len(head) + 2)
+    rule, way_out = f"be a new name, or a table with the columns {head}", "take another name"
+    require(found.rstrip(b"\r\n") == head.encode(), "path", str(target), rule, way_out)
+
+
+def _torn(target: Path) -> bool:
+    """Return whether a table's last line has no end: whoever wrote it was killed."""
+    with open(target, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Calibration: on the private side, certified there, and nothing wasted."""
 
+import functools
 import itertools
 import math
 
@@ -36,6 +37,36 @@ def test_noise_falls(accountant, epsilon):
     certified(found, noise, **ask)
     ask.pop("epsilon")
     assert fp.epsilon(noise(found.value * 0.99), **ask).upper > epsilon
+
+
+def hundred(given):
+    """Decorate a function of two numbers into one of one."""
+
+    @functools.wraps(given)
+    def inner(value):
+        return given(100, value)
+
+    return inner
+
+
+def times(rounds, s):
+    return fp.Gaussian(noise_multiplier=s) * rounds
+
+
+@pytest.mark.parametrize(
+    "make", [hundred(times), functools.partial(times, 100), lambda s, rounds=100: times(rounds, s)]
+)
+def test_what_takes_one_number_is_asked(make):
+    """A decorated function was refused by what it hides."""
+    assert fp.calibrate(make, **ASK) == fp.calibrate(lambda s: times(100, s), **ASK)
+
+
+@pytest.mark.parametrize(
+    "make", [times, fp.Gaussian, functools.partial(times, n=7), functools.partial(times, 1, 2)]
+)
+def test_what_takes_another_number_of_numbers_is_refused(make):
+    with pytest.raises(fp.ParameterError, match=r"make_run must be a function of one number \("):
+        fp.calibrate(make, **ASK)
 
 
 def probability(q):

@@ -779,3 +779,6 @@ def test_nothing_is_evaluated_without_a_test_set():
         loop.evaluate(None, own)
     with pytest.raises(fp.ParameterError, match="data must be FederatedData or LazyData"):
         loop.evaluate(loop.init(), None)
+    other = training.State(0, torch.zeros(7), None)
+    with pytest.raises(fp.ParameterError, match=r"state.parameters must have shape"):
+        loop.evaluate(other, own)

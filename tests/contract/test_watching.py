@@ -73,12 +73,31 @@ def test_a_table_of_other_columns_is_left_alone(tmp_path, data):
     """Lines of ours were appended to whatever was there."""
     path = tmp_path / "notes.csv"
     path.write_text("round,accuracy\n1,.5\n")
-    with pytest.raises(ParameterError, match=r"path must be a new name, or a table of the columns"):
+    with pytest.raises(
+        ParameterError, match=r"path must be a new name, or a table with the columns"
+    ):
         watching.to_csv(path, loop(), **BUDGET)
     assert path.read_text() == "round,accuracy\n1,.5\n"
+    for other in ("[" + "1" * 200_000 + "]", "\0" * 200_000, '"', "round,epsilon_upper\n"):
+        path.write_text(other)
+        with pytest.raises(
+            ParameterError, match=r"with the columns round,epsilon.*depends_on, got"
+        ):
+            watching.to_csv(path, loop(), **BUDGET)
     path.write_text("")
     training.train(loop(), data, rounds=1, on_round=watching.to_csv(path, loop(), **BUDGET))
-    watching.to_csv(path, loop(), **BUDGET)
+    # Killed while it wrote a line: the next one begins anew.
+    path.write_bytes(path.read_bytes() + b"2.0,1.3")
+    tell = watching.to_csv(path, Quiet(), delta=1e-5, adjacency="zero_out")
+    tell(SimpleNamespace(round=3), told_of(3))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row["round"] for row in rows] == ["1.0", "2.0", "3.0"]
+
+
+class Quiet:
+    """A loop without privacy."""
+
+    round_mechanism = None
 
 
 def test_aborted_rounds_cost_nothing(tmp_path, data):

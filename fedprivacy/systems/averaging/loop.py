@@ -405,13 +405,12 @@ class FederatedAveraging:
         The loss is cross-entropy, or the one that was given; accuracy is NaN then.
 
         Raises:
-            ParameterError: no state, no data, or data without a test set.
+            ParameterError: no state of this loop, or data that it cannot use or without a test set.
         """
-        check_data(data)
-        parameters = rounds.check_state(State, state).parameters
+        self._check_fit(state, data)
         require(len(data.test_labels), "test_features", "none", "be given", "set records aside")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
-        return self.flat.evaluate(parameters, features, labels)
+        return self.flat.evaluate(state.parameters, features, labels)
 
     def _fresh_model(self) -> FlatModel:
         """Build the module with this run's randomness, not torch's global one."""
@@ -426,26 +425,26 @@ class FederatedAveraging:
         budget: rounds.RoundBudget | None,
     ) -> None:
         """Refuse, before anything is spent, what does not fit."""
-        check_data(data)
-        shape = (self.flat.dimension,)
-        rounds.check_tensor("state.parameters", state.parameters, shape, torch.float32)
+        self._check_fit(state, data)
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
         rounds.check_past(state, self.round_mechanism, ledger, budget)
         rounds.check_denominator(self._declared, ledger, budget)
         check_cohort(self.scheme, data.population, self._now(state))
-        kind, rule = data.example()[0].dtype, "be torch.float32"
-        require(kind == torch.float32, "features", kind, rule, "pass features.float()")
         rule = f"have a rate for each round, not for {len(self.server_rates)}"
         planned = not self.server_rates or state.round < len(self.server_rates)
         require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
-        self._check_model(data)
         travels = self._travels
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:
             # Raises where there is nothing to make a mask of.
             data.public()
 
-    def _check_model(self, data: Clients) -> None:
-        """Try the model on test records, or on zeros where there are none: on nobody's."""
+    def _check_fit(self, state: State, data: Clients) -> None:
+        """Refuse what is not of this model, tried on test records or zeros: on nobody's."""
+        check_data(data)
+        parameters, shape = rounds.check_state(State, state).parameters, (self.flat.dimension,)
+        rounds.check_tensor("state.parameters", parameters, shape, torch.float32)
+        kind, rule = data.example()[0].dtype, "be torch.float32"
+        require(kind == torch.float32, "features", kind, rule, "pass features.float()")
         classes = data.classes if self.loss is None else None
         few = min(2, len(data.test_labels))
         zeros = (part.new_zeros((2, *part.shape[1:])) for part in data.example())
