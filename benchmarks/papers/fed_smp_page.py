@@ -5,7 +5,7 @@ python benchmarks/papers/fed_smp_page.py
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import mean as mean_of
 from statistics import median, stdev
 from typing import Any
@@ -564,26 +564,47 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
 
 
 def noise_costs(runs: list[dict[str, Any]]) -> str:
-    """Return best accuracy with noise and without, of every seed, by the share kept."""
+    """Return what noise and clipping cost every seed, by the share kept."""
     rows = []
     for share in SHARES:
         row = [f"{share:g}"]
         for method in ("rand_k_unscaled", "top_k"):
-            names = (f"{noise}{method}-{share:g}" for noise in ("", "fedavg-"))
-            noisy, plain = (of_seeds(runs, name) for name in names)
-            cost = [plain[seed] - noisy[seed] for seed in noisy if seed in plain]
-            row += [spread(noisy.values()), spread(plain.values()), spread(cost)]
+            noisy, plain = (
+                of_seeds(runs, f"{noise}{method}-{share:g}") for noise in ("", "fedavg-")
+            )
+            row += [spread(map(best_accuracy, part.values())) for part in (noisy, plain)]
+            row += [spread(costs(noisy, plain, by)) for by in (best_accuracy, last_accuracy)]
         rows.append(row)
-    each = ("with noise", "without", "noise costs")
+    each = ("with noise", "without", "cost", "cost after the last round")
     head = ["share kept", *(f"{name}, {one}" for name in ("rand-k", "top-k") for one in each)]
     return table(head, rows)
 
 
-def of_seeds(runs: list[dict[str, Any]], label: str) -> dict[int, float]:
-    """Return the best accuracies, per cent, of the seeds of a run with standardised inputs."""
+def of_seeds(runs: list[dict[str, Any]], label: str) -> dict[int, dict[str, Any]]:
+    """Return the finished runs with standardised inputs, by their seeds."""
     wanted = ("cnn", "standardised", label)
-    own = [one for one in runs if key(one)[:3] == wanted and one["finished"]]
-    return {one["seed"]: 100 * one["best_accuracy"] for one in own}
+    return {one["seed"]: one for one in runs if key(one)[:3] == wanted and one["finished"]}
+
+
+def costs(
+    noisy: dict[int, dict[str, Any]],
+    plain: dict[int, dict[str, Any]],
+    accuracy: Callable[[dict[str, Any]], float | None],
+) -> list[float]:
+    """Return what every seed loses of an accuracy that its two runs have."""
+    pairs = [(accuracy(plain[seed]), accuracy(noisy[seed])) for seed in noisy if seed in plain]
+    return [more - less for more, less in pairs if more is not None and less is not None]
+
+
+def best_accuracy(one: dict[str, Any]) -> float:
+    """Return the best accuracy, per cent."""
+    return 100 * one["best_accuracy"]
+
+
+def last_accuracy(one: dict[str, Any]) -> float | None:
+    """Return the accuracy after all rounds, per cent; None for a run that ended before."""
+    known = {int(number): 100 * value for number, value in one["accuracy_by_round"].items()}
+    return known.get(one["rounds_planned"])
 
 
 def spread(values: Iterable[float]) -> str:

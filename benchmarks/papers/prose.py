@@ -389,7 +389,7 @@ def traded() -> Said:
     plain, costs = _traded(runs, names)
     assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
     yield f"gains with the share, {_listed(plain)} with .001 to .8"
-    yield f"Noise costs it {_listed(costs)} points"
+    yield f"Noise and clipping cost it {_listed(costs)} points"
     losses = [statistics.mean(each_seed(runs, f"fedavg-{name}", "training_loss")) for name in names]
     assert losses == sorted(losses, reverse=True)
     yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
@@ -534,7 +534,7 @@ def by_torch() -> Said:
     yield f"{near} of {len(ends)} within two rounds, {later} later and {sooner} sooner"
     bests = [tuple(100.0 * one["best_accuracy"] for one in pair) for pair in pairs]
     at = max(range(len(bests)), key=lambda i: abs(bests[i][0] - bests[i][1]))
-    yield f"the furthest apart in rounds {ends[at][0]} and {ends[at][1]}"
+    yield f"the furthest apart in accuracy in rounds {ends[at][0]} and {ends[at][1]}"
     yield "at {:.1f} and {:.1f}".format(*bests[at])
 
 
