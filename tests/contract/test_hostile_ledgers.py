@@ -81,6 +81,7 @@ def test_a_hopeless_run_says_why():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_scheme_and_factor(ledgers):
     found = asked(ledgers, lambda name: True)
     assert len(found) > 500
