@@ -671,9 +671,14 @@ def _log_sum(logs: list[float]) -> float:
 
 
 class Line:
-    """A line of inversion for (pair, count) rounds near x, where delta is about ``share``."""
+    """A line of inversion for (pair, count) rounds near x, where delta is about ``share``.
 
-    def __init__(self, rounds: list[tuple[Pair, int]], x: float, share: float) -> None:
+    Where sums of that size cancel, ``nearer`` to the imaginary axis they do less, of more heights.
+    """
+
+    def __init__(
+        self, rounds: list[tuple[Pair, int]], x: float, share: float, nearer: bool
+    ) -> None:
         self.rounds, left = rounds, DEPTH - math.log(share)
 
         highest = (
@@ -686,7 +691,8 @@ class Line:
 
         further = _least(lambda t: (moment(t) + 2 * left) / t, highest)
         tilt = left / max((moment(further) + 2 * left) / further - x, 1e-9)
-        if moment(tilt) - tilt * x > math.log(share) + 30:  # a wider line sums less that cancels
+        self.cancels = moment(tilt) - tilt * x > math.log(share) + 30
+        if nearer and self.cancels:
             tilt = min(tilt, max(tilt / 16, _least(lambda t: moment(t) - t * x, highest)))
         self.reaches = tilt < further  # else delta is so small that a moment's bound does
         self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
@@ -1110,7 +1116,7 @@ class Run:
 
     def __init__(self, parts: list[tuple[Pair, int]], wide: bool) -> None:
         self.rounds, self.wide = parts, wide
-        self.lines: dict[float, Line] = {}
+        self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
 
     def largest(self) -> arb:
@@ -1141,14 +1147,23 @@ class Run:
             yield Lattice(self.rounds, x, points, arb(share) * 1e-12 / count).delta(arb(x))
 
     def on_a_line(self, x: float, share: float) -> Iterator[arb]:
-        """Yield what more and more heights show."""
-        near = [line for y, line in self.lines.items() if abs(y - x) <= 0.01 * (x + 0.1)]
-        line = near[0] if near else self.lines.setdefault(x, Line(self.rounds, x, share))
-        level = 1e-3  # what heights left out may add, of the answer
-        for _ in range(6):
-            found = line.delta(arb(x), level, arb(share))
-            yield found
-            level = min(level / 10, max(abs(float(found / share) - 1) / 2, 1e-15))
+        """Yield what more and more heights show; on the line further out, too, if there are two."""
+        for nearer in (True, False):
+            line = self._line(x, share, nearer)
+            level = 1e-3  # what heights left out may add, of the answer
+            for _ in range(6):
+                found = line.delta(arb(x), level, arb(share))
+                yield found
+                level = min(level / 10, max(abs(float(found / share) - 1) / 2, 1e-15))
+            if not line.cancels:
+                return
+
+    def _line(self, x: float, share: float, nearer: bool) -> Line:
+        """Return a line that is known of an end nearby, or a new one."""
+        for (y, own), line in self.lines.items():
+            if own == nearer and abs(y - x) <= 0.01 * (x + 0.1):
+                return line
+        return self.lines.setdefault((x, nearer), Line(self.rounds, x, share, nearer))
 
     def _at_most(self, x: float, value: float) -> bool:
         """Return whether delta(x) is at most a value; False: it is at least that."""

@@ -253,6 +253,7 @@ def fed_smp() -> Said:
     )
     assert ten < few < plain
     yield from unit()
+    yield from guarded()
     yield from factor()
     yield from traded()
     yield from masked()
@@ -313,6 +314,34 @@ def unit() -> Said:
     yield f"lasts is {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
     yield f"on the small network {gain('2nn', 'rand_k-0.1'):.1f} (with .1), not eight"
     assert round(PAPER["top_k-0.005"][0] - PAPER["dp-fedavg"][0]) == 8
+
+
+def guarded() -> Said:
+    """Yield what fed_smp.md says of runs that went on past updates that were not finite."""
+    every = {(one["run"], one["inputs"], one["seed"]): one for one in known_runs()}
+    ways = ("standardised", "symmetric")
+
+    def both(run: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return of each scaling the run with a guard, which is done, and the one without."""
+        own = [one for one in of("fed_smp")["runs"] if one.get("guard") and one["run"] == run]
+        found = {one["inputs"]: one for one in own if one["rounds_done"] == one["rounds_planned"]}
+        return [(found[way], every[run, way, 1]) for way in ways]
+
+    (first, _), (second, _) = dense = both("dp-fedavg")
+    assert second["refused"] == 1
+    yield f"loses {first['refused']} updates of 18,000 with standardised inputs and a single one in"
+    best = [[100 * one["best_accuracy"] for one in pair] for pair in dense]
+    assert all(0 <= more - less <= 0.55 for more, less in best)
+    yield "It comes to {:.1f} and {:.1f}, within half a point".format(*(more for more, _ in best))
+    last = [100 * one["accuracy_by_round"]["180"] for one in (first, second)]
+    yield "and ends at {:.1f} and {:.1f}".format(*last)
+    noisy = both(f"{BARE}-0.8@2.5")
+    assert all(one["refused"] > 16_000 for one, _ in noisy)
+    firsts = [max(one["accuracy_by_round"], key=one["accuracy_by_round"].get) for one, _ in noisy]
+    assert all(int(number) < 15 for number in firsts)
+    (more, less), (third, fourth) = ([100 * one["best_accuracy"] for one in x] for x in noisy)
+    yield f"{more:.1f} where the run without a guard had {less:.1f}"
+    yield f"and {third:.1f} for {fourth:.1f}"
 
 
 def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
