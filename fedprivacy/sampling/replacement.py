@@ -62,6 +62,18 @@ def against_none(z: float, moves: float, law: Law) -> Curve:
     return GaussianMix(z, tuple((w, moves * s) for w, s in law), ((1.0, 0.0),))
 
 
+_LONG = 40
+"""Numbers in a law, about three draws of a unit a round, from which on a mixture of them against a
+mixture takes seconds, and what it gains is of no use."""
+
+
+def closer(known: Curve, z: float, back: float, law: Law) -> Curve:
+    """Return the known pair, or that by way of none where it is less; long laws have no other."""
+    if len(law) > _LONG:
+        return known
+    return LeastOf((known, by_way_of_none(z, 2.0, back, law)))
+
+
 def by_way_of_none(z: float, moves: float, back: float, law: Law) -> Curve:
     """Return the mixture over how often the unit moves the sum, against its mirror image (T5)."""
     if len(law) == 1:
@@ -125,7 +137,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     # Drawn as often every time, the unit is in no mixture: one label, and nothing else, is exact.
     if q == 1.0 and len(times) == 1:
         return Pair(leaving(times[0][1]), shown)
-    return Pair(LeastOf((Fold(up, down), by_way_of_none(z, 2.0, 1.0, scheme.law(Side.UP)))), shown)
+    return Pair(closer(Fold(up, down), z, 1.0, scheme.law(Side.UP)), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
@@ -134,8 +146,8 @@ def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair
     once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
     # Without others nobody is mistaken for the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
-    other = by_way_of_none(z, 2.0, 2.0, scheme.law(Side.UP))
-    return Pair(LeastOf((curve, other)), against_none(z, 2.0, scheme.law(Side.DOWN)))
+    dominating = closer(curve, z, 2.0, scheme.law(Side.UP))
+    return Pair(dominating, against_none(z, 2.0, scheme.law(Side.DOWN)))
 
 
 _ROWS: Rows = {
