@@ -72,9 +72,21 @@ def fa_hmc() -> Said:
     yield from by_local_iterations()
     yield from on_the_posterior()
     yield from network()
+    yield from network_at_length()
     cells = of("debiased")["cells"]
     worst = max(cell["de-biased"][-1] / cell["alone"] for cell in cells)
     yield f"up to {worst:.0f} times leapfrog's error here"
+
+
+def network_at_length() -> Said:
+    """Yield what is said of Figure 5 at the paper's length and width."""
+    cells = [cell for cell in of("network_long")["cells"] if cell["finished"]]
+    one, ten = (
+        [best_of(cells, score, leapfrog_steps=1, iterations=count) for score in SCORES]
+        for count in (1, 10)
+    )
+    assert ten[0] > one[0] and all(more < less for more, less in zip(ten[1:], one[1:], strict=True))
+    yield f"better than one by every score: accuracy {ten[0]:.4f} for {one[0]:.4f}"
 
 
 def by_step_size() -> Said:
