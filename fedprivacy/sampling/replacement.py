@@ -157,7 +157,7 @@ _ROWS: Rows = {
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(up, down), q = 1 - (1-p)^r, s >= 1 of weight Bin(r,p)(s)/q: up = Mix of (1-q) N(-s) + "
         "q N(s) against (1-q) N(-s) + q N(0), std z; down = S(Mix of G(s/z), q); or, where that is "
-        "less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s)",
+        "less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-s)",
         "T5, T9",
         "sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(s), in cells (long laws: N(s) against "
         "N(0))",
@@ -166,7 +166,7 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
         "F(S, S), S = S(Mix(Bin(r,p)(s)/q: G(2s/z), s >= 1), q), q = 1 - (1-p)^r; or, where that "
-        "is less, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s)",
+        "is less and a law short, sum_s Bin(r,p)(s) N(2s) against sum_s Bin(r,p)(s) N(-2s)",
         "T5",
         "the add_remove pair",
         pairs.EXCHANGED_OPPOSED,

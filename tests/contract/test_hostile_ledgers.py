@@ -21,6 +21,8 @@ FEW = [
     "BandedInverse wide 2 rounds 1e6 pld zero_out aggregate",
     "BufferedToeplitz wide 1 rounds 1e6 rdp zero_out aggregate",
     "BandedInverse wide 3 rounds 1e6 pld zero_out aggregate",
+    "WithReplacement draws 1e9 advanced zero_out aggregate",
+    "WithReplacement draws 1e9 advanced replace_one aggregate",
 ]
 
 

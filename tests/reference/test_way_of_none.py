@@ -33,6 +33,13 @@ def test_the_less_of_two_dominating_pairs_counts(
     assert attained <= found.lower <= found.upper <= most
 
 
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_long_laws_keep_the_labels(adjacency):
+    """Of draws by the billion each point of the mixtures took seconds."""
+    short, long = (drawn(draws, 1.0).privacy_loss(adjacency).curve for draws in (1000, 4000))
+    assert isinstance(short, LeastOf) and not isinstance(long, LeastOf)
+
+
 @pytest.mark.parametrize("name", ["pld", "rdp", "advanced"])
 def test_no_accountant_says_more_than_of_either_pair(name):
     run = (drawn(10, 1.0) * 20).privacy_loss("replace_one")
