@@ -774,7 +774,8 @@ def test_nothing_is_evaluated_without_a_test_set():
     )
     with pytest.raises(fp.ParameterError) as caught:
         loop.evaluate(loop.init(), own)
-    assert str(caught.value) == "test_features must be given, got 'none'; set records aside"
+    told = "test_features must be given to evaluate a model, got 'none'; set records aside"
+    assert str(caught.value) == told
     with pytest.raises(fp.ParameterError, match=r"state must be a State, got 'NoneType'"):
         loop.evaluate(None, own)
     with pytest.raises(fp.ParameterError, match="data must be FederatedData or LazyData"):

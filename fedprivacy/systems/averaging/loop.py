@@ -408,7 +408,8 @@ class FederatedAveraging:
             ParameterError: no state of this loop, or data that it cannot use or without a test set.
         """
         self._check_fit(state, data)
-        require(len(data.test_labels), "test_features", "none", "be given", "set records aside")
+        rule = "be given to evaluate a model"
+        require(len(data.test_labels), "test_features", "none", rule, "set records aside")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
         return self.flat.evaluate(state.parameters, features, labels)
 
