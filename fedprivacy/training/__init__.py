@@ -35,7 +35,7 @@ from .optimise import FlatModel, LocalSGD
 from .posterior import Posterior
 from .predictive import Scores, fitted_w2, gaussian_fit, predictive, score
 from .released import released, save_model
-from .rounds import Loop, RoundInfo
+from .rounds import EmptySum, Loop, RoundInfo
 
 if TYPE_CHECKING:
     from ..systems.averaging.collect import Collected
@@ -83,6 +83,7 @@ __all__ = [
     "DebiasedSampling",
     "DebiasedState",
     "Diagnostics",
+    "EmptySum",
     "FederatedAveraging",
     "FederatedData",
     "FederatedSplitting",

@@ -15,6 +15,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import (
     AgentData,
+    EmptySum,
     FederatedAveraging,
     FederatedSplitting,
     HamiltonianSampling,
@@ -86,15 +87,15 @@ class Empty(Weights):
         return None
 
 
-def averaging(model=None, loss=None):
+def averaging(model=None, loss=None, perturbation=NOISE, **step):
     loop = FederatedAveraging(
         model=model or logistic(3, 2),
         scheme=fp.FixedSize(3, 6),
-        perturbation=NOISE,
+        perturbation=perturbation,
         local_steps=3,
         loss=loss,
     )
-    return loop.step(loop.init(), small())
+    return loop.step(loop.init(), small(), **step)
 
 
 def agents(model=Weights, criterion=None, targets=None):
@@ -142,11 +143,37 @@ def test_a_loss_that_is_a_table_in_later_steps_alone():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_refused_and_counted(value):
-    state, info = averaging(loss=lambda outputs, targets: outputs.sum() * value)
+    with pytest.warns(EmptySum, match="all 3 contributions .* is noise, and is spent"):
+        state, info = averaging(loss=lambda outputs, targets: outputs.sum() * value)
     assert (info.arrived, info.refused) == (0, 3) and torch.isfinite(state.parameters).all()
     state, info = agents(criterion=lambda outputs, target: outputs.sum() * value)
     # A record whose gradient is not finite counts as nothing; its agent sends noise.
     assert info.arrived == 3 and torch.isfinite(state.models).all()
+
+
+def test_a_warning_as_an_error_leaves_a_round_that_is_in_the_books(tmp_path):
+    """pytest makes errors of warnings, as here: the round is confirmed, and its state kept."""
+    kept, journal = (
+        [],
+        fp.Ledger.create(tmp_path / "run.jsonl", adjacency="zero_out", unit="client"),
+    )
+    with pytest.raises(EmptySum, match="no epsilon covers this message"):
+        averaging(
+            loss=lambda outputs, targets: outputs.sum() * float("nan"),
+            ledger=journal,
+            on_release=kept.append,
+        )
+    last = (tmp_path / "run.jsonl").read_text().splitlines()[-1]
+    assert '"refused":3' in last.replace(" ", "") and kept[0].round == 1
+
+
+def test_without_noise_nothing_is_said_to_be_spent():
+    def loss(outputs, targets):
+        return outputs.sum() * float("nan")
+
+    with pytest.warns(EmptySum) as told:
+        averaging(loss=loss, perturbation=None)
+    assert "spent" not in str(told[0].message)
 
 
 LIKELIHOODS = {
