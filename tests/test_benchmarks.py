@@ -175,6 +175,7 @@ def small_run(fed_smp, rate, rounds=4):
     return Small(method="fedavg", seed=1, rounds=rounds)
 
 
+@pytest.mark.filterwarnings("ignore::fedprivacy.training.EmptySum")
 def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
     setting = small_run(fed_smp, 3e38)
     fed_smp.run(setting)
@@ -199,6 +200,7 @@ def test_a_run_that_was_killed_while_its_state_was_looked_at_goes_on(fed_smp):
     assert fed_smp.record(setting) == whole
 
 
+@pytest.mark.filterwarnings("ignore::fedprivacy.training.EmptySum")
 def test_a_run_with_a_guard_is_another_run_and_goes_to_its_end(fed_smp):
     plain = small_run(fed_smp, 3e38)
     guarded = replace(plain, guard=True)
@@ -440,3 +442,45 @@ def test_a_grid_begins_around_the_best_of_fewer_iterations(long_chains, monkeypa
     assert long_chains.missing("fa_hmc_long", facts, 0) == [4e-4, 8e-4, 1.6e-3][2:]
     cells.append({**group_of({1.6e-3: 0.8})[0], **done, "iterations": 20})
     assert long_chains.missing("fa_hmc_long", facts, 0) == [1e-4, 2e-4]
+
+
+@pytest.fixture
+def long_network(long_chains):
+    import long_network
+    import torch
+
+    yield long_network
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(("error", "kept"), [(2e-3, "highest"), (4e-7, "medium")])
+def test_products_of_16_bits_are_not_taken_for_those_of_32(long_network, monkeypatch, error, kept):
+    import torch
+
+    monkeypatch.setattr(long_network, "product_error", lambda: error)
+    long_network.multiply_by_onednn()
+    assert torch.get_float32_matmul_precision() == kept
+
+
+def test_products_are_exact_whatever_multiplies(long_network):
+    long_network.multiply_by_onednn()
+    assert long_network.product_error() < long_network.EXACT
+
+
+def test_gradients_of_16_bits_are_near_those_of_32(long_network):
+    import torch
+
+    from fedprivacy.training import classifier, mlp
+
+    torch.manual_seed(0)
+    model = classifier(mlp(20, 3, hidden=[16, 16]))
+    asked = (
+        model.flat.flatten()[None],
+        torch.rand(1, 50, 20),
+        torch.zeros(1, 50, dtype=torch.int64),
+        torch.ones(1, 50),
+        None,
+    )
+    found, exact = (one.gradient_sums(*asked) for one in (long_network.InHalf(model), model))
+    error = (found - exact).norm() / exact.norm()
+    assert found.dtype == torch.float32 and 1e-4 < error < 0.05

@@ -418,13 +418,19 @@ def compared(part, kind="all"):
         if not first:
             continue
         names = [short.LETTERS[name] for name in facts]
-        sizes = sorted(cell["step_size"] for cell in first)
-        row = [*map(str, facts.values()), f"{sizes[0]:.3g} to {sizes[-1]:.3g}"]
-        for score in short.SCORES:
-            _, size, edge = short.tuned(first, score, kind)
-            row.append(f"refused: {edge} edge" if edge else told(part, facts, kind, score, size))
-        rows.append(row)
+        rows.append([*map(str, facts.values()), *bests(part, facts, kind)])
     return markdown([*names, "step sizes", "accuracy", "Brier", "ECE", "NLL"], rows)
+
+
+def bests(part, facts, kind):
+    """Return a setting's step sizes and its best scores, as they are printed."""
+    first = of(part, facts)
+    sizes = sorted(cell["step_size"] for cell in first)
+    row = [f"{sizes[0]:.3g} to {sizes[-1]:.3g}"]
+    for score in short.SCORES:
+        _, size, edge = short.tuned(first, score, kind)
+        row.append(f"refused: {edge} edge" if edge else told(part, facts, kind, score, size))
+    return row
 
 
 def told(part, facts, kind, score, size):
@@ -592,10 +598,10 @@ def goes_alike(records):
     return same
 
 
-def agrees(part, cell, records):
+def agrees(part, cell, records, kind=Chain):
     """Return whether a cell comes out again up to its first shown round, see ``short.agrees``."""
     facts = {name: cell[name] for name in NAMES if name in cell}
-    chain, shown = Chain(part, facts, cell["together"], cell["seed"]), cell["curve"][0]
+    chain, shown = kind(part, facts, cell["together"], cell["seed"]), cell["curve"][0]
     rows = []
     for shifted in (False, True):
         (found,) = chain.run(records, shown["round"], shifted)

@@ -3,17 +3,22 @@
     python benchmarks/papers/long_network.py             works through what a chain of an hour does
     python benchmarks/papers/long_network.py --most 5    the same for chains of up to five hours
     python benchmarks/papers/long_network.py --page      only writes the tables
-    python benchmarks/papers/long_network.py --check     runs the first rounds of a chain again
+    python benchmarks/papers/long_network.py --check     runs the first rounds of two chains again
 
 Fashion-MNIST, batches of 1,000 records, momentum shared by all clients, temperature 1, one chain,
 as in the paper; K = 1 is FA-LD with step eta^2 / 2. Each step size is a chain of its own, halved
 and doubled until the best of every score lies inside the grid. A run may be stopped and goes on, as
 those of ``long_chains.py``, whose files and tables these share.
+
+Where there are AVX-512 instructions and no tiles, oneDNN multiplies matrices of single precision as
+exactly as MKL, and nearly twice as fast (``multiply_by_onednn``).
 """
 
 import argparse
+import math
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import fa_ld_fashion as short
@@ -31,13 +36,41 @@ SETTING = {"hidden": [512, 512], "rounds": 200, "batch": 1000, "every": 1, "show
 long.PARTS[PART] = SETTING
 long.FIVE_SIZES[PART] = [4e-4, 8e-4, 1.6e-3, 3.2e-3]
 
+HALF = "network_long_bf16"
+"""What would take too long: gradients come of products of 16 bits, two chains once more beside."""
+long.PARTS[HALF] = {**SETTING, "products": "bfloat16"}
+long.FIVE_SIZES[HALF] = [4e-4, 8e-4, 1.6e-3]
+IN_HALF = {"leapfrog_steps": 50, "iterations": 1}
+BESIDE = [
+    ({"leapfrog_steps": 1, "iterations": 10}, 3.2e-3),
+    ({"leapfrog_steps": 10, "iterations": 1}, 1.6e-3),
+]
+
+
+class InHalf:
+    """A model whose gradients come of products of 16 bits, summed in single precision.
+
+    Args:
+        model: of single precision.
+    """
+
+    def __init__(self, model):
+        self.model, self.dimension, self.logits = model, model.dimension, model.logits
+
+    def gradient_sums(self, *asked):
+        """See ``training.likelihoods.Model``."""
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.model.gradient_sums(*asked).float()
+
 
 class Chain(long.Chain):
     """One chain at one step size."""
 
     def loop(self, records):
         """Return the loop from the network's first parameters."""
-        posterior, start = short.network(records, SETTING)
+        posterior, start = short.network(records, self.setting)
+        if self.part == HALF:
+            posterior = replace(posterior, model=InHalf(posterior.model))
         pair = self.facts["leapfrog_steps"], self.facts["iterations"]
         options = {"correlation": 1.0, "seed": self.seed, **start}
         return short.hamiltonian_at(posterior, pair, SETTING, options, *self.sizes)
@@ -57,67 +90,124 @@ class Chain(long.Chain):
             yield [{**cell, **told, "curve": [*cell["curve"], last]}]
 
 
+EXACT = 1e-6
+"""Largest relative error, in norm, of products that are those of single precision."""
+
+
+def multiply_by_onednn():
+    """Let oneDNN multiply matrices, where its products are those of single precision.
+
+    The setting permits products of 16 bits, and with Intel's tiles these are taken: hence a look.
+    """
+    torch.set_float32_matmul_precision("medium")
+    if product_error() > EXACT:
+        torch.set_float32_matmul_precision("highest")
+
+
+def product_error():
+    """Return the relative error of products of the network's size."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (
+        torch.randn(shape, generator=generator) for shape in ((10, 1000, 784), (10, 784, 512))
+    )
+    exact = left.double() @ right.double()
+    return float((left @ right - exact).norm() / exact.norm())
+
+
 def settings():
     """Return what is to be run, cheapest first."""
     return sorted(long.HAMILTONIAN, key=long.gradients)
 
 
-def hours(facts):
+def hours(facts, part=PART):
     """Return the hours of a core that a chain takes; None before one was run."""
-    cells = [cell for cell in long.known(PART) if cell["rounds_done"]]
-    return long.gradients(facts) * long.pace(PART) / 3600.0 if cells else None
+    cells = [cell for cell in long.known(part) if cell["rounds_done"]]
+    return long.gradients(facts) * long.pace(part) / 3600.0 if cells else None
 
 
-def work(records, most):
-    """Work through the settings whose chains take no more hours than that."""
+def planned(most):
+    """Yield (part, facts, step size) of what to run next, until nothing of some hours is left."""
     for facts in settings():
         if (hours(facts) or 0.0) > most:
             continue
         while sizes := long.missing(PART, facts, 0):
-            chain = Chain(PART, facts, sizes[:1], 0)
-            for cells in chain.run(records):
-                long.write(PART, cells)
-            chain.path.unlink(missing_ok=True)
-            print(facts, sizes[0], [short.last(cell) for cell in cells], flush=True)
+            yield PART, facts, sizes[0]
+    for facts, size in BESIDE:
+        if not of_size(HALF, facts, size):
+            yield HALF, facts, size
+    # Known once those beside were run.
+    while (hours(IN_HALF, HALF) or 0.0) <= most and (sizes := long.missing(HALF, IN_HALF, 0)):
+        yield HALF, IN_HALF, sizes[0]
+
+
+def of_size(part, facts, size):
+    """Return the finished chains of a setting and step size, one or none."""
+    return [cell for cell in long.of(part, facts) if math.isclose(cell["step_size"], size)]
+
+
+def work(records, most):
+    """Work through what is planned."""
+    for part, facts, size in planned(most):
+        chain = Chain(part, facts, [size], 0)
+        for cells in chain.run(records):
+            long.write(part, cells)
+        chain.path.unlink(missing_ok=True)
+        print(part, facts, size, [short.last(cell) for cell in cells], flush=True)
 
 
 def progress():
     """Return the table of what was run, and what a chain takes."""
     rows = []
-    for facts in settings():
+    for part, facts in [*((PART, each) for each in settings()), (HALF, IN_HALF)]:
         name = ", ".join(f"{short.LETTERS[key]} = {value}" for key, value in facts.items())
-        cells = [cell for cell in long.known(PART) if facts.items() <= cell.items()]
+        name += ", products of 16 bits" if part == HALF else ""
+        cells = [cell for cell in long.known(part) if facts.items() <= cell.items()]
         done = sum(cell["finished"] for cell in cells)
-        takes = "-" if hours(facts) is None else f"{hours(facts):.2f}"
-        rows.append([name, str(done), str(len(long.missing(PART, facts, 0))), takes])
+        takes = "-" if hours(facts, part) is None else f"{hours(facts, part):.2f}"
+        rows.append([name, str(done), str(len(long.missing(part, facts, 0))), takes])
     return markdown(["setting", "step sizes done", "to be run, at least", "hours of each"], rows)
+
+
+def in_half():
+    """Return the table of what gradients of 16 bits come to, beside those of 32 where there are."""
+    rows = []
+    for facts, size in BESIDE:
+        for part, bits in ((PART, "32"), (HALF, "16")):
+            for cell in of_size(part, facts, size):
+                scores = [f"{short.last(cell)[score]:.4f}" for score in short.SCORES]
+                rows.append([*map(str, facts.values()), bits, f"{size:.3g}", *scores])
+    if long.of(HALF, IN_HALF):
+        rows.append([*map(str, IN_HALF.values()), "16", *long.bests(HALF, IN_HALF, "all")])
+    head = [short.LETTERS[name] for name in IN_HALF]
+    return markdown(
+        [*head, "bits of a product", "step sizes", "accuracy", "Brier", "ECE", "NLL"], rows
+    )
 
 
 def pages():
     """Write the tables of the page."""
     put("fa_hmc.md", "figure 5 at length", long.compared(PART))
+    put("fa_hmc.md", "figure 5 at length, products of 16 bits", in_half())
     put("fa_hmc.md", "figure 5 at length, what was run", progress())
 
 
 def check():
-    """Run the first rounds of a drawn chain again; return whether they come out again."""
+    """Run the first rounds of a drawn chain of each part again; return whether they come out."""
     records = short.data("fashion-mnist", None)
-    cells = [cell for cell in long.known(PART) if short.last(cell) and affordable(cell)]
-    drawn = {str(long.own(cell)): partial(agrees, cell, records) for cell in cells}
-    return redrawn({PART: drawn}, 600) if drawn else True
+    tables = {
+        part: {
+            str(long.own(cell)): partial(long.agrees, part, cell, records, Chain)
+            for cell in long.known(part)
+            if short.last(cell) and affordable(cell)
+        }
+        for part in (PART, HALF)
+    }
+    return redrawn(tables, 600)
 
 
 def affordable(cell):
     """Return whether the first shown round is there within a few minutes."""
     return cell["seconds"] / cell["rounds_done"] * cell["curve"][0]["round"] < 120.0
-
-
-def agrees(cell, records):
-    """Return whether a chain's first shown round comes out again."""
-    facts = {name: cell[name] for name in ("leapfrog_steps", "iterations")}
-    chain, shown = Chain(PART, facts, [cell["step_size"]], cell["seed"]), cell["curve"][0]
-    ((found,),) = chain.run(records, shown["round"])
-    return long.near(found["curve"][0], shown, 0.0, short.TOLERANCE)
 
 
 def main():
@@ -128,6 +218,7 @@ def main():
     asked.add_argument("--most", type=hours_of, default=1.0, help="hours that a chain may take")
     options = asked.parse_args()
     torch.set_num_threads(1)
+    multiply_by_onednn()
     if options.check:
         sys.exit(not check())
     if not options.page:
