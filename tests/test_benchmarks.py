@@ -175,7 +175,6 @@ def small_run(fed_smp, rate, rounds=4):
     return Small(method="fedavg", seed=1, rounds=rounds)
 
 
-@pytest.mark.filterwarnings("ignore::fedprivacy.training.EmptySum")
 def test_a_run_ends_at_the_first_update_that_is_not_finite(fed_smp):
     setting = small_run(fed_smp, 3e38)
     fed_smp.run(setting)
@@ -457,14 +456,16 @@ def long_network(long_chains):
 def test_products_of_16_bits_are_not_taken_for_those_of_32(long_network, monkeypatch, error, kept):
     import torch
 
-    monkeypatch.setattr(long_network, "product_error", lambda: error)
+    errors = iter([2.5e-7, error])
+    monkeypatch.setattr(long_network, "product_error", lambda: next(errors))
     long_network.multiply_by_onednn()
     assert torch.get_float32_matmul_precision() == kept
 
 
 def test_products_are_exact_whatever_multiplies(long_network):
+    usual = long_network.product_error()
     long_network.multiply_by_onednn()
-    assert long_network.product_error() < long_network.EXACT
+    assert usual < 1e-4 and long_network.product_error() <= long_network.TIMES * usual
 
 
 def test_gradients_of_16_bits_are_near_those_of_32(long_network):

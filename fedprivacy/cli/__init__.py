@@ -1,11 +1,15 @@
 """The command line: every command prints for a person, or JSON with ``--json``.
 
-Bad input ends with exit code 2 and one line on standard error, never with a traceback.
+Bad input ends with exit code 2 and one line on standard error, never with a traceback. A warning
+of ours is a line there too.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -30,7 +34,8 @@ __all__ = [
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit code 2 and one line on bad input."""
     try:
-        code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
+        with _warnings_in_a_line():
+            code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
         # One line, whatever the message holds: programs read standard error line by line.
@@ -45,3 +50,26 @@ def main(arguments: list[str] | None = None) -> None:
         say("fedprivacy: stopped", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Print our own warnings as errors are, without the line of code that they come from."""
+    usual = warnings.formatwarning
+
+    def told(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        if category.__module__.startswith(f"{__package__.split('.')[0]}."):
+            return f"fedprivacy: warning: {' '.join(str(message).split())}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = told
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual

@@ -15,7 +15,7 @@ with needs("training", "'fedprivacy[train]'", "torch"):
     import torch as _torch  # noqa: F401
 
 from .chains import ChainState
-from .checkpoint import TrainingResult, load, save, train
+from .checkpoint import EmptySum, TrainingResult, load, save, train
 from .data import FederatedData, digits, federate, partition_by_label, partition_iid
 from .datasets import load_named
 from .diagnostics import (
@@ -35,7 +35,7 @@ from .optimise import FlatModel, LocalSGD
 from .posterior import Posterior
 from .predictive import Scores, fitted_w2, gaussian_fit, predictive, score
 from .released import released, save_model
-from .rounds import EmptySum, Loop, RoundInfo
+from .rounds import Loop, RoundInfo
 
 if TYPE_CHECKING:
     from ..systems.averaging.collect import Collected

@@ -38,6 +38,10 @@ _TELLING = "fedprivacy checkpoint 4"
 """Held a hash of the data without a key, and how many bytes were sent."""
 
 
+class EmptySum(UserWarning):
+    """Whatever came of a round's clients was refused, and the round is spent all the same."""
+
+
 @dataclass(frozen=True)
 class TrainingResult(Generic[S]):
     """What a run ended with.
@@ -98,6 +102,10 @@ def train(
         description: what is trained, in words; a checkpoint of another one is not gone on with.
         threads: see ``threads.limited``.
 
+    Warns:
+        EmptySum: a round had no contribution that could be summed; after the first such round, with
+            its state in the checkpoint.
+
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
         ParameterError: the checkpoint is damaged or belongs to another model or another ledger.
@@ -137,9 +145,22 @@ def train(
             # After the checkpoint: a caller that raises here loses no round.
             if on_round is not None:
                 on_round(state, info)
+            if _empty(info) and not any(map(_empty, history[:-1])):
+                warnings.warn(_REFUSED, EmptySum, stacklevel=2)
     if loop.round_mechanism is not None and ledger is not None and budget is not None:
         budget.confirm(ledger)
     return past.then(state, history)
+
+
+_REFUSED = (
+    "all that came of a round's clients was refused: not finite, as a rule, or no update at all. "
+    "Nothing is learned in such rounds, which cost what others do; take a smaller learning rate or "
+    "scale the inputs. No epsilon covers this warning, nor a run that is stopped because of it"
+)
+
+
+def _empty(info: RoundInfo) -> bool:
+    return info.refused > 0 == info.arrived
 
 
 def resumed(

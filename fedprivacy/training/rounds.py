@@ -6,7 +6,6 @@ little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from hashlib import sha256
@@ -252,10 +251,6 @@ class Books:
                 self.budget.ended(self.ledger, number)
 
 
-class EmptySum(UserWarning):
-    """No contribution of a round was fit to be summed, and the round is spent all the same."""
-
-
 @dataclass(frozen=True)
 class Aborted(Generic[S]):
     """What ``collect`` returns where nothing may be released.
@@ -290,10 +285,6 @@ def run_round(
         release: gets what was collected, returns the next state and what really happened.
         on_release: gets the next state before ``done`` is written.
 
-    Warns:
-        EmptySum: every contribution was refused, most often as not finite. By Python's own
-            settings one call in a program warns once, not round after round.
-
     Raises:
         BudgetExhausted: the round does not fit; nothing was released.
     """
@@ -319,16 +310,6 @@ def run_round(
     if on_release is not None:
         on_release(state)
     books.done(number, info)
-    # Last: who turns warnings into errors has the round in the books, and its state.
-    if info.refused and not info.arrived:
-        spent = "" if books.mechanism is None else "; what was released is noise, and is spent"
-        warnings.warn(
-            f"all {info.refused} contributions to a round were refused (not finite, as a rule, "
-            f"or of a wrong shape){spent}. Take a smaller learning rate or scale the inputs; no "
-            "epsilon covers this message, nor a run that stops because of it",
-            EmptySum,
-            stacklevel=3,
-        )
     return state, info
 
 

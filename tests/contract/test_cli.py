@@ -33,6 +33,28 @@ def answer(capsys, *arguments):
     return stop.value.code, printed.out, printed.err
 
 
+def test_a_warning_is_a_line_and_changes_no_exit_code(tmp_path):
+    pytest.importorskip("torch")
+    found = run(
+        *[
+            "train",
+            "--method",
+            "dp-fedavg",
+            "--data",
+            "digits",
+            "--epsilon",
+            "8",
+            "--delta",
+            "1e-3",
+        ],
+        *["--rounds", "1", "--set", "learning_rate=3e38", "--ledger", "run.jsonl", "--json"],
+        cwd=tmp_path,
+    )
+    told = [line for line in found.stderr.splitlines() if "all that came" in line]
+    assert found.returncode == 0 and json.loads(found.stdout)
+    assert len(told) == 1 and told[0].startswith("fedprivacy: warning: all that came of a round's")
+
+
 RUN = ["--noise-multiplier", "0.8", "--sampling-probability", "0.01", "--rounds", "100"]
 
 
