@@ -47,7 +47,8 @@ def test_a_warning_is_a_line_and_changes_no_exit_code(tmp_path):
             "--delta",
             "1e-3",
         ],
-        *["--rounds", "1", "--set", "learning_rate=3e38", "--ledger", "run.jsonl", "--json"],
+        *["--rounds", "1", "--set", "learning_rate=3e38", "--set", "local_steps=4"],
+        *["--ledger", "run.jsonl", "--json"],
         cwd=tmp_path,
     )
     told = [line for line in found.stderr.splitlines() if "all that came" in line]
