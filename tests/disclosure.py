@@ -280,11 +280,12 @@ TABLE: tuple[Shown, ...] = (
         "the numbers of `done` lines, see there; who may read the log is the operator's to say",
     ),
     Shown(
-        "error messages, `BudgetExhausted` and `Diverged` among them",
+        "error messages and warnings, `BudgetExhausted`, `Diverged` and `EmptySum` among them",
         "standard error",
         Standing.PRIVATE,
-        "some quote the number of clients, or say that a chain left its range; whether there is an "
-        "error may itself depend on data. A budget's message names the mechanism alone",
+        "some quote the number of clients, or say that a chain left its range or that every update "
+        "was refused; whether there is an error may itself depend on data. A budget's message "
+        "names the mechanism alone",
     ),
     Shown(
         "training losses, norms of updates, clients' updates, and, but for DP-FTRL, who took part",

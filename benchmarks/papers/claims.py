@@ -80,13 +80,41 @@ def fa_hmc() -> Said:
 
 def network_at_length() -> Said:
     """Yield what is said of Figure 5 at the paper's length and width."""
-    cells = [cell for cell in of("network_long")["cells"] if cell["finished"]]
-    one, ten = (
-        [best_of(cells, score, leapfrog_steps=1, iterations=count) for score in SCORES]
-        for count in (1, 10)
+    parts = ("network_long", "network_long_bf16")
+    cells, in_half = ([cell for cell in of(name)["cells"] if cell["finished"]] for name in parts)
+
+    def found(steps: int, iterations: int, within: list[dict[str, Any]]) -> list[float]:
+        facts = {"leapfrog_steps": steps, "iterations": iterations}
+        return [best_of(within, score, **facts) for score in SCORES]
+
+    one, ten, twenty = (found(1, count, cells) for count in (1, 10, 20))
+    deep, deepest = found(10, 1, cells), found(50, 1, in_half)
+    assert all(
+        more[0] > less[0] and all(a < b for a, b in zip(more[1:], less[1:], strict=True))
+        for more, less in ((ten, one), (twenty, ten), (deep, one), (deep, twenty))
     )
-    assert ten[0] > one[0] and all(more < less for more, less in zip(ten[1:], one[1:], strict=True))
-    yield f"better than one by every score: accuracy {ten[0]:.4f} for {one[0]:.4f}"
+    accuracies = f"{twenty[0]:.4f}, {ten[0]:.4f} and {one[0]:.4f}"
+    yield f"better than ten, and ten than one, by every score: accuracy {accuracies}"
+    yield f"ten leapfrog steps are better than one by every score: {deep[0]:.4f} for {one[0]:.4f}"
+    yield "and better than twenty iterations of one, for 19 gradients a round in the place of 20"
+    assert deepest[0] > deep[0] and deepest[1] < deep[1] and deepest[3] < deep[3]
+    yield f"Fifty are better than ten in accuracy ({deepest[0]:.4f}), Brier score and NLL"
+    assert deepest[2] > deep[2]
+    yield f"worse in ECE ({deepest[2]:.4f} for {deep[2]:.4f})"
+    moved = apart(cells, in_half)
+    yield f"no score by more than {up(max(moved), 4)}"
+    between = [abs(fifty - few) for fifty, few in zip(deepest, deep, strict=True)]
+    assert all(moved[at] <= between[at] / 5.0 for at in (0, 1, 3))
+    yield "by a fifth or less of what lies between ten steps and fifty"
+
+
+def apart(cells: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[float]:
+    """Return by how much every score of chains that both have differs at most."""
+    names = ("leapfrog_steps", "iterations", "step_size", "seed")
+    kept = {tuple(cell[name] for name in names): last(cell) for cell in cells}
+    both = [(kept.get(tuple(cell[name] for name in names)), last(cell)) for cell in others]
+    pairs = [(one, other) for one, other in both if one]
+    return [max(abs(one[score] - other[score]) for one, other in pairs) for score in SCORES]
 
 
 def by_step_size() -> Said:
