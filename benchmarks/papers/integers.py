@@ -107,11 +107,18 @@ def compare(known: dict[str, Any]) -> None:
 
 
 def account_again(known: dict[str, Any]) -> None:
-    """Put today's accounts into the rows of the comparison; the other two tables are made anew."""
-    for row in known["comparison"]:
+    """Put today's accounts into every table, and keep them."""
+    for row in known.get("comparison", []):
         if "epsilon" in row:
             row["epsilon"] = epsilon_of(perturbation_of(row["kind"], row["bits"], 7850, CLIENTS))
-    del known["papers"], known["dp_accounting"]
+    account_beside(known)
+
+
+def account_beside(known: dict[str, Any]) -> None:
+    """Account beside the papers and dp-accounting, and keep that."""
+    known["papers"] = [beside_the_paper(kind, bits) for kind in NAMES for bits in BITS[1:]]
+    known["dp_accounting"] = [beside_dp_accounting(*printed) for printed in PRINTED]
+    keep(known)
 
 
 def keep(known: dict[str, Any]) -> None:
@@ -374,10 +381,11 @@ def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fresh", action="store_true")
-    parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--accounts", action="store_true", help="account again, train nothing")
-    parser.add_argument("--check", action="store_true")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--speed", action="store_true")
+    part.add_argument("--page", action="store_true")
+    part.add_argument("--accounts", action="store_true", help="account again, train nothing")
+    part.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     if chosen.check:
@@ -385,13 +393,12 @@ def main() -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() and not chosen.fresh else {}
     if chosen.accounts:
         account_again(known)
-    if not (chosen.page or chosen.speed):
+    whole = not (chosen.page or chosen.speed or chosen.accounts)
+    if whole:
         compare(known)
-    if not (chosen.page or chosen.speed or "papers" in known):
-        known["papers"] = [beside_the_paper(kind, bits) for kind in NAMES for bits in BITS[1:]]
-        known["dp_accounting"] = [beside_dp_accounting(*printed) for printed in PRINTED]
-        keep(known)
-    if chosen.speed or not (chosen.page or "cnn" in known):
+    if whole and "papers" not in known:
+        account_beside(known)
+    if chosen.speed or (whole and "cnn" not in known):
         known |= {"speeds": speeds(), "cnn": rounds_of_the_cnn()}
         keep(known)
     if "cnn" in known:

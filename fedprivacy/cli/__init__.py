@@ -38,18 +38,22 @@ def main(arguments: list[str] | None = None) -> None:
             code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
-        # One line, whatever the message holds: programs read standard error line by line.
-        say(f"fedprivacy: {' '.join(str(message).split())}", err=True)
+        say(_line(message), err=True)
         sys.exit(2)
     except (OverflowError, MemoryError) as problem:
         told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
-        say(f"fedprivacy: {' '.join(told.split())}", err=True)
+        say(_line(told), err=True)
         sys.exit(2)
     # 130 is what shells expect of a program that was interrupted.
     except (click.Abort, KeyboardInterrupt):
         say("fedprivacy: stopped", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _line(message: object) -> str:
+    """Return one line, whatever the message holds: programs read standard error line by line."""
+    return f"fedprivacy: {' '.join(str(message).split())}"
 
 
 @contextmanager
@@ -64,8 +68,8 @@ def _warnings_in_a_line() -> Iterator[None]:
         lineno: int,
         line: str | None = None,
     ) -> str:
-        if category.__module__.startswith(f"{__package__.split('.')[0]}."):
-            return f"fedprivacy: warning: {' '.join(str(message).split())}\n"
+        if category.__module__.startswith("fedprivacy."):
+            return f"{_line(f'warning: {message}')}\n"
         return usual(message, category, filename, lineno, line)
 
     warnings.formatwarning = told

@@ -63,8 +63,8 @@ def against_none(z: float, moves: float, law: Law) -> Curve:
 
 
 _LONG = 40
-"""Numbers in a law, about three draws of a unit a round, from which on a mixture of them against a
-mixture takes seconds, and what it gains is of no use."""
+"""Numbers in a law, about three draws of a unit a round, beyond which a point of a mixture of them
+against a mixture takes seconds. The pair that is known then may cost more, and never too little."""
 
 
 def closer(known: Curve, z: float, back: float, law: Law) -> Curve:

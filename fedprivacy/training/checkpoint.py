@@ -160,7 +160,8 @@ _REFUSED = (
 
 
 def _empty(info: RoundInfo) -> bool:
-    return info.refused > 0 == info.arrived
+    """Return whether a round that was spent, as an aborted one is not, had nothing to sum."""
+    return info.refused > 0 == info.arrived and not info.aborted
 
 
 def resumed(

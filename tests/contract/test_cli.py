@@ -36,17 +36,7 @@ def answer(capsys, *arguments):
 def test_a_warning_is_a_line_and_changes_no_exit_code(tmp_path):
     pytest.importorskip("torch")
     found = run(
-        *[
-            "train",
-            "--method",
-            "dp-fedavg",
-            "--data",
-            "digits",
-            "--epsilon",
-            "8",
-            "--delta",
-            "1e-3",
-        ],
+        *["train", "--method", "dp-fedavg", "--data", "digits", "--epsilon", "8", "--delta=1e-3"],
         *["--rounds", "1", "--set", "learning_rate=3e38", "--set", "local_steps=4"],
         *["--ledger", "run.jsonl", "--json"],
         cwd=tmp_path,

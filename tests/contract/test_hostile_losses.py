@@ -152,10 +152,10 @@ def test_a_loss_that_is_no_number_is_refused_and_counted(value):
     assert info.arrived == 3 and torch.isfinite(state.models).all()
 
 
-def diverging(loss=lambda outputs, targets: outputs.sum() * float("nan")):
+def diverging(loss=lambda outputs, targets: outputs.sum() * float("nan"), cohort=3):
     return FederatedAveraging(
         model=logistic(3, 2),
-        scheme=fp.FixedSize(3, 6),
+        scheme=fp.FixedSize(cohort, 6),
         perturbation=NOISE,
         local_steps=3,
         loss=loss,
@@ -171,9 +171,23 @@ def test_training_tells_once_that_all_updates_are_refused():
 
 
 def test_training_that_leaves_out_some_updates_tells_nothing():
-    averaging = diverging(loss=None)
-    result = train(averaging, small(poisoned=(1, 4)), rounds=4)
-    assert {info.refused for info in result.history} >= {1}
+    result = train(diverging(loss=None, cohort=6), small(poisoned=(1, 4)), rounds=4)
+    assert [info.refused for info in result.history] == [2, 2, 2, 2]
+
+
+def test_an_aborted_round_costs_nothing_and_is_not_warned_of():
+    """Two of three stay away, and the third's update is refused."""
+    noise = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=0.5, dimension=8, kept=8, cohort=3, missing=1
+    )
+    result = train(
+        replace(diverging(), perturbation=noise),
+        small(),
+        rounds=1,
+        dropout=lambda cohort: cohort[:2],
+    )
+    (info,) = result.history
+    assert info.aborted and (info.arrived, info.refused) == (0, 1)
 
 
 def test_the_warning_as_an_error_loses_no_round(tmp_path):
