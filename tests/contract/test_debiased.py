@@ -59,15 +59,17 @@ def records(**options):
     return Posterior(**({"model": model, "data": data, "clip_norm": 0.5} | options))
 
 
-def by_hand(loop, rounds):
-    """Algorithms B.1 and B.2 as they are printed, with the loop's shared momenta and no other."""
+def by_hand(loop, rounds, start=(0.0, 0.0), earlier=(0.0, 0.0)):
+    """Algorithms B.1 and B.2 with the loop's shared momenta and no other.
+
+    ``start`` is theta_0. ``earlier`` is theta_{-T}: the paper prints 0, the loop takes theta_0.
+    """
     aim, eta = loop.target.target, loop.step_size
 
     def slope(c, x):
         return aim.hessians[c] @ (x - aim.centres[c])
 
-    now = before = np.zeros(aim.dimension)
-    mean = np.zeros(aim.dimension)
+    now, before, mean = np.array(start), np.array(earlier), np.zeros(aim.dimension)
     for number in range(rounds):
         momenta = loop._generator("shared", number).standard_normal((2, aim.dimension))
         ends = []
@@ -90,6 +92,18 @@ def test_it_is_the_printed_algorithm():
     for rounds in (1, 2, 3, 7):
         found = train(loop, loop.target, rounds=rounds).state.positions[0].numpy()
         assert np.allclose(found, by_hand(loop, rounds), rtol=0.0, atol=1e-12)
+
+
+def test_the_first_round_differs_from_the_printed_one_unless_chains_start_at_zero():
+    start = (5.0, -1.0)
+    loop = debiased(correlation=1.0, start=torch.tensor(start, dtype=torch.float64))
+    for rounds in (1, 2, 5):
+        found = train(loop, loop.target, rounds=rounds).state.positions[0].numpy()
+        ours, printed = by_hand(loop, rounds, start, start), by_hand(loop, rounds, start)
+        assert np.allclose(found, ours, rtol=0.0, atol=1e-12)
+        assert np.linalg.norm(found - printed) > 0.05
+    # The laws follow the loop: noise alone moves the first round.
+    assert np.array_equal(loop.exact_laws.law(point(np.array(start)), 1).mean, np.array(start))
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.4])

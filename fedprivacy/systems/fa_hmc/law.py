@@ -216,8 +216,8 @@ class DebiasedLaws:
     """De-biased FA-HMC (Algorithms B.1 and B.2) on a Gaussian target: every round's exact law.
 
     Client c follows H_c (x - y) + grad f(y), y the start of the round before: a leapfrog around
-    y - H_c^-1 grad f(y). Two rounds' positions together are moved by an affine map; in the first
-    round grad f(y) counts as 0, as printed, and y = x.
+    y - H_c^-1 grad f(y). Two rounds' positions together are moved by an affine map. In the first
+    round grad f(y) is 0 and y is the start; see ``DebiasedSampling`` for how B.2 differs there.
 
     Args:
         chain: the same chain without the correction; all clients take part.

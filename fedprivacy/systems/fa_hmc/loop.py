@@ -180,7 +180,11 @@ class DebiasedSampling(HamiltonianSampling):
 
     Client c follows grad f^c(x) - grad f^c(y) + grad f(y), y the start of the round before. So
     every client also uploads its gradient at the round's start, and the server broadcasts their
-    mean. In the first round that mean is taken to be 0, as printed.
+    mean.
+
+    The first round differs from the printed one unless the chains start at 0. Algorithm B.2 sets
+    both y and grad f(y) to 0 there. This class sets grad f(y) to 0 and takes y = x, the start. The
+    printed round needs every client's gradient at the origin, which is one more private release.
 
     A client keeps the very gradient that it released, batch and noise included, and subtracts
     that: what is added to its gradients is then known to all who see the uploads, and costs
@@ -268,7 +272,7 @@ class DebiasedSampling(HamiltonianSampling):
         assert isinstance(state, DebiasedState)
         work = self._work(state, seats)
         gradients, share = self._gradients(work)
-        # As printed: before the first exchange the mean of the gradients counts as 0.
+        # No mean is known before the first exchange. B.2 takes y = 0 here, this loop y = the start.
         known = state.corrections if state.round else -gradients
         positions, std = self._averaged(work._replace(known=work.local.inward(known)), seats)
         mean = torch.einsum(
