@@ -14,6 +14,7 @@ from ..bound import Bound, exactly
 from ..errors import (
     ImpossibleBudget,
     ParameterError,
+    UnsupportedCombination,
     closed_unit,
     non_negative,
     refuse,
@@ -57,7 +58,7 @@ class _Question:
         self.domain = domain
         self.tolerances = (max(0.03 * epsilon, tolerance), tolerance)
         self.seen: dict[tuple[float, float], Bound | None] = {}
-        self.refusals: dict[float, ParameterError] = {}
+        self.refusals: dict[float, ParameterError | UnsupportedCombination] = {}
 
     def bound(self, value: float, tolerance: float) -> Bound | None:
         """Return the bound at a value; None where the mechanism refuses the value."""
@@ -70,8 +71,8 @@ class _Question:
             try:
                 low, high = self.domain
                 self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
-            # A refusal is an answer: it bounds the search, and its reason may be told.
-            except ParameterError as refusal:
+            # A refused value bounds the search. One without a theorem counts as refused too.
+            except (ParameterError, UnsupportedCombination) as refusal:
                 self.refusals.setdefault(value, refusal)
                 self.seen[key] = None
         return self.seen[key]
@@ -148,8 +149,8 @@ def calibrate(
     The value lies on the private side and its bound is certified there.
 
     Args:
-        make_run: takes the value, returns the run; values it refuses with ParameterError bound
-            the search.
+        make_run: takes the value, returns the run. A value that the run refuses, or that no theorem
+            covers, bounds the search.
         epsilon: the budget, at least 0.
         delta: the budget, in [0, 1].
         adjacency: how neighbouring data sets differ.
@@ -166,6 +167,7 @@ def calibrate(
         ImpossibleBudget: no admissible value meets the budget, or every value does and there is
             no last one.
         ParameterError: a budget out of range; or the parameter does not change epsilon.
+        UnsupportedCombination: no theorem covers the run at any value.
     """
     _check_function(make_run)
     budget = non_negative(epsilon=epsilon)
@@ -259,8 +261,9 @@ def _start(question: _Question, integer: bool) -> float:
         if math.isfinite(value) and value > 0 and question.upper(value) is not None:
             return value
     (value, refusal), *others = question.refusals.items()
-    # In the same words at every value it is about something else, which is to be mended first.
-    if all(str(other) == str(refusal) for _, other in others):
+    # The same words at every value, or no theorem at any value: another parameter is the cause.
+    unsupported = all(isinstance(one, UnsupportedCombination) for one in question.refusals.values())
+    if unsupported or all(str(other) == str(refusal) for _, other in others):
         raise refusal
     raise ImpossibleBudget(
         f"no value in {question.domain} is accepted by the run; at {value:g}: {refusal}"

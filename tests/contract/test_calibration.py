@@ -207,6 +207,25 @@ def test_a_run_that_refuses_every_value_says_why():
         fp.calibrate(cohort_of_one, **ASK, integer=True, domain=(4, 9))
 
 
+def test_values_that_no_theorem_covers_bound_the_search():
+    """Integer noise below some std has no theorem; the search once ended there."""
+
+    def run(z):
+        counts = {"dimension": 1024, "cohort": 100, "granularity": 0.5, "bits": 16}
+        noise = fp.Skellam(noise_multiplier=z, clip_norm=1.0, rotated=True, **counts)
+        return noise.sampled(fp.FixedSize(100, population=1000)) * 20
+
+    ask = {"delta": 1e-3, "adjacency": "zero_out"}
+    with pytest.raises(fp.UnsupportedCombination, match="too small for any theorem"):
+        fp.epsilon(run(1.0), **ask)
+    found = fp.calibrate(run, epsilon=8.0, **ask)
+    certified(found, run, epsilon=8.0, **ask)
+    # Where no value has a theorem, the refusal is the run's own.
+    shuffled = lambda z: fp.Gaussian(noise_multiplier=z).sampled(fp.Shuffled(5))  # noqa: E731
+    with pytest.raises(fp.UnsupportedCombination, match="add_remove"):
+        fp.calibrate(shuffled, **ASK)
+
+
 def cohort_of_one(size):
     return fp.Gaussian(noise_multiplier=1.0).sampled(fp.FixedSize(size, population=1))
 
