@@ -55,12 +55,14 @@ class Clipping:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """How well chains mixed, by ArviZ, and what clipping did.
+    """How well chains mixed, by ArviZ, and the effect of clipping.
 
     Args:
-        r_hat: rank-normalised split R-hat of each coordinate, shape (d,).
-        bulk_ess: effective sample size of the bulk of each coordinate, shape (d,).
-        tail_ess: of its tails.
+        r_hat: rank-normalised split R-hat of each coordinate, shape (d,). Infinite where half of a
+            chain, as split R-hat takes it, holds fewer than four different values.
+        bulk_ess: effective sample size of the bulk of each coordinate, shape (d,). At most the
+            number of draws that differ from the draw before them.
+        tail_ess: of its tails, with the same limit.
         clipping: see ``Clipping``; None where no target was given, or it clips nothing.
     """
 
@@ -75,28 +77,43 @@ class Diagnostics:
         sizes = np.minimum(self.bulk_ess, self.tail_ess)
         return float(np.max(self.r_hat)), float(np.min(sizes))
 
+    @property
+    def mixed(self) -> bool:
+        """Whether R-hat is at most ``MIXED`` in every coordinate."""
+        return bool((self.r_hat <= MIXED).all())
+
     def __str__(self) -> str:
         """Return in words whether the draws may be used."""
         largest, smallest = self.worst
-        # Of draws that never moved R-hat is no number.
-        mixed = self.r_hat <= MIXED
-        if not mixed.all():
-            badly = int(np.sum(~mixed))
-            told = f"do not use these draws: R-hat is {largest:.2f}, not {MIXED} or less, "
-            told += f"in {badly} of {len(self.r_hat)} coordinates: chains have not mixed; "
-            told += "run more rounds, drop more of the first ones, or take larger steps"
+        if self.mixed:
+            text = f"chains have mixed: R-hat is at most {largest:.2f}"
         else:
-            told = f"chains have mixed: R-hat is at most {largest:.2f}"
-        told += f"; {smallest:.0f} independent draws' worth in the worst coordinate"
-        return told if self.clipping is None else f"{told}; {self.clipping}"
+            text = f"do not use these draws: {self._problem()}"
+        text += f"; {smallest:.0f} independent draws' worth in the worst coordinate"
+        return text if self.clipping is None else f"{text}; {self.clipping}"
+
+    def _problem(self) -> str:
+        stuck, size = int(np.sum(np.isinf(self.r_hat))), len(self.r_hat)
+        if stuck:
+            return f"in {stuck} of {size} coordinates a chain hardly moved; take larger steps"
+        badly = int(np.sum(~(self.r_hat <= MIXED)))
+        return (
+            f"R-hat is {self.worst[0]:.2f}, not {MIXED} or less, in {badly} of {size} coordinates: "
+            "chains have not mixed; run more rounds, drop more of the first ones, or take larger "
+            "steps"
+        )
 
 
 def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
     """Return split R-hat and effective sample sizes; one chain is split in two.
 
+    ArviZ counts repeated values as draws. Its R-hat is near 1 for chains that stayed at one point
+    and moved once. Both numbers are therefore limited by how often chains moved.
+
     Args:
         draws: of every chain, shape (chains, draws, d), at least 4 of a chain, 8 of a single one.
-        target: what was sampled from; then it is looked at what clipping does near the draws' mean.
+        target: what was sampled from. If it clips, the effect of clipping near the draws' mean is
+            computed too.
 
     Raises:
         ParameterError: too few draws, draws that are not finite, or ArviZ is not installed.
@@ -107,17 +124,33 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
         raise ParameterError(
             "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
         ) from error
-    values = _several_chains(draws.double().cpu().numpy())
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    found = None
+    given = _several_chains(draws.double().cpu().numpy())
+    # Neither number depends on the scale. Sums of very large draws would overflow.
+    scale = np.maximum(1.0, np.abs(given).max(axis=(0, 1)))
+    values, found = given / scale, None
     if target is not None and target.clip_norm is not None:
-        found = clipping(target, torch.from_numpy(values).mean((0, 1)))
-    return Diagnostics(
-        r_hat=np.asarray(array_stats.rhat(values, **axes)),
-        bulk_ess=np.asarray(array_stats.ess(values, method="bulk", **axes)),
-        tail_ess=np.asarray(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)),
-        clipping=found,
-    )
+        found = clipping(target, torch.from_numpy(values.mean((0, 1)) * scale))
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    moves = _moves(values)
+    # Constant draws have no variance to divide by; they are reported as such below.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r_hat = np.where(_hardly_moved(values), math.inf, array_stats.rhat(values, **axes))
+        bulk = array_stats.ess(values, method="bulk", **axes)
+        tail = array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)
+    return Diagnostics(r_hat, np.minimum(bulk, moves), np.minimum(tail, moves), found)
+
+
+def _moves(values: Array) -> Array:
+    """Return how many draws differ from the one before, plus one a chain, shape (d,)."""
+    return np.sum(np.diff(values, axis=1) != 0.0, axis=(0, 1)) + len(values)
+
+
+def _hardly_moved(values: Array) -> Array:
+    """Return where half of some chain has fewer than four different values, shape (d,)."""
+    half = values.shape[1] // 2
+    halves = np.concatenate([values[:, :half], values[:, -half:]])
+    different = 1 + np.sum(np.diff(np.sort(halves, axis=1), axis=1) != 0.0, axis=1)
+    return np.asarray((different < min(4, half)).any(axis=0))
 
 
 def _several_chains(values: Array) -> Array:
@@ -126,8 +159,7 @@ def _several_chains(values: Array) -> Array:
     fits = values.ndim == 3 and len(values) and values.shape[1] >= least
     rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
     require(fits, "draws", values.shape, rule)
-    # One sum tells: NaN and infinity pass through it.
-    finite = math.isfinite(float(np.sum(np.abs(values))))
+    finite = bool(np.isfinite(values).all())
     require(finite, "draws", "an entry that is not finite", "be finite", "run all rounds first")
     if len(values) > 1:
         return values

@@ -574,6 +574,31 @@ def test_diagnostics_see_a_chain_that_is_elsewhere():
         diagnose(draws * math.nan)
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e-300, 1.0, 1e300])
+def test_chains_that_moved_once_have_not_mixed(size):
+    draws = torch.zeros(4, 1000, 2, dtype=torch.float64)
+    draws[:, :, 1] = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    draws[:, -1, 0] = size
+    found = diagnose(draws)
+    assert found.r_hat[0] == math.inf and found.r_hat[1] < 1.02 and not found.mixed
+    assert found.bulk_ess[0] <= 8 and found.tail_ess[0] <= 8 and found.bulk_ess[1] > 2000
+    assert "do not use these draws: in 1 of 2 coordinates a chain hardly moved" in str(found)
+
+
+def test_draws_that_repeat_count_once():
+    once = torch.randn(4, 250, 1, generator=torch.Generator().manual_seed(0))
+    found, each = diagnose(once.repeat_interleave(4, dim=1)), diagnose(once)
+    assert found.mixed and each.bulk_ess[0] > 700
+    # ArviZ counts up to a thousand draws here; there are 4 x 250 different ones.
+    assert found.bulk_ess[0] <= 1000 and found.tail_ess[0] <= 1000
+
+
+def test_large_finite_draws_are_finite():
+    draws = torch.randn(4, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    small, large = diagnose(draws), diagnose(draws / draws.abs().max() * 1.5e308)
+    assert np.allclose(small.r_hat, large.r_hat) and np.allclose(small.bulk_ess, large.bulk_ess)
+
+
 def test_a_sampler_learns():
     generator = np.random.default_rng(0)
     labels = generator.integers(3, size=240)
