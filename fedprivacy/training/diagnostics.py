@@ -142,7 +142,8 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
 
 def _moves(values: Array) -> Array:
     """Return how many draws differ from the one before, plus one a chain, shape (d,)."""
-    return np.sum(np.diff(values, axis=1) != 0.0, axis=(0, 1)) + len(values)
+    moved = np.diff(values, axis=1) != 0.0
+    return np.asarray(moved.sum(axis=(0, 1)) + len(values), dtype=np.float64)
 
 
 def _hardly_moved(values: Array) -> Array:
