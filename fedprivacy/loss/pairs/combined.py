@@ -95,14 +95,15 @@ class Sampled(Curve):
         return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
-        """Return log E_Q (1 - q + q e^L)^order.
+        """Return log E_Q (1 - q + q e^L)^order, by exact quadrature where the inner curve has one.
 
-        Exact quadrature for a Gaussian inside. Otherwise: for order > 1 the binomial sum at the
-        two neighbouring integers and the chord between them (the log-moment is convex in the
-        order); for order < 0, E_Q e^{q order L}, by 1 - q + q e^L >= e^{q L}.
+        Otherwise: for order > 1 the binomial sum at the two neighbouring integers and the chord
+        between them (the log-moment is convex in the order); for order < 0, E_Q e^{q order L}, by
+        1 - q + q e^L >= e^{q L}.
         """
-        if isinstance(self.inner, Gdp):
-            return self.quadrature_moment(order)
+        exact = self.quadrature_moment(order)
+        if math.isfinite(exact):
+            return exact
         if order < 0:
             return self.inner.log_moment(self.q * order)
         # Longer binomial sums cost more than a moment is worth; infinity is always a bound.

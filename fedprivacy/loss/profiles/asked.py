@@ -23,7 +23,7 @@ from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
 from ..pairs.least_of import readings
 from ..pairs.stated import RenyiPoints
-from . import cut, direct, inversion, renyi, trimming
+from . import cut, direct, inversion, renyi, second_moment, trimming
 from .convolution import Composition
 from .hopeless import REASON, hopeless
 
@@ -106,8 +106,23 @@ class _Asked:
             return self.bounded()
         return math.inf, math.nan
 
-    def bounded(self) -> tuple[float, float]:
-        """Return a number that a Renyi divergence shows to suffice, and its order."""
+    @functools.cached_property
+    def converted(self) -> tuple[float, float]:
+        """The same as ``rescue`` at the best order, which is searched: better, and slower."""
+        with clock.within(None), contextlib.suppress(NoSpectrum, OverflowError):
+            return self.bounded(search=True)
+        return math.inf, math.nan
+
+    def shown_by_moments(self) -> float:
+        """Return a number that two moments show to be too small; 0 where they show none."""
+        raise NotImplementedError
+
+    def bounded(self, search: bool = False) -> tuple[float, float]:
+        """Return a number that a Renyi divergence shows to suffice, and its order.
+
+        Args:
+            search: whether to search for the best order.
+        """
         raise NotImplementedError
 
 
@@ -199,10 +214,15 @@ class EpsilonAt(_Asked):
         """Return a delta: UP has to hold for a profile higher by the slack, DOWN lower."""
         return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
-    def bounded(self) -> tuple[float, float]:
+    def bounded(self, search: bool = False) -> tuple[float, float]:
         """Return an epsilon that a Renyi divergence shows to suffice, and its order."""
         least = self.delta - self.slack
-        return renyi.epsilon(self.curve, least, _orders(self.curve, -math.log(least)))
+        orders = () if search else _orders(self.curve, -math.log(least))
+        return renyi.epsilon(self.curve, least, orders)
+
+    def shown_by_moments(self) -> float:
+        """Return an epsilon that two moments show to be too small."""
+        return second_moment.epsilon(self.curve, self.delta + self.slack)
 
     def place(self, known: Interval) -> tuple[float, float]:
         """Return (log delta, epsilon), about, of what is known."""
@@ -286,9 +306,14 @@ class DeltaAt(_Asked):
         """Return an end of delta from a lattice."""
         return composition.delta(self.epsilon)
 
-    def bounded(self) -> tuple[float, float]:
+    def bounded(self, search: bool = False) -> tuple[float, float]:
         """Return a delta that a Renyi divergence shows to suffice, and its order."""
-        return renyi.delta(self.curve, self.epsilon, _orders(self.curve, 5.0, 15.0, 40.0))
+        orders = () if search else _orders(self.curve, 5.0, 15.0, 40.0)
+        return renyi.delta(self.curve, self.epsilon, orders)
+
+    def shown_by_moments(self) -> float:
+        """Return a delta that two moments show to be too small."""
+        return second_moment.delta(self.curve, self.epsilon)
 
     def place(self, known: Interval) -> tuple[float, float]:
         """Return (log delta, epsilon), about, of what is known."""

@@ -401,10 +401,18 @@ def _interval(question: Question) -> Interval:
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
     found = found._replace(reason=_why_wide(question, found)).numbers()
-    # Moments of a stated guarantee say more than the pair that its tails are of; and where the time
-    # was up before anything was found a divergence takes milliseconds.
-    unknown = found.reason == LATE and math.isinf(found.high)
-    return _or_bounded(question, found) if unknown or question.stated else found
+    # Moments of a stated guarantee say more than the pair that its tails are of. They are also all
+    # there is where no strategy reached the tolerance: over very many rounds, or out of time.
+    if question.stated:
+        return _or_bounded(question, found, question.rescue)
+    if not found.reason or question.curve.exact or not isinstance(question.curve, Composed):
+        return found
+    if found.reason == LATE:
+        unknown = math.isinf(found.high)
+        return _or_bounded(question, found, question.rescue) if unknown else found
+    if not question.curve.above_only:
+        found = found._replace(low=max(found.low, question.shown_by_moments()))
+    return _or_bounded(question, found, question.converted)
 
 
 def _why_wide(question: Question, found: Interval) -> str:
@@ -414,9 +422,9 @@ def _why_wide(question: Question, found: Interval) -> str:
     return found.reason or (SETTLED if question.curve.above_only else "")
 
 
-def _or_bounded(question: Question, found: Interval) -> Interval:
+def _or_bounded(question: Question, found: Interval, bound: tuple[float, float]) -> Interval:
     """Return what is known, or what a Renyi divergence shows where that is less."""
-    high, order = question.rescue
+    high, order = bound
     if not high < found.high:
         return found
     # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
