@@ -83,7 +83,7 @@ def gaussian(kind, chains, clients, dimension, private, **options):
     import numpy as np
 
     from fedprivacy import training
-    from fedprivacy.theory.langevin import GaussianTarget
+    from fedprivacy.theory.targets import GaussianTarget
 
     centres = np.random.default_rng(0).normal(size=(clients, dimension))
     hessians = np.repeat(2.0 * np.eye(dimension)[None], clients, axis=0)

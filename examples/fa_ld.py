@@ -12,7 +12,7 @@ import numpy as np
 import fedprivacy as fp
 from fedprivacy import training
 from fedprivacy.theory.gaussian import point, w2
-from fedprivacy.theory.langevin import GaussianTarget
+from fedprivacy.theory.targets import GaussianTarget
 
 draw = np.random.default_rng(0)
 records = [draw.uniform(-0.5, 0.5, size=(100, 2)) for _ in range(10)]

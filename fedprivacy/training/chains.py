@@ -560,7 +560,7 @@ class Sampling(Stepped):
     @property
     @abstractmethod
     def exact(self) -> Chain:
-        """The chain's exact law on a Gaussian target, see ``theory.langevin``.
+        """The chain's exact law on a Gaussian target, see ``systems.fa_ld.law``.
 
         Raises:
             ParameterError: the target is not a ``GaussianPosterior``.

@@ -9,7 +9,7 @@ from fedprivacy.errors import BudgetExhausted, ParameterError, UnsupportedCombin
 torch = pytest.importorskip("torch")
 
 from fedprivacy import training as t  # noqa: E402
-from fedprivacy.theory.langevin import GaussianTarget  # noqa: E402
+from fedprivacy.theory.targets import GaussianTarget  # noqa: E402
 
 STEP = fp.Gaussian(noise_multiplier=1.0, clip_norm=1.0, unit="client")
 
