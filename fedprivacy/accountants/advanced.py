@@ -10,7 +10,7 @@ import numpy as np
 
 from ..loss import Composed, Curve, Side, orientations
 from ..loss.pairs.bracketed import one_side
-from ..loss.pairs.combined import parts_of
+from ..loss.pairs.composed import parts_of
 from ..loss.pairs.least_of import readings
 from ..loss.profiles import direct
 from ..loss.profiles.hopeless import given_up

@@ -20,7 +20,7 @@ from ..errors import (
     positive,
     refuse,
 )
-from ..loss import Curve, Largest, Side, kinds, largest, orientations
+from ..loss import Curve, MaxLoss, Side, kinds, orientations
 from ..loss.clock import within
 from ..loss.pairs.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
@@ -81,7 +81,7 @@ class _Known:
 
     loss: PrivacyLoss | None = None
     kinds: list[PrivacyLoss] | None = None
-    largest: dict[Curve, list[Largest]] = field(default_factory=dict)
+    largest: dict[Curve, list[MaxLoss]] = field(default_factory=dict)
 
 
 def counted(off: float, epsilon: float) -> float:
@@ -207,7 +207,7 @@ class Accountant(ABC):
             known.kinds = kinds_of(loss)
         return known.kinds
 
-    def _largest(self, curve: Curve) -> list[Largest]:
+    def _largest(self, curve: Curve) -> list[MaxLoss]:
         """Return the largest losses of a curve's orientations, which every question looks at."""
         found = self._known.largest.get(curve)
         if found is None:
@@ -357,8 +357,8 @@ def _worst(answers: list[Answer]) -> Answer:
     )
 
 
-def _largest(curve: Curve) -> list[Largest]:
-    return [largest(turned) for turned in orientations(curve)]
+def _largest(curve: Curve) -> list[MaxLoss]:
+    return [turned.max_loss() for turned in orientations(curve)]
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from ..errors import UnsupportedCombination, between, refuse, settle
-from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, largest, stated_pair
+from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, stated_pair
 from ..loss.pairs.curve import orientations
 from ..loss.pairs.lattice import Array
 from ..loss.pairs.stated import MAX_EPSILON
@@ -460,7 +460,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
 @lru_cache(maxsize=64)
 def _profile(turned: tuple[Curve, ...]) -> Points:
     """Return certified (epsilon, delta) of one trial: epsilons rising from 0, deltas falling."""
-    ends = [largest(each) for each in turned]
+    ends = [each.max_loss() for each in turned]
     top = max(each.high for each in ends)
     reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
     reach = min(reach, top, MAX_EPSILON)
@@ -480,7 +480,7 @@ def _deltas(curve: Curve, epsilons: Array) -> Array:
     Inverted from lines that neighbours share, stretch by stretch; what that leaves follows from
     Renyi divergences, and beyond the largest loss there is nothing but the infinite one.
     """
-    known, end = _divergences((curve,)), largest(curve)
+    known, end = _divergences((curve,)), curve.max_loss()
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
     if known:
         start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))

@@ -7,7 +7,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Gdp, Sampled
-from fedprivacy.loss.pairs.combined import compose
+from fedprivacy.loss.pairs.composed import compose
 from fedprivacy.loss.pairs.lattice import Side
 from fedprivacy.loss.profiles import convolution, ways
 from fedprivacy.loss.profiles.asked import EpsilonAt, met

@@ -8,7 +8,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
-from fedprivacy.loss import Allocated, Bracketed, Composed, Side, compose, largest
+from fedprivacy.loss import Allocated, Bracketed, Composed, Side, compose
 from fedprivacy.loss.pairs.allocation import with_few_bits
 from fedprivacy.loss.pairs.bracketed import MOST, fewer
 from fedprivacy.loss.profiles import direct
@@ -60,7 +60,7 @@ def test_a_bracket_lies_on_both_sides_of_the_epoch(turned):
     assert np.all(below <= low) and np.all(high <= above)
     assert np.any(below < low) and np.any(high < above)
     assert bracket.log_moment(2.0) >= inner.log_moment(2.0)
-    assert largest(bracket).high == math.inf
+    assert bracket.max_loss().high == math.inf
 
 
 def test_rounds_of_few_bits_err_to_their_side():

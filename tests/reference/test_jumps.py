@@ -14,7 +14,7 @@ from scipy.stats import binom
 from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled, Side
 from fedprivacy.loss.moments import line as lines
 from fedprivacy.loss.moments.line import Line, NoSpectrum
-from fedprivacy.loss.pairs.combined import Composed, compose
+from fedprivacy.loss.pairs.composed import Composed, compose
 from fedprivacy.loss.profiles import cut as jumps
 from fedprivacy.rounding import UNIT
 

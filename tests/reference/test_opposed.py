@@ -9,7 +9,6 @@ from scipy.stats import binom, norm
 
 import fedprivacy as fp
 from fedprivacy.loss import GaussianMix, Opposed, Side
-from fedprivacy.loss.largest import largest
 from fedprivacy.loss.pairs import opposed
 from fedprivacy.loss.pairs.opposed import masses
 
@@ -112,6 +111,6 @@ def test_cells_of_means_far_out_are_within_their_rounding():
 def test_the_other_order_has_a_largest_loss():
     """Q's means lie lower: its ratio to P falls to 0 above, and tends to 1 below."""
     curve = Opposed(1.0, law(3, 0.5))
-    assert largest(curve).low == np.inf
-    assert largest(curve.swap()).low == 0.0
+    assert curve.max_loss().low == np.inf
+    assert curve.swap().max_loss().low == 0.0
     assert Opposed(1.0, law(2, 0.5)).plain == GaussianMix(1.0, law(2, 0.5), ((1.0, 0.0),))

@@ -9,7 +9,7 @@ from scipy.special import logsumexp, ndtr
 
 import fedprivacy as fp
 from fedprivacy.loss import Gdp, compose
-from fedprivacy.loss.pairs.combined import Composed
+from fedprivacy.loss.pairs.composed import Composed
 from fedprivacy.loss.profiles import second_moment
 
 ASK = {"delta": 1e-6, "adjacency": "add_remove"}

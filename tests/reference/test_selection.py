@@ -16,7 +16,6 @@ import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval
 from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.loss import largest
 from fedprivacy.mechanisms.selection import log_stops
 from fedprivacy.registry import decode, encode
 
@@ -161,7 +160,7 @@ def test_pure_privacy_costs_two_and_eta_times_as_much(shape, mean):
     run = fp.PrivateSelection(fp.Laplace(noise_multiplier=2.0), trials=law)
     bound = epsilon(run, 0.0)
     assert bound.upper <= (2 + shape) * 0.5 * (1 + 1e-9)
-    assert largest(run.privacy_loss("add_remove").curve).high == pytest.approx(bound.upper)
+    assert run.privacy_loss("add_remove").curve.max_loss().high == pytest.approx(bound.upper)
 
 
 @pytest.mark.parametrize("shape", [5e-324, -5e-324, 1e-310])

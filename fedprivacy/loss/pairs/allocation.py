@@ -22,6 +22,7 @@ from .curve import TAIL_MASS, Curve
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails, nothing
 from .laws import DiscreteLaw, by_way_of_q, merged, split
+from .max_loss import NO_LIMIT, MaxLoss
 
 _MU_RANGE = (1e-9, 8.0)
 """Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
@@ -225,6 +226,10 @@ class Allocated(Curve):
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
         return float(logsumexp([inside, tangent, beyond])) + slack
+
+    def max_loss(self) -> MaxLoss:
+        """Return that there is no limit: nor has the mean of log-normal ratios, or its inverse."""
+        return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
 
 
 def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedCombination
 from ...registry import registered
-from . import combined
+from . import composed
 from .bracketed import fewer
 from .curve import Curve
 from .discrete import Atoms
@@ -78,7 +78,7 @@ def kinds(curve: Curve) -> tuple[Curve, ...]:
 
 
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
-    """Compose curves kind by kind; see ``combined.compose`` for one kind.
+    """Compose curves kind by kind; see ``composed.compose`` for one kind.
 
     Args:
         parts: (curve, count) pairs; a curve that is no ``AnyOf`` is the same for every kind.
@@ -106,4 +106,4 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
     # What shows everything composes to itself, and has no moments to add.
-    return APART if any(curve == APART for curve, _ in parts) else combined.compose(fewer(parts))
+    return APART if any(curve == APART for curve, _ in parts) else composed.compose(fewer(parts))

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...registry import registered
-from .combined import Composed
-from .combined import compose as composed
+from .composed import Composed
+from .composed import compose as composed
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix
 from .lattice import Array, Lattice, Side, Tails
 from .least_of import LeastOf
+from .max_loss import MaxLoss
 from .opposed import Opposed
 from .ordered import Unordered, bound, place
 
@@ -76,6 +77,11 @@ class Bracketed(Curve):
 
     def _on(self, side: Side) -> Curve:
         return self.above if side is Side.UP else self.below
+
+    def max_loss(self) -> MaxLoss:
+        """Return the lower curve's and the upper curve's."""
+        low, high = self.below.max_loss(), self.above.max_loss()
+        return MaxLoss(low.low, high.high, low.infinite_low, high.infinite_high)
 
 
 def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:

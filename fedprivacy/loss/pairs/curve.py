@@ -28,6 +28,7 @@ from ..moments.spectrum import Cumulants, Decay, Leaf, Spectrum
 from . import lattice as lattices
 from .few import Few, few_of
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import UNKNOWN, MaxLoss
 
 Labelled = tuple[tuple[float, Leaf], ...]
 """Pairs, each with the weight of its label; everybody sees the label."""
@@ -184,6 +185,15 @@ class Curve(ABC):
         exact = None if (few := self.few) is None else few.lattice(step, side)
         return exact or lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
 
+    def max_loss(self) -> MaxLoss:
+        """Return the largest loss of P against Q, and P's mass at infinite loss."""
+        return UNKNOWN
+
+    def swapped_max_loss(self) -> MaxLoss:
+        """Return the largest loss of Q against P."""
+        # A symmetric pair is its own reverse.
+        return self.max_loss() if self.symmetric else UNKNOWN
+
 
 class OfPart(Curve):
     """A curve whose moments are those of one part, all outcomes."""
@@ -253,6 +263,10 @@ class Swapped(Curve):
     def swap(self) -> Curve:
         """Return the curve itself."""
         return self.curve
+
+    def max_loss(self) -> MaxLoss:
+        """Return the curve's, of Q against P."""
+        return self.curve.swapped_max_loss()
 
 
 def orientations(curve: Curve) -> tuple[Curve, ...]:

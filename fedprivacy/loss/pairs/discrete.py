@@ -18,6 +18,7 @@ from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
 from .curve import TAIL_MASS, Curve, Labelled
 from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .laws import DiscreteLaw, merged, split
+from .max_loss import MaxLoss
 
 _TOTAL = 1e-9
 """By how much masses may miss a total of 1 through rounding."""
@@ -182,6 +183,16 @@ class Atoms(Curve):
         """Return the level: sums of few waves come back to their size again and again."""
         # Few losses interfere again and again: no height is far enough for them to vanish.
         return self.spectrum(Line(tilt, 0.0, 1)).level(heights)
+
+    def max_loss(self) -> MaxLoss:
+        """Return the last of the losses."""
+        losses = [loss for loss, _ in self.points]
+        ends, infinite = losses[-1:], self.infinite
+        # Swapped, losses change sign: the least becomes the largest, what P lacks is infinite.
+        if self.swapped:
+            ends, infinite = [-loss for loss in losses[:1]], self.vanishing
+        top = max([0.0, *ends])
+        return MaxLoss(top, top, infinite, infinite)
 
 
 def _empty(step: float) -> Lattice:

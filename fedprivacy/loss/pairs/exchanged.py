@@ -14,18 +14,12 @@ from ..moments.pieces import Part
 from .curve import Curve, OfPart
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
+from .max_loss import MaxLoss, log_kept, lowered, raised
 
 _FEW = 1e-15
 """More than the largest loss is off by, relatively."""
 FAR = 300.0
 """Farther out exponentials leave doubles; F(S, S), which dominates too, stands there."""
-
-
-def log_kept(q: float, loss: float) -> float:
-    """Return log(1 - q + q e^-loss), right to a few units of itself."""
-    change = q * math.expm1(-loss)
-    # Near 0 log1p keeps the digits; farther off two positive terms have them all.
-    return math.log1p(change) if abs(change) < 0.5 else math.log((1.0 - q) + q * math.exp(-loss))
 
 
 @registered
@@ -130,6 +124,10 @@ class LaplaceExchanged(OfPart):
         above = LaplaceMix(self.there, self.q, 0.0, start=0.0, log_q=self._log_rest(self.back))
         below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
         return Part((above, below))
+
+    def max_loss(self) -> MaxLoss:
+        """Return ``most``."""
+        return MaxLoss(lowered(self.most), raised(self.most))
 
 
 def _above(y: Array) -> Array:

@@ -14,10 +14,11 @@ from ...registry import registered
 from ...rounding import FEW, TENS, THOUSANDS, UNIT
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import Complex, Line
-from ..moments.mixtures import Mixture, log_sum, posterior_mean
+from ..moments.mixtures import Mixture, log_sum, log_sum_error, posterior_mean
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
 from .curve import TAIL_MASS, Curve, Labelled
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import NO_LIMIT, MaxLoss, lowered, raised
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
@@ -103,6 +104,10 @@ class Gdp(Curve):
         if self.mu == 0.0:
             return Lattice(step, 0, np.ones(1), 0.0)
         return super().lattice(step, side, tail_mass)
+
+    def max_loss(self) -> MaxLoss:
+        """Return that there is no limit."""
+        return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
 
 
 def _less_one(log_size: float, exponent: Complex) -> Near | None:
@@ -321,6 +326,51 @@ class GaussianMix(Curve):
         p_above, p_below = _outside_and_inside(p, left, right)
         q_above, q_below = _outside_and_inside(q, left, right)
         return Tails(p_above, q_above, p_below, q_below)
+
+    def max_loss(self) -> MaxLoss:
+        """Return the larger limit at an end: the loss falls and then rises, if it does both."""
+        top = max(self._limit(-1.0), self._limit(1.0))
+        return MaxLoss(max(lowered(top), 0.0), max(raised(top), 0.0))
+
+    def swapped_max_loss(self) -> MaxLoss:
+        """Return minus the least loss: a limit at an end, or found on a grid.
+
+        The loss rises throughout where Q has one mean, below all of P's. Else it falls and then
+        rises. Its second derivative is a difference of two variances of means, each at most
+        spread^2 / 4, so that between neighbours of a grid it lies at most (spread step)^2 / 32
+        below the lower of them.
+        """
+        limits = min(self._limit(-1.0), self._limit(1.0))
+        if limits == -math.inf:
+            return NO_LIMIT
+        if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
+            return MaxLoss(max(lowered(-limits), 0.0), max(raised(-limits), 0.0))
+        y, _, lowest = self._table
+        # The table's grid is coarse: the least loss lies next to its lowest point.
+        around = y[max(lowest - 2, 0) : lowest + 3]
+        fine = np.linspace(around[0], around[-1], 4001)
+        pair = self.pair
+        loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
+        error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
+        sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0
+        # Between grid points it may be lower by the sag; a computed point is attained.
+        least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
+        return MaxLoss(
+            max(lowered(-most), lowered(-limits), 0.0), max(raised(-least), raised(-limits), 0.0)
+        )
+
+    def _limit(self, end: float) -> float:
+        """Return the limit of log P/Q at an end of the line, -1 or 1 times infinity."""
+        # Of Gaussians of one width the one farthest out outweighs all others there.
+        last = [max(end * mean for _, mean in mixture) for mixture in (self.p, self.q)]
+        if last[0] != last[1]:
+            return math.inf if last[0] > last[1] else -math.inf
+        # The same mean is farthest on both sides: the ratio of its weights is left.
+        p, q = (
+            math.fsum(weight for weight, mean in mixture if end * mean == last[0])
+            for mixture in (self.p, self.q)
+        )
+        return math.log(p / q)
 
 
 def _less_scaled(a: float, b: float, loss: Array) -> Array:

@@ -15,6 +15,7 @@ from ..moments.line import Complex, Line, NoSpectrum
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
 from .curve import Curve, Labelled
 from .lattice import Array, Side, Tails
+from .max_loss import MaxLoss
 
 
 @registered
@@ -106,6 +107,10 @@ class LaplacePair(Curve):
         first = np.hypot(1.0 + tilt, heights) / np.hypot(1.0 + 2.0 * tilt, 2.0 * heights)
         logs = np.logaddexp(np.log(first) + tilt * self.shift, -_LOG_2 - (1 + tilt) * self.shift)
         return Decay(-math.inf, logs + THOUSANDS * (1.0 + tilt * self.shift))
+
+    def max_loss(self) -> MaxLoss:
+        """Return the shift."""
+        return MaxLoss(self.shift, self.shift)
 
 
 _LOG_2 = math.log(2.0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...registry import registered
-from .combined import Composed
-from .combined import compose as composed
+from .composed import Composed
+from .composed import compose as composed
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import MaxLoss
 
 
 @registered
@@ -62,6 +63,13 @@ class LeastOf(Curve):
     def swap(self) -> Curve:
         """Return all curves swapped."""
         return LeastOf(tuple(curve.swap() for curve in self.curves))
+
+    def max_loss(self) -> MaxLoss:
+        """Return the least of the curves'."""
+        found = [one.max_loss() for one in self.curves]
+        return min(found, key=lambda one: (one.infinite_high, one.high))._replace(
+            low=min(one.low for one in found), infinite_low=min(one.infinite_low for one in found)
+        )
 
 
 def readings(curve: Curve) -> tuple[Curve, ...]:

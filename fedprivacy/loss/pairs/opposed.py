@@ -16,11 +16,12 @@ from scipy.special import ndtr
 from ...registry import registered
 from ...rounding import HUNDREDS, TENS, UNIT
 from .allocation import tails_of
-from .combined import Mix
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix, Gdp
 from .lattice import Array, Lattice, Side, Tails
 from .laws import DiscreteLaw, merged, split
+from .max_loss import NO_LIMIT, MaxLoss
+from .mixture import Mix
 
 Times = tuple[tuple[float, int], ...]
 
@@ -126,6 +127,10 @@ class Opposed(Curve):
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
         apart = 1.0 / self.std
         return masses(edges, self.times, 2.0 * apart), masses(edges, self.times, apart)
+
+    def max_loss(self) -> MaxLoss:
+        """Return no limit of P against Q, whose means lie lower; the swapped ratio has one."""
+        return NO_LIMIT._replace(low=0.0) if self.swapped else NO_LIMIT
 
 
 def masses(edges: Array, times: Times, moves: float) -> Array:

@@ -20,10 +20,12 @@ from typing import Any
 from ...rounding import FEW, THOUSANDS
 from ..moments.mixtures import Mixture
 from .allocation import Allocated, with_few_bits
-from .combined import Fold, Mix, Sampled
 from .curve import Curve
+from .fold import Fold
 from .gaussian import GaussianMix, Gdp
 from .lattice import Side
+from .mixture import Mix
+from .sampled import Sampled
 
 _BITS = 6
 """So many of a number of rounds are kept: it is off by 1 in 32 at most."""

@@ -21,6 +21,7 @@ from ...rounding import FEW, HUNDREDS, TENS
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
+from .max_loss import MaxLoss
 
 Points = tuple[tuple[float, float], ...]
 Vertex = tuple[Fraction, Fraction]
@@ -250,6 +251,11 @@ class RenyiAndPoints(RenyiPoints):
 
     def _moments(self, orders: Array) -> Array:
         return np.array([self.log_moment(float(order)) for order in orders])
+
+    def max_loss(self) -> MaxLoss:
+        """Return the upper ends of its guarantees; that they are attained is not known."""
+        found = stated_pair(self.guarantees).max_loss()
+        return MaxLoss(0.0, found.high, 0.0, found.infinite_high)
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...registry import registered
-from .combined import Fold, Sampled, parts_of
+from .composed import parts_of
 from .curve import Curve
+from .fold import Fold
 from .gaussian import GaussianMix, Gdp
+from .sampled import Sampled
 
 
 def given_way(std: float, q: float) -> GaussianMix:

@@ -18,7 +18,7 @@ from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
 from ..moments.line import NoSpectrum
 from ..pairs.bracketed import one_side
-from ..pairs.combined import Composed
+from ..pairs.composed import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import Array, Side
 from ..pairs.least_of import readings

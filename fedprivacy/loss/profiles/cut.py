@@ -41,8 +41,9 @@ from ..moments.spectrum import (
     power_cumulants,
     power_decay,
 )
-from ..pairs.combined import Composed, Fold
+from ..pairs.composed import Composed
 from ..pairs.curve import Curve
+from ..pairs.fold import Fold
 from ..pairs.gaussian import Gdp
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 from .trimming import trim

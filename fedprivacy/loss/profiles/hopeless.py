@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from ..largest import largest
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.line import NoSpectrum
 from ..moments.mixtures import Mixture
-from ..pairs.combined import Composed, Fold
+from ..pairs.composed import Composed
 from ..pairs.curve import Curve
+from ..pairs.fold import Fold
 from ..pairs.gaussian import Gdp
 from ..pairs.lattice import Side
 
@@ -60,7 +60,7 @@ def _least_mean(curve: Composed) -> float:
         rough = (*part.rougher(), part)[0]
         shares = np.exp(np.minimum(rough.tails(_LOSSES, Side.DOWN).p_above, 0.0))
         # What is lost altogether is no part of a mean, and rounding must not make it one.
-        shares = np.maximum(shares - 1.000001 * largest(part).infinite_high, 0.0)
+        shares = np.maximum(shares - 1.000001 * part.max_loss().infinite_high, 0.0)
         # Below 0 a mean has at least -1/e.
         total += count * (float(np.max(_LOSSES * shares)) - 1.0)
     return total

@@ -20,7 +20,7 @@ from ...rounding import FEW, UNIT
 from .. import clock
 from ..clock import LateError
 from ..moments.line import NoSpectrum
-from ..pairs.combined import compose
+from ..pairs.composed import compose
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..pairs.laws import cells_law, merged, merged_downwards

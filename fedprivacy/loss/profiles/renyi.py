@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...rounding import FEW
 from ..moments.line import NoSpectrum
 from ..pairs.bracketed import one_side
-from ..pairs.combined import parts_of
+from ..pairs.composed import parts_of
 from ..pairs.curve import Curve
 from ..pairs.lattice import Side
 from ..pairs.least_of import readings

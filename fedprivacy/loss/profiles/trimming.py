@@ -16,9 +16,12 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from ...rounding import THOUSANDS
-from ..pairs.combined import Composed, Fold, Mix, Sampled, compose
+from ..pairs.composed import Composed, compose
 from ..pairs.curve import Curve, Swapped
+from ..pairs.fold import Fold
 from ..pairs.gaussian import GaussianMix
+from ..pairs.mixture import Mix
+from ..pairs.sampled import Sampled
 
 T = TypeVar("T")
 

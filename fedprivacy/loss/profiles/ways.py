@@ -21,7 +21,7 @@ from .. import clock
 from ..clock import LateError
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.line import NoSpectrum
-from ..pairs.combined import Composed
+from ..pairs.composed import Composed
 from ..pairs.curve import Curve
 from ..pairs.lattice import MAX_POINTS, Array, Side, TooLarge
 from ..pairs.least_of import readings

@@ -1,0 +1,153 @@
+"""A pair whose unit takes part with some probability."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from ...registry import registered
+from ...rounding import TENS
+from . import lattice as lattices
+from . import max_loss as max_losses
+from .curve import Curve, Labelled
+from .lattice import Array, Side, Tails
+from .max_loss import MaxLoss, log_kept, lowered, raised
+
+_MAX_CHORD_ORDER = 2048
+
+
+@registered
+@dataclass(frozen=True)
+class Sampled(Curve):
+    """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
+
+    The loss is log(1 - q + q e^L), so tails are the inner ones at log(1 + (e^x - 1) / q).
+    """
+
+    inner: Curve
+    q: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.q < 1.0:
+            raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """The sampled curve."""
+        return (self.inner,)
+
+    def cover(self) -> float:
+        """Return the inner curve's: with probability 1 - q replace the output by a draw of Q."""
+        return self.inner.cover()
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
+        # Sampling mixes Q into P: where a lattice raised Q, that would no longer be from below.
+        if side is Side.DOWN and not self.inner.amplifiable:
+            return lattices.nothing(loss)
+        inner_loss = _inner_loss(loss, self.q)
+        inner = self.inner.tails(inner_loss, side)
+        rest = math.log1p(-self.q)
+        p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
+        p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
+        # At losses of log(1 - q) and less nothing of the sampled pair is left below.
+        none_below = inner_loss == -np.inf
+        return Tails(
+            np.where(none_below, 0.0, p_above),
+            np.where(none_below, 0.0, inner.q_above),
+            np.where(none_below, -np.inf, p_below),
+            np.where(none_below, -np.inf, inner.q_below),
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether the inner tails are."""
+        return self.inner.exact
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the inner curve is."""
+        return self.inner.amplifiable
+
+    def pairs(self) -> Labelled:
+        """Return the sampled pairs: the label has the same law with and without the unit."""
+        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
+
+    def log_moment(self, order: float) -> float:
+        """Return log E_Q (1 - q + q e^L)^order, by exact quadrature where the inner curve has one.
+
+        Otherwise: for order > 1 the binomial sum at the two neighbouring integers and the chord
+        between them (the log-moment is convex in the order); for order < 0, E_Q e^{q order L}, by
+        1 - q + q e^L >= e^{q L}.
+        """
+        exact = self.quadrature_moment(order)
+        if math.isfinite(exact):
+            return exact
+        if order < 0:
+            return self.inner.log_moment(self.q * order)
+        # Longer binomial sums cost more than a moment is worth; infinity is always a bound.
+        if order > _MAX_CHORD_ORDER:
+            return math.inf
+        below = math.floor(order)
+        share = order - below
+        at_below = _binomial_moment(self.inner, self.q, below)
+        if share == 0.0:
+            return at_below
+        return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
+
+    def max_loss(self) -> MaxLoss:
+        """Return log(1 - q + q e^L), L the inner curve's."""
+        inner, q = self.inner.max_loss(), self.q
+        low, high = max_losses.sampled(inner.low, q), max_losses.sampled(inner.high, q)
+        infinite = q * inner.infinite_low, q * inner.infinite_high
+        return MaxLoss(lowered(low), raised(high), lowered(infinite[0]), raised(infinite[1]))
+
+    def swapped_max_loss(self) -> MaxLoss:
+        """Return -log(1 - q + q e^-L), L the loss of the inner (Q, P); it is never infinite."""
+        inner = self.inner.swap().max_loss()
+        low, high = (-log_kept(self.q, loss) for loss in (inner.certain, inner.possible))
+        return MaxLoss(lowered(low), raised(high))
+
+
+def _inner_loss(loss: Array, q: float) -> Array:
+    """Return log(1 + (e^x - 1) / q), -inf where the argument is not positive."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # For x above 0 in a form in which e^x cannot overflow.
+        high = loss - math.log(q) + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
+        low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 0.0)) / q, -1.0))
+    return np.asarray(np.where(loss > 0, high, low))
+
+
+@functools.lru_cache(maxsize=256)
+def _known_moments(curve: Curve) -> dict[int, float]:
+    """Return the moments that are known by order, to which those that are asked for are added.
+
+    One dict for a curve: looking it up for every order would cost more than a moment.
+    """
+    del curve
+    return {0: 0.0, 1: 0.0}
+
+
+def _integer_moments(curve: Curve, order: int) -> list[float]:
+    """Return the log-moments at orders 0 .. ``order``."""
+    known = _known_moments(curve)
+    # By order, not in turn: another thread may be adding the same ones.
+    for pick in range(len(known), order + 1):
+        known[pick] = curve.log_moment(float(pick))
+    return [known[pick] for pick in range(order + 1)]
+
+
+def _binomial_moment(inner: Curve, q: float, order: int) -> float:
+    """Return log sum_l C(order, l) (1-q)^(order-l) q^l e^{inner moment at l}, rounded up."""
+    if order <= 1:
+        return 0.0
+    picks = np.arange(order + 1)
+    inside = np.array(_integer_moments(inner, order))
+    choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
+    terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
+    # gammaln's rounding grows with the order.
+    return float(logsumexp(terms)) + TENS * order
