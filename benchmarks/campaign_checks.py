@@ -22,9 +22,9 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.errors import FedPrivacyError, UnsupportedCombination
 from fedprivacy.loss import Composed, Curve, Side, clock, kinds
-from fedprivacy.loss.moments.line import NoSpectrum
-from fedprivacy.loss.pairs.lattice import TooLarge
-from fedprivacy.loss.profiles import asked, cut, direct, inversion, trimming, ways
+from fedprivacy.loss.curves.lattice import TooLarge
+from fedprivacy.loss.moments.contour import NoMoments
+from fedprivacy.loss.strategies import direct, inversion, queries, search, tail_splitting, trimming
 from fedprivacy.privacy_loss import PrivacyLoss
 
 _DEADLINE = 0.3
@@ -256,7 +256,7 @@ class Checker:
             except TimeUp:
                 self.report.counts[f"given up: way {name}"] += 1
                 continue
-            except (NoSpectrum, TooLarge):
+            except (NoMoments, TooLarge):
                 self.report.counts[f"not served: way {name}"] += 1
                 continue
             except Exception as problem:
@@ -293,7 +293,7 @@ def _in_time(ask: Callable[[], Any]) -> Callable[[], Any]:
             with clock.within(_DEADLINE):
                 return ask()
         except clock.LateError as problem:
-            raise NoSpectrum from problem
+            raise NoMoments from problem
 
     return asked
 
@@ -302,17 +302,17 @@ def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and call of everything that brackets one orientation's epsilon."""
-    trimmed, slack, reach = trimming.trim(curve, asked.SLACK * tolerance * delta)
+    trimmed, slack, reach = trimming.trim(curve, queries.SLACK * tolerance * delta)
     if math.isfinite(reach):  # what was moved within Q counts up to there only
         trimmed, slack = curve, 0.0
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)
-    whole = asked.EpsilonAt.of(curve, delta, tolerance, 0.0)
+    whole = queries.EpsilonAt.of(curve, delta, tolerance, 0.0)
     if "Renyi" not in repr(curve):  # whose moments, asked when it is late, are not the pair's
-        yield "whole", _in_time(lambda: ways.interval(whole)[:2])
+        yield "whole", _in_time(lambda: search.interval(whole)[:2])
     if not isinstance(curve, Composed):
         yield "tails", lambda: [direct.epsilon(curve, delta, side) for side in (Side.DOWN, Side.UP)]
         return
-    yield "cut", _in_time(lambda: cut.epsilon_interval(curve, delta, tolerance)[:2])
+    yield "cut", _in_time(lambda: tail_splitting.epsilon_interval(curve, delta, tolerance)[:2])
     step = min(16.0 * math.sqrt(tolerance / (4.0 * curve.count)), 1.0)
     for name, share in (("coarse lattice", 1.0), ("fine lattice", 0.13)):
         yield name, lambda share=share: _lattice(curve, delta, share * step)

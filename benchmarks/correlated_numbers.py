@@ -23,7 +23,7 @@ from fedprivacy import factors
 from fedprivacy.bound import Bound
 from fedprivacy.errors import FedPrivacyError
 from fedprivacy.loss import Curve, Nested, compose
-from fedprivacy.mechanisms import conditional, places
+from fedprivacy.mechanisms import conditional, unknown_position
 from fedprivacy.privacy_loss import PrivacyLoss, Witness
 from fedprivacy.relations import Adjacency, Facts, Observer
 
@@ -66,8 +66,8 @@ Row = dict[str, float | str]
 def bins(factor: factors.Factor, rule: fp.factors.Participation, count: int, z: float) -> Row:
     """Return what balls in bins amount to: known, by one level, by trees, and lower ends."""
     run = fp.CorrelatedNoise(factor=factor, noise_multiplier=z, rounds=1024, participation=rule)
-    gram = places.kernel(factor.magnitudes(1024), count, z)
-    above = places.envelope(gram)
+    gram = unknown_position.kernel(factor.magnitudes(1024), count, z)
+    above = unknown_position.envelope(gram)
     leaf = float(above[0])
     levels = {
         s: of_curve(Nested(((count // s, float(above[s])),), leaf))
@@ -124,7 +124,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
     )
     by_rows = of_curve(conditional.unless_unlikely(rows, told)) if told <= 0.5 else "no use"
     return {
-        "F, one dimension": of_curve(places.rank_one(norms, q, z)),
+        "F, one dimension": of_curve(unknown_position.rank_one(norms, q, z)),
         "H, row by row": by_rows,
         "H, its revealed probability": told,
         # As MMCC is printed: a tenth of delta for unlikely pasts, an answer for this delta alone.

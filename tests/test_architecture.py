@@ -53,11 +53,11 @@ TRAINS = {
     "runs/sources",
     "runs/private_sweep",
     "runs/sweep",
-    "runs/watching",
+    "runs/progress_logging",
 }
 """What needs torch: nothing else may import it, but for a command at the moment it runs."""
 
-AT_WORK = {"cli", "runs/attackable"}
+AT_WORK = {"cli", "runs/attack_targets"}
 """What may import it inside a function: a command, or an attack on a loop by its name."""
 
 LAZY = {
@@ -92,7 +92,7 @@ HOMES = {
     "arviz_stats": {"training"},
     "arviz_base": {"training"},
     "arviz": {"training"},
-    "mlflow": {"runs/watching"},
+    "mlflow": {"runs/progress_logging"},
     "dp_accounting": {"integrations"},
     "joblib": {"audit/attacks", "runs/parallel", "systems/averaging/clients"},
     "opacus": {"integrations/opacus", "integrations/peers"},

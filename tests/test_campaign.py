@@ -20,7 +20,7 @@ import campaign_worlds as worlds
 from campaign_settings import Node, Setting
 
 import fedprivacy as fp
-from fedprivacy.loss.profiles import inversion
+from fedprivacy.loss.strategies import inversion
 
 SEED = 2026
 PINNED = [0, 1, 5, 7, 8, 9, 11, 14, 17, 19, 23, 24, 27, 32, 38, 39, 118, 169, 217]

@@ -9,11 +9,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..loss import Composed, Curve, Side, orientations
-from ..loss.pairs.bracketed import one_side
-from ..loss.pairs.composed import parts_of
-from ..loss.pairs.least_of import readings
-from ..loss.profiles import direct
-from ..loss.profiles.hopeless import given_up
+from ..loss.curves.bracketed import one_side
+from ..loss.curves.composed import parts_of
+from ..loss.curves.least_of import readings
+from ..loss.strategies import direct
+from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
 from ..rounding import FEW, TENS, THOUSANDS
 from .base import Accountant, Answer

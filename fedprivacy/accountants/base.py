@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loss import Curve, MaxLoss, Side, kinds, orientations
 from ..loss.clock import within
-from ..loss.pairs.bracketed import one_side
+from ..loss.curves.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit

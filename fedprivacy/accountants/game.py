@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from ..loss import Curve, orientations
-from ..loss.profiles import playing
-from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval, Question
-from ..loss.profiles.ways import interval
+from ..loss.strategies import adaptive_adversary
+from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval, Question
+from ..loss.strategies.search import interval
 from ..privacy_loss import PrivacyLoss
 from .base import Answer
 from .pld import PldAccountant
@@ -18,11 +18,10 @@ from .pld import PldAccountant
 class GameAccountant(PldAccountant):
     """As "pld", and sharper where every round is one of a family of pairs.
 
-    That is known of ``FixedSize`` under ``replace_one`` and ``zero_out`` with one Gaussian sum a
-    round and the same setting in all rounds. There upper and lower end approach each other until
-    they are within the tolerance, which takes seconds (``fedprivacy.loss.profiles.playing``); the
-    lower end is attained by data that follow what was released. Every other question is answered
-    as by "pld".
+    That is known for ``FixedSize`` under ``replace_one`` and ``zero_out``, with one Gaussian sum a
+    round and the same setting in all rounds. Both ends then approach each other until they are
+    within the tolerance (``loss.strategies.adaptive_adversary``). The lower end is attained by data
+    that follow what was released. The accountant "pld" answers every other question.
     """
 
     name: ClassVar[str] = "game"
@@ -44,14 +43,14 @@ class GameAccountant(PldAccountant):
     def _refined(
         self, loss: PrivacyLoss, folded: Answer, ask: Callable[[Curve], Question]
     ) -> Answer:
-        if not playing.serves(ask(loss.curve)):
+        if not adaptive_adversary.serves(ask(loss.curve)):
             return folded
         known = Interval(folded.low, folded.upper, folded.method, folded.reason)
         both = []
         for curve in orientations(loss.curve):
             # Shown or not: below what one pair alone loses no end can lie.
-            attained = interval(ask(playing.alone(curve))).low
-            both.append(playing.refine(ask(curve), known, attained))
+            attained = interval(ask(adaptive_adversary.alone(curve))).low
+            both.append(adaptive_adversary.refine(ask(curve), known, attained))
         # The worse order counts, and the end that was shown of either.
         worst = max(both, key=lambda one: one.high)
         found = worst._replace(low=max(one.low for one in both))
@@ -63,5 +62,5 @@ class GameAccountant(PldAccountant):
             attained=shown,
             method=found.method,
             reason=found.reason,
-            datasets=playing.plan(loss.curve) if shown > folded.attained else "",
+            datasets=adaptive_adversary.plan(loss.curve) if shown > folded.attained else "",
         )

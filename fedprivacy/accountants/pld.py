@@ -9,8 +9,8 @@ import numpy as np
 
 from ..loss import Curve, orientations
 from ..loss.clock import left, within
-from ..loss.profiles.asked import DeltaAt, EpsilonAt, Interval
-from ..loss.profiles.ways import deltas, interval
+from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval
+from ..loss.strategies.search import deltas, interval
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer
 
@@ -25,13 +25,14 @@ _Ask = Callable[[Curve, float, float], Interval]
 class PldAccountant(Accountant):
     """Composes privacy-loss distributions.
 
-    Both ends are certified. One curve alone is answered from its tails. Compositions are inverted
-    from their moments on a line of the complex plane (``fedprivacy.loss.profiles.inversion``), in
-    milliseconds whatever the number of rounds. Where no line suits the whole run, its rounds are
-    cut where their loss becomes large (``fedprivacy.loss.profiles.cut``). Where a curve has no such
-    moments, or they do not give the asked tolerance, one lattice that dominates the pair and
-    another that it dominates are convolved and refined (``fedprivacy.loss.profiles.convolution``).
-    ``fedprivacy.loss.profiles.ways`` says which is tried when.
+    Both ends are certified. ``fedprivacy.loss.strategies`` has one file for each strategy, and
+    ``search`` decides which is tried when:
+
+    - one curve alone is answered from its tails;
+    - ``inversion`` takes the moments of a composition on a line of the complex plane, in
+      milliseconds whatever the number of rounds;
+    - ``tail_splitting`` splits rounds where their loss becomes large, if no line suits them all;
+    - ``convolution`` refines a lattice that dominates the pair and another that it dominates.
     """
 
     name: ClassVar[str] = "pld"

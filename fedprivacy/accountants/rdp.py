@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..loss import orientations
-from ..loss.profiles import renyi
+from ..loss.strategies import renyi
 from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer
 
@@ -13,7 +13,7 @@ from .base import Accountant, Answer
 class RdpAccountant(Accountant):
     """Adds Renyi divergences and converts them by Canonne, Kamath and Steinke (2020), Prop. 12.
 
-    See ``fedprivacy.loss.profiles.renyi``. The worse orientation counts.
+    See ``fedprivacy.loss.strategies.renyi``. The worse orientation counts.
     """
 
     name: ClassVar[str] = "rdp"

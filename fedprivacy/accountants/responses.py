@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..loss.pairs.lattice import Array
+from ..loss.curves.lattice import Array
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
 
 MAX_EPSILON = 300.0

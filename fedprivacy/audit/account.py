@@ -24,7 +24,7 @@ from ..evidence import (
     worth,
 )
 from ..evidence.revealed import TELLABLE
-from ..loss.profiles.once import Answers, answered_once
+from ..loss.strategies.memo import Answers, answered_once
 from ..mechanisms import Mechanism
 from ..outputs import printable
 from ..privacy_loss import PrivacyLoss

@@ -19,7 +19,7 @@ import fedprivacy
 
 from ..bound import exactly, shown
 from ..errors import refuse
-from ..loss.profiles.once import Answers, answered_once
+from ..loss.strategies.memo import Answers, answered_once
 from ..outputs import in_folder, path_of, printable, whole_file
 from . import registry
 from .account import NOT_COUNTED, Audit

@@ -10,7 +10,7 @@ import rich_click as click
 
 from ..bound import Bound
 from ..errors import refuse
-from ..runs.described import SampledRun
+from ..runs.run_specs import SampledRun
 from .options import (
     ASKED,
     BUDGET,

@@ -18,7 +18,7 @@ from ..mechanisms import Mechanism
 from ..mechanisms.base import SampledMechanism
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
-from ..runs.described import SampledRun
+from ..runs.run_specs import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
 from .options import (

@@ -15,8 +15,8 @@ from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
 from ..outputs import printable, whole_file
-from ..runs.described import SampledRun
 from ..runs.methods import settings_in_words
+from ..runs.run_specs import SampledRun
 from ..systems.settings import Setting
 
 if TYPE_CHECKING:

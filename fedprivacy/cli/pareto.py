@@ -9,7 +9,7 @@ from typing import Any
 import rich_click as click
 
 from ..errors import refuse
-from ..runs.described import SampledRun, runs_of_file, runs_of_grid
+from ..runs.run_specs import SampledRun, runs_of_file, runs_of_grid
 from ..systems.settings import Settings, read, single
 from .options import (
     ASKED,

@@ -1,24 +1,24 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
-from .pairs.allocation import Allocated
-from .pairs.any_of import AnyOf, compose, kinds
-from .pairs.bracketed import Bracketed
-from .pairs.composed import Composed
-from .pairs.curve import Curve, Swapped, orientations
-from .pairs.discrete import Atoms
-from .pairs.exchanged import LaplaceExchanged
-from .pairs.fold import Fold
-from .pairs.gaussian import IDENTITY, GaussianMix, Gdp
-from .pairs.laplace import LaplacePair
-from .pairs.lattice import Side, Tails
-from .pairs.least_of import LeastOf
-from .pairs.max_loss import MaxLoss
-from .pairs.mixture import Mix
-from .pairs.nested import Nested, rough_epsilon, scale
-from .pairs.opposed import Opposed
-from .pairs.sampled import Sampled
-from .pairs.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
-from .pairs.triangles import Triangles, given_way
+from .curves.allocation import Allocated
+from .curves.bracketed import Bracketed
+from .curves.composed import Composed
+from .curves.curve import Curve, Swapped, orientations
+from .curves.discrete import Atoms
+from .curves.fold import Fold
+from .curves.gaussian import IDENTITY, GaussianMix, Gdp
+from .curves.laplace import LaplacePair
+from .curves.laplace_replace import LaplaceExchanged
+from .curves.lattice import Side, Tails
+from .curves.least_of import LeastOf
+from .curves.max_loss import MaxLoss
+from .curves.mixture import Mix
+from .curves.nested import Nested, rough_epsilon, scale
+from .curves.opposed import Opposed
+from .curves.sampled import Sampled
+from .curves.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
+from .curves.triangles import Triangles, given_way
+from .curves.worst_of import AnyOf, compose, kinds
 
 __all__ = [
     "IDENTITY",

@@ -14,7 +14,7 @@ from functools import cached_property, partial, reduce
 from typing import ClassVar, Self, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, settle
-from ..loss.profiles.once import remembered
+from ..loss.strategies.memo import remembered
 from ..privacy_loss import (
     PrivacyLoss,
     asked_about,

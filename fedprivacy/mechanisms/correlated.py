@@ -25,7 +25,7 @@ from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from ..sampling.scheme import check_kind
-from . import places
+from . import unknown_position
 from .base import Mechanism
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
@@ -484,17 +484,19 @@ class SampledNoise(Mechanism):
         matrix = noise.factor.magnitudes(noise.rounds)
         if self._kind == "line":
             assert isinstance(self.scheme, Poisson)
-            curve, why = places.poisson(matrix, self.scheme.rate, noise.noise_multiplier, known)
+            curve, why = unknown_position.poisson(
+                matrix, self.scheme.rate, noise.noise_multiplier, known
+            )
             return curve, None, _POISSON[why]
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
-        gram = places.kernel(matrix, count, noise.noise_multiplier)
+        gram = unknown_position.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":
-            curve = places.several_of(gram, noise.participation.most(noise.rounds), known)
+            curve = unknown_position.several_of(gram, noise.participation.most(noise.rounds), known)
             return curve, None, _UNHIDDEN if curve == known else _SOME
         if (noise.factor.matrix(noise.rounds) < 0.0).any():
-            return places.best_tree(gram), None, _BINS
-        shown, how = places.attained(gram)
-        return places.best_tree(gram), Witness(shown, _SENT + how), _BINS
+            return unknown_position.best_tree(gram), None, _BINS
+        shown, how = unknown_position.attained(gram)
+        return unknown_position.best_tree(gram), Witness(shown, _SENT + how), _BINS
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:
         """Return the composition of a group's rounds, each with a whole column's noise."""

@@ -17,7 +17,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, Scheme
-from . import coins
+from . import exact_bernoulli
 from .base import UnitGiven
 from .noise import readable
 from .rounded import bits_of
@@ -153,8 +153,10 @@ class RandomizedResponse(_Discrete):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
         bits = bits_of(generator)
         # All are drawn, used or not: the time it takes does not tell who answered truly.
-        drawn = coins.uniform(given.size, self.answers, bits).reshape(given.shape)
-        by_chance = coins.coins(given.size, coins.share(self.chance), bits).reshape(given.shape)
+        drawn = exact_bernoulli.uniform(given.size, self.answers, bits).reshape(given.shape)
+        by_chance = exact_bernoulli.coins(
+            given.size, exact_bernoulli.share(self.chance), bits
+        ).reshape(given.shape)
         return placed_like(np.where(by_chance, drawn, given.astype(np.int64)), value)
 
 
@@ -242,7 +244,7 @@ class DiscreteLaplace(_Discrete):
         if given.dtype == np.uint64:
             refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
-        one, other = (coins.geometric(given.size, rate, bits) for _ in range(2))
+        one, other = (exact_bernoulli.geometric(given.size, rate, bits) for _ in range(2))
         noise = (one - other).reshape(given.shape)
         return placed_like(given.astype(np.int64) + noise, value)
 

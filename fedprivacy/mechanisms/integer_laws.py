@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
-from ..loss.pairs.discrete import Atoms
+from ..loss.curves.discrete import Atoms
 from ..rounding import FEW, TENS, THOUSANDS, UNIT
 from .bessel import losses
 from .integers import gaussian_weights, skellam_weights

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import integer, positive, refuse
-from .deviates import fresh_words, system_bits
-from .refined import Bits, series
+from .exact_normals import fresh_words, system_bits
+from .exact_tails import Bits, series
 
 Integers = NDArray[np.int64]
 

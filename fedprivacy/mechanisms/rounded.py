@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import moderate, refuse
-from .deviates import Deviates
+from .exact_normals import Deviates
+from .exact_tails import Bits, ExponentialTail, NormalTail, Tail
 from .noise import is_finite, norm, readable
-from .refined import Bits, ExponentialTail, NormalTail, Tail
 from .tensors import is_tensor, loaded_torch, placed_like
 
 LARGEST = float(1 << 52)

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, between, refuse, settle
 from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, stated_pair
-from ..loss.pairs.curve import orientations
-from ..loss.pairs.lattice import Array
-from ..loss.pairs.stated import MAX_EPSILON
-from ..loss.profiles import asked, renyi, ways
+from ..loss.curves.curve import orientations
+from ..loss.curves.lattice import Array
+from ..loss.curves.stated import MAX_EPSILON
+from ..loss.strategies import queries, renyi, search
 from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
@@ -484,9 +484,9 @@ def _deltas(curve: Curve, epsilons: Array) -> Array:
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
     if known:
         start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))
-    found: dict[float, asked.Interval] = {}
+    found: dict[float, queries.Interval] = {}
     for part in np.array_split(epsilons[epsilons < end.high], _STRETCHES):
         if len(part):
-            found |= ways.deltas(curve, part, 1e-3)
+            found |= search.deltas(curve, part, 1e-3)
     pairs = zip(epsilons.tolist(), start.tolist(), strict=True)
     return np.array([min(found[x].high, bound) if x in found else bound for x, bound in pairs])

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, member, non_negative, positive, refuse, settle
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
-from ..loss.pairs.stated import MAX_EPSILON
+from ..loss.curves.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit

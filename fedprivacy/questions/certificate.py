@@ -12,8 +12,8 @@ import numpy as np
 from ..bound import Bound
 from ..errors import ParameterError
 from ..loss import Curve, Mix, Triangles, orientations
-from ..loss.moments.line import NoSpectrum
-from ..loss.profiles import inversion, playing
+from ..loss.moments.contour import NoMoments
+from ..loss.strategies import adaptive_adversary, inversion
 from ..mechanisms.base import Mechanism
 from ..privacy_loss import PrivacyLoss
 from ..registry import KINDS, encode
@@ -38,7 +38,7 @@ class Asked:
                 f"certificate needs a mechanism, got {type(self.run).__name__}: certificates tell "
                 "what ran; ask of fp.Gaussian(...).sampled(...) * rounds, for instance"
             )
-        if bound.method == playing.METHOD:
+        if bound.method == adaptive_adversary.METHOD:
             raise ParameterError(
                 "certificate proves one pair a round, and this bound is of a game over many "
                 f"({bound.method}); ask for it with accountant='pld'"
@@ -97,7 +97,7 @@ def _line(curve: Curve, epsilon: float, delta: float) -> list[dict[str, Any]]:
     try:
         found = inversion.invert(curve, epsilon, math.log(delta))
     # What has no line here was proved in another way: the certificate holds without it.
-    except NoSpectrum:
+    except NoMoments:
         return []
     low, high = (float(end[0]) for end in found.bounds(np.array([epsilon])))
     return [

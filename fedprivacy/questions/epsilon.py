@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..bound import Bound
 from ..errors import at_least_zero, refuse
-from ..loss.profiles.once import answered_once
+from ..loss.strategies.memo import answered_once
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import Asked

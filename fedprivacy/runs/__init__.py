@@ -1,3 +1,3 @@
 """From a budget to an audited run: jobs, sweeps, the demonstration."""
 
-from . import attackable as attackable
+from . import attack_targets as attack_targets

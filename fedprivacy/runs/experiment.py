@@ -28,7 +28,7 @@ from ..relations import Adjacency, Observer
 from ..systems.averaging.rows import SUFFIX as NOISE
 from ..training import RoundInfo, TrainingResult, save_model, train
 from ..training.checkpoint import Checkpoint, resumed
-from ..training.notes import SUFFIX, Notes
+from ..training.private_sidecar import SUFFIX, Notes
 from ..training.released import checked_path
 from ..training.rounds import Loop
 from .jobs import Job

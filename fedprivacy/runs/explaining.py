@@ -13,7 +13,7 @@ from ..mechanisms import Mechanism
 from ..mechanisms.base import Run
 from ..questions.calibrate import calibrate
 from ..questions.epsilon import epsilon
-from .described import SampledRun
+from .run_specs import SampledRun
 
 
 @dataclass(frozen=True)

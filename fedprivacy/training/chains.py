@@ -21,7 +21,7 @@ from torch import Tensor
 from ..errors import Diverged, closed_unit, integer, probability, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
-from ..mechanisms.deviates import Deviates
+from ..mechanisms.exact_normals import Deviates
 from ..mechanisms.noise import system_seed
 from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..sampling import FixedSize, WeightedDraws, drawn_once

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
 from ..outputs import in_folder, whole_file
-from .notes import Notes
+from .private_sidecar import Notes
 from .rounds import (
     Dropout,
     Loop,

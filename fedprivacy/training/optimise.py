@@ -25,7 +25,7 @@ from ..errors import (
     settle,
 )
 from .dense import DenseNetwork
-from .outer import FactoredLayers, is_known
+from .outer_product_layers import FactoredLayers, is_known
 
 Indices = NDArray[np.int64]
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy.audit.attacks import Outcome
 from fedprivacy.audit.canaries import BY_NAME
 from fedprivacy.mechanisms import perturbation, rounded
-from fedprivacy.mechanisms.deviates import Deviates
+from fedprivacy.mechanisms.exact_normals import Deviates
 from fedprivacy.runs.methods import METHODS, names
 from fedprivacy.systems.fed_plt.agents import AgentData
 from fedprivacy.training import federate, likelihoods

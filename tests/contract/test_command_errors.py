@@ -10,8 +10,8 @@ pytest.importorskip("torch")
 from fedprivacy.cli import options as shared
 from fedprivacy.cli import train as training
 from fedprivacy.cli.options import cli
-from fedprivacy.runs.described import SampledRun
 from fedprivacy.runs.methods import METHODS
+from fedprivacy.runs.run_specs import SampledRun
 
 from .test_command_line import command
 

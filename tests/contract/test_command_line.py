@@ -15,9 +15,9 @@ import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.cli.answers import ANSWERS, schema
 from fedprivacy.cli.options import COMMANDS, cli
-from fedprivacy.runs.described import SampledRun
 from fedprivacy.runs.explaining import halved_by, parts_of
 from fedprivacy.runs.methods import DECLARED, METHODS, tables
+from fedprivacy.runs.run_specs import SampledRun
 
 RUN = ["--noise-multiplier", "2", "--sampling-probability", "0.1", "--rounds", "10"]
 ADD = ["--adjacency", "add_remove"]

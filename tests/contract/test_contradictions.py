@@ -11,7 +11,7 @@ from fedprivacy.accountants import ACCOUNTANTS, RdpAccountant
 from fedprivacy.accountants.base import Answer
 from fedprivacy.errors import ContradictionError, UnsupportedCombination
 from fedprivacy.loss import Composed, Curve, Gdp, LaplacePair, Sampled, Side, Tails
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 from fedprivacy.privacy_loss import PrivacyLoss, Witness
 from fedprivacy.relations import Adjacency, Facts, Observer
 

@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy.audit.attacks import plan
 from fedprivacy.audit.guessing import refuted, refuted_mu
 from fedprivacy.errors import BudgetExhausted, ImpossibleBudget
-from fedprivacy.loss.profiles import playing
+from fedprivacy.loss.strategies import adaptive_adversary
 from fedprivacy.questions.certificate import Asked
 from fedprivacy.registry import KINDS, decode
 
@@ -248,7 +248,7 @@ REFUSED = {
         "fp.Gaussian(...).sampled(...) * rounds, for instance",
     ),
     "a certificate of a game": (
-        lambda: replace(BOUND, method=playing.METHOD).certificate(),
+        lambda: replace(BOUND, method=adaptive_adversary.METHOD).certificate(),
         "certificate proves one pair a round, and this bound is of a game over many (PLD, game of "
         "adaptive rounds); ask for it with accountant='pld'",
     ),

@@ -14,7 +14,7 @@ from fedprivacy import factors
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.outputs import free, printable, whole_file
-from fedprivacy.runs import watching
+from fedprivacy.runs import progress_logging
 from fedprivacy.runs.pictures import draw_tradeoff
 from fedprivacy.training.rounds import RoundInfo
 
@@ -217,13 +217,13 @@ def by_watching(path):
         round_mechanism = ONE
 
     other = path.with_name("rounds.csv")
-    tell = watching.to_csv(other, Loop(), delta=1e-5, adjacency="zero_out")
+    tell = progress_logging.to_csv(other, Loop(), delta=1e-5, adjacency="zero_out")
     # A ledger that takes its place while it runs.
     other.symlink_to(path)
     with pytest.raises(ParameterError):
         tell(SimpleNamespace(round=0), RoundInfo(**dict.fromkeys(TOLD, 0)))
     with pytest.raises(ParameterError):
-        watching.to_csv(path, Loop(), delta=1e-5, adjacency="zero_out")
+        progress_logging.to_csv(path, Loop(), delta=1e-5, adjacency="zero_out")
 
 
 def by_report(path):

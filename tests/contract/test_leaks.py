@@ -36,9 +36,9 @@ from fedprivacy.training import (
     train,
     upload_size,
 )
-from fedprivacy.training import notes as notes_module
+from fedprivacy.training import private_sidecar as notes_module
 from fedprivacy.training.checkpoint import Checkpoint
-from fedprivacy.training.notes import Notes, digest
+from fedprivacy.training.private_sidecar import Notes, digest
 from tests.disclosure import TABLE, table
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}

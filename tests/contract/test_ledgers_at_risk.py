@@ -15,8 +15,8 @@ import fedprivacy as fp
 from fedprivacy.errors import LedgerError
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam
-from fedprivacy.mechanisms.deviates import Deviates
-from fedprivacy.runs.watching import to_csv
+from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.runs.progress_logging import to_csv
 from fedprivacy.systems.averaging.loop import FederatedAveraging
 from fedprivacy.training import logistic, save_model, train
 

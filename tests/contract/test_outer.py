@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from fedprivacy.training import mlp
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.optimise import FlatModel, LocalSGD
-from fedprivacy.training.outer import FactoredLayers
+from fedprivacy.training.outer_product_layers import FactoredLayers
 
 WIDE = 256
 """Inputs and outputs: up to 64 records in all, factors are at most half of a weight."""

@@ -19,7 +19,7 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.optimise import Schedule
-from fedprivacy.training.outer import FactoredLayers, wide_layers
+from fedprivacy.training.outer_product_layers import FactoredLayers, wide_layers
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from fedprivacy import factors, loss
 from fedprivacy.errors import FedPrivacyError, LedgerError
 from fedprivacy.factors.workload import Workload
 from fedprivacy.mechanisms.base import Mechanism
-from fedprivacy.mechanisms.deviates import Deviates, fresh_words
+from fedprivacy.mechanisms.exact_normals import Deviates, fresh_words
 from fedprivacy.mechanisms.rounded import NORMAL, grid_for
 from fedprivacy.registry import Registry, decode, registered
 from fedprivacy.sampling.clients import Apart, WeightedDraws

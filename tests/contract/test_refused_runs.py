@@ -18,15 +18,15 @@ import fedprivacy as fp
 from fedprivacy import training
 from fedprivacy.mechanisms.selection import LAWS
 from fedprivacy.runs import (
-    described,
     own_data,
     parallel,
     pictures,
     private_sweep,
     progress,
+    progress_logging,
+    run_specs,
     sources,
     sweep,
-    watching,
 )
 from fedprivacy.runs.demo import run_demo
 from fedprivacy.runs.experiment import Experiment, default_delta
@@ -72,7 +72,7 @@ def selected(**changed):
 
 
 def sampled(**given):
-    return described.SampledRun.of({"noise_multiplier": 1.0, **given}).scheme
+    return run_specs.SampledRun.of({"noise_multiplier": 1.0, **given}).scheme
 
 
 def refused_at_once(**changed):
@@ -296,16 +296,18 @@ CALLS = {
         "got 3",
     ),
     "a cost that is none": (
-        lambda: described.runs_of_grid({"noise_multiplier": [1.0]}, None, ["beauty"]),
+        lambda: run_specs.runs_of_grid({"noise_multiplier": [1.0]}, None, ["beauty"]),
         "--cost must be one of 'noise', 'averaged-noise', 'uploads' or 'rounds', got 'beauty'",
     ),
     # what is told and drawn
     "a budget of less than nothing": (
-        lambda: watching.Meter(None, delta=1e-5, adjacency="zero_out", epsilon=-1.0),
+        lambda: progress_logging.Meter(None, delta=1e-5, adjacency="zero_out", epsilon=-1.0),
         "epsilon must be a finite number of at least 0, got -1.0",
     ),
     "a line every 0 rounds": (
-        lambda: watching.to_csv("rounds.csv", None, every=0, delta=1e-5, adjacency="zero_out"),
+        lambda: progress_logging.to_csv(
+            "rounds.csv", None, every=0, delta=1e-5, adjacency="zero_out"
+        ),
         "every must be a whole number of at least 1, got 0",
     ),
     "a picture of no kind": (
@@ -342,7 +344,7 @@ CALLS = {
         "rounds must hold at least one value, got ()",
     ),
 }
-ROUNDS: Setting = described.SampledRun.known()["rounds"]
+ROUNDS: Setting = run_specs.SampledRun.known()["rounds"]
 
 
 def infinite():
@@ -490,7 +492,7 @@ def test_a_file_of_settings_that_does_not_fit_is_named_by_its_row(tmp_path, what
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(fp.ParameterError) as caught:
-        described.runs_of_file(path, None, [])
+        run_specs.runs_of_file(path, None, [])
     assert wanted in str(caught.value), str(caught.value)
 
 
@@ -506,7 +508,7 @@ def test_a_cost_must_be_a_column_of_every_row(tmp_path, cost, told):
     path = tmp_path / "s.csv"
     path.write_text("label,noise_multiplier,time\na,1,5\nb,2,\n")
     with pytest.raises(fp.ParameterError) as caught:
-        described.runs_of_file(path, None, [cost])
+        run_specs.runs_of_file(path, None, [cost])
     assert str(caught.value) == told
 
 
@@ -517,7 +519,7 @@ def test_rows_become_runs_with_their_costs(tmp_path):
         "\ufeffnoise_multiplier,sampling_probability,rounds,unit,seconds,where\n"
         "1.5,0.25,4,record,3;5,here\n2,,,,7,there\n"
     )
-    first, second = described.runs_of_file(path, "client", ["seconds"])
+    first, second = run_specs.runs_of_file(path, "client", ["seconds"])
     assert first[1][1] == {"seconds": ["3", "5"]} and second[1][1] == {"seconds": "7"}
     noisy = fp.Gaussian(noise_multiplier=1.5, unit="record").sampled(fp.Poisson(0.25)) * 4
     assert first[1][0] == noisy
@@ -539,16 +541,16 @@ def test_costs_that_numbers_tell_are_those_of_the_share_that_takes_part(
     noise, cohort, more, rounds
 ):
     given = {"noise_multiplier": noise, "rounds": rounds}
-    fixed = described.SampledRun(**given, cohort=cohort, population=cohort + more)
+    fixed = run_specs.SampledRun(**given, cohort=cohort, population=cohort + more)
     share = cohort / (cohort + more)
-    drawn = described.SampledRun(**given, sampling_probability=share)
-    for name, cost in described.GRID_COSTS.items():
+    drawn = run_specs.SampledRun(**given, sampling_probability=share)
+    for name, cost in run_specs.GRID_COSTS.items():
         assert cost(fixed) == cost(drawn), name
-    assert described.GRID_COSTS["uploads"](fixed) == pytest.approx(share * rounds)
-    assert described.GRID_COSTS["noise"](fixed) == pytest.approx(noise / share)
-    averaged = described.GRID_COSTS["averaged-noise"](fixed)
+    assert run_specs.GRID_COSTS["uploads"](fixed) == pytest.approx(share * rounds)
+    assert run_specs.GRID_COSTS["noise"](fixed) == pytest.approx(noise / share)
+    averaged = run_specs.GRID_COSTS["averaged-noise"](fixed)
     assert averaged == pytest.approx(noise / share / math.sqrt(rounds))
-    assert described.SampledRun(**given).rate == 1.0
+    assert run_specs.SampledRun(**given).rate == 1.0
 
 
 # ---- the demo's places
@@ -625,7 +627,7 @@ class Plain:
 
 @pytest.mark.parametrize("name", ["parameters", "positions", "models"])
 def test_a_meter_tells_how_far_a_release_moved(name):
-    meter = watching.Meter(Plain(), delta=1e-5, adjacency="zero_out")
+    meter = progress_logging.Meter(Plain(), delta=1e-5, adjacency="zero_out")
     states = [SimpleNamespace(round=n, **{name: torch.tensor([3.0 * n, 4.0 * n])}) for n in (1, 3)]
     first, second = (meter(state, round_info(state.round - 1)) for state in states)
     assert "released_change" not in first and second["released_change"] == 10.0
@@ -635,7 +637,7 @@ def test_a_meter_tells_how_far_a_release_moved(name):
 
 
 def test_a_meter_keeps_a_copy_of_what_was_released():
-    meter = watching.Meter(Plain(), delta=1e-5, adjacency="zero_out")
+    meter = progress_logging.Meter(Plain(), delta=1e-5, adjacency="zero_out")
     held = torch.zeros(2, dtype=torch.float64)
     meter(SimpleNamespace(round=1, parameters=held), round_info(0))
     held += 3.0
@@ -648,7 +650,7 @@ def test_a_meter_keeps_a_copy_of_what_was_released():
 def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
     path = tmp_path / "rounds.csv"
     for number in (1, 2):
-        write = watching.to_csv(path, Plain(), delta=1e-5, adjacency="zero_out")
+        write = progress_logging.to_csv(path, Plain(), delta=1e-5, adjacency="zero_out")
         write(SimpleNamespace(round=number), round_info(number - 1))
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [row["round"] for row in rows] == ["1.0", "2.0"] and rows[0]["epsilon_upper"] == ""
@@ -657,7 +659,7 @@ def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
         pass
     before = book.read_bytes()
     with pytest.raises(fp.errors.ParameterError, match="be no ledger"):
-        watching.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
+        progress_logging.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
     # Nor on one that takes its place while it runs.
     path.write_bytes(before)
     with pytest.raises(fp.errors.ParameterError, match="be no ledger"):

@@ -26,8 +26,8 @@ from fedprivacy.audit.statement import rows_of
 from fedprivacy.audit.words import participation_in_words
 from fedprivacy.bound import Verdict
 from fedprivacy.evidence.defects import EFFECTS, Numbers
-from fedprivacy.loss.profiles import ways
-from fedprivacy.loss.profiles.once import answered_once, remembered
+from fedprivacy.loss.strategies import search
+from fedprivacy.loss.strategies.memo import answered_once, remembered
 from fedprivacy.runs.pictures import draw_tradeoff
 
 ROOT = Path(__file__).parents[2]
@@ -328,8 +328,8 @@ def test_several_audits_have_one_span_of_time_on_the_cover(three):
 def test_runs_with_one_curve_are_asked_for_their_numbers_once(tmp_path, monkeypatch):
     """Two loops with the same noise: the page of both asks no more than the page of one."""
     found = fp.audit(SIX.sampled(fp.Poisson(0.5)), claim=(2.0, 1e-5), **PLAIN)
-    asked, answer = [], ways._interval
-    monkeypatch.setattr(ways, "_interval", lambda one: asked.append(one) or answer(one))
+    asked, answer = [], search._interval
+    monkeypatch.setattr(search, "_interval", lambda one: asked.append(one) or answer(one))
     pages = []
     for names in (["one"], ["one", "two"]):
         pages.append(fp.report(dict.fromkeys(names, found), tmp_path / "a.md").read_text())

@@ -25,7 +25,7 @@ from fedprivacy.mechanisms import (
     rounded,
     streams,
 )
-from fedprivacy.mechanisms.deviates import Deviates
+from fedprivacy.mechanisms.exact_normals import Deviates
 from fedprivacy.sampling import Apart, FixedSize, Poisson, WeightedDraws
 from fedprivacy.systems.averaging.collect import Collected
 from fedprivacy.systems.averaging.loop import FederatedAveraging

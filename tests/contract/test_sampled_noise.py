@@ -11,9 +11,9 @@ import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.errors import UnsupportedCombination
 from fedprivacy.loss import Allocated, GaussianMix, Gdp, Nested, Side
-from fedprivacy.mechanisms import conditional, places
-from fedprivacy.mechanisms.places import envelope, kernel
+from fedprivacy.mechanisms import conditional, unknown_position
 from fedprivacy.mechanisms.shifted import sums_above
+from fedprivacy.mechanisms.unknown_position import envelope, kernel
 
 RNG = np.random.default_rng(3)
 POINTS = np.array([0.0, 0.3, 1.0, 2.0])
@@ -108,14 +108,14 @@ def test_the_better_lower_end_of_two_places_is_one(apart):
     for _ in range(2):
         matrix = lower_triangular(2) + apart * np.eye(2)
         z = 0.5 * float(np.linalg.norm(matrix[:, 0]))
-        curve, _ = places.attained(kernel(matrix, 2, z))
+        curve, _ = unknown_position.attained(kernel(matrix, 2, z))
         truths = exact(matrix, [(0,), (1,)], [0.5] * 2, z, POINTS)
         for one, truth in zip((curve, curve.swap()), truths, strict=True):
             found = deltas(one, POINTS, Side.DOWN)
             assert (found <= np.array(truth) + 1e-6).all()
             assert (found >= 0.2 * np.array(truth)).all()
     gram = kernel(np.eye(2), 2, 0.5)
-    curve, how = places.attained(gram)
+    curve, how = unknown_position.attained(gram)
     assert isinstance(curve, Nested) and "block" in how
     above, _ = exact(np.eye(2), [(0,), (1,)], [0.5] * 2, 0.5, POINTS)
     np.testing.assert_allclose(deltas(curve, POINTS, Side.DOWN), above, rtol=5e-3)
@@ -124,9 +124,9 @@ def test_the_better_lower_end_of_two_places_is_one(apart):
 def test_blocks_prove_more_of_bands_that_do_not_overlap():
     """64 bands, four epochs of 256: epsilon 3.6 at 1e-5 is attained; one direction shows 2.99."""
     gram = kernel(cut_root(64).magnitudes(1024), 256, 1.0)
-    curve, _ = places.attained(gram)
+    curve, _ = unknown_position.attained(gram)
     assert deltas(curve, [3.6], Side.DOWN)[0] > 1e-5
-    assert deltas(places.one_direction(gram), [3.6])[0] < 1e-5
+    assert deltas(unknown_position.one_direction(gram), [3.6])[0] < 1e-5
 
 
 def test_two_of_three_rounds_at_once():
@@ -134,7 +134,7 @@ def test_two_of_three_rounds_at_once():
     for matrix in (np.eye(3), lower_triangular(3)):
         gram = matrix.T @ matrix
         known = Gdp(max(float(np.linalg.norm(matrix[:, p].sum(axis=1))) for p in pairs))
-        curve = places.several_of(gram, 2, known)
+        curve = unknown_position.several_of(gram, 2, known)
         above, below = exact(matrix, pairs, [1 / 3] * 3, 1.0, POINTS)
         for one, truth in ((curve, above), (curve.swap(), below)):
             from_it = _profile(one, POINTS)
@@ -221,7 +221,7 @@ def test_the_lesser_of_one_dimension_and_rows():
     assert fp.epsilon(found[4.0], **ask).upper < 3.08
     assert fp.epsilon(found[32.0], **ask).upper < 0.13
     norms = np.linalg.norm(factors.SquareRootToeplitz().matrix(64), axis=0)
-    line = places.rank_one(norms, 1 / 64, 32.0)
+    line = unknown_position.rank_one(norms, 1 / 64, 32.0)
     assert deltas(line, [0.13])[0] > 1e-5
 
 
@@ -255,7 +255,7 @@ def test_windows_keep_their_distances():
     matrix = factors.Banded(4).matrix(24)
     gram = kernel(matrix, 24, 1.0)
     above = envelope(gram)
-    for levels in itertools.islice(places._trees(24, above), 0, None, 7):
+    for levels in itertools.islice(unknown_position._trees(24, above), 0, None, 7):
         leaves = [(0, ())]
         length = _length(levels, above)
         assert length <= 24
@@ -382,7 +382,7 @@ def test_small_rows_before_a_large_one_are_not_lost():
 def test_where_too_much_is_revealed_one_dimension_answers():
     matrix = np.tril(np.ones((16, 16)))
     assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
-    _, why = places.poisson(matrix, 0.5, 0.3, Gdp(1e3))
+    _, why = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
     assert why == "line"
 
 
@@ -398,7 +398,7 @@ def test_chances_of_almost_certain_and_of_hardly_possible_rounds():
 def test_a_hardly_possible_round_is_not_forgotten():
     """Every number below P's is a lower end: with probability q the shift is there."""
     shift, q = 1.0, 1e-42
-    line = places.rank_one(np.full(3, shift), q, 1.0)
+    line = unknown_position.rank_one(np.full(3, shift), q, 1.0)
     least = q * (deltas(Gdp(shift), [0.0])[0] - 1e-9)
     assert 0.0 < least <= line.swap().log_moment(2.0) + line.log_moment(2.0)
     # Tails of nothing are bounded as well: something is always left beyond.

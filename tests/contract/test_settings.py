@@ -6,8 +6,8 @@ from dataclasses import MISSING, dataclass
 import pytest
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.runs.described import SampledRun
 from fedprivacy.runs.methods import METHODS, method_named, names
+from fedprivacy.runs.run_specs import SampledRun
 from fedprivacy.systems.fa_ld.claim import TheoremSetting
 from fedprivacy.systems.fa_ld.grid import LangevinSetting, MeanProblem
 from fedprivacy.systems.fed_plt.grid import Regression

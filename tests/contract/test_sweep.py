@@ -15,11 +15,11 @@ import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms.selection import LAWS
-from fedprivacy.runs.described import runs_of_file
 from fedprivacy.runs.experiment import Experiment
 from fedprivacy.runs.jobs import job
 from fedprivacy.runs.pareto import in_words
 from fedprivacy.runs.private_sweep import SECRET, PrivateSweep
+from fedprivacy.runs.run_specs import runs_of_file
 from fedprivacy.runs.sweep import Sweep
 
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}

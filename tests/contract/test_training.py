@@ -23,7 +23,7 @@ from fedprivacy.mechanisms import (
     Gaussian,
     Sparsification,
     SparsifiedPerturbation,
-    deviates,
+    exact_normals,
     rounded,
 )
 from fedprivacy.runs.jobs import job
@@ -52,7 +52,7 @@ from fedprivacy.training.checkpoint import FORMAT
 from fedprivacy.training.dense import DenseNetwork
 from fedprivacy.training.fashion import read_idx
 from fedprivacy.training.optimise import WORKSPACE
-from fedprivacy.training.outer import wide_layers
+from fedprivacy.training.outer_product_layers import wide_layers
 
 from .kills import kill_often
 
@@ -597,7 +597,7 @@ def test_without_a_seed_the_noise_comes_from_the_operating_system(monkeypatch):
         return bytes(count)
 
     monkeypatch.setattr("fedprivacy.training.rounds.private_generator", counted)
-    monkeypatch.setattr(deviates.os, "urandom", bits)
+    monkeypatch.setattr(exact_normals.os, "urandom", bits)
     averaging = loop(fed_smp(), seed=None)
     with pytest.raises(ParameterError, match="bits must be random"):
         averaging.step(averaging.init(), small())

@@ -13,7 +13,7 @@ import torch
 import fedprivacy as fp
 from fedprivacy import training
 from fedprivacy.errors import ParameterError, UnsupportedCombination
-from fedprivacy.runs import watching
+from fedprivacy.runs import progress_logging
 
 BUDGET = {"delta": 1e-5, "adjacency": "zero_out", "epsilon": 5.0}
 
@@ -35,7 +35,7 @@ def data():
 
 def test_a_line_a_round(tmp_path, data):
     averaging, path = loop(), tmp_path / "rounds.csv"
-    tell = watching.to_csv(path, averaging, **BUDGET)
+    tell = progress_logging.to_csv(path, averaging, **BUDGET)
     training.train(averaging, data, rounds=3, on_round=tell)
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [float(row["round"]) for row in rows] == [1.0, 2.0, 3.0]
@@ -63,7 +63,7 @@ def test_what_the_number_depends_on_is_told_beside_it(tmp_path, data):
                 "seed_policy": seeds[averaging.seed],
             }
             kept = fp.Ledger.create(tmp_path / f"{number}.ledger", **facts)
-        tell = watching.to_csv(path, averaging, ledger=kept, **BUDGET)
+        tell = progress_logging.to_csv(path, averaging, ledger=kept, **BUDGET)
         training.train(averaging, data, rounds=1, ledger=kept, on_round=tell)
         (row,) = csv.DictReader(path.read_text().splitlines())
         assert row["depends_on"] == words and float(row["epsilon_upper"]) > 0.0
@@ -76,19 +76,19 @@ def test_a_table_of_other_columns_is_left_alone(tmp_path, data):
     with pytest.raises(
         ParameterError, match=r"path must be a new name, or a table with the columns"
     ):
-        watching.to_csv(path, loop(), **BUDGET)
+        progress_logging.to_csv(path, loop(), **BUDGET)
     assert path.read_text() == "round,accuracy\n1,.5\n"
     for other in ("[" + "1" * 200_000 + "]", "\0" * 200_000, '"', "round,epsilon_upper\n"):
         path.write_text(other)
         with pytest.raises(
             ParameterError, match=r"with the columns round,epsilon.*depends_on, got"
         ):
-            watching.to_csv(path, loop(), **BUDGET)
+            progress_logging.to_csv(path, loop(), **BUDGET)
     path.write_text("")
-    training.train(loop(), data, rounds=1, on_round=watching.to_csv(path, loop(), **BUDGET))
+    training.train(loop(), data, rounds=1, on_round=progress_logging.to_csv(path, loop(), **BUDGET))
     # Killed while it wrote a line: the next one begins anew.
     path.write_bytes(path.read_bytes() + b"2.0,1.3")
-    tell = watching.to_csv(path, Quiet(), delta=1e-5, adjacency="zero_out")
+    tell = progress_logging.to_csv(path, Quiet(), delta=1e-5, adjacency="zero_out")
     tell(SimpleNamespace(round=3), told_of(3))
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert [row["round"] for row in rows] == ["1.0", "2.0", "3.0"]
@@ -102,7 +102,7 @@ class Quiet:
 
 def test_aborted_rounds_cost_nothing(tmp_path, data):
     averaging = loop()
-    meter = watching.Meter(averaging, **BUDGET)
+    meter = progress_logging.Meter(averaging, **BUDGET)
     state = averaging.init()
     state, info = averaging.step(state, data)
     first = (meter.note(info), meter(state, info))[1]["epsilon_upper"]
@@ -127,9 +127,9 @@ def test_what_a_crash_lost_is_told_by_the_ledger_alone(tmp_path, data):
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 training.train(averaging, data, rounds=1, on_release=killed, **kept)
-        tell = watching.to_csv(tmp_path / "told.csv", averaging, ledger=ledger, **BUDGET)
+        tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=ledger, **BUDGET)
         training.train(averaging, data, rounds=1, on_round=tell, **kept)
-        blind = watching.to_csv(tmp_path / "blind.csv", averaging, **BUDGET)
+        blind = progress_logging.to_csv(tmp_path / "blind.csv", averaging, **BUDGET)
         with pytest.raises(fp.ParameterError, match="ledger must be given where a run is gone on"):
             training.train(averaging, data, rounds=2, on_round=blind, **kept)
     (row,) = csv.DictReader((tmp_path / "told.csv").read_text().splitlines())
@@ -142,7 +142,7 @@ def test_a_sampler_s_round_that_nobody_answers_is_told_as_spent():
         model=training.SoftmaxRegression(64, 10), data=training.digits(clients=2), clip_norm=1.0
     )
     sampler = training.LangevinSampling(target=target, step_size=1e-4)
-    meter = watching.Meter(sampler, delta=1e-5, adjacency="replace_one")
+    meter = progress_logging.Meter(sampler, delta=1e-5, adjacency="replace_one")
     state = sampler.init()
     for silent in (None, lambda cohort: cohort):
         state, info = sampler.step(state, dropout=silent)
@@ -159,7 +159,9 @@ def test_rows_of_correlated_noise_are_told_as_one_run():
         participation=fp.MinimumSeparation(2),
         unit="client",
     )
-    meter = watching.Meter(replace(loop(), perturbation=noise), delta=1e-5, adjacency="zero_out")
+    meter = progress_logging.Meter(
+        replace(loop(), perturbation=noise), delta=1e-5, adjacency="zero_out"
+    )
     found = [meter(SimpleNamespace(round=n), told_of(n))["epsilon_upper"] for n in (1, 6)]
     assert found[0] == found[1] > 0.0
 
@@ -172,7 +174,7 @@ def told_of(number):
 
 def test_every_few_rounds(tmp_path, data):
     averaging, path = loop(), tmp_path / "rounds.csv"
-    tell = watching.to_csv(path, averaging, every=2, **BUDGET)
+    tell = progress_logging.to_csv(path, averaging, every=2, **BUDGET)
     training.train(averaging, data, rounds=4, on_round=tell)
     assert len(path.read_text().splitlines()) == 3
 
@@ -181,9 +183,9 @@ def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ParameterError, match=r"MLflow is not installed.*progress.*to_csv"):
-        watching.to_mlflow(loop(), **BUDGET)
+        progress_logging.to_mlflow(loop(), **BUDGET)
     with pytest.raises(ParameterError, match="TensorBoard is not installed"):
-        watching.to_tensorboard("folder", loop(), **BUDGET)
+        progress_logging.to_tensorboard("folder", loop(), **BUDGET)
 
 
 @pytest.mark.filterwarnings("default")
@@ -192,7 +194,7 @@ def test_tensorboard(tmp_path, data):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     averaging = loop()
-    tell = watching.to_tensorboard(tmp_path, averaging, **BUDGET)
+    tell = progress_logging.to_tensorboard(tmp_path, averaging, **BUDGET)
     training.train(averaging, data, rounds=2, on_round=tell)
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [point.step for point in found.Scalars("privacy/epsilon_upper")] == [1, 2]
@@ -207,7 +209,7 @@ def test_mlflow(tmp_path, data, monkeypatch):
     mlflow.set_experiment("rounds")
     averaging = loop()
     with mlflow.start_run() as run:
-        tell = watching.to_mlflow(averaging, **BUDGET)
+        tell = progress_logging.to_mlflow(averaging, **BUDGET)
         training.train(averaging, data, rounds=2, on_round=tell)
     told = mlflow.tracking.MlflowClient().get_metric_history(
         run.info.run_id, "privacy/epsilon_upper"
@@ -285,7 +287,7 @@ def test_a_meter_tells_no_number_of_a_ledger_that_certifies_none(tmp_path, data)
     )
     rows = replace(loop(), perturbation=noise, seed=None)
     with fp.Ledger.create(tmp_path / "run", unit="client", adjacency="zero_out") as ledger:
-        meter = watching.Meter(rows, ledger=ledger, **BUDGET)
+        meter = progress_logging.Meter(rows, ledger=ledger, **BUDGET)
         for _ in range(2):
             for row in range(3):
                 number = ledger.intent(noise.row(row), clip_norm=1.0, noise_std=4.0)
@@ -300,24 +302,24 @@ def test_a_meter_asks_when_it_is_made(tmp_path):
     open_ended = replace(loop(), expected_cohort=None, scheme=fp.Poisson(0.3))
     add_remove = BUDGET | {"adjacency": "add_remove"}
     with pytest.raises(ParameterError, match="expected_cohort must be declared for add_remove"):
-        watching.Meter(open_ended, **add_remove)
-    watching.Meter(replace(open_ended, expected_cohort=18), **add_remove)
+        progress_logging.Meter(open_ended, **add_remove)
+    progress_logging.Meter(replace(open_ended, expected_cohort=18), **add_remove)
     for name, value in {"delta": 2.0, "tolerance": 0.0, "observer": "x", "ledger": "x"}.items():
         with pytest.raises(ParameterError, match=f"{name} must"):
-            watching.Meter(loop(), **BUDGET | {name: value})
+            progress_logging.Meter(loop(), **BUDGET | {name: value})
     one = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Shuffled(rounds_per_epoch=3))
     shuffled = SimpleNamespace(round_mechanism=one)
     with pytest.raises(UnsupportedCombination):
-        watching.Meter(shuffled, **add_remove)
+        progress_logging.Meter(shuffled, **add_remove)
     facts = {"unit": "client", "adjacency": "zero_out", "schedule": "adaptive"}
     led = fp.Ledger.create(tmp_path / "run", **facts)
     with led, pytest.raises(UnsupportedCombination, match=r"depends on outputs.*spent\(\)"):
-        watching.Meter(loop(), ledger=led, **BUDGET)
+        progress_logging.Meter(loop(), ledger=led, **BUDGET)
 
 
 def test_a_meter_is_of_one_run(data):
     """Of two runs it told the second alone."""
-    meter, averaging = watching.Meter(loop(), **BUDGET), loop()
+    meter, averaging = progress_logging.Meter(loop(), **BUDGET), loop()
     for _ in range(2):
         _, info = averaging.step(averaging.init(), data)
         if meter._last < 0:
@@ -335,11 +337,11 @@ def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
         fp.Ledger.create(tmp_path / "run", **facts) as ledger,
         fp.Ledger.create(tmp_path / "other", **facts) as other,
     ):
-        tell = watching.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
+        tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
         with pytest.raises(ParameterError, match="hold the rounds behind the state"):
             training.train(averaging, data, rounds=2, ledger=ledger, on_round=tell)
     with pytest.raises(ParameterError, match="path must be in a folder that is there"):
-        watching.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
+        progress_logging.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
 
 
 def test_scaffold_is_not_told_of_add_remove():
@@ -351,14 +353,14 @@ def test_scaffold_is_not_told_of_add_remove():
         expected_cohort=18,
     )
     with pytest.raises(ParameterError, match="adjacency must not be add_remove"):
-        watching.Meter(scaffold, **BUDGET | {"adjacency": "add_remove"})
-    watching.Meter(scaffold, **BUDGET)
+        progress_logging.Meter(scaffold, **BUDGET | {"adjacency": "add_remove"})
+    progress_logging.Meter(scaffold, **BUDGET)
 
 
 def test_a_round_that_raised_may_have_been_released(tmp_path, data):
     """Run again by the same call's words it was counted once: 2.63 of 4.04."""
     path, averaging = tmp_path / "told.csv", loop()
-    tell = watching.to_csv(path, averaging, **BUDGET)
+    tell = progress_logging.to_csv(path, averaging, **BUDGET)
 
     def seen(_):
         raise OSError("full")

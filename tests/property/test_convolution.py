@@ -10,9 +10,9 @@ from mpmath import mp, mpf
 
 from fedprivacy.accountants import pld
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, LaplacePair, Sampled, Side
-from fedprivacy.loss.pairs.lattice import Lattice
-from fedprivacy.loss.profiles import direct
-from fedprivacy.loss.profiles.convolution import Composition
+from fedprivacy.loss.curves.lattice import Lattice
+from fedprivacy.loss.strategies import direct
+from fedprivacy.loss.strategies.convolution import Composition
 
 
 def power(lattice, count):

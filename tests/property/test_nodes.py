@@ -8,7 +8,7 @@ import truth
 from mpmath import mp, mpf
 
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side, compose
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 INNER = [
     Composed(((Sampled(Gdp(4.0), 0.5), 10),)),

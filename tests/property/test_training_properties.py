@@ -15,7 +15,7 @@ from torch import nn
 
 import fedprivacy as fp
 from fedprivacy import training
-from fedprivacy.training import notes, threads
+from fedprivacy.training import private_sidecar, threads
 from fedprivacy.training.optimise import EVALUATED_AT_ONCE
 from fedprivacy.training.posterior import checked_shares
 
@@ -366,10 +366,10 @@ def test_a_fingerprint_follows_every_part_of_the_data_and_the_key(place):
         "num_classes": 3,
     }[place]
     key = bytes(32)
-    first = notes.digest(own, key)
-    assert first == notes.digest(federated([2, 2]), key) and len(first) == 64
-    assert first != notes.digest(replace(own, **{place: other}), key)
-    assert first != notes.digest(own, bytes(31) + b"\x01")
+    first = private_sidecar.digest(own, key)
+    assert first == private_sidecar.digest(federated([2, 2]), key) and len(first) == 64
+    assert first != private_sidecar.digest(replace(own, **{place: other}), key)
+    assert first != private_sidecar.digest(own, bytes(31) + b"\x01")
 
 
 def test_a_fingerprint_tells_equal_bytes_of_other_kinds_apart():
@@ -389,7 +389,7 @@ def test_a_fingerprint_tells_equal_bytes_of_other_kinds_apart():
         False,
         None,
     ]
-    found = [notes.digest(part, bytes(32)) for part in parts]
+    found = [private_sidecar.digest(part, bytes(32)) for part in parts]
     # A mapping is the list of its pairs, and numpy's doubles are torch's but for the type's name.
     assert found[7] == found[8] and len(set(found)) == len(parts) - 1
 

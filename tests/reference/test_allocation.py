@@ -15,11 +15,11 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant, RdpAccountant
 from fedprivacy.accountants.base import CURVES
 from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
-from fedprivacy.loss.pairs import averages
-from fedprivacy.loss.pairs.allocation import discrete, tails_of
-from fedprivacy.loss.pairs.averages import average_law
-from fedprivacy.loss.pairs.laws import DiscreteLaw, by_way_of_q
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.curves import averages
+from fedprivacy.loss.curves.allocation import discrete, tails_of
+from fedprivacy.loss.curves.averages import average_law
+from fedprivacy.loss.curves.discretised_laws import DiscreteLaw, by_way_of_q
+from fedprivacy.loss.strategies import direct
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import decode, encode
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit

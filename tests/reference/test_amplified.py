@@ -8,7 +8,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants.pld import epsilon_interval
 from fedprivacy.loss import Composed, Gdp, LaplacePair, Mix, Sampled, Side
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 EPSILONS = [0.0, 0.05, 0.4, 1.5]
 

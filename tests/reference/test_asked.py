@@ -7,10 +7,10 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Gdp, Sampled
-from fedprivacy.loss.pairs.composed import compose
-from fedprivacy.loss.pairs.lattice import Side
-from fedprivacy.loss.profiles import convolution, ways
-from fedprivacy.loss.profiles.asked import EpsilonAt, met
+from fedprivacy.loss.curves.composed import compose
+from fedprivacy.loss.curves.lattice import Side
+from fedprivacy.loss.strategies import convolution, search
+from fedprivacy.loss.strategies.queries import EpsilonAt, met
 
 GAUSSIAN = compose([(Sampled(Gdp(1.0), 0.1), 40)])
 LAPLACE = (fp.Laplace(noise_multiplier=2.0) * 20).privacy_loss("zero_out").curve
@@ -19,7 +19,7 @@ CURVES = {"inverted": GAUSSIAN, "cut": LAPLACE, "lattice": WHOLE}
 
 
 def asked(curve, delta=1e-6, **beside):
-    return ways.interval(EpsilonAt.of(curve, delta, 1e-3, 0.0, **beside))
+    return search.interval(EpsilonAt.of(curve, delta, 1e-3, 0.0, **beside))
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -53,7 +53,7 @@ def test_a_number_above_the_ceiling_is_only_shown_to_be(name):
 
 def test_what_is_above_the_ceiling_is_met_by_a_lower_end():
     question = EpsilonAt.of(GAUSSIAN, 1e-6, 1e-9, 0.0, ceiling=1.0)
-    wide = ways.Interval(1.5, math.inf, "")
+    wide = search.Interval(1.5, math.inf, "")
     assert met(question, wide)
     assert not met(question, wide._replace(low=0.9))
 
@@ -89,9 +89,9 @@ def test_a_small_lattice_serves_more_rounds_before_they_are_cut():
     scheme = fp.WithReplacement(10, population=100)
     run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 100
     question = EpsilonAt.of(run.privacy_loss("add_remove").curve, 1e-6, 1e-3, 0.0)
-    small = next(way for way in ways.WAYS if getattr(way, "early", False))
-    assert small.cost(question) < ways.Cutting().cost(question)
+    small = next(way for way in search.STRATEGIES if getattr(way, "early", False))
+    assert small.cost(question) < search.Cutting().cost(question)
     low, high = small.answer(question)[:2]
-    cut = ways.Cutting().answer(question)
+    cut = search.Cutting().answer(question)
     assert low <= cut.high and cut.low <= high
     assert small.cost(EpsilonAt.of(LAPLACE, 1e-6, 1e-3, 0.0)) is None

@@ -9,9 +9,9 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Allocated, Bracketed, Composed, Side, compose
-from fedprivacy.loss.pairs.allocation import with_few_bits
-from fedprivacy.loss.pairs.bracketed import MOST, fewer
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.curves.allocation import with_few_bits
+from fedprivacy.loss.curves.bracketed import MOST, fewer
+from fedprivacy.loss.strategies import direct
 
 EPSILONS = np.array([0.0, 0.01, 0.1, 0.5, 1.0])
 

@@ -272,11 +272,11 @@ def test_false_ends_are_told_from_true_ones():
 @pytest.mark.slow
 def test_the_rounding_allowance_of_sums_is_needed(monkeypatch):
     """No width shows the sign of an allowance; a proof of the ends does."""
-    from fedprivacy.loss.moments import line, spectrum
+    from fedprivacy.loss.moments import contour, spectrum
 
     run = G(noise_multiplier=0.5).sampled(fp.Poisson(0.3)) * 10**5
-    right = line.summing
-    for module in (line, spectrum):
+    right = contour.summing
+    for module in (contour, spectrum):
         monkeypatch.setattr(module, "summing", lambda count: -right(count))
     bound = fp.epsilon(run, delta=1.01e-5, adjacency="replace_one")
     monkeypatch.undo()

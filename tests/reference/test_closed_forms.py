@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 import fedprivacy as fp
 from fedprivacy.loss import Fold, Gdp, Mix, Sampled, Side, compose
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 
 def holds_epsilon(bound, profile, delta):

@@ -10,7 +10,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.ledger import REGISTRY
-from fedprivacy.mechanisms import coins
+from fedprivacy.mechanisms import exact_bernoulli
 from fedprivacy.registry import decode, encode
 
 SWAP, ZERO, ADD = "replace_one", "zero_out", "add_remove"
@@ -158,9 +158,9 @@ def test_digits_of_geometric_numbers_are_independent_coins(a):
     """Their product is (1 - r) r^k; what is above the last digit is such a number again."""
     rate, digits = Fraction(a), []
     while rate < 1:
-        digits.append(coins._odds(rate, 200) / 2**200)
+        digits.append(exact_bernoulli._odds(rate, 200) / 2**200)
         rate *= 2
-    rest = coins._power(rate, 200) / 2**200
+    rest = exact_bernoulli._power(rate, 200) / 2**200
     for k in range(64):
         made = (1.0 - rest) * rest ** (k >> len(digits))
         made *= math.prod(p if k >> i & 1 else 1.0 - p for i, p in enumerate(digits))
@@ -177,7 +177,7 @@ def test_what_a_word_leaves_open_is_decided_by_the_next_one(second, falls):
     def survival(places):
         return above << places >> 66
 
-    assert coins.coins(1, survival, lambda count: source.pop(0)).tolist() == [falls]
+    assert exact_bernoulli.coins(1, survival, lambda count: source.pop(0)).tolist() == [falls]
 
 
 def test_noise_is_added_in_whole_numbers():

@@ -13,10 +13,10 @@ from scipy.special import ndtr
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.loss import Gdp, Sampled, given_way
-from fedprivacy.loss.pairs.triangles import Triangles
-from fedprivacy.loss.profiles.cells import above_cell, above_zeroed, excess, given_way_excess
-from fedprivacy.loss.profiles.game import chords
-from fedprivacy.loss.profiles.playing import _corners
+from fedprivacy.loss.curves.triangles import Triangles
+from fedprivacy.loss.strategies.adaptive_adversary import _corners
+from fedprivacy.loss.strategies.cells import above_cell, above_zeroed, excess, given_way_excess
+from fedprivacy.loss.strategies.game import chords
 
 ASK = {"adjacency": "replace_one"}
 

@@ -13,13 +13,13 @@ from mpmath import mpf
 from test_stacks import side_by_side
 
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
+from fedprivacy.loss.curves.curve import Swapped
+from fedprivacy.loss.moments.batched_rounds import Bundle
+from fedprivacy.loss.moments.contour import Contour, NoMoments
 from fedprivacy.loss.moments.gaussian_rules import legendre
-from fedprivacy.loss.moments.line import Line, NoSpectrum
 from fedprivacy.loss.moments.mixtures import log_sum, log_sum_error
 from fedprivacy.loss.moments.spectrum import uniform_envelope
-from fedprivacy.loss.moments.stacks import Bundle
-from fedprivacy.loss.pairs.curve import Swapped
-from fedprivacy.loss.profiles import cut, inversion
+from fedprivacy.loss.strategies import inversion, tail_splitting
 
 
 def log_uniform(rng, low, high):
@@ -214,10 +214,10 @@ def check_moments(rng):
     curve, tilt = some_curve(rng), log_uniform(rng, 1e-3, 30)
     spread = math.sqrt(max(curve.cumulants(tilt).variance, 1e-24))
     top = log_uniform(rng, 1e-2, 20) / spread
-    line = Line(tilt, top / 4, 5)
+    line = Contour(tilt, top / 4, 5)
     try:
         spectrum, k = curve.spectrum(line), rng.randrange(5)
-    except NoSpectrum:
+    except NoMoments:
         return
     exact = exact_moment(curve, complex(tilt, line.heights()[k]))
     assert holds(spectrum, k, exact), (curve, line)
@@ -259,7 +259,7 @@ def exact_near(curve, s):
 @pytest.mark.parametrize("maker", [sampled, replaced, zeroed, folded, unlike])
 def test_moments_near_one_are_right_beyond_the_digits_of_one(maker, tilt):
     """Rounds that hardly count: a million of them need A - 1 to 1e-6 of itself, or better."""
-    curve, line = maker(0.9, 3e-6), Line(tilt, 2.0, 3)
+    curve, line = maker(0.9, 3e-6), Contour(tilt, 2.0, 3)
     spectrum = curve.spectrum(line)
     for k in (0, 2):
         exact = exact_near(curve, mpmath.mpc(tilt, line.heights()[k]))
@@ -299,7 +299,7 @@ def labelled(kind, q):
 )
 def test_labelled_moments_near_one_are_right_beyond_the_digits_of_one(kind, q, tilt):
     curve, excess = labelled(kind, q)
-    line = Line(tilt, 0.4, 3)
+    line = Contour(tilt, 0.4, 3)
     near = curve.spectrum(line).near
     for k in (2,) if kind == "folded" else (0, 2):
         exact = excess(mpmath.mpc(tilt, line.heights()[k]))
@@ -360,7 +360,7 @@ def test_moments_side_by_side_hold_the_truth_and_meet_those_taken_alone(seed):
     curves = [*some_alike(rng), Gdp(0.3), Mix(((0.5, Gdp(0.1)), (0.5, Gdp(0.2))))]
     rng.shuffle(curves)
     tilt = log_uniform(rng, 1e-3, 30)
-    line = Line(tilt, log_uniform(rng, 0.03, 30), 7)
+    line = Contour(tilt, log_uniform(rng, 0.03, 30), 7)
     together = side_by_side(curves, line)
     for curve, found in zip(curves, together, strict=True):
         alone = curve.spectrum(line)
@@ -397,7 +397,7 @@ def test_many_different_rounds_meet_their_lattice():
 def test_moments_where_a_sum_is_nearly_zero(z, q, sign):
     """1 + (a sum near -1) once lost ten digits here."""
     curve = zeroed(z, q) if sign > 0 else zeroed(z, q).swap()
-    line = Line(3.0, 0.4, 2)
+    line = Contour(3.0, 0.4, 2)
     for k in range(2):
         exact = exact_moment(curve, complex(3, line.heights()[k]))
         assert holds(curve.spectrum(line), k, exact)
@@ -431,10 +431,10 @@ def check_decay(rng):
     heights = np.geomspace(0.1, 60, 24) / spread
     try:
         decay = curve.decay(tilt, heights)
-    except NoSpectrum:
+    except NoMoments:
         return
     if rng.random() < 0.4:
-        with contextlib.suppress(NoSpectrum):
+        with contextlib.suppress(NoMoments):
             decay = curve.decay(tilt, heights, True)
     for k in (rng.randrange(12), rng.randrange(18)):
         height = heights[k] * rng.choice([1, rng.uniform(1, 2)])
@@ -527,8 +527,10 @@ def test_one_round_holds_the_truth(curve, tolerance):
     for turned, exact in ((curve, pair), (curve.swap(), pair[::-1])):
         for epsilon in (0.0, 1e-3, 0.1, 1.0):
             try:
-                low, high = cut.delta_interval(Composed(((turned, 1),)), epsilon, tolerance)
-            except NoSpectrum:
+                low, high = tail_splitting.delta_interval(
+                    Composed(((turned, 1),)), epsilon, tolerance
+                )
+            except NoMoments:
                 continue
             value = truth.mixture_delta(exact, epsilon)
             assert low - mpf(10) ** -26 <= value <= high + mpf(10) ** -26
@@ -539,12 +541,12 @@ def test_two_rounds_hold_the_truth(z, q, epsilon):
     for maker in (sampled, replaced, zeroed):
         curve = maker(z, q)
         value = truth.HalfLines(exact_pair(curve)).twice(epsilon)
-        with contextlib.suppress(NoSpectrum):
+        with contextlib.suppress(NoMoments):
             low, high = inversion.delta_interval(Composed(((curve, 2),)), epsilon)
             assert low * (1 - 1e-8) <= value <= high * (1 + 1e-8)
     right, left = (truth.HalfLines(exact_pair(sampled(z, q))) for _ in range(2))
     value = truth.folded_twice(right, left, epsilon)
-    with contextlib.suppress(NoSpectrum):
+    with contextlib.suppress(NoMoments):
         low, high = inversion.delta_interval(Composed(((folded(z, q), 2),)), epsilon)
         assert low * (1 - 1e-8) <= value <= high * (1 + 1e-8)
 
@@ -556,7 +558,7 @@ def test_lattices_and_inversion_intersect(seed):
     delta = log_uniform(rng, 1e-20, 0.5)
     try:
         low, high = inversion.epsilon_interval(curve, delta, 1e-3)
-    except NoSpectrum:
+    except NoMoments:
         return
     step = max(low, 0.1) / 300
     below, above = (curve.composition(step, side, 1e-7 * delta).epsilon(delta) for side in Side)
@@ -588,7 +590,7 @@ def test_extremes_answer_or_decline(maker, setting, delta):
     try:
         low, high = inversion.epsilon_interval(curve, delta, 1e-3)
         below, above = inversion.delta_interval(curve, 1.0)
-    except NoSpectrum:
+    except NoMoments:
         return
     assert 0.0 <= low <= high
     assert 0.0 <= below <= above <= 1.0

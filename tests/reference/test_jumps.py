@@ -12,10 +12,10 @@ from mpmath import mpf
 from scipy.stats import binom
 
 from fedprivacy.loss import Fold, GaussianMix, Gdp, Mix, Sampled, Side
-from fedprivacy.loss.moments import line as lines
-from fedprivacy.loss.moments.line import Line, NoSpectrum
-from fedprivacy.loss.pairs.composed import Composed, compose
-from fedprivacy.loss.profiles import cut as jumps
+from fedprivacy.loss.curves.composed import Composed, compose
+from fedprivacy.loss.moments import contour as lines
+from fedprivacy.loss.moments.contour import Contour, NoMoments
+from fedprivacy.loss.strategies import tail_splitting as jumps
 from fedprivacy.rounding import UNIT
 
 wide, complex_wide = np.longdouble, np.clongdouble
@@ -97,7 +97,7 @@ def exact_piece(piece, s):
     low = max(low, piece.start)
     count = int((high - low) * max(1, spread / 2, abs(s.imag) * spread / 40)) + 2
     if count > 2000 or t * (t - 1) * spread**2 > 16_000:  # beyond what extended numbers hold
-        raise NoSpectrum
+        raise NoMoments
     at, share = _nodes()
     edges = np.linspace(wide(low), wide(high), count + 1)
     half = np.diff(edges)[:, None] / 2
@@ -124,12 +124,12 @@ def check_cut_moments(rng):
         try:
             spread = math.sqrt(max(part.cumulants(tilt).variance, 1e-24))
             size = rng.choice([5, 5, 400])
-            line = Line(tilt, log_uniform(rng, 1e-2, 30) / spread / size, size)
+            line = Contour(tilt, log_uniform(rng, 1e-2, 30) / spread / size, size)
             found, k = part.spectrum(line), rng.randrange(size)
             s = complex(tilt, line.heights()[k])
             exact = [exact_piece(piece, s) for piece in part.pieces]
             away = float(sum(exact_piece(piece, s)[0] for piece in cut.jumps.pieces))
-        except NoSpectrum:
+        except NoMoments:
             continue
         mass, value, less_one = (sum(column) for column in zip(*exact, strict=True))
         value += 1 - away - mass if part is cut.calm and part.atom else 0
@@ -159,7 +159,7 @@ def test_moments_of_many_cut_rounds_hold_the_truth():
 
 def test_a_steep_tilt_reaches_the_cut_far_from_all_means():
     cut = jumps.cut_round(sampled(1.0, 1e-9), 10.0)
-    found = cut.calm.spectrum(Line(60.0, 0.5, 3))
+    found = cut.calm.spectrum(Contour(60.0, 0.5, 3))
     for k in range(3):
         value = sum(exact_piece(piece, complex(60.0, 0.5 * k))[1] for piece in cut.calm.pieces)
         assert value.real > 1e40 or k
@@ -194,8 +194,8 @@ def test_parts_share_all_outcomes():
             kept = cut.calm.atom + sum(piece.mass for piece in cut.calm.pieces)
             away = sum(piece.mass for piece in cut.jumps.pieces)
             assert kept + away == pytest.approx(1.0, abs=4e-15)
-            whole = curve.spectrum(Line(0.5, 0.3, 4))
-            found = [part.spectrum(Line(0.5, 0.3, 4)) for part in (cut.calm, cut.jumps)]
+            whole = curve.spectrum(Contour(0.5, 0.3, 4))
+            found = [part.spectrum(Contour(0.5, 0.3, 4)) for part in (cut.calm, cut.jumps)]
             total = sum(np.exp(one.log_size) * one.values for one in found)
             error = sum(np.exp(one.log_size) * one.error for one in [*found, whole])
             assert np.all(np.abs(total - np.exp(whole.log_size) * whole.values) <= error + 1e-15)
@@ -219,7 +219,7 @@ def test_sums_over_nodes_are_as_close_as_they_say(size, kind, monkeypatch):
     }[kind]
     weight = np.exp(-3 * rng.exponential(size=count))
     weight /= weight.sum()
-    line = Line(1.0, spacing, size)
+    line = Contour(1.0, spacing, size)
     for direct in (0, 1 << 40) if size < 2000 else (0,):
         monkeypatch.setattr(lines, "_DIRECT", direct)
         sums, units = lines.transform(weight, loss, line)
@@ -249,7 +249,7 @@ def test_terms_left_out_have_no_more_mass_than_is_said(count):
         joint = np.multiply.outer(*pmf)
         try:
             terms = jumps.divide(run, 1.5, log_least)
-        except NoSpectrum:
+        except NoMoments:
             continue
         kept, seen = 0.0, set()
         for term, log_mass in terms.counting:
@@ -359,7 +359,7 @@ def check_lattice(rng):
     run, delta = compose(parts), log_uniform(rng, 1e-14, 1e-3)
     try:
         low, high = jumps.epsilon_interval(run, delta, 1e-3)
-    except NoSpectrum:
+    except NoMoments:
         return 0
     if not high > 1e-6:
         return 0

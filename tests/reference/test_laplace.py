@@ -11,9 +11,9 @@ from mpmath import mpf
 import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval, epsilon_interval
 from fedprivacy.loss import Composed, Fold, LaplacePair, Sampled, Side
-from fedprivacy.loss.moments.line import Line, NoSpectrum
-from fedprivacy.loss.profiles import ways
-from fedprivacy.loss.profiles.asked import EpsilonAt
+from fedprivacy.loss.moments.contour import Contour, NoMoments
+from fedprivacy.loss.strategies import search
+from fedprivacy.loss.strategies.queries import EpsilonAt
 
 
 def likelihoods(curve):
@@ -56,7 +56,7 @@ def some_curve(rng):
 def test_moments_hold_the_truth(seed):
     rng = random.Random(seed)
     shift, curve = some_curve(rng)
-    line = Line(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
+    line = Contour(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
     found = curve.spectrum(line)
     with mpmath.workdps(40):
         p, q = likelihoods(curve)
@@ -77,7 +77,7 @@ def test_folds_of_samples_hold_the_truth(seed):
     rng = random.Random(seed)
     shift, q = rng.uniform(0.05, 4.0), math.exp(rng.uniform(-6, -0.1))
     one = Sampled(LaplacePair(shift), q)
-    line = Line(math.exp(rng.uniform(-3, 2)), math.exp(rng.uniform(-2, 3)), 4)
+    line = Contour(math.exp(rng.uniform(-3, 2)), math.exp(rng.uniform(-2, 3)), 4)
     found = Fold(one, one).spectrum(line)
     with mpmath.workdps(40):
         p, q = likelihoods(one)
@@ -126,10 +126,10 @@ def test_runs_meet_their_lattices(seed):
 
 
 def test_out_of_reach_is_said():
-    with pytest.raises(NoSpectrum):
-        LaplacePair(30.0).spectrum(Line(30.0, 1.0, 4))
-    with pytest.raises(NoSpectrum):
-        Sampled(LaplacePair(30.0), 0.5).spectrum(Line(30.0, 1.0, 4))
+    with pytest.raises(NoMoments):
+        LaplacePair(30.0).spectrum(Contour(30.0, 1.0, 4))
+    with pytest.raises(NoMoments):
+        Sampled(LaplacePair(30.0), 0.5).spectrum(Contour(30.0, 1.0, 4))
 
 
 @pytest.mark.parametrize("order", [0.7, 1.0, 1.5, 8.0, 3000.0])
@@ -155,10 +155,10 @@ def test_moments_of_an_order_are_rounded_up_by_little(order, shift):
 def test_runs_of_laplace_rounds_are_cut_and_agree_with_lattices(curve, rounds):
     run = Composed(((curve, rounds),))
     asked = EpsilonAt.of(run, 1e-5, 1e-3, 0.0)
-    lattices = [way for way in ways.WAYS if isinstance(way, ways.Lattices)]
-    cutting = ways.Cutting().cost(asked)
+    lattices = [way for way in search.STRATEGIES if isinstance(way, search.Lattices)]
+    cutting = search.Cutting().cost(asked)
     assert all(cutting < cost for way in lattices if (cost := way.cost(asked)) is not None)
-    found = ways.interval(asked)
+    found = search.interval(asked)
     assert 0.0 < found.low <= found.high <= found.low + 1e-3
     low, high = (run.composition(2e-4, side, 1e-13).epsilon(1e-5) for side in (Side.DOWN, Side.UP))
     assert max(low, found.low) <= min(high, found.high)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedprivacy.loss.moments import line as lines
-from fedprivacy.loss.moments.line import Line, NoSpectrum, summing, transform, turned
+from fedprivacy.loss.moments import contour as lines
+from fedprivacy.loss.moments.contour import Contour, NoMoments, summing, transform, turned
 from fedprivacy.rounding import UNIT
 
 CASES = [(3000, 2000, 1.0), (20_000, 512, 5.0), (5000, 1025, 1e-4), (9000, 700, 300.0)]
@@ -36,7 +36,7 @@ def exactly(weights, loss, heights, less):
 @pytest.mark.parametrize(("count", "size", "reach"), CASES)
 def test_both_ways_are_within_their_rounding(count, size, reach, monkeypatch):
     weights, loss = nodes(count, reach, size)
-    line = Line(1.0, 0.7 / reach, size)
+    line = Contour(1.0, 0.7 / reach, size)
     at = np.array([0, 1, 2, 7, size // 2, size - 2, size - 1])
     phases = 6 * UNIT * line.heights()[at] * float(weights @ np.abs(loss))
     for direct in (1 << 40, 1):
@@ -53,7 +53,7 @@ def test_both_ways_are_within_their_rounding(count, size, reach, monkeypatch):
 def test_turned_sums_are_small_where_losses_are(count, size, reach, monkeypatch):
     monkeypatch.setattr(lines, "_DIRECT", 1)
     weights, loss = nodes(count, reach, size)
-    line = Line(1.0, 1e-9 / reach, size)
+    line = Contour(1.0, 1e-9 / reach, size)
     heights = line.heights()
     values, off = turned(weights, loss, line)
     most = heights * float(weights @ np.abs(loss))
@@ -64,7 +64,7 @@ def test_turned_sums_are_small_where_losses_are(count, size, reach, monkeypatch)
 def test_more_terms_of_the_series_are_not_needed(monkeypatch):
     monkeypatch.setattr(lines, "_DIRECT", 1)
     weights, loss = nodes(4000, 1.0, 0)
-    line = Line(1.0, 0.3, 1024)
+    line = Contour(1.0, 0.3, 1024)
     asked = transform(weights, loss, line)[0]
     monkeypatch.setattr(lines, "_TERMS", 17)
     assert np.max(np.abs(transform(weights, loss, line)[0] - asked)) < 1e-15
@@ -75,5 +75,5 @@ def test_more_terms_of_the_series_are_not_needed(monkeypatch):
 def test_a_mixture_whose_weight_vanishes_beside_another_has_no_line():
     from fedprivacy.loss.moments.spectrum import Cumulants, mix_cumulants
 
-    with pytest.raises(NoSpectrum):
+    with pytest.raises(NoMoments):
         mix_cumulants([(0.0, Cumulants(1e6, 0.0, 1.0)), (1.0, Cumulants(0.0, 0.0, 1.0))])

@@ -8,9 +8,9 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
-from fedprivacy.loss.moments.halves import Folds, enough, stackable
-from fedprivacy.loss.moments.line import Line
-from fedprivacy.loss.moments.stacks import Bundle
+from fedprivacy.loss.moments.batched_gaussians import Folds, enough, stackable
+from fedprivacy.loss.moments.batched_rounds import Bundle
+from fedprivacy.loss.moments.contour import Contour
 
 SCHEMES = {
     "poisson": fp.Poisson,
@@ -37,7 +37,9 @@ def composed(name, every, times=1):
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("line", [Line(0.3, 0.0, 1), Line(1.5, 0.9, 40), Line(12.0, 0.2, 25)])
+@pytest.mark.parametrize(
+    "line", [Contour(0.3, 0.0, 1), Contour(1.5, 0.9, 40), Contour(12.0, 0.2, 25)]
+)
 def test_folds_side_by_side_are_what_they_are_alone(adjacency, turned, line):
     curves = [loss.curve for loss in losses("fixed", adjacency, "aggregate", 24)]
     parts = [(curve.swap() if turned else curve).part for curve in curves]
@@ -72,7 +74,7 @@ def fold_moment(mu, q):
 def test_a_fold_s_moment_is_within_its_error_of_thirty_digits():
     every = losses("fixed", "replace_one", "aggregate", 6)
     seen = 0
-    for rows, found in Folds.of([loss.curve.part for loss in every]).spectra(Line(2.0, 0.0, 1)):
+    for rows, found in Folds.of([loss.curve.part for loss in every]).spectra(Contour(2.0, 0.0, 1)):
         for row, k in enumerate(rows):
             inner = every[k].curve.up
             with mpmath.workdps(30):

@@ -9,8 +9,8 @@ from scipy.stats import binom, norm
 
 import fedprivacy as fp
 from fedprivacy.loss import GaussianMix, Opposed, Side
-from fedprivacy.loss.pairs import opposed
-from fedprivacy.loss.pairs.opposed import masses
+from fedprivacy.loss.curves import opposed
+from fedprivacy.loss.curves.opposed import masses
 
 EPSILONS = np.array([-1.5, 0.0, 0.4, 1.5, 4.0])
 

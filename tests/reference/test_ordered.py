@@ -8,9 +8,9 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.loss import Bracketed, Fold, Gdp, LeastOf, Mix, Sampled, Side, compose
-from fedprivacy.loss.pairs import bracketed
-from fedprivacy.loss.pairs.ordered import Unordered, bound
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.curves import bracketed
+from fedprivacy.loss.curves.ordered import Unordered, bound
+from fedprivacy.loss.strategies import direct
 
 EPSILONS = np.array([0.0, 0.05, 0.5, 2.0, 6.0])
 ADJACENCIES = ["add_remove", "zero_out", "replace_one"]

@@ -10,7 +10,7 @@ from mpmath import mpf
 import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval
 from fedprivacy.loss import Atoms, Composed, Fold, LaplacePair, Sampled, Side
-from fedprivacy.loss.moments.line import Line, NoSpectrum
+from fedprivacy.loss.moments.contour import Contour, NoMoments
 
 
 def some_atoms(rng):
@@ -59,7 +59,7 @@ def some_curve(rng):
 def test_moments_hold_the_truth(seed):
     rng = random.Random(seed)
     curve = some_curve(rng)
-    line = Line(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
+    line = Contour(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
     found = curve.spectrum(line)
     with mpmath.workdps(40):
         points = law(curve)
@@ -111,7 +111,7 @@ def test_losses_that_are_no_multiples_are_put_on_no_lattice_as_they_are():
 
 
 def test_what_one_law_alone_has_gives_no_points():
-    with pytest.raises(NoSpectrum):
+    with pytest.raises(NoMoments):
         Atoms(((0.0, 0.9),), 0.1, 0.1).pairs()
 
 

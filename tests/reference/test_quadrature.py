@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import GaussianMix, Gdp, Sampled, Side
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 
 def exact_pair(curve):

@@ -9,8 +9,8 @@ from scipy.special import logsumexp, ndtr
 
 import fedprivacy as fp
 from fedprivacy.loss import Gdp, compose
-from fedprivacy.loss.pairs.composed import Composed
-from fedprivacy.loss.profiles import second_moment
+from fedprivacy.loss.curves.composed import Composed
+from fedprivacy.loss.strategies import second_moment
 
 ASK = {"delta": 1e-6, "adjacency": "add_remove"}
 

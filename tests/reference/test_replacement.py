@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 import fedprivacy as fp
 from fedprivacy.loss import Side
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 from fedprivacy.sampling import binomial
 
 UP, DOWN = Side.UP, Side.DOWN

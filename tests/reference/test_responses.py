@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy.accountants.advanced import Point, basic, kairouz_homogeneous
 from fedprivacy.accountants.responses import Responses
 from fedprivacy.loss import Gdp, Side
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 ZERO = {"adjacency": "zero_out"}
 DIGITS = 60

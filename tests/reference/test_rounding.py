@@ -16,9 +16,9 @@ from mpmath import mp, mpf
 from scipy.special import gammaincc, ndtr
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.mechanisms import deviates, refined
-from fedprivacy.mechanisms.deviates import Deviates
-from fedprivacy.mechanisms.refined import Uniform, nearest
+from fedprivacy.mechanisms import exact_normals, exact_tails
+from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.mechanisms.exact_tails import Uniform, nearest
 from fedprivacy.mechanisms.rounded import (
     EXPONENTIAL,
     NORMAL,
@@ -118,11 +118,11 @@ class TestSeries:
     def test_the_root_of_two_over_pi(self, places):
         with mp.workdps(900):
             wanted = mpmath.sqrt(2 / mpmath.pi) * mpf(2) ** places
-            assert abs(refined._root_two_over_pi(places) - wanted) <= 2
+            assert abs(exact_tails._root_two_over_pi(places) - wanted) <= 2
 
     def test_the_derivatives_follow_their_recurrence(self):
         rows = [np.poly1d([1.0])]
-        for k in range(1, refined.DEGREE):
+        for k in range(1, exact_tails.DEGREE):
             rows.append(rows[-1].deriv() + k * np.poly1d([1.0, 0.0]) * rows[-1])
         for x in (0.0, 0.5, 1.0, 4.0):
             assert [row(x) for row in rows] == NORMAL.polynomials(x)
@@ -143,13 +143,15 @@ class TestTable:
     def test_every_cell_is_within_what_is_proved(self, name):
         """At both ends and the middle, for the least and the largest V that has these 63 bits."""
         starts = [
-            2**power // 64 * (64 + i) for power in range(refined.FAST_FROM, 63) for i in range(64)
+            2**power // 64 * (64 + i)
+            for power in range(exact_tails.FAST_FROM, 63)
+            for i in range(64)
         ]
         width = [2 ** (start.bit_length() - 1) // 64 for start in starts]
         ends = [start + w - 1 for start, w in zip(starts, width, strict=True)]
         middles = [start + w // 2 for start, w in zip(starts, width, strict=True)]
         uniforms = np.array(starts + middles + ends)
-        found = deviates.sizes(TAILS[name], uniforms.astype(np.float64))
+        found = exact_normals.sizes(TAILS[name], uniforms.astype(np.float64))
         bound = mpf(2) ** -43
         for m, x in zip(uniforms.tolist(), found.tolist(), strict=True):
             low, high = mpf(m) / mpf(2) ** 63, mpf(m + 1) / mpf(2) ** 63
@@ -159,10 +161,10 @@ class TestTable:
     @pytest.mark.parametrize("name", TAILS)
     def test_every_small_polynomial_is_as_near_to_the_table_as_is_proved(self, name):
         """At both ends, the middle and a place between, where the higher powers are largest."""
-        tail, cells = TAILS[name], refined.QUICK_CELLS
+        tail, cells = TAILS[name], exact_tails.QUICK_CELLS
         starts = [
             2**power // cells * (cells + i)
-            for power in range(refined.QUICK_FROM, 63)
+            for power in range(exact_tails.QUICK_FROM, 63)
             for i in range(cells)
         ]
         starts = np.array(starts, dtype=np.uint64)
@@ -171,37 +173,39 @@ class TestTable:
             uniforms = starts + np.minimum(width * share, width - 1.0).astype(np.uint64)
             # What rounds up to the next cell's first number is in that one, or in none.
             within = uniforms.astype(np.float64) < starts + width
-            space = deviates.Workspace(len(starts))
-            found = deviates.signed_sizes(tail, uniforms << np.uint64(1), space)[within]
-            wanted = deviates.sizes(tail, uniforms.astype(np.float64))[within]
-            assert abs(found - wanted).max() <= refined.QUICK_ERROR
+            space = exact_normals.Workspace(len(starts))
+            found = exact_normals.signed_sizes(tail, uniforms << np.uint64(1), space)[within]
+            wanted = exact_normals.sizes(tail, uniforms.astype(np.float64))[within]
+            assert abs(found - wanted).max() <= exact_tails.QUICK_ERROR
             assert share == 1.0 or within.all()
 
     @pytest.mark.parametrize("name", TAILS)
     def test_what_has_no_cell_is_never_clear(self, name):
-        uniforms = np.array([0, 1, 2**44, 2**refined.QUICK_FROM - 1, 2**63 - 1], dtype=np.uint64)
-        words, space = uniforms << np.uint64(1), deviates.Workspace(5)
-        assert np.isnan(deviates.signed_sizes(TAILS[name], words, space)).all()
-        assert np.isnan(deviates.signed_sizes(TAILS[name], words + np.uint64(1), space)).all()
+        uniforms = np.array(
+            [0, 1, 2**44, 2**exact_tails.QUICK_FROM - 1, 2**63 - 1], dtype=np.uint64
+        )
+        words, space = uniforms << np.uint64(1), exact_normals.Workspace(5)
+        assert np.isnan(exact_normals.signed_sizes(TAILS[name], words, space)).all()
+        assert np.isnan(exact_normals.signed_sizes(TAILS[name], words + np.uint64(1), space)).all()
 
     def test_what_is_believed_leaves_a_factor_of_eight(self):
         """For what is rounding; what is left out of a polynomial is the same on every machine."""
-        assert deviates.MARGIN >= 8 * 2.0**-43
-        assert deviates.QUICK_MARGIN >= refined.QUICK_ERROR + deviates.MARGIN
+        assert exact_normals.MARGIN >= 8 * 2.0**-43
+        assert exact_normals.QUICK_MARGIN >= exact_tails.QUICK_ERROR + exact_normals.MARGIN
 
     def test_a_machine_that_guesses_wrongly_is_put_right_or_refused(self):
-        class Rough(refined.ExponentialTail):
+        class Rough(exact_tails.ExponentialTail):
             def guess(self, v):
                 return -math.log(v) * 1.01
 
-        class Wrong(refined.ExponentialTail):
+        class Wrong(exact_tails.ExponentialTail):
             def curve(self, x, places):
                 return 0, 1 << places
 
-        right = refined.table(EXPONENTIAL).coefficients[0]
-        assert abs(refined.table(Rough()).coefficients[0] - right).max() < 1e-13
+        right = exact_tails.table(EXPONENTIAL).coefficients[0]
+        assert abs(exact_tails.table(Rough()).coefficients[0] - right).max() < 1e-13
         with pytest.raises(ArithmeticError):
-            refined.table(Wrong())
+            exact_tails.table(Wrong())
 
 
 def boundary_words(name, scale, offset, count, generator):
@@ -286,7 +290,7 @@ class TestBits:
         totals = np.random.default_rng(0).uniform(-3, 3, 2000)
         fast = release(name, totals, 1.0, 2.0**-20, seeded(1))
         for way in ("QUICK_MARGIN", "MARGIN"):  # neither the small polynomials, nor the table
-            monkeypatch.setattr(deviates, way, 1.0)
+            monkeypatch.setattr(exact_normals, way, 1.0)
             assert (release(name, totals, 1.0, 2.0**-20, seeded(1)) == fast).all()
 
     @pytest.mark.parametrize("name", TAILS)
@@ -294,7 +298,7 @@ class TestBits:
     def test_totals_nearby_are_rounded_as_those_far_away(self, name, unit):
         """Up to the limit, where the sum in doubles rounds most; not one may differ."""
         scale, generator = 2.0**24, np.random.default_rng(5)
-        limit = deviates.NEARBY * scale * unit
+        limit = exact_normals.NEARBY * scale * unit
         totals = generator.uniform(-limit, limit, 40_000)
         totals[::3] = np.rint(totals[::3] / unit) * unit  # on the grid, as sums of loops are
         near, far = (
@@ -319,9 +323,9 @@ class TestBits:
 
             return perturbed
 
-        monkeypatch.setattr(deviates, "sizes", moved(deviates.sizes, 2.0**-41))
+        monkeypatch.setattr(exact_normals, "sizes", moved(exact_normals.sizes, 2.0**-41))
         far = 2.0**-33 * scale / grid
-        monkeypatch.setattr(deviates, "signed_sizes", moved(deviates.signed_sizes, far))
+        monkeypatch.setattr(exact_normals, "signed_sizes", moved(exact_normals.signed_sizes, far))
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
         monkeypatch.setattr(np, "rint", np.floor)
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
@@ -375,7 +379,7 @@ class TestLaw:
 
     def test_neighbours_in_a_vector_are_not_related(self):
         noise = noise_on_grid(1_000_000, std=1.0, grid=2.0**-20)
-        for lag in (1, 2, deviates.BLOCK):
+        for lag in (1, 2, exact_normals.BLOCK):
             assert abs(np.mean(noise[lag:] * noise[:-lag])) < 5.4 / math.sqrt(noise.size - lag)
 
 
@@ -539,8 +543,8 @@ class TestUse:
         told, drawn, add, give = [], [], ssl.RAND_add, ssl.RAND_bytes
         monkeypatch.setattr(ssl, "RAND_add", lambda key, bits: told.append(key) or add(key, bits))
         monkeypatch.setattr(ssl, "RAND_bytes", lambda n: drawn.append(n) or give(n))
-        noisy_sum(np.zeros(3 * deviates.BLOCK), std=1.0, grid=0.5)
-        assert drawn == [8 * deviates.BLOCK] * 3
+        noisy_sum(np.zeros(3 * exact_normals.BLOCK), std=1.0, grid=0.5)
+        assert drawn == [8 * exact_normals.BLOCK] * 3
         assert len(set(told)) == 3 and all(len(key) == 32 for key in told)
 
     def test_without_openssl_the_system_gives_everything(self, monkeypatch):
@@ -554,10 +558,10 @@ class TestUse:
         ssl.RAND_bytes(10_000)
         reader, writer = os.pipe()
         if not os.fork():
-            os.write(writer, deviates.system_bits(8000))
+            os.write(writer, exact_normals.system_bits(8000))
             os._exit(0)
         os.wait()
-        theirs, ours = os.read(reader, 8000), deviates.system_bits(8000)
+        theirs, ours = os.read(reader, 8000), exact_normals.system_bits(8000)
         words = [np.frombuffer(part, "<u8") for part in (theirs, ours)]
         assert len(theirs) == 8000 and not np.intersect1d(*words).size  # a chance of 2^-44
 
@@ -584,13 +588,13 @@ class TestUse:
         assert (one != two).all()
 
     def test_memory_is_the_answer_and_a_block(self):
-        refined.quick_table(NORMAL)
+        exact_tails.quick_table(NORMAL)
         totals = np.zeros(2_000_000)
         tracemalloc.start()
         noisy_sum(totals, std=1.0, grid=2.0**-20)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert peak < 8 * totals.size + 20 * 8 * deviates.BLOCK
+        assert peak < 8 * totals.size + 20 * 8 * exact_normals.BLOCK
 
 
 GOOD = {"total": np.zeros(3), "std": 1.0, "grid": 0.5}

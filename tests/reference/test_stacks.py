@@ -10,12 +10,12 @@ import pytest
 from mpmath import mpf
 
 from fedprivacy.loss import Composed, GaussianMix, Gdp, Sampled
+from fedprivacy.loss.moments.batched_rounds import Bundle, Stack
+from fedprivacy.loss.moments.contour import Contour
 from fedprivacy.loss.moments.gaussian_rules import GaussianPair
-from fedprivacy.loss.moments.line import Line
 from fedprivacy.loss.moments.mixtures import log_sum, rounding
 from fedprivacy.loss.moments.spectrum import Near, Spectrum
-from fedprivacy.loss.moments.stacks import Bundle, Stack
-from fedprivacy.loss.profiles import inversion
+from fedprivacy.loss.strategies import inversion
 
 RATES = [1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 0.1]
 FLOOR = 4.3e-18
@@ -107,7 +107,7 @@ def exact_excess(maker, z, q, points):
 @pytest.mark.parametrize("z", [0.8, 2.5])
 def test_what_a_moment_exceeds_one_by_is_as_close_as_it_says(maker, tilt, spacing, z):
     """All rates side by side; far below a unit of 1 it is right to its own digits."""
-    line = Line(tilt, spacing, 6)
+    line = Contour(tilt, spacing, 6)
     found = side_by_side([maker(z, q) for q in RATES], line)
     checked = 0
     for q, spectrum in zip(RATES, found, strict=True):
@@ -140,7 +140,7 @@ def test_what_moments_exceed_one_by_is_what_it_is_alone():
     rng, met = random.Random(3), 0
     for _ in range(150):
         tilt, spacing = (float(np.exp(rng.uniform(a, b))) for a, b in ((-5, 3.4), (-4, 3)))
-        line, curves = Line(tilt, spacing, 9), some_alike(rng)
+        line, curves = Contour(tilt, spacing, 9), some_alike(rng)
         for curve, found in zip(curves, side_by_side(curves, line), strict=True):
             alone = curve.spectrum(line)
             if found.near is None or alone.near is None:
@@ -158,7 +158,7 @@ def a_few_rules(tilt):
     """Rules of four rare rounds, and what is sure of them."""
     curves = [sampled(z, q) for z, q in ((0.8, 1e-4), (1.0, 1e-3), (2.0, 1e-3), (3.0, 3e-3))]
     stack = Stack.of([curve.pairs()[0][1] for curve in curves])
-    plan = stack._plan(Line(tilt, 0.0, 1))
+    plan = stack._plan(Contour(tilt, 0.0, 1))
     weighed = stack._weighed(plan, np.arange(4), tilt)
     assert (plan.serves_p & weighed.near()).all()
     rules = weighed.rule(-39.0, True)
@@ -171,7 +171,7 @@ def a_few_rules(tilt):
 @pytest.mark.parametrize("tilt, spacing", [(0.5, 0.0), (2.0, 0.0), (0.01, 200.0), (0.5, 3.0)])
 def test_errors_of_weights_and_losses_enter_what_moments_exceed_one_by(tilt, spacing):
     """Each is made large and then made: the sums stay within their errors, which are no larger."""
-    rules, line = a_few_rules(tilt), Line(tilt, spacing, 3)
+    rules, line = a_few_rules(tilt), Contour(tilt, spacing, 3)
     before = rules.spectrum(line).near.values
     nothing, large = np.zeros_like(rules.loss), np.full_like(rules.loss, 1e-6)
     signs = (1.0, np.sign(rules.loss))
@@ -190,7 +190,7 @@ def test_errors_of_weights_and_losses_enter_what_moments_exceed_one_by(tilt, spa
 def test_an_interval_without_all_of_p_serves_its_moments_only():
     """Tilted away from all of P's means."""
     pairs = [GaussianPair(((1.0, 0.0),), ((1.0, 0.001 * k),)) for k in range(1, 6)]
-    line = Line(2.0, 0.5, 3)
+    line = Contour(2.0, 0.5, 3)
     ((rows, found),) = Stack.of(pairs).spectra(line)
     assert rows.tolist() == [0, 1, 2, 3, 4]
     assert np.all(found.log_size < 1e-3) and found.near is None

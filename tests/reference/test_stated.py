@@ -26,8 +26,8 @@ from fedprivacy.loss import (
     compose,
     stated_pair,
 )
-from fedprivacy.loss.pairs.lattice import discretise
-from fedprivacy.loss.profiles.convolution import Composition
+from fedprivacy.loss.curves.lattice import discretise
+from fedprivacy.loss.strategies.convolution import Composition
 from fedprivacy.registry import decode, encode
 
 ADJACENCY = "add_remove"

@@ -10,7 +10,7 @@ from mpmath import mpf
 
 import fedprivacy as fp
 from fedprivacy.loss import Gdp, Sampled, Side
-from fedprivacy.loss.profiles import direct
+from fedprivacy.loss.strategies import direct
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from ...rounding import FEW, TENS
+from .contour import Array, NoMoments, PerRow
 from .legendre import legendre
-from .line import Array, NoSpectrum, PerRow
 from .mixtures import (
     Columns,
     Mixture,
@@ -148,7 +148,7 @@ class GaussianPair:
         # Equal means cancel, so that P - Q may be simpler than P and Q.
         ends = sorted((mean, weight) for mean, weight in net.items() if weight != 0.0)
         if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < FEW:
-            raise NoSpectrum
+            raise NoMoments
         (a, low), (b, _) = ends
         if low > 0:
             return self.mirrored().oriented()
@@ -182,7 +182,7 @@ class GaussianPair:
         log_strip, log_size = self._strip(tilt, height, (low, high), log_outside)
         mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
         if not (high - low) / mesh < MAX_NODES:
-            raise NoSpectrum
+            raise NoMoments
         # Multiples of the mesh are then exact: nodes lie where they are meant.
         mesh = float(exact_mesh(mesh))
         y = mesh * np.arange(math.floor(low / mesh), math.ceil(high / mesh) + 1, dtype=np.float64)
@@ -215,7 +215,7 @@ class GaussianPair:
         if count < 240:
             return low, high, -DEPTH
         if count > MAX_NODES:
-            raise NoSpectrum
+            raise NoMoments
         edges, log_top = self.cells(low, high, tilt)
         # e^-60 of the largest cell is far below e^-DEPTH, even times their number.
         cut = float(np.max(log_top)) - 60.0
@@ -236,7 +236,7 @@ class GaussianPair:
         if high - low < CHEAP_NODES * finest_mesh(self.ends, simple):
             return simple, 0.0
         if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
-            raise NoSpectrum
+            raise NoMoments
         edges, log_top = self.cells(low, high, tilt)
         # Cells far below the largest are bounded together, by the largest turn of all.
         keep = log_top > np.max(log_top) - 120.0
@@ -265,7 +265,7 @@ class GaussianPair:
             width = min(width, 0.25 * (high - low))
         count = math.ceil((high - low) / width)
         if not count < MAX_NODES:
-            raise NoSpectrum
+            raise NoMoments
         radius = 0.5 * (high - low) / count
         # The midpoint rule is exact enough on a whole line; a cut one needs panels.
         at, share = legendre(12) if half else _MIDPOINT
@@ -279,7 +279,7 @@ class GaussianPair:
         with np.errstate(over="ignore"):
             low, high = (float(end) for end in self.ends.span(tilt, depth))
         if not math.isfinite(high - low):
-            raise NoSpectrum  # no nodes reach from end to end
+            raise NoMoments  # no nodes reach from end to end
         return low, high
 
     def log_top(self, low: Array, high: Array, tilt: float) -> Array:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rounding import UNIT
+from .contour import Array, NoMoments
 from .gaussian_rules import DEPTH
 from .legendre import legendre
-from .line import Array, NoSpectrum
 from .spectrum import Cumulants, Rule, Spectrum, log_total, node_count, panel_factor
 
 _MOST_NODES = 1 << 16
@@ -115,12 +115,12 @@ class LaplaceMix:
             try:
                 count = node_count((factor + DEPTH) / (2.0 * math.log(rho)))
             # Too many nodes on this ellipse: a larger one may need fewer.
-            except NoSpectrum:
+            except NoMoments:
                 continue
             if best is None or count < best[0]:
                 best = count, factor - 2.0 * count * math.log(rho)
         if best is None or best[0] * len(middle) > _MOST_NODES:
-            raise NoSpectrum
+            raise NoMoments
         return best
 
     def _logs_on(self, left: Array, right: Array) -> tuple[Array, Array]:
@@ -146,7 +146,7 @@ class LaplaceMix:
         """
         del others
         if not (1.0 + 2.0 * tilt) * self.shift < 600.0:
-            raise NoSpectrum
+            raise NoMoments
         middle, radius = self._panels(tilt)
         each, log_error = self._each(middle, radius, tilt, height)
         at, share = legendre(each)

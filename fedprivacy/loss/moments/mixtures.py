@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import UNIT
-from .line import Array
+from .contour import Array
 
 Mixture = tuple[tuple[float, float], ...]
 """Components (weight, mean) of a Gaussian mixture with a common standard deviation."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...rounding import UNIT
-from .line import Array, NoSpectrum
+from .contour import Array, NoMoments
 from .spectrum import Cumulants, Rule, Spectrum, log_total
 
 
@@ -82,7 +82,7 @@ class Points:
         loss, mass = self.columns
         moves = loss != 0.0
         if not moves.any():
-            raise NoSpectrum
+            raise NoMoments
         atom = float(mass[~moves].sum())
         loss, log_p = loss[moves], np.log(mass[moves])
         # A sampled point's loss and mass went through a line of roundings each.
@@ -95,7 +95,7 @@ class Points:
         """Return the log-moment and two derivatives."""
         loss, mass = self.columns
         if not len(loss):
-            raise NoSpectrum
+            raise NoMoments
         exponent = np.log(mass) + tilt * loss
         value = float(log_total(exponent))
         share = np.exp(exponent - value)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import FEW, TENS, THOUSANDS, UNIT
-from .line import Array, Complex, Line, NoSpectrum, PerRow, summing, transform, turned
+from .contour import Array, Complex, Contour, NoMoments, PerRow, summing, transform, turned
 
 
 def log_total(logs: Array) -> Array:
@@ -137,7 +137,7 @@ class Leaf(Protocol):
 class Moments(Protocol):
     """What has moments E e^{s L} on vertical lines: a curve, or a part of what it may show."""
 
-    def spectrum(self, line: Line) -> Spectrum:
+    def spectrum(self, line: Contour) -> Spectrum:
         """Return the moments at the points of a line."""
 
     def cumulants(self, tilt: float) -> Cumulants:
@@ -174,7 +174,7 @@ class Rule:
     log_plain: Array | None = None
     missing: float = 0.0
 
-    def spectrum(self, line: Line) -> Spectrum:
+    def spectrum(self, line: Contour) -> Spectrum:
         """Return the sum over the nodes at every point of the line."""
         if self.log_plain is not None:
             return self._spectrum_near_one(np.exp(self.log_plain), line)
@@ -195,7 +195,7 @@ class Rule:
         """Return how far a unit height turns the sum wrongly: 6 units for v times the loss."""
         return _mean(weights, self.slip + 6 * UNIT * np.abs(self.loss))
 
-    def _spectrum_near_one(self, plain: Array, line: Line) -> Spectrum:
+    def _spectrum_near_one(self, plain: Array, line: Contour) -> Spectrum:
         """Return 1 - missing + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
         weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
         rise = line.tilt * loss
@@ -260,7 +260,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
         log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
     # In units of its size A is at most 1: what may be e times that is known to no digit.
     if not np.max(log_most) < 1.0:
-        raise NoSpectrum
+        raise NoMoments
     atom = math.exp(log_atom)
     if atom > 0:
         off += atom * sum(count * 2.0 * float(part.error[0]) / part.atom for part, count in parts)
@@ -321,7 +321,7 @@ def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
     shares = [weight * math.exp(part.value - top) for weight, part in parts]
     total = sum(shares)
     if not 0.0 < total < math.inf:
-        raise NoSpectrum
+        raise NoMoments
     mean = sum(s * part.mean for s, (_, part) in zip(shares, parts, strict=True)) / total
     square = sum(
         s * (part.variance + part.mean**2) for s, (_, part) in zip(shares, parts, strict=True)
@@ -394,7 +394,7 @@ def mix_decay(parts: Sequence[tuple[float, Decay]]) -> Decay:
 
 
 def slab_decay(
-    spectrum: Callable[[Line], Spectrum],
+    spectrum: Callable[[Contour], Spectrum],
     tilt: float,
     heights: Array,
     fine: bool,
@@ -404,14 +404,14 @@ def slab_decay(
 
     ``lost``, asked with the moment at height 0, says by how much others stay below it at least.
     """
-    at = spectrum(Line(tilt, 0.0, 1))
+    at = spectrum(Contour(tilt, 0.0, 1))
     kept = np.maximum(1.0 + at.error[0] - at.atom - lost(at), 1e-300)
     decay = Decay(at.log_atom, at.log_size + np.log(kept))
     return sampled_decay(spectrum, tilt, heights, decay) if fine else decay
 
 
 def sampled_decay(
-    spectrum: Callable[[Line], Spectrum], tilt: float, heights: Array, decay: Decay
+    spectrum: Callable[[Contour], Spectrum], tilt: float, heights: Array, decay: Decay
 ) -> Decay:
     """Return a bound made better by the moments at 512 heights up to the last of ``heights``.
 
@@ -419,7 +419,7 @@ def sampled_decay(
     tilted law, for any m; from the last height on ``decay`` holds.
     """
     top = float(heights[-1])
-    line = Line(tilt, top / 511, 512)
+    line = Contour(tilt, top / 511, 512)
     here = spectrum(line)
     size = np.abs(here.values - here.atom) + here.error
     slack = 0.5 * line.spacing * _root_second_moment(spectrum, here, line.spacing)
@@ -433,7 +433,7 @@ def sampled_decay(
 
 
 def _root_second_moment(
-    spectrum: Callable[[Line], Spectrum], here: Spectrum, spacing: float
+    spectrum: Callable[[Contour], Spectrum], here: Spectrum, spacing: float
 ) -> float:
     """Return a bound on the root of E (L - m)^2 under the tilted law, for some m.
 
@@ -445,7 +445,7 @@ def _root_second_moment(
     # where rare jumps make moments rise.
     fall = 1.0 - min(abs(here.values[1]) / abs(here.values[0]), 1.0)
     h = min(0.3 * spacing / math.sqrt(2.0 * fall + 1e-12), 0.05 * here.tilt)
-    ends = [spectrum(Line(here.tilt + sign * h, 0.0, 1)).log_moment for sign in (-1, 1)]
+    ends = [spectrum(Contour(here.tilt + sign * h, 0.0, 1)).log_moment for sign in (-1, 1)]
     log_growth = 0.5 * sum(ends) - here.log_size + 2.0 * float(here.error[0]) + FEW
     if not log_growth < 600.0:
         return math.inf
@@ -480,4 +480,4 @@ def node_count(at_least: float) -> int:
     for count in (12, 16, 24, 32, 48, 64, 96, 128, 192):
         if at_least <= count:
             return count
-    raise NoSpectrum
+    raise NoMoments

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import member, natural, positive, require, settle
 from ...mechanisms import NoisyGradientDescent
-from ...mechanisms.deviates import Deviates
+from ...mechanisms.exact_normals import Deviates
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
 from .agents import AgentData, AgentLoss
 

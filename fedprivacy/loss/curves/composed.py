@@ -1,0 +1,281 @@
+"""Independent pairs seen together."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...registry import registered
+from ..clock import tick
+from ..moments import spectrum as spectra
+from ..moments.batched_rounds import Bundle
+from ..moments.contour import Contour, NoMoments
+from ..moments.spectrum import Cumulants, Decay, Spectrum
+from ..strategies.convolution import Composition
+from . import lattice as lattices
+from . import max_loss as max_losses
+from .curve import TAIL_MASS, Curve
+from .gaussian import IDENTITY, Gdp
+from .lattice import Array, Lattice, Side, Tails
+from .max_loss import MaxLoss, lowered, raised
+
+Parts = Sequence[tuple[Curve, int]]
+"""Curves, and how often each is run."""
+
+_FEW = 10
+"""How many parts of a long composition are looked at to choose parameters, twice."""
+_FALLING = 25
+"""Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
+_FALL = 200.0
+"""By how much in the exponent those that are looked at should be able to fall, where they can."""
+
+
+@registered
+@dataclass(frozen=True)
+class Composed(Curve):
+    """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
+
+    parts: tuple[tuple[Curve, int], ...]
+
+    @property
+    def symmetric(self) -> bool:
+        """A composition of symmetric curves is symmetric."""
+        return all(curve.symmetric for curve, _ in self.parts)
+
+    # The tails are those of a lattice.
+    exact = False
+
+    @property
+    def amplifiable(self) -> bool:
+        """Whether the lattice from below never raises Q: it does not where all parts are exact."""
+        return all(curve.exact for curve, _ in self.parts)
+
+    @property
+    def count(self) -> int:
+        """How many rounds are composed."""
+        return sum(count for _, count in self.parts)
+
+    @property
+    def mesh(self) -> float:
+        """The parts' common one."""
+        return lattices.common_mesh([part.mesh for part, _ in self.parts])
+
+    def cover(self) -> float:
+        """Return the root of the sum of squares."""
+        return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails of the composed lattice: dominating for UP, dominated for DOWN."""
+        losses, p_above, q_above, p_below, q_below = _cumulated(self, side)
+        index = np.searchsorted(losses, loss, side="right")
+        return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
+
+    def log_moment(self, order: float) -> float:
+        """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
+        if order > 1.0 and len(self.parts) > 1:
+            # Side by side where that is known, which is quicker; else one by one.
+            with contextlib.suppress(NoMoments):
+                alone, sums = self._bundle.log_moments(order - 1.0)
+                alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
+                return math.fsum(alike + sums)
+        return sum(count * curve.log_moment(order) for curve, count in self.parts)
+
+    def spectrum(self, line: Contour) -> Spectrum:
+        """Return the product of the parts'."""
+        return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
+
+    @functools.cached_property
+    def _bundle(self) -> Bundle:
+        return Bundle(self.parts)
+
+    @functools.cached_property
+    def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
+        """Return parts and counts that stand for all; those that fall with the height; the others.
+
+        The strongest are among both, and some of the others.
+        """
+        if len(self.parts) <= 2 * _FEW:
+            return self._bundle, self, None
+        strength = np.empty(len(self.parts))
+        for at, found, _ in self._bundle.cumulants(1.0):
+            strength[at] = found.value
+        # The strongest parts decide; of the others every n-th stands for its like.
+        ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
+        strong, rest = ordered[:_FEW], ordered[_FEW:]
+        chosen = rest[:: -(-len(rest) // _FEW)]
+        # Heights are bounded by what falls: of very many parts that each run a few times, more.
+        each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
+        falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
+        # A moment never falls below its atom: where rounds often show nothing, many must fall.
+        more = _until([*strong, *falling], others)
+        falling, others = falling + others[:more], others[more:]
+        # Counts are scaled, so that the few weigh as much as all they stand for.
+        share = sum(count for _, count in rest) / sum(count for _, count in chosen)
+        few = [(curve, count * share) for curve, count in chosen]
+        left = Bundle(others) if others else None
+        return Bundle([*strong, *few]), Composed((*strong, *falling)), left
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the sums of the parts'; of many parts, those of some."""
+        found = self._typical[0].cumulants(tilt)
+        return spectra.power_cumulants([(part, count) for _, part, count in found])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the product of the parts' bounds; of many parts, only some fall off."""
+        _, falling, others = self._typical
+        found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        # Parts that are not looked at do not fall: their level is always a bound.
+        bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        return bound.of_all() if self._bundle.keeps_atoms else bound
+
+    @property
+    def inside(self) -> tuple[Curve, ...]:
+        """Those of all rounds."""
+        return tuple(curve for curve, _ in self.parts)
+
+    def swap(self) -> Curve:
+        """Return the composition of the swapped parts."""
+        return Composed(tuple((curve.swap(), count) for curve, count in self.parts))
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the composed loss rounded to multiples of ``step``."""
+        return self.composition(step, side, tail_mass).lattice()
+
+    def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
+        """Return the convolution of the parts' lattices of the given step."""
+        # What the tails leave out adds up over the rounds.
+        share, parts = tail_mass / self.count, []
+        for curve, count in self.parts:
+            tick()
+            parts.append((curve.lattice(step, side, share), count))
+        return Composition(parts, side)
+
+    def max_loss(self) -> MaxLoss:
+        """Return the sum of the rounds'."""
+        parts = [(part.max_loss(), count) for part, count in self.parts]
+        return MaxLoss(
+            max_losses.exact_sum([(part.low, count) for part, count in parts], -math.inf),
+            max_losses.exact_sum([(part.high, count) for part, count in parts], math.inf),
+            lowered(max_losses.any_of([(part.infinite_low, count) for part, count in parts])),
+            min(
+                raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])),
+                1.0,
+            ),
+        )
+
+
+def _until(parts: Parts, others: Parts) -> int:
+    """Return how many of the others, with the parts, have moments that can fall by e^-_FALL."""
+    left = _FALL
+    for k, (curve, count) in enumerate((*parts, *others)):
+        left -= count * _deepest(curve)
+        if left <= 0.0:
+            return max(k + 1 - len(parts), 0)
+    return len(others)
+
+
+def _deepest(curve: Curve) -> float:
+    """Return minus the log of a curve's mass at loss 0, about; inf where it has none."""
+    if curve.lone_pair() is not None:
+        return math.inf
+    try:
+        return -curve.spectrum(Contour(1.0, 0.0, 1)).log_atom
+    except NoMoments:
+        return math.inf
+
+
+def spread(curve: Curve) -> float:
+    """Return the root mean square of the finite loss under P, to a few per cent; for step sizes."""
+    if isinstance(curve, Composed):
+        return math.sqrt(sum(count * spread(part) ** 2 for part, count in curve.parts))
+    half = np.geomspace(1e-9, 1e3, 700)
+    above = np.exp(curve.tails(half).p_above)
+    below = np.exp(curve.tails(-half).p_below)
+    squares = half[1:] ** 2
+    total = np.dot(squares, -np.diff(above)) + np.dot(squares, -np.diff(below))
+    return math.sqrt(max(float(total), 1e-24))
+
+
+def _floored(curve: Composed, step: float) -> Lattice:
+    """Return a lattice from below that never raises Q."""
+    share = TAIL_MASS / curve.count
+    parts = [(lattices.floored(part.tails, step, share), count) for part, count in curve.parts]
+    return Composition(parts, Side.DOWN).lattice()
+
+
+def _at_any_step(curve: Composed, step: float, side: Side) -> Lattice:
+    """Return the lattice of the given step, or of the first coarser one that is small enough."""
+    for _ in range(30):
+        try:
+            return curve.lattice(step, side) if side is Side.UP else _floored(curve, step)
+        except lattices.TooLarge:
+            step *= 4.0
+    return Lattice(step, 0, np.zeros(1), 1.0 if side is Side.UP else 0.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
+    """Return lattice points and the four log-masses above or at-or-below each gap between them."""
+    # From below the lattice errs in first order of the step, so it is finer.
+    finer = 400.0 if side is Side.UP else 2000.0
+    rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
+    losses = rounded.losses()
+    q = rounded.mass * np.exp(-losses)
+    # What UP lost of Q lies below all losses: its total is 1.
+    absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
+    with np.errstate(divide="ignore"):
+        p_above = np.log(
+            np.append(_cumulated_sum(rounded.mass[::-1])[::-1], 0.0) + rounded.infinite
+        )
+        q_above = np.log(np.append(_cumulated_sum(q[::-1])[::-1], 0.0))
+        p_below = np.log(np.append(0.0, _cumulated_sum(rounded.mass)))
+        q_below = np.log(absent + np.append(0.0, _cumulated_sum(q)))
+    return losses, p_above, q_above, p_below, q_below
+
+
+def _cumulated_sum(values: Array) -> Array:
+    """Return cumulated sums, rounded once: in extended precision where the machine has it."""
+    return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
+
+
+def parts_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
+    """Return what is composed, and how often each is run; of a lone round itself, once."""
+    return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
+
+
+def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
+    """Yield curves that are no compositions, and how often each is run."""
+    for curve, count in parts:
+        yield from ((part, count * times) for part, times in parts_of(curve) if count * times)
+
+
+def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
+    """Compose curves: nested compositions are flattened, Gaussians add in mu^2, equals are grouped.
+
+    Args:
+        parts: (curve, count) pairs; counts of at least 0.
+
+    Returns:
+        The composed curve; ``IDENTITY`` for no parts at all.
+    """
+    counts: dict[Curve, int] = {}
+    length = 0.0
+    for part, count in _flat(parts):
+        if isinstance(part, Gdp):
+            # Gaussian rounds add up to a single one, exactly.
+            length = math.hypot(length, math.sqrt(count) * part.mu)
+        else:
+            counts[part] = counts.get(part, 0) + count
+    if length:
+        counts[Gdp(length)] = 1
+    if not counts:
+        return IDENTITY
+    # A lone round keeps its own tails, which may be exact.
+    if list(counts.values()) == [1]:
+        return next(iter(counts))
+    return Composed(tuple(counts.items()))

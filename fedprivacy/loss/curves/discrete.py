@@ -1,0 +1,211 @@
+"""Discrete pairs: finitely many losses, and what only one of the two data sets can show."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ...registry import registered
+from ...rounding import FEW, HUNDREDS, TENS, UNIT
+from ..moments.contour import Contour, NoMoments
+from ..moments.points import Points
+from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
+from .curve import TAIL_MASS, Curve, Labelled
+from .discretised_laws import DiscreteLaw, merged, split
+from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
+from .max_loss import MaxLoss
+
+_TOTAL = 1e-9
+"""By how much masses may miss a total of 1 through rounding."""
+
+
+@registered
+@dataclass(frozen=True)
+class Atoms(Curve):
+    """A pair of discrete laws.
+
+    Args:
+        points: (loss, P-mass), losses finite and increasing, masses above 0. The Q-mass of a point
+            is its P-mass times exp(-loss).
+        infinite: P-mass where Q has none.
+        vanishing: Q-mass where P has none; implied by the rest, but kept because tiny ones would
+            be lost in the difference.
+        swapped: False for (P, Q), True for (Q, P).
+    """
+
+    points: tuple[tuple[float, float], ...]
+    infinite: float = 0.0
+    vanishing: float = 0.0
+    swapped: bool = False
+
+    def __post_init__(self) -> None:
+        loss, p, q = self._columns
+        if not (np.isfinite(loss).all() and (np.diff(loss) > 0).all()):
+            raise ValueError(f"Atoms: losses must be finite and increasing, got {loss}")
+        if not ((p > 0).all() and 0 <= self.infinite <= 1 and 0 <= self.vanishing <= 1):
+            raise ValueError(f"Atoms: masses must be above 0, at most 1, got {p}")
+        totals = p.sum() + self.infinite, q.sum() + self.vanishing
+        if not all(abs(total - 1.0) <= _TOTAL for total in totals):
+            raise ValueError(f"Atoms: masses must add up to 1, got {totals}")
+
+    @functools.cached_property
+    def _columns(self) -> tuple[Array, Array, Array]:
+        """Return losses, P-masses and Q-masses as given, whether swapped or not."""
+        table = np.array(self.points, dtype=np.float64).reshape(-1, 2)
+        return table[:, 0], table[:, 1], table[:, 1] * np.exp(-table[:, 0])
+
+    @functools.cached_property
+    def _mirrored(self) -> bool:
+        loss, p, q = self._columns
+        same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
+        # Q-masses are rounded exponentials: mirror images agree to a few units only.
+        return bool(same and np.allclose(p, q[::-1], rtol=HUNDREDS, atol=0.0))
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the points are their own mirror image, to rounding."""
+        return self._mirrored
+
+    def swap(self) -> Curve:
+        """Return the other orientation."""
+        return self if self.symmetric else replace(self, swapped=not self.swapped)
+
+    def _law(self, side: Side) -> DiscreteLaw:
+        law = DiscreteLaw(*self._columns, self.infinite, self.vanishing, 0.0, 0.0, side)
+        return law.swap() if self.swapped else law
+
+    @functools.cached_property
+    def _sums(self) -> tuple[Array, Tails]:
+        """Return the losses, and log-masses above and below every gap between them."""
+        law = self._law(Side.UP)
+        p, q = law.p.tolist(), law.q.tolist()
+        # Each tail is summed from its own end, lest it drown in the rest.
+        above = [_running([law.p_infinite, *p[::-1]])[::-1], _running([0.0, *q[::-1]])[::-1]]
+        below = [_running([0.0, *p]), _running([law.q_infinite, *q])]
+        with np.errstate(divide="ignore"):
+            return law.loss, Tails(*(np.log(np.minimum(column, 1.0)) for column in above + below))
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the exact tails."""
+        losses, sums = self._sums
+        index = np.searchsorted(losses, loss, side="right")
+        return Tails(*(column[index] for column in sums))
+
+    def log_moment(self, order: float) -> float:
+        """Return the sum over the points; infinite where one law has mass that the other lacks."""
+        order = 1.0 - order if self.swapped else order
+        # A mass that one law lacks makes the moment infinite once its ratio has a positive power.
+        if self.infinite > 0 < order - 1.0 or self.vanishing > 0 > order:
+            return math.inf
+        loss, p, _ = self._columns
+        # No finite loss: an empty sum.
+        if not len(p):
+            return -math.inf
+        exponent = (order - 1.0) * loss + np.log(p)
+        rounding = FEW * (8.0 + float(np.max(np.abs(exponent))))
+        return float(logsumexp(exponent)) + rounding
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the points where they are if they lie on the lattice.
+
+        Else they are split between lattice points (UP), or merged into some (DOWN).
+
+        No first-order loss but at the ends: DOWN, the last group goes to the point below its mean.
+        """
+        law = self._law(side)
+        index = multiples(law.loss, step)
+        # On the lattice nothing is moved, only masses are rounded.
+        if index is not None and len(index):
+            mass = np.zeros(int(index[-1] - index[0]) + 1)
+            np.add.at(mass, index - index[0], law.p)
+            off = 1.0 + FEW if side is Side.UP else 1.0 - FEW
+            return Lattice(step, int(index[0]), mass * off, law.p_infinite * off)
+        if side is Side.UP:
+            rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+            return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
+        rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
+        return replace(rounded, infinite=law.p_infinite * (1.0 - FEW))
+
+    @property
+    def mesh(self) -> float:
+        """The least loss above 0, if the others are multiples of it."""
+        loss = np.abs(self._columns[0])
+        return common_mesh(loss[loss > 0.0].tolist())
+
+    def pairs(self) -> Labelled:
+        """Return the pair, of which samples are made.
+
+        Raises:
+            NoSpectrum: there is mass that only one of the laws has.
+        """
+        if self.infinite > 0.0 or self.vanishing > 0.0:
+            raise NoMoments
+        law = self._law(Side.UP)
+        off = abs(math.fsum(law.p) - 1.0) + abs(math.fsum(law.q) - 1.0) + TENS
+        points = tuple(zip(law.loss.tolist(), law.p.tolist(), strict=True))
+        return ((1.0, Points(points, off)),)
+
+    def _rule(self, tilt: float) -> Rule:
+        """Return the points as nodes; a point of loss 0 is a constant beside them.
+
+        Raises:
+            NoSpectrum: there is mass at infinite loss.
+        """
+        law = self._law(Side.UP)
+        if law.p_infinite > 0:
+            raise NoMoments
+        moves = law.loss != 0.0
+        loss, log_p = law.loss[moves], np.log(law.p[moves])
+        wobble = UNIT * (8.0 + np.abs(log_p) + 2.0 * tilt * np.abs(loss))
+        slip = UNIT * np.abs(loss)
+        atom = float(law.p[~moves].sum())
+        return Rule(log_p + tilt * loss, loss, wobble, slip, atom=atom)
+
+    def spectrum(self, line: Contour) -> Spectrum:
+        """Return the sum over the points; none with mass at infinite loss."""
+        return self._rule(line.tilt).spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the tilted law's."""
+        rule = self._rule(tilt)
+        log_weight = np.append(rule.log_weight, math.log(max(rule.atom, 1e-300)))
+        loss, value = np.append(rule.loss, 0.0), float(logsumexp(log_weight))
+        weight = np.exp(log_weight - value)
+        mean = float(weight @ loss)
+        return Cumulants(value, mean, float(weight @ (loss - mean) ** 2))
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the level: sums of few waves come back to their size again and again."""
+        # Few losses interfere again and again: no height is far enough for them to vanish.
+        return self.spectrum(Contour(tilt, 0.0, 1)).level(heights)
+
+    def max_loss(self) -> MaxLoss:
+        """Return the last of the losses."""
+        losses = [loss for loss, _ in self.points]
+        ends, infinite = losses[-1:], self.infinite
+        # Swapped, losses change sign: the least becomes the largest, what P lacks is infinite.
+        if self.swapped:
+            ends, infinite = [-loss for loss in losses[:1]], self.vanishing
+        top = max([0.0, *ends])
+        return MaxLoss(top, top, infinite, infinite)
+
+
+def _empty(step: float) -> Lattice:
+    return Lattice(step, 0, np.zeros(1), 0.0)
+
+
+def _running(values: Iterable[float]) -> Array:
+    """Return running sums of numbers of at least 0, right to an ulp or two (Knuth's two-sum)."""
+    total, rest, found = 0.0, 0.0, []
+    for value in values:
+        added = total + value
+        part = added - total
+        rest += (total - (added - part)) + (value - part)
+        total = added
+        found.append(total + rest)
+    return np.array(found)

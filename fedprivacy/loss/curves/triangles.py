@@ -1,0 +1,95 @@
+"""Folds of a Gaussian sum over a cohort of a fixed size, which also know what they are above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...registry import registered
+from .composed import parts_of
+from .curve import Curve
+from .fold import Fold
+from .gaussian import GaussianMix, Gdp
+from .sampled import Sampled
+
+
+def given_way(std: float, q: float) -> GaussianMix:
+    """Return the pair of a unit that sends C u or nothing while all others send -C u."""
+    stays = (1.0 - q, -1.0)
+    return GaussianMix(std, (stays, (q, 1.0)), (stays, (q, 0.0)))
+
+
+@registered
+@dataclass(frozen=True)
+class Triangles(Fold):
+    """A fold of rounds that each are one of the pairs of a triangle.
+
+    A round is, given who else is drawn, (1-q) N(0, I) + q N(u, I) against (1-q) N(0, I) +
+    q N(v, I). Under ``replace_one`` the ends of u, v and 0 are three points of a ball of diameter
+    mu, and the fold is F(S, S), S = S(G(mu), q). Under ``zero_out`` one of u and v ends in the
+    centre of a ball of radius mu, and it is F(A, S) or F(S, A), with A of ``given_way``. The fold
+    is above all of them in one round; over many rounds less can be shown:
+    ``fedprivacy.loss.strategies.adaptive_adversary``.
+    """
+
+    def __post_init__(self) -> None:
+        sample = self._sample
+        known = isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
+        other = self.down if sample is self.up else self.up
+        if known and isinstance(other, GaussianMix) and isinstance(sample, Sampled):
+            away = given_way(other.std, sample.q)
+            known = other == away and sample.inner == Gdp(1.0 / other.std)
+        elif other != sample:
+            known = False
+        if not known:
+            raise ValueError(
+                f"Triangles: up = {self.up}, down = {self.down} must be one sampled Gaussian "
+                "pair, or one and the pair of a unit that gives way"
+            )
+
+    @property
+    def _sample(self) -> Curve:
+        return self.up if isinstance(self.up, Sampled) else self.down
+
+    @property
+    def zeroed(self) -> bool:
+        """Whether one of the three points is the centre."""
+        return self.up != self.down
+
+    @property
+    def turned(self) -> bool:
+        """Whether it is Q's point that is not the centre."""
+        return self.zeroed and isinstance(self.up, Sampled)
+
+    @property
+    def corners(self) -> tuple[Curve, Curve]:
+        """Two of the pairs: no other loses as much at losses above 0, and below."""
+        return self.up, self.down.swap()
+
+    @property
+    def mu(self) -> float:
+        """The largest distance of two means; ``zeroed``: of one from the centre."""
+        sample = self._sample
+        assert isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
+        return sample.inner.mu
+
+    @property
+    def q(self) -> float:
+        """The sampling probability."""
+        assert isinstance(self._sample, Sampled)
+        return self._sample.q
+
+    @property
+    def fold(self) -> Fold:
+        """The fold alone."""
+        return Fold(self.up, self.down)
+
+    def swap(self) -> Curve:
+        """Return the fold of the other order."""
+        return Triangles(self.down, self.up)
+
+
+def triangles(curve: Curve) -> tuple[Triangles, int] | None:
+    """Return the round and how often it is run, where a curve is nothing but such rounds."""
+    parts = parts_of(curve)
+    one, rounds = parts[0]
+    return (one, rounds) if len(parts) == 1 and isinstance(one, Triangles) else None

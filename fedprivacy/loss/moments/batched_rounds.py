@@ -1,0 +1,227 @@
+"""The different rounds of a run: those that are Gaussian pairs of one shape stand side by side.
+
+A run of a thousand different rounds asks every leaf the same questions. The rules are those of a
+single pair (``Weighed``, ``Rule``), a row for each; here is only said which rows share an array:
+those that need about as many nodes, padded with nodes that hardly count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..clock import tick
+from . import gaussian_rules
+from .batched_gaussians import Folds, enough, stackable
+from .contour import Array, Contour, PerRow
+from .mixtures import Columns, columns
+from .spectrum import Cumulants, Decay, Moments, Spectrum
+from .truncated_moments import Part
+
+Rows = NDArray[np.intp]
+T = TypeVar("T")
+
+_HELD = 1 << 15
+"""How many (row, node) pairs are held at once: their phases at 17 heights fill a cache."""
+_LEAST = 4
+"""Fewer pairs than this are not worth stacking."""
+
+
+class Round(Moments, Protocol):
+    """What may be a lone Gaussian pair."""
+
+    def lone_pair(self) -> gaussian_rules.GaussianPair | None:
+        """Return the pair, None where there is none or better moments are known."""
+
+    def lone_part(self) -> Part | None:
+        """Return the part that a fold is, None where it is none."""
+
+
+class Together(NamedTuple):
+    """Spectra of some of a run's rounds, and how many there are of each."""
+
+    at: Rows
+    spectrum: Spectrum
+    count: PerRow
+
+
+def _pair_of(part: Round) -> tuple[Hashable, gaussian_rules.GaussianPair] | None:
+    pair = part.lone_pair()
+    return None if pair is None else ((len(pair.p), len(pair.q)), pair)
+
+
+def _fold_of(part: Round) -> tuple[Hashable, Part] | None:
+    fold = part.lone_part() if part.lone_pair() is None else None
+    shape = None if fold is None else stackable(fold)
+    return (shape, fold) if shape and fold is not None else None
+
+
+def _together(
+    parts: Sequence[tuple[Round, float]], of: Callable[[Round], tuple[Hashable, T] | None]
+) -> list[tuple[Rows, list[T]]]:
+    """Return what ``of`` finds in rounds, those of one shape together, with their numbers."""
+    shapes: dict[Hashable, list[tuple[int, T]]] = {}
+    for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
+        if (found := of(part)) is not None:
+            shapes.setdefault(found[0], []).append((k, found[1]))
+    groups = [group for group in shapes.values() if len(group) >= _LEAST]
+    return [(np.array([k for k, _ in group]), [one for _, one in group]) for group in groups]
+
+
+class Bundle:
+    """Rounds that are asked the same.
+
+    Args:
+        parts: (moments, count), in the order in which ``Together.at`` counts them.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Round, float]]) -> None:
+        self._counts = np.array([count for _, count in parts], dtype=np.float64)
+        self._stacks: list[tuple[Rows, Stack | Folds]] = [
+            (at, Stack.of(pairs)) for at, pairs in _together(parts, _pair_of)
+        ]
+        for at, folds in _together(parts, _fold_of):
+            if enough([(one, parts[k][1]) for k, one in zip(at, folds, strict=True)]):
+                self._stacks.append((at, Folds.of(folds)))
+        stacked = {int(k) for at, _ in self._stacks for k in at}
+        self._single = [(k, part, n) for k, (part, n) in enumerate(parts) if k not in stacked]
+
+    @property
+    def keeps_atoms(self) -> bool:
+        """Whether the spectra of some rounds hold masses at loss 0 that they do not tell."""
+        return any(isinstance(stack, Folds) for _, stack in self._stacks)
+
+    def spectra(self, line: Contour) -> Iterator[Together]:
+        """Yield the moments of all rounds on a line.
+
+        Raises:
+            NoSpectrum: some round has none, or they would cost too much.
+        """
+        for k, part, count in self._single:
+            yield Together(np.array([k]), part.spectrum(line), count)
+        for at, stack in self._stacks:
+            for rows, spectrum in stack.spectra(line):
+                yield Together(at[rows], spectrum, self._counts[at[rows], None])
+
+    def cumulants(self, tilt: float) -> list[tuple[Rows, Cumulants, PerRow]]:
+        """Return (which rounds, their cumulants to a few digits, how many of each)."""
+        found: list[tuple[Rows, Cumulants, PerRow]] = [
+            (np.array([k]), part.cumulants(tilt), count) for k, part, count in self._single
+        ]
+        for at, stack in self._stacks:
+            found.append((at, stack.cumulants(tilt), self._counts[at]))
+        return found
+
+    def log_moments(self, tilt: float) -> tuple[list[tuple[int, float]], list[float]]:
+        """Return (number, count) of rounds that stand alone; the others' log-moments, times count.
+
+        Raises:
+            NoSpectrum: some pair's would need too many nodes.
+        """
+        sums: list[float] = []
+        for at, stack in self._stacks:
+            for rows, spectrum in stack.spectra(Contour(tilt, 0.0, 1)):
+                counts = self._counts[at[rows]]
+                sums.extend((counts * np.ravel(spectrum.log_moment)).tolist())
+        return [(k, count) for k, _, count in self._single], sums
+
+    def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
+        """Return bounds of all rounds that hold without looking at the heights."""
+        at_tilt = self.spectra(Contour(tilt, 0.0, 1))
+        return [(some.spectrum.level(heights), some.count) for some in at_tilt]
+
+
+class _Plan(NamedTuple):
+    """For each row its interval and mesh; how many nodes that is; whether P's mass is served."""
+
+    low: Array
+    mesh: Array
+    nodes: Array
+    serves_p: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Pairs with equal numbers of components: weights and means are columns, a row for a pair."""
+
+    pairs: tuple[gaussian_rules.GaussianPair, ...]
+    p: Columns
+    q: Columns
+    ends: gaussian_rules.Ends
+
+    @classmethod
+    def of(cls, pairs: Sequence[gaussian_rules.GaussianPair]) -> Stack:
+        """Return the pairs side by side."""
+        p, q = (columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
+        ends = np.array([pair.ends.all for pair in pairs])
+        return cls(tuple(pairs), p, q, gaussian_rules.Ends(*ends.T[:, :, None]))
+
+    def spectra(self, line: Contour) -> Iterator[tuple[Rows, Spectrum]]:
+        """Yield rows and their moments on a line, as ``GaussianPair.rule`` has them.
+
+        Raises:
+            NoSpectrum: some pair's would need too many nodes.
+        """
+        plan = self._plan(line)
+        # Rows that need more than the simple bound of ``GaussianPair.rule`` go alone.
+        for k in np.flatnonzero(plan.nodes > gaussian_rules.CHEAP_NODES):
+            spectrum = self.pairs[k].rule(line.tilt, line.top).spectrum(line)
+            yield np.array([k]), spectrum
+        log_error = np.logaddexp(gaussian_rules.trapezoid_error(0.0), -gaussian_rules.DEPTH)
+        for rows in _blocks(plan):
+            tick()
+            weighed = self._weighed(plan, rows, line.tilt)
+            # Rows near 1 keep P's own mass for their last digits: a rule of another kind.
+            near = (plan.serves_p[rows] & weighed.near())[:, 0]
+            for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):
+                if len(chosen):
+                    rule = weighed.rows(chosen).rule(log_error, bool(near[chosen[0]]))
+                    yield rows[chosen], rule.spectrum(line)
+
+    def _plan(self, line: Contour) -> _Plan:
+        """Return what every row needs; more than CHEAP_NODES where it is not served."""
+        low, high = self.ends.span(line.tilt, gaussian_rules.DEPTH + 1.0)
+        mesh = gaussian_rules.finest_mesh(self.ends, self.ends.log_strip(line.tilt, line.top))
+        # From 60 on ``GaussianPair.rule`` looks where the interval can be made shorter.
+        nodes = np.where(high - low < 59.0, (high - low) / mesh, math.inf)
+        return _Plan(
+            low, gaussian_rules.exact_mesh(mesh), nodes[:, 0], self.ends.serves_p(low, high)
+        )
+
+    def _weighed(self, plan: _Plan, rows: Rows, tilt: float) -> gaussian_rules.Weighed:
+        low, mesh = plan.low[rows], plan.mesh[rows]
+        # Ends are rounded outward to the mesh, which may cost up to three nodes.
+        count = math.ceil(float(np.max(plan.nodes[rows]))) + 3
+        y = mesh * (np.floor(low / mesh) + np.arange(count, dtype=np.float64))
+        p, q = (gaussian_rules.chosen_rows(side, rows) for side in (self.p, self.q))
+        return gaussian_rules.Weighed.at(p, q, y, np.log(mesh), tilt)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return every pair's cumulants, to a few digits, shape ``(rows,)``."""
+        low, high = self.ends.span(tilt, 18.0)
+        width = np.minimum(0.4, 1.2 / np.maximum(self.ends.spread, 1.0))
+        counts = (high - low) / width
+        if not np.max(counts) < 600:
+            each = [pair.cumulants(tilt) for pair in self.pairs]
+            return Cumulants(*np.array(each).T)
+        count = math.ceil(np.max(counts))
+        mesh = (high - low) / count
+        y = low + mesh * (np.arange(count) + 0.5)
+        found = gaussian_rules.Weighed.at(self.p, self.q, y, np.log(mesh), tilt).cumulants()
+        return Cumulants(*(column[:, 0] for column in found))
+
+
+def _blocks(plan: _Plan) -> Iterator[Rows]:
+    """Yield the served rows' numbers, those with like needs together, in blocks."""
+    rows = np.flatnonzero(plan.nodes <= gaussian_rules.CHEAP_NODES)
+    # Rows of like needs stand together, so that padding wastes little.
+    rows = rows[np.argsort(plan.nodes[rows], kind="stable")]
+    while len(rows):
+        block = max(int(_HELD // (plan.nodes[rows[0]] + 3.0)), 1)
+        yield rows[:block]
+        rows = rows[block:]

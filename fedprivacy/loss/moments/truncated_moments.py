@@ -1,0 +1,335 @@
+"""Moments of a part of a round: of what is seen between given outcomes.
+
+A fold is made of half lines, and ``jumps`` cuts a round where its loss becomes large. Each piece is
+integrated by Gauss-Legendre panels; see docs/theory/inversion.md and docs/theory/jumps.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ...rounding import UNIT
+from ..clock import tick
+from . import spectrum as spectra
+from .contour import Array, Contour, NoMoments
+from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
+from .laplace_rules import LaplaceMix
+from .legendre import legendre
+from .points import Points
+from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
+
+LOG_OFF_ATOM = -34.5
+"""The log of a bound on the rounding of an atom, which is 1 less the masses of the pieces."""
+_MOST_NODES = 1 << 18
+_MOST_PANELS = 1 << 14
+_HALVINGS = 14
+
+
+class _Asked(NamedTuple):
+    """What a rule is for.
+
+    Args:
+        tilt: real part of s.
+        height: largest imaginary part.
+        near: whether the nodes may serve P's own mass, too.
+        whole: whether the piece is a half line of a whole round.
+        floor: log of a size; errors of e^-40 times that do not matter.
+    """
+
+    tilt: float
+    height: float
+    near: bool
+    whole: bool
+    floor: float
+
+
+class _Interval(NamedTuple):
+    """Where a piece is integrated, and the log of a bound on what is outside."""
+
+    low: float
+    high: float
+    log_outside: float
+
+
+class _Plan(NamedTuple):
+    """Panels of one radius with ``each`` nodes, and the log of a bound on their error."""
+
+    middle: Array
+    radius: float
+    each: int
+    log_error: float
+    plain: bool
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self.each * len(self.middle)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is seen of a pair between two outcomes y.
+
+    Args:
+        weight: of the pair's label.
+        pair: the label's pair.
+        start: least outcome, or -inf.
+        stop: largest outcome, or inf.
+        most: an upper bound on the loss there.
+    """
+
+    weight: float
+    pair: GaussianPair
+    start: float = -math.inf
+    stop: float = math.inf
+    most: float = math.inf
+
+    def swap(self) -> Piece:
+        """Return the same outcomes of (Q, P), whose losses are at most 0 where P's were above."""
+        return replace(self, pair=self.pair.swap(), most=0.0)
+
+    @property
+    def mass(self) -> float:
+        """P's mass, with the label's weight."""
+        return self.weight * self.pair.mass(self.start, self.stop)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return log of the integral and two derivatives, without the weight, to a few digits."""
+        return self.pair.cumulants(tilt, *self._within(tilt, 18.0))
+
+    def lost(self, at: Spectrum, heights: Array) -> Array:
+        """Return by how much the integral falls, with the weight: see ``GaussianPair.lost``."""
+        ends = self._within(at.tilt, DEPTH)
+        return self.weight * self.pair.lost(at, heights, *ends)
+
+    def _within(self, tilt: float, depth: float) -> tuple[float, float]:
+        """Return the piece less what adds up to e^-depth at most.
+
+        The integrand is P's density times e^{tilt loss}: no larger than at the largest loss.
+        """
+        if self.most == math.inf:
+            return self.start, self.stop
+        # From there on P's Gaussian tails times e^{tilt most} are below e^-depth.
+        radius = math.sqrt(2.0 * (depth + tilt * max(self.most, 0.0)))
+        means = [mean for _, mean in self.pair.p]
+        low, high = max(self.start, min(means) - radius), min(self.stop, max(means) + radius)
+        return (low, high) if low < high else (self.start, self.stop)
+
+    def rule(self, tilt: float, height: float, near: bool, whole: bool, log_size: float) -> Rule:
+        """Return Gauss-Legendre panels up to a height, without the label's weight.
+
+        Args:
+            tilt: real part of s.
+            height: largest imaginary part.
+            near: whether the nodes may serve P's own mass, too.
+            whole: whether the piece is a half line of a whole round.
+            log_size: log of the size of all that is asked, about; errors of e^-40 times that do not
+                matter.
+
+        Raises:
+            NoSpectrum: it would need too many nodes.
+        """
+        tick()
+        asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
+        interval = self._interval(asked)
+        best: _Plan | None = None
+        for width in self._widths(asked):
+            plan = self._plan(asked, width, interval)
+            # Halving panels saves nodes until their number decides: the turn is the best.
+            if plan is not None and best is not None and plan.nodes >= best.nodes:
+                break
+            best = plan or best
+        if best is None or best.nodes > _MOST_NODES:
+            raise NoMoments
+        at, widths = legendre(best.each)
+        y = (best.middle[:, None] + best.radius * at).ravel()
+        log_width = np.tile(np.log(best.radius * widths), len(best.middle))
+        errors = [best.log_error, interval.log_outside, *self._log_edges(tilt)]
+        log_error = float(log_total(np.array(errors)))
+        # A node is off by the rounding of the interval that it divides.
+        displaced = 4.0 * UNIT * (interval.high - interval.low)
+        weighed = Weighed.at(self.pair.p, self.pair.q, y, log_width, tilt)
+        return weighed.rule(log_error, best.plain and weighed.near(self.weight), displaced)
+
+    def _interval(self, asked: _Asked) -> _Interval:
+        """Return where the piece is integrated: for itself, and for P's mass as well."""
+        # Errors count relative to what is asked: a small whole needs a deeper integral.
+        depth = max(DEPTH + 1.0 - asked.floor, 1.0)
+        here, plain = self.pair.span(asked.tilt, depth), self.pair.span(0.0, depth)
+        start, stop = self._within(asked.tilt, depth)
+        low, high = between(start, stop, min(here[0], plain[0]), max(here[1], plain[1]))
+        found = _Interval(low, high, 2.0 - depth)
+        return found if asked.whole else self._trimmed(asked, found)
+
+    def _trimmed(self, asked: _Asked, interval: _Interval) -> _Interval:
+        """Return the interval less the outer cells that hardly count."""
+        if not interval.high - interval.low < MAX_NODES / 4.0 - 1.0:
+            raise NoMoments
+        edges, log_top = self.pair.cells(interval.low, interval.high, asked.tilt)
+        if asked.near:
+            log_top = np.maximum(log_top, self.pair.cells(interval.low, interval.high, 0.0)[1])
+        target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
+        # The largest cell stays, whatever is asked.
+        heavy = np.flatnonzero(log_top > min(target, float(np.max(log_top)) - 1e-9))
+        dropped = target + math.log(2 * len(log_top))
+        outside = float(np.logaddexp(interval.log_outside, dropped))
+        return _Interval(float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside)
+
+    def _widths(self, asked: _Asked) -> Iterator[float]:
+        """Yield widths of panels to try, until one needs more nodes than the one before."""
+        spread = max(self.pair.spread, 1e-9)
+        widest = min(1.5, 2.0 / spread)
+        if asked.whole:
+            yield min(widest, 40.0 / max(asked.height * spread, 1e-9))
+        else:
+            yield from (widest / 2**k for k in range(_HALVINGS))
+
+    def _plan(self, asked: _Asked, width: float, inside: _Interval) -> _Plan | None:
+        """Return panels of about a width, None where they would need too many nodes."""
+        panels = math.ceil((inside.high - inside.low) / width)
+        if panels > _MOST_PANELS:
+            return None
+        radius = (inside.high - inside.low) / (2 * panels)
+        middle = np.asarray(inside.low + radius * (2 * np.arange(panels) + 1.0), dtype=np.float64)
+        log_top = self.pair.log_top(middle - radius, middle + radius, asked.tilt)
+        log_top = log_top + math.log(2 * radius)
+        size = float(log_total(log_top)) + math.log(self.weight)
+        plain = asked.near and (not asked.whole or size < 1.0)
+        if plain:
+            mass = self.pair.log_top(middle - radius, middle + radius, 0.0) + math.log(2 * radius)
+            log_top = np.maximum(log_top, mass)
+        target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
+        wanted = log_top > target
+        # The largest panel stays, so that there is always a plan.
+        wanted[np.argmax(log_top)] = True
+        try:
+            factor, rho = self._ellipse(asked, middle[wanted], radius, plain, target)
+            count = spectra.node_count((factor - target) / (2 * math.log(rho)))
+        except NoMoments:
+            return None
+        return _Plan(middle[wanted], radius, count, math.log(2 * panels + 4) + target, plain)
+
+    def _ellipse(
+        self, asked: _Asked, middle: Array, radius: float, plain: bool, target: float
+    ) -> tuple[float, float]:
+        """Return (log of a factor, rho): a panel errs by the factor times rho^-2n at most.
+
+        ``plain``: the factor also holds for P's own mass; ``target``: log of the wanted error.
+        """
+        best: tuple[float, float, float] | None = None
+        # A larger ellipse converges faster, but the integrand grows on it: try a few.
+        for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
+            d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
+            # At an angle of pi the sums may vanish, and the integrand is no longer analytic.
+            if d * self.pair.spread > 3.0:
+                continue
+            low, high = middle - reach, middle + reach
+            needed = self.pair.log_top(low, high, asked.tilt)
+            if asked.height > 0.0:
+                needed = needed + asked.height * self.pair.phase(d, low, high)
+            needed = needed + self.pair.ends.log_growth(d, asked.tilt)
+            if plain:
+                needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
+            factor = float(np.max(needed)) + spectra.panel_factor(radius, rho)
+            # The nodes that an ellipse asks for are proportional to this.
+            cost = (factor - target) / math.log(rho)
+            if best is None or cost < best[0]:
+                best = (cost, factor, rho)
+        if best is None:
+            raise NoMoments
+        return best[1], best[2]
+
+    def _log_edges(self, tilt: float) -> list[float]:
+        """Return logs of bounds on what a few units of the ends' places amount to."""
+        ends = np.array([edge for edge in (self.start, self.stop) if math.isfinite(edge)])
+        tops = np.maximum(self.pair.log_top(ends, ends, tilt), self.pair.log_top(ends, ends, 0.0))
+        return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
+
+
+Cuttable = Piece | LaplaceMix | Points
+"""Some outcomes of a label's pair."""
+
+
+def above(weight: float, pair: Leaf) -> Cuttable:
+    """Return the outcomes of a pair with a loss above 0.
+
+    Raises:
+        NoSpectrum: they are not known to be a half line.
+    """
+    if isinstance(pair, LaplaceMix | Points):
+        return pair.above(weight)
+    assert isinstance(pair, GaussianPair)
+    oriented, start = pair.oriented()
+    return Piece(weight, oriented, start)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some outcomes of a round: pieces of its labels' pairs, and a mass at loss 0.
+
+    Args:
+        pieces: of all labels.
+        atom: P's mass at loss 0 beside the pieces.
+        missing: P's mass of all other outcomes.
+        rare: whether most is: such a part's moments are far from 1.
+    """
+
+    pieces: tuple[Cuttable, ...]
+    atom: float = 0.0
+    missing: float = 0.0
+    rare: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all outcomes."""
+        return self.missing == 0.0
+
+    def spectrum(self, line: Contour) -> Spectrum:
+        """Return the sum of the pieces' integrals and the mass at loss 0.
+
+        Raises:
+            NoSpectrum: too many nodes would be needed.
+        """
+        near, whole = not self.rare, self.whole
+        size = self.cumulants(line.tilt).value if self.rare else 0.0
+        rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
+        return self._joined(rules).spectrum(line)
+
+    def _joined(self, rules: list[Rule]) -> Rule:
+        """Return the pieces' rules as one, each with its piece's weight."""
+        found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
+        wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
+        errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
+        plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
+        # Only if every piece serves P's mass does the moment less 1 have digits of its own.
+        near = len(plain) == len(found)
+        if not near and not self.rare:
+            errors.append(LOG_OFF_ATOM)
+        return Rule(
+            np.concatenate([rule.log_weight + log_weight for log_weight, rule in found]),
+            np.concatenate([rule.loss for _, rule in found]),
+            np.concatenate(wobbles),
+            np.concatenate([rule.slip for _, rule in found]),
+            float(spectra.log_total(np.array(errors))),
+            self.atom,
+            np.concatenate(plain) if near else None,
+            self.missing,
+        )
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the mixture of the pieces' and of the atom."""
+        found = [(piece.weight, piece.cumulants(tilt)) for piece in self.pieces]
+        return spectra.mix_cumulants([*found, (self.atom, Cumulants(0.0, 0.0, 0.0))])
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return bounds on the moments at and above each height: see ``Curve.decay``."""
+
+        def lost(at: Spectrum) -> Array:
+            return np.asarray(sum(piece.lost(at, heights) for piece in self.pieces))
+
+        return spectra.slab_decay(self.spectrum, tilt, heights, fine, lost)

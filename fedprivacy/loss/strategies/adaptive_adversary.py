@@ -1,0 +1,316 @@
+"""Runs whose rounds are each one pair of a triangle: finer and finer families of pairs.
+
+The fold bounds a run by what is worst in every round at every loss at once. The game of ``game``
+over pairs that together are above every triangle bounds it by what one round after another can do,
+and the game over S and its swap, from below, is attained by data that follow what was released. See
+docs/theory/game.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from ...rounding import FEW, UNIT
+from .. import clock
+from ..clock import LateError
+from ..curves.composed import compose
+from ..curves.curve import Curve
+from ..curves.discretised_laws import cells_law, merged, merged_downwards
+from ..curves.lattice import MAX_POINTS, Array, Lattice, Side, TooLarge
+from ..curves.triangles import Triangles, triangles
+from ..moments.contour import NoMoments
+from . import inversion
+from .cells import RELATIVE, Gram, above_cell, above_zeroed, excess, given_way_excess
+from .game import Window, chords, play
+from .queries import LATE, STUCK, Interval, Question
+
+METHOD = "PLD, game of adaptive rounds"
+_PLANS = {
+    False: "one unit sends C u in one data set and -C u, as every other does, in the other; "
+    "which is which is decided in every round by earlier releases",
+    True: "one unit sends C u or nothing; every other sends -C u, or C u, as is decided in every "
+    "round by earlier releases",
+}
+_NEGLIGIBLE = 1e-6
+"""Which share of delta what is left out of all rounds may hold."""
+_BESIDE = 20.0
+"""h is held from e^-20 of tilted mass below the answer on."""
+_MOST = 600.0
+"""Exponents beyond are not taken."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """How finely triangles are told apart.
+
+    Args:
+        cells: a right angle is cut in so many.
+        groups: largest smaller angles of groups of cells, degrees; a pair a group and its swap.
+        other: larger angles of a group are within so many degrees, counted from a right angle.
+        knots: profiles are known every so many of a loss, relative to it.
+        gap: share of the fold's distance from what is attained that rounding to a lattice may take.
+    """
+
+    cells: int
+    groups: tuple[float, ...]
+    other: float
+    knots: float
+    gap: float
+
+
+MESHES = (
+    Mesh(20, (3.0, 10.0, 30.0), 90.0, 0.08, 0.05),
+    Mesh(40, (1.5, 3.0, 6.0, 10.0, 16.0, 25.0, 40.0), 10.0, 0.05, 0.015),
+    Mesh(80, tuple(45.0 * (k / 24) ** 1.6 for k in range(1, 24)), 8.0, 0.03, 0.005),
+    Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
+)
+_SLOWER = 5.0
+"""How much longer than the last the next mesh takes, about."""
+
+
+def serves(question: Question) -> bool:
+    """Return whether the curve is two or more equal rounds of triangles."""
+    found = triangles(question.curve)
+    return found is not None and found[1] > 1
+
+
+def plan(curve: Curve) -> str:
+    """Return the data sets that attain the lower end."""
+    found = triangles(curve)
+    assert found is not None
+    return _PLANS[found[0].zeroed]
+
+
+def alone(curve: Curve) -> Curve:
+    """Return the run of the fold's upper half in every round, of a curve of triangles."""
+    found = triangles(curve)
+    assert found is not None
+    return compose([(found[0].up, found[1])])
+
+
+def refine(question: Question, folded: Interval, attained: float) -> Interval:
+    """Return an interval of what adaptive rounds lose at most; its lower end is attained.
+
+    Args:
+        question: what is asked of a run that ``serves`` accepts.
+        folded: what is known of the fold; its upper end holds here, too.
+        attained: what S alone attains.
+    """
+    best = Interval(attained, folded.high, folded.method, STUCK)
+    if question.excess(best) <= 1.0 or not 0.0 < folded.high < math.inf:
+        return best._replace(reason="")
+    try:
+        board = _Board.of(question, best)
+        best = best._replace(low=max(best.low, board.low(best)))
+        for mesh in MESHES:
+            if question.excess(best) <= 1.0:
+                return best._replace(reason="")
+            begun = time.monotonic()
+            high = board.high(mesh, best)
+            if high < best.high:
+                best = best._replace(high=high, method=METHOD)
+            if clock.left() < _SLOWER * (time.monotonic() - begun):
+                return best._replace(reason=LATE)
+    except LateError:
+        return best._replace(reason=LATE)
+    # Too many rounds, or losses too large, for a lattice: the fold's number stands.
+    except (TooLarge, NoMoments):
+        return best
+    return best._replace(reason="" if question.excess(best) <= 1.0 else STUCK)
+
+
+@dataclass(frozen=True)
+class _Board:
+    """A question of triangles, with the tilt and the losses at which it is answered."""
+
+    question: Question
+    one: Triangles
+    rounds: int
+    log_delta: float
+    tilt: float
+    low_loss: float
+    high_loss: float
+    top: float
+    """Losses of a round beyond which next to nothing is left."""
+
+    @classmethod
+    def of(cls, question: Question, known: Interval) -> _Board:
+        found = triangles(question.curve)
+        assert found is not None
+        one, rounds = found
+        log_delta, epsilon = question.place(known)
+        chernoff = inversion.chernoff(question.curve, -log_delta)
+        tilt = chernoff.tilt
+        low = -_BESIDE / (1.0 + tilt) - 1.0
+        high = 1.3 * max(epsilon, chernoff.reach) + 1.0
+        top = _top(one, log_delta + math.log(_NEGLIGIBLE / rounds))
+        # Exponentials of all that is tilted, and of losses, stay within doubles.
+        tilted = tilt * (high + top - low) + abs(chernoff.here.value)
+        if not max(tilted, top - math.log(one.q)) < _MOST:
+            raise TooLarge
+        return cls(question, one, rounds, log_delta, tilt, low, high, top)
+
+    def step(self, error: float) -> float:
+        """Return the step at which rounding to chords moves the answer by about so much."""
+        return math.sqrt(8.0 * error / (self.rounds * (1.0 + self.tilt)))
+
+    def window(self, step: float, offset: float = 0.0) -> Window:
+        """Return the window of a step."""
+        start, stop = math.floor(self.low_loss / step), math.ceil(self.high_loss / step)
+        if stop - start + 2.0 * self.top / step > MAX_POINTS:
+            raise TooLarge
+        return Window(step, start, stop - start, self.tilt, offset)
+
+    def low(self, known: Interval) -> float:
+        """Return what the corners, each where it is worse, attain."""
+        # Two pairs cost little: they may be told much more exactly than the many above.
+        step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
+        tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
+        above, below = self.one.corners
+        # Much of S lies at its least losses, of its swap at its largest: merged last, or first.
+        both = [
+            merged(cells_law(above, 0.25 * step, tail), step, 0.0),
+            merged_downwards(cells_law(below, 0.25 * step, tail), step, 0.0),
+        ]
+        offset = 0.0
+        best = 0.0
+        # The second lattice has a point just where the first says that delta is reached.
+        for _ in range(2):
+            window = self.window(step, offset)
+            logs = play(both, self.rounds, window, Side.DOWN)
+            best = max(best, self.question.shown(window.losses(), logs))
+            offset = self.question.near(window.losses(), logs) % step
+        return best
+
+    def high(self, mesh: Mesh, known: Interval) -> float:
+        """Return the upper end that a mesh's pairs show."""
+        step = self.step(self.question.off(known, mesh.gap, self.tilt))
+        window = self.window(step)
+        logs = play(self._family(mesh, step), self.rounds, window, Side.UP)
+        return self.question.covered(window.losses(), logs)
+
+    def _family(self, mesh: Mesh, step: float) -> list[Lattice]:
+        fine = _knots(step, self.top, 0.02)
+        family = [chords(each, fine, step) for each in _corners(self.one, step * fine)]
+        knots = _knots(step, self.top, mesh.knots)
+        losses = step * knots
+        s, w = _corners(self.one, losses)
+        for grams in _grams(self.one, mesh):
+            most = np.zeros(len(losses))
+            for gram in grams:
+                clock.tick()
+                most = np.maximum(most, excess(gram, self.one.q, losses))
+            # No triangle is above the fold, and none has a profile that is not convex.
+            most = _hull(np.minimum(most, np.maximum(s, w)), losses)
+            family.append(chords(most, knots, step))
+            # Without a centre either of u and v may be the other.
+            if not self.one.zeroed:
+                family.append(chords(np.exp(losses) * most[::-1], knots, step))
+        return family
+
+
+def _top(one: Triangles, log_least: float) -> float:
+    """Return a loss at which next to nothing is left."""
+    grid = np.geomspace(1e-3, 1e3, 200)
+    with np.errstate(over="ignore"):
+        tails = [corner.tails(grid).p_above for corner in one.corners]
+        small = np.flatnonzero(np.maximum(*tails) <= log_least)
+    if not len(small):
+        raise TooLarge
+    return float(grid[small[0]])
+
+
+def _knots(step: float, top: float, growth: float) -> Array:
+    """Return multiples of a step from -top to top: evenly up to 1.6 growth, then in proportion."""
+    least = max(int(1.6 * growth * growth / step), 1)
+    found = [0]
+    while found[-1] * step < top:
+        found.append(found[-1] + max(least, int(growth * found[-1])))
+    half = np.array(found)
+    return np.concatenate([-half[:0:-1], half])
+
+
+def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
+    """Return upper bounds of the corners' profiles less (1 - a)^+; see ``cells.excess``."""
+    s, w = _sampled(one, losses)
+    if not one.zeroed:
+        return s, w
+    away = given_way_excess(one.mu, one.q, losses)
+    return (s, np.exp(losses) * away[::-1]) if one.turned else (away, w)
+
+
+def _sampled(one: Triangles, losses: Array) -> tuple[Array, Array]:
+    """Return upper bounds of S's profile and of its swap's less (1 - a)^+."""
+    mu, q = one.mu, one.q
+    far = losses[len(losses) // 2 :]
+    a = np.exp(far)
+    present = _gain(1.0 + np.expm1(far) / q, mu)
+    # Absent against present: likelihood ratios below c, rounded up as it may be next to nothing.
+    c = np.maximum(1.0 + np.expm1(-far) / q, 0.0) + 8 * UNIT
+    absent = a * _gain(c, mu, below=True)
+    s = q * np.concatenate([(absent / a)[:0:-1], present])
+    return s, np.exp(losses) * s[::-1]
+
+
+def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
+    """Return bounds of N(mu) - c N(0) above 0, summed, or of c N(0) - N(mu) where ``below``."""
+    with np.errstate(divide="ignore"):
+        cut = np.log(c) / mu + 0.5 * mu
+    sign = -1.0 if below else 1.0
+    there, here = ndtr(sign * (mu - cut)), c * ndtr(-sign * cut)
+    found = np.maximum(sign * (there - here), 0.0) + RELATIVE * (there + here) + 1e-300
+    return np.asarray(found)
+
+
+def _grams(one: Triangles, mesh: Mesh) -> list[list[Gram]]:
+    """Return groups of products that together are above every triangle's."""
+    if not one.zeroed:
+        return [[above_cell(one.mu, *cell) for cell in cells] for cells in _groups(mesh)]
+    # By the angle between x and y.
+    edges = -np.cos(np.linspace(0.0, math.pi, 2 * mesh.cells + 1))
+    grams = [above_zeroed(one.mu, *ends) for ends in itertools.pairwise(edges.tolist())]
+    return [[gram.swap() if one.turned else gram] for gram in grams]
+
+
+def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, float]]]]:
+    """Return cells ((g, g'), (b, b')) with b at most g, by their smaller angle."""
+    x = np.arange(mesh.cells + 1) / mesh.cells
+    # Half way to a curve that is flat at both ends: there triangles differ most.
+    edges = (0.25 * math.pi * (x + 3.0 * x**2 - 2.0 * x**3)).tolist()
+    edges[-1] = math.nextafter(0.5 * math.pi, 2.0)
+    found: dict[tuple[int, int], list[tuple[tuple[float, float], tuple[float, float]]]] = {}
+    for i in range(mesh.cells):
+        for j in range(i + 1):
+            # Rounded towards keeping a cell; what has an obtuse angle is below another.
+            if edges[i + 1] + edges[j + 1] >= 0.5 * math.pi - 1e-12:
+                small = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
+                at = small, int((90.0 - math.degrees(edges[i])) / mesh.other)
+                cell = (edges[i], edges[i + 1]), (edges[j], edges[j + 1])
+                found.setdefault(at, []).append(cell)
+    return list(found.values())
+
+
+def _hull(most: Array, losses: Array) -> Array:
+    """Return the largest convex profile below one given at knots, less (1 - a)^+."""
+    kink = -np.expm1(np.minimum(losses, 0.0))
+    x, y = np.append(0.0, np.exp(losses)).tolist(), np.append(1.0, most + kink).tolist()
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1:
+            h, k = kept[-2], kept[-1]
+            # Leaving a point out only raises what is drawn through the others.
+            if (y[k] - y[h]) * (x[i] - x[h]) < (y[i] - y[h]) * (x[k] - x[h]):
+                break
+            kept.pop()
+        kept.append(i)
+    drawn = np.interp(x[1:], np.array(x)[kept], np.array(y)[kept]) - kink
+    on = np.array([i - 1 for i in kept[1:]])
+    found = np.maximum(drawn + FEW, 0.0)
+    found[on] = most[on]
+    return np.asarray(np.minimum(found, most))

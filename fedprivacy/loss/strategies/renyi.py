@@ -1,0 +1,164 @@
+"""Renyi divergences at the best order, converted: quick, a few per cent wide, and from above only.
+
+Canonne, Kamath and Steinke (2020), Proposition 12, for every order a > 1: epsilon = rdp +
+log(1 - 1/a) - (log delta + log a) / (a - 1). The order is searched continuously; any order gives a
+valid bound, so the search needs no guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ...rounding import FEW
+from ..curves.bracketed import one_side
+from ..curves.composed import parts_of
+from ..curves.curve import Curve
+from ..curves.lattice import Side
+from ..curves.least_of import readings
+from ..moments.contour import NoMoments
+from .convolution import golden
+from .direct import TINY
+from .too_large import given_up
+from .trimming import trim
+
+_NEAR = (0.99, 1.0, 1.01)
+"""Of the recommended power: what a few parts recommend for many is off by half a per cent."""
+_LOW = (1.0001, 1.01)
+"""Where the loss is hopeless: no other order is much better."""
+_TINY = 1e-12
+"""A tilt at which the derivative of the log-moment is the mean loss."""
+_LOOSE = 1e-6
+"""Relative error of means, with room."""
+_SHARE = 1e-6
+"""Of delta may be left out: it costs less than a millionth of epsilon."""
+_MANY = 256
+"""Of so many kinds of rounds the recommended order alone is certified: it costs 1e-4 of epsilon."""
+
+Orders = tuple[float, ...]
+_Conversion = Callable[[float, float], float]
+"""What follows from a log-moment at an order."""
+
+
+def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, float]:
+    """Return (an epsilon that suffices at a delta, the order that shows it).
+
+    Args:
+        curve: one orientation.
+        delta: in (0, 1).
+        orders: tried first, and the only ones if any of them does.
+    """
+    return min(_epsilon_of(one_side(one, Side.UP), delta, orders) for one in readings(curve))
+
+
+def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
+    # Moments see what is rarer than delta by far, and nothing else of it: it is left out.
+    few, slack, reach = trim(curve, _SHARE * delta)
+    if slack > 0.0:
+        found = _epsilon(few, delta - slack, orders)
+        if found[0] <= reach:
+            return found
+    return _epsilon(curve, delta, orders)
+
+
+def _epsilon(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
+    def at(log_moment: float, order: float) -> float:
+        power = order - 1.0
+        terms = (log_moment / power, math.log1p(-1.0 / order))
+        # Kept apart: their sizes give the rounding, which their sum, often near 0, would hide.
+        gains = (-math.log(delta) / power, -math.log(order) / power)
+        return max(_sum_up((*terms, *gains)), 0.0)
+
+    return _best(curve, at, orders)
+
+
+def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[float, float]:
+    """Return (a delta that suffices at an epsilon, the order that shows it); see ``epsilon``."""
+
+    def at(log_moment: float, order: float) -> float:
+        power = order - 1.0
+        terms = (log_moment, -power * epsilon)
+        return _sum_up((*terms, power * math.log1p(-1.0 / order), -math.log(order)))
+
+    every = [one_side(one, Side.UP) for one in readings(curve)]
+    value, order = min(_best(one, at, orders) for one in every)
+    return max(math.exp(min(value, 0.0)) * (1.0 + FEW), TINY), order
+
+
+def _sum_up(terms: tuple[float, ...]) -> float:
+    """Return a sum of terms that are right to a few units, rounded up; inf for no number."""
+    if not all(map(math.isfinite, terms)):
+        return math.inf
+    # fsum rounds once, so that only the terms' own errors are left.
+    return math.fsum(terms) + FEW * math.fsum(map(abs, terms))
+
+
+def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
+    """Return (value, order): certified moments at the order that uncertified ones recommend.
+
+    Cumulants cost a tenth of a certified moment, and of a long run a few parts are looked at.
+    """
+
+    def certified(order: float) -> float:
+        return _finite(at(curve.log_moment(order), order))
+
+    def likely(order: float) -> float:
+        return _finite(at(_about(curve, order - 1.0, mean_loss), order))
+
+    if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
+        return first
+    if (simple := given_up(curve)) is not None:
+        return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
+    try:
+        mean_loss = float(curve.cumulants(_TINY).mean)
+        order = _best_order(likely)
+        shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
+        near = [1.0 + share * (order - 1.0) for share in shares]
+        value, order = min((certified(order), order) for order in near)
+        if math.isfinite(value):
+            return value, order
+    except (NoMoments, OverflowError):
+        pass
+    # Cumulants failed: certified moments are slower, and never refuse.
+    order = _best_order(certified)
+    return certified(order), order
+
+
+def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
+    """Return about log E_P e^(tilt L), in the range that convexity leaves.
+
+    Cumulants are quadratures with an absolute error of 1e-8 a round. Over billions of rounds that
+    exceeds the value, and an order would be chosen for its error. The log-moment is convex and 0 at
+    tilt 0, so it lies between tilt times its derivatives at 0 and at the tilt; those are exact to a
+    few digits.
+
+    Args:
+        curve: one orientation.
+        tilt: above 0.
+        mean_loss: the derivative at 0.
+    """
+    found = curve.cumulants(tilt)
+    low, high = tilt * mean_loss, tilt * float(found.mean)
+    inside = low * (1.0 - _LOOSE) <= found.value <= high * (1.0 + _LOOSE)
+    return float(found.value) if inside or not low <= high else 0.5 * (low + high)
+
+
+def _best_order(at: Callable[[float], float]) -> float:
+    """Return the order of the smallest value found, over orders 1 + 1e-4 ... 1 + 1e6."""
+    # The value is smooth in log(order - 1): three points a decade bracket its minimum.
+    grid = [1.0 + 10.0 ** (k / 3.0) for k in range(-12, 19)]
+    values: list[float] = []
+    for order in grid:
+        values.append(at(order))
+        # Three rises in a row are past the minimum, and large orders cost most.
+        if len(values) > 9 and values[-1] > values[-2] > values[-3] > values[-4]:
+            break
+    best = min(range(len(values)), key=values.__getitem__)
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(values) - 1)]
+    refined = 1.0 + golden(lambda x: at(1.0 + x), low - 1.0, high - 1.0, 24)
+    # Moments may be infinite in between, and then the search misses: keep the better.
+    return refined if at(refined) <= values[best] else grid[best]
+
+
+def _finite(value: float) -> float:
+    return math.inf if math.isnan(value) else value

@@ -1,0 +1,98 @@
+"""Compositions that give no privacy, which nothing fine is sought for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..curves.composed import Composed
+from ..curves.curve import Curve
+from ..curves.fold import Fold
+from ..curves.gaussian import Gdp
+from ..curves.lattice import Side
+from ..moments.contour import NoMoments
+from ..moments.gaussian_rules import GaussianPair
+from ..moments.mixtures import Mixture
+
+MOST_LOSS = 1e4
+"""Mean losses above this are of no use, whatever their digits: e^10,000 tells all."""
+_LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 1e300, 60)])
+"""Where a mean is looked for that no moment tells."""
+_MANY = 64
+"""Components of a round from which on even looking at it takes long."""
+_MOST_OF_MANY = 1000.0
+"""Mean losses above this are of no use where each digit takes seconds."""
+MOST_ROUNDS = 10**5
+"""Of rounds whose mean is not known no more are convolved: lattices get too coarse to say much."""
+REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
+
+
+def hopeless(curve: Curve) -> bool:
+    """Return whether the loss of a composition is, on average, so large that digits do not matter.
+
+    Uncertified: it decides how much is computed, never a number. Where ``crude`` has a pair, that
+    says so already.
+    """
+    if not isinstance(curve, Composed) or curve.exact:
+        return False
+    try:
+        # At so small a tilt the mean is that of P itself.
+        return not curve.cumulants(1e-12).mean < MOST_LOSS
+    except (NoMoments, OverflowError):
+        # What dominates the run has the larger mean, that of a Gaussian pair.
+        if curve.cover() < math.sqrt(2.0 * MOST_LOSS):
+            return False
+        return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
+
+
+def given_up(curve: Curve) -> Curve | None:
+    """Return what is looked at in place of a hopeless composition; None where it is not."""
+    simple = crude(curve)
+    return curve if simple is None and hopeless(curve) else simple
+
+
+def _least_mean(curve: Composed) -> float:
+    """Return what the mean loss of rounds is at least: x P(L > x), less what lies below 0."""
+    total = 0.0
+    for part, count in curve.parts:
+        # The roughest of what stands for the round will do for so rough a question.
+        rough = (*part.rougher(), part)[0]
+        shares = np.exp(np.minimum(rough.tails(_LOSSES, Side.DOWN).p_above, 0.0))
+        # What is lost altogether is no part of a mean, and rounding must not make it one.
+        shares = np.maximum(shares - 1.000001 * part.max_loss().infinite_high, 0.0)
+        # Below 0 a mean has at least -1/e.
+        total += count * (float(np.max(_LOSSES * shares)) - 1.0)
+    return total
+
+
+def crude(curve: Curve) -> Gdp | None:
+    """Return a Gaussian pair that dominates a hopeless run of rounds of many components, or None.
+
+    Such rounds are mixtures of which each moment takes long; nothing fine is lost with them.
+    """
+    if not isinstance(curve, Composed) or not math.isfinite(cover := curve.cover()):
+        return None
+    found = [(_distance(part), count) for part, count in curve.parts]
+    return Gdp(cover) if sum(far * count for far, count in found) >= _MOST_OF_MANY else None
+
+
+def _distance(curve: Curve) -> float:
+    """Return about the mean loss of a round of many components; 0 for any other round."""
+    try:
+        labelled = (curve.up if isinstance(curve, Fold) else curve).pairs()
+    except NoMoments:
+        return 0.0
+    pairs = [(w, pair) for w, pair in labelled if isinstance(pair, GaussianPair)]
+    if sum(len(pair.p) + len(pair.q) for _, pair in pairs) < _MANY:
+        return 0.0
+    total = 0.0
+    for weight, pair in pairs:
+        (p, wide), (q, spread) = _mean_and_variance(pair.p), _mean_and_variance(pair.q)
+        total += weight * 0.5 * (p - q) ** 2 / (1.0 + min(wide, spread))
+    return total
+
+
+def _mean_and_variance(mixture: Mixture) -> tuple[float, float]:
+    mean = sum(w * m for w, m in mixture)
+    return mean, sum(w * (m - mean) ** 2 for w, m in mixture)
