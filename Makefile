@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow check check-code check-docs docs dist format benchmarks campaign certify repro-check flower clean
+.PHONY: help demo examples test test-slow check check-code check-docs check-history docs dist format benchmarks campaign certify repro-check flower clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -81,7 +81,7 @@ test-slow: $(VENV)/.has-test
 
 # The code and the pages are looked at side by side.
 check: $(VENV)/.has-check
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-code check-docs
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check-code check-docs check-history
 
 check-code: $(VENV)/.has-check
 	$(BIN)/ruff format --check .
@@ -91,6 +91,14 @@ check-code: $(VENV)/.has-check
 check-docs: $(VENV)/.has-check
 	$(BIN)/sphinx-build -q -j 2 -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/_ext/links.py docs/_build/html
+
+# Subjects of commits since this one have at most 72 characters. Without git there is no history.
+HISTORY_SINCE := 49f03f22
+check-history:
+	@git rev-parse --quiet --verify $(HISTORY_SINCE) >/dev/null 2>&1 || exit 0; \
+		git log --no-merges --format=%s $(HISTORY_SINCE)..HEAD | \
+		awk 'length > 72 { print "commit subject of more than 72 characters: " $$0; bad = 1 } \
+			END { exit bad }'
 
 benchmarks: $(VENV)/.has-benchmarks
 	$(BIN)/python benchmarks/accounting.py

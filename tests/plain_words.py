@@ -1,0 +1,86 @@
+"""Turns of phrase that engineers in this field do not use, counted in prose: python tests/plain_words.py
+
+Prose is docstrings and comments of the package, and Markdown without code, tables and formulas. A
+count says where to look. Whether a sentence is clear only a reader can say.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+MARKS = (
+    r"\b(told|tells)\b",
+    r"\b(whoever|whatever they)\b",
+    r"\bbeside\b",
+    r"\b(mend|mended|mends)\b",
+    r"\bof (it|them)[.,;:]",
+    r"\b(so|as) far as\b",
+    r"\b\w+ alone\b",
+    r"\bwhat (is|was|are|were|has|had|does|did|comes|came|goes|stands)\b",
+    r"\b(stands?|stood)\b",
+    r"\b(is|was|are|were) asked\b",
+    r"\b(goes|went|go) on\b",
+    r"\bsuch an?\b",
+    r"\banother than\b",
+    r"\b(by|of|to|in|on|from) which\b",
+    r"\bof (its|one's|their) own\b",
+    r"\bthat there (is|are|was|were)\b",
+    r"\b(whole numbers?|true alarms?|false alarms?)\b",
+    r"\b(nobody|nothing)\b",
+)
+WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+
+
+def prose_of_code(text: str) -> str:
+    """Return docstrings and comments of a module, without code in them."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(ast.get_docstring(node) or "")
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    found += [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
+    plain = re.sub(r"^\s*(>>>|\.\.\.).*$", "", "\n".join(found), flags=re.M)
+    return re.sub(r"``[^`]*``|`[^`]*`", "X", plain)
+
+
+def prose_of_page(text: str) -> str:
+    """Return a Markdown page without code, tables, headings and formulas."""
+    text = re.sub(r"^(```|~~~).*?^\1.*?$", " ", text, flags=re.S | re.M)
+    text = re.sub(r"^:::+.*$|^[ \t]*\|.*$|^    .*$|^#+ .*$", " ", text, flags=re.M)
+    text = re.sub(r"\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|<!--.*?-->", "X", text, flags=re.S)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def room_of(path: Path) -> str:
+    """Return the room that a file counts for: a folder of the package or of docs, or the file."""
+    parts = path.relative_to(ROOT).parts
+    if len(parts) == 1:
+        return parts[0]
+    return "/".join(parts[:2]) if len(parts) > 2 else f"{parts[0]}/*"
+
+
+def measured() -> dict[str, tuple[int, int]]:
+    """Return (marks, words) of every room."""
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for path in [*sorted((ROOT / "fedprivacy").rglob("*.py")), *sorted(pages)]:
+        if {"_build", "_generated", "generated"} & set(path.parts):
+            continue
+        text = path.read_text(encoding="utf-8")
+        prose = " ".join((prose_of_page if path.suffix == ".md" else prose_of_code)(text).split())
+        counts = found[room_of(path)]
+        counts[0] += sum(len(re.findall(mark, prose, flags=re.I)) for mark in MARKS)
+        counts[1] += len(WORD.findall(prose))
+    return {room: (marks, words) for room, (marks, words) in found.items()}
+
+
+if __name__ == "__main__":
+    for name, (marks, words) in sorted(measured().items()):
+        print(
+            f"{name:28s} {marks:5d} marks in {words:6d} words, {1000 * marks / words:5.1f} a 1,000"
+        )
