@@ -1,4 +1,6 @@
-"""Turns of phrase that engineers in this field do not use, counted in prose: python tests/plain_words.py
+"""Turns of phrase that engineers in this field do not use, counted in prose.
+
+    python tests/plain_words.py
 
 Prose is docstrings and comments of the package, and Markdown without code, tables and formulas. A
 count says where to look. Whether a sentence is clear only a reader can say.
