@@ -225,6 +225,20 @@ TABLE: tuple[Shown, ...] = (
         (*_names("close", "rounds"), *_names("repair", "cut")),
     ),
     Shown(
+        "that the run declared its record void, and why",
+        "ledger; in the audit's reasons while it is in force",
+        Standing.PUBLIC,
+        "words of the program, which count nothing; beside them nothing is certified",
+        _names("void", "reason"),
+    ),
+    Shown(
+        "when that was declared, and lifted",
+        "ledger",
+        Standing.AUDITOR,
+        "a batch that was drawn and not stepped at once may have been looked at",
+        (*_names("void", "number"), *_names("lift", "number")),
+    ),
+    Shown(
         "bounds, verdict and what is not certified",
         "`audit`, report, JSON",
         Standing.PUBLIC,

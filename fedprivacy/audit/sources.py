@@ -293,6 +293,8 @@ _SENTENCES = {
     "about the rounds that it records.",
     Defect.FIXED_SEED: "The seed was fixed: the run is not private against whoever knows it. The "
     "numbers are those of the same run with a seed that nobody knows.",
+    Defect.NO_ROUNDS: "No round was recorded. The numbers are about a run that released nothing; a "
+    "loop that was never connected to its record leaves the same record.",
     Defect.UNCONFIRMED: "Rounds were begun and never confirmed; they count as spent.",
     Defect.ABORTED: "Rounds were aborted, released nothing and do not count. Where cohorts "
     "amplify, this holds if those who did not answer were not always the same; if some were away "
@@ -322,6 +324,7 @@ def _of_its_lines(
         Defect.FIXED_SEED: ledger.reproducible,
         Defect.UNCONFIRMED: dangling > 0,
         Defect.ABORTED: aborted > 0,
+        Defect.NO_ROUNDS: not rounds,
     }
     defects = _those(applies)
     told = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)

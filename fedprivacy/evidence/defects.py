@@ -62,6 +62,7 @@ class Defect(StrEnum):
     ABORTED = "rounds that were aborted"
     ABORTED_DRAWS = "rounds of random cohorts that were aborted"
     HALF_A_LINE = "a half-written line"
+    NO_ROUNDS = "a record without a round"
 
 
 _HOLDS, _FAILS, _OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.CANNOT_BE_CERTIFIED
@@ -171,6 +172,13 @@ EFFECTS: dict[Defect, Effect] = {
     ),
     Defect.HALF_A_LINE: Effect(
         _HOLDS, _FAILS, Numbers.CERTIFIED, "", "no noise had been drawn on its account"
+    ),
+    Defect.NO_ROUNDS: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "no round was recorded",
+        "a loop that was never connected to its record leaves the same record",
     ),
 }
 """Defect -> what it does. Nothing else in the package decides this."""

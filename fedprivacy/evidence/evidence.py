@@ -17,7 +17,15 @@ from .defects import Defect, qualifiers
 from .doubts import doubts, odd_masks
 from .planned import as_planned
 from .repricing import share_of_noise, spent
-from .revealed import PUBLIC_DENOMINATOR, Revealed, draws_of, numbers_told, rate_of, secret_sizes
+from .revealed import (
+    PUBLIC_DENOMINATOR,
+    VOIDED,
+    Revealed,
+    draws_of,
+    numbers_told,
+    rate_of,
+    secret_sizes,
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class Evidence:
             certain=found.certain,
             rounds=sum(r.times for r in rounds if r.spent),
             aborted=sum(r.times for r in rounds if not r.spent),
-            doubts=(*doubts(rounds), *odd_masks(ledger, rounds)),
+            # First: it is the run's own word.
+            doubts=((VOIDED,) * bool(ledger.voids) + doubts(rounds) + odd_masks(ledger, rounds)),
             revealed=revealed(rounds),
             # Outputs may lead an adaptive schedule away from any plan: its filter decides.
             planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),

@@ -123,7 +123,10 @@ SAID_TO_FOLLOW = (
 )
 
 
-TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW)
+VOIDED = "a line in which the run declares its own record void"
+"""Why nothing is certified of a ledger that its run declared void."""
+
+TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW, VOIDED)
 """Doubts that count nothing, so that they may be told to anybody."""
 
 

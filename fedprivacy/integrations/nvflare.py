@@ -20,7 +20,7 @@ from ..mechanisms import AdaptiveClipping, Perturbation
 from ..questions.budget import Budget
 from ..sampling import Scheme
 from ..systems.averaging.collect import Collected
-from ..systems.averaging.server import Average, Server
+from ..systems.averaging.server import Average, Begun, Server
 from ..training.rounds import Books, RoundInfo
 from .flower.saved import Held, Saved, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
@@ -203,11 +203,11 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             saved.write(Held(self._arrays(state), state.round, None))
 
         while state.round < self._rounds:
-            running, came = self._asked(state, books, abort_signal, fl_ctx)
+            begun, running, came = self._asked(state, books, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
             # The model is on disk before the round is called done.
-            state, info = self.server.step(state, running, came, books, save)
+            state, info = self.server.step(state, running, came, begun, save)
             if info.aborted:
                 save(state)
             self.history.append(info)
@@ -221,10 +221,10 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
 
     def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
-    ) -> tuple[Collected, list[tuple[int, object]]]:
-        """Return a sum that nothing was added to, and what the drawn clients answered."""
-        # Nobody is asked for a round that does not fit.
-        books.ask()
+    ) -> tuple[Begun, Collected, list[tuple[int, object]]]:
+        """Return the round, a sum that nothing was added to, and what the clients answered."""
+        # On disk before the cohort is drawn; nobody is asked for a round that does not fit.
+        begun = self.server.begin(state, books)
         running = self.server.collected(state, self.server.cohort(state.round), None)
         came = list[tuple[int, object]]()
 
@@ -240,7 +240,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         # To NVFlare no targets are all clients.
         if targets := [self._names[client] for client in running.turns]:
             self.broadcast_and_wait(task, fl_ctx, targets, len(targets), 0, abort_signal)
-        return running, list(came)
+        return begun, running, list(came)
 
     def _arrays(self, state: Average) -> Mapping[str, np.ndarray[Any, Any]]:
         return shaped(state.parameters.numpy(), self._layout)

@@ -27,7 +27,9 @@ from .lines import (
     Event,
     HeaderLine,
     IntentLine,
+    LiftLine,
     RepairLine,
+    VoidLine,
     body_of,
     check_unit,
     decoded,
@@ -53,6 +55,8 @@ class History:
         held: the plan's long factors, which lines refer to.
         rounds: every round begun.
         closed: whether the run is complete.
+        voids: why the run declared its record void, by number; without those that were lifted.
+        voided: how many times it did.
         notes: sentences on repairs and on what was left out.
         check: checksum of the last line.
         size: bytes of all whole lines.
@@ -67,6 +71,8 @@ class History:
         self.held: Held = NOTHING
         self.rounds = Rounds()
         self.closed = False
+        self.voids: dict[int, str] = {}
+        self.voided = 0
         self.notes: list[str] = []
         self.check = ""
         self.size = 0
@@ -94,6 +100,10 @@ class History:
             case DoneLine() | AbortLine() if event.round != now:
                 told = "there is none; begin with intent" if now is None else f"that is round {now}"
                 return f"round {event.round} is not the one under way ({told})"
+            case VoidLine() if event.number != self.voided:
+                return f"void line {event.number} cannot come now; the next one is {self.voided}"
+            case LiftLine() if event.number not in self.voids:
+                return f"void line {event.number} cannot be lifted; it is not in force"
             case CloseLine() if event.rounds != begun:
                 return f"it closes {event.rounds} rounds, but {begun} were begun"
         return ""
@@ -119,6 +129,11 @@ class History:
                     f"before line {self.lines + 1} a half-written line of {event.cut} bytes was "
                     "cut when the run resumed; it counts nothing"
                 )
+            case VoidLine():
+                self.voids[event.number] = event.reason
+                self.voided += 1
+            case LiftLine():
+                del self.voids[event.number]
             case CloseLine():
                 self.closed = True
 

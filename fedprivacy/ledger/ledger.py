@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -50,6 +51,7 @@ class Ledger:
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
         self._why_not = "" if fd is not None else "it was opened for reading"
+        self._before_close: list[Callable[[], None]] = []
 
     @classmethod
     def create(
@@ -296,12 +298,51 @@ class Ledger:
         self._append(event, wait=False)
         self._begun = None
 
+    def void(self, reason: str) -> int:
+        """Record that the rounds are not what was done: nothing is certified. They stay spent.
+
+        For a release without an intent, or a cohort that was drawn, looked at and dropped.
+
+        Args:
+            reason: in words that anybody may read: audits print it.
+
+        Returns:
+            The number of the line, for ``lift``.
+
+        Raises:
+            ParameterError: the reason is not a string.
+            LedgerError: the line could not be written.
+        """
+        number = self._history.voided
+        self._append(lines.VoidLine(number=number, reason=_text(reason=reason)))
+        return number
+
+    def lift(self, number: int) -> None:
+        """Record that the cause of an earlier ``void`` is gone: the rounds are what was done.
+
+        Args:
+            number: what ``void`` returned.
+
+        Raises:
+            ParameterError: the number is not a whole number.
+            LedgerError: no such line is in force, or the line could not be written.
+        """
+        self._append(lines.LiftLine(number=integer(0, number=number)))
+
+    def before_close(self, check: Callable[[], None]) -> None:
+        """Call a check before this object closes the ledger; it raises where that is too early."""
+        self._before_close.append(check)
+
     def close(self) -> None:
         """Write that the run is complete, and release the file; nothing can be added later.
 
         Raises:
             LedgerError: opened for reading, released, or already closed.
+            ParameterError: a check of ``before_close`` refuses.
         """
+        self._writable()
+        for check in self._before_close:
+            check()
         # The number of rounds shows a reader that none is missing.
         self._append(lines.CloseLine(rounds=len(self._history.rounds)))
         self.release()
@@ -477,6 +518,11 @@ class Ledger:
         return self._history.closed
 
     @property
+    def writable(self) -> bool:
+        """Whether this object may write another line: not closed, released or opened to read."""
+        return self._fd is not None and not self._why_not and not self.closed
+
+    @property
     def rounds(self) -> tuple[Round, ...]:
         """Every round begun, in order, each an object: of a million, half a gigabyte."""
         return tuple(self._history.rounds)
@@ -508,8 +554,14 @@ class Ledger:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the file: repairs, and what was left out."""
-        return tuple(self._history.notes)
+        """What a reader must know of the file: repairs, what was left out, why it is void."""
+        void = (f"the run declared its record void: {reason}" for reason in self.voids)
+        return (*self._history.notes, *void)
+
+    @property
+    def voids(self) -> tuple[str, ...]:
+        """Why the run declared its record void; empty where it did not, or all were lifted."""
+        return tuple(self._history.voids.values())
 
 
 def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:

@@ -122,13 +122,28 @@ class RepairLine(Line, frozen=True, tag="repair"):
     cut: _Count
 
 
+class VoidLine(Line, frozen=True, tag="void"):
+    """The run says that its rounds are not what was done."""
+
+    number: _Count
+    reason: str
+
+
+class LiftLine(Line, frozen=True, tag="lift"):
+    """The cause of an earlier void line is gone."""
+
+    number: _Count
+
+
 class CloseLine(Line, frozen=True, tag="close"):
     """The run is complete."""
 
     rounds: _Count
 
 
-Event = HeaderLine | IntentLine | DoneLine | AbortLine | RepairLine | CloseLine
+Event = (
+    HeaderLine | IntentLine | DoneLine | AbortLine | RepairLine | VoidLine | LiftLine | CloseLine
+)
 DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 

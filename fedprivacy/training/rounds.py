@@ -288,7 +288,31 @@ def run_round(
     Raises:
         BudgetExhausted: the round does not fit; nothing was released.
     """
-    number = books.begin()
+    return finish_round(
+        books, books.begin(), collect=collect, release=release, on_release=on_release
+    )
+
+
+def finish_round(
+    books: Books,
+    number: int | None,
+    *,
+    collect: Callable[[], C | Aborted[S]],
+    release: Callable[[C], tuple[S, RoundInfo]],
+    on_release: Callable[[S], None] | None = None,
+) -> tuple[S, RoundInfo]:
+    """Run a round whose intent was written before its cohort was drawn; see ``run_round``.
+
+    Args:
+        books: where the round is written down.
+        number: what ``Books.begin`` returned.
+        collect: see ``run_round``.
+        release: see ``run_round``.
+        on_release: see ``run_round``.
+
+    Raises:
+        BudgetExhausted: the round does not fit any more; nothing was released.
+    """
     try:
         collected = collect()
     except BaseException:

@@ -6,6 +6,7 @@ pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewh
 pytest.importorskip("torch")
 
 import numpy as np
+from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 import fedprivacy as fp
@@ -101,3 +102,37 @@ def test_what_speaks_against_a_run_is_looked_for_as_it_ends(tmp_path):
     strategy.start(apps.HereGrid(apps.client_app()), first, ROUNDS, evaluate_fn=evaluate)
     with pytest.raises(fp.UnsupportedCombination, match="what was done was not this run"):
         strategy.budget.spent()
+
+
+class FailingGrid(apps.HereGrid):
+    """Loses its connection once the clients of a round are known."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        self.asked += [message.metadata.dst_node_id for message in messages]
+        raise ConnectionError("the engine went away")
+
+
+def test_a_cohort_that_was_dropped_is_a_round_that_counts(tmp_path):
+    """It left no line, so that whoever started again chose the cohort."""
+    strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Poisson(0.4))
+    grid = FailingGrid(apps.client_app())
+    with pytest.raises(ConnectionError):
+        strategy.start(grid, apps.first_arrays(), ROUNDS)
+    assert Ledger.open(tmp_path / "run.jsonl").spent_rounds == 1
+    again = apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Poisson(0.4))
+    again.start(apps.HereGrid(apps.client_app()), apps.first_arrays(), ROUNDS)
+    found = fp.audit(tmp_path / "run.jsonl", claim=(500.0, 1e-3))
+    assert found.rounds == ROUNDS + 1 and "never confirmed" in str(found)
+
+
+def test_a_cohort_is_not_drawn_twice_for_a_round(tmp_path):
+    strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Poisson(0.4))
+    grid, arrays = apps.HereGrid(apps.client_app()), apps.first_arrays()
+    asked = strategy.configure_train(1, arrays, ConfigRecord(), grid)
+    assert Ledger.open(tmp_path / "run.jsonl").begun_rounds == 1
+    with pytest.raises(fp.ParameterError, match="configure_train must follow aggregate_train"):
+        strategy.configure_train(1, arrays, ConfigRecord(), grid)
+    strategy.aggregate_train(1, grid.send_and_receive(asked))
+    strategy.configure_train(2, arrays, ConfigRecord(), grid)
+    assert [one.done is None for one in strategy.ledger.rounds] == [False, True]
+    strategy.ledger.release()

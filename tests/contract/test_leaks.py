@@ -441,6 +441,8 @@ def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
         "done": lines.DoneLine,
         "abort": lines.AbortLine,
         "repair": lines.RepairLine,
+        "void": lines.VoidLine,
+        "lift": lines.LiftLine,
         "close": lines.CloseLine,
     }
     there = {f"{name}.{field}" for name, kind in kinds.items() for field in kind.__struct_fields__}

@@ -25,6 +25,8 @@ from fedprivacy.ledger.lines import (
     CloseLine,
     DoneLine,
     IntentLine,
+    LiftLine,
+    VoidLine,
     line_of,
     long_factors,
 )
@@ -262,6 +264,11 @@ def intent(round_: int = 0, text: bytes = GAUSS_TEXT) -> IntentLine:
         [CloseLine(rounds=1)],
         [CloseLine(rounds=0), intent()],
         [CloseLine(rounds=0), CloseLine(rounds=0)],
+        [VoidLine(number=1, reason="a")],
+        [VoidLine(number=0, reason="a"), VoidLine(number=0, reason="a")],
+        [LiftLine(number=0)],
+        [VoidLine(number=0, reason="a"), LiftLine(number=0), LiftLine(number=0)],
+        [CloseLine(rounds=0), VoidLine(number=0, reason="a")],
     ],
 )
 def test_order_is_checked_when_reading_too(path, events):
@@ -887,3 +894,54 @@ def test_a_reference_to_what_is_not_in_the_plan_is_refused(tmp_path, digest):
     rewritten(path, lines, lambda raw: msgspec.Raw(bytes(raw).replace(*extra)))
     with pytest.raises(ForeignLedger, match="a digest and nothing else"):
         Ledger.open(path)
+
+
+def test_a_record_that_its_run_declares_void_certifies_nothing(path):
+    """A cohort that was drawn and dropped, a release without an intent: no line could say so."""
+    with new(path, claim=(50.0, 1e-5)) as ledger:
+        for _ in range(3):
+            number = ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
+            ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1.0)
+        first = ledger.void("a cohort was drawn and dropped")
+        second = ledger.void("a release had no intent")
+        assert (first, second) == (0, 1) and len(ledger.voids) == 2
+        ledger.lift(first)
+        assert ledger.voids == ("a release had no intent",)
+        for wrong in (first, 2):
+            with pytest.raises(LedgerError, match="cannot be lifted"):
+                ledger.lift(wrong)
+        with pytest.raises(ParameterError, match="reason"):
+            ledger.void(3)
+        with pytest.raises(ParameterError, match="number"):
+            ledger.lift(0.5)
+    with Ledger.open(path, resume=True) as ledger:
+        assert ledger.voids == ("a release had no intent",)
+        ledger.close()
+    for claim in ((50.0, 1e-5), (1e-3, 1e-5)):
+        found = fp.audit(path, claim=claim)
+        assert found.verdict == "CANNOT BE CERTIFIED" and found.void and found.rounds == 3
+        assert "a line in which the run declares its own record void" in found.reasons[0]
+        assert "the run declared its record void: a release had no intent" in found.reasons
+    with pytest.raises(fp.UnsupportedCombination, match="void"):
+        fp.account(path, delta=1e-5)
+
+
+def test_what_is_lifted_is_as_if_it_had_not_been(path):
+    with new(path, claim=(50.0, 1e-5)) as ledger:
+        number = ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
+        void = ledger.void("a batch waits for its step")
+        ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1.0)
+        ledger.lift(void)
+        ledger.close()
+    found = fp.audit(path)
+    assert found.verdict == "HOLDS" and not any("void" in reason for reason in found.reasons)
+
+
+def test_a_check_may_refuse_to_close(path):
+    with new(path) as ledger:
+        ledger.before_close(lambda: 1 / 0)
+        assert ledger.writable
+        with pytest.raises(ZeroDivisionError):
+            ledger.close()
+        assert not ledger.closed
+    assert not ledger.writable and not Ledger.open(path).writable

@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 from nvflare.apis.dxo import DXO, DataKind, from_shareable  # noqa: E402
 from nvflare.apis.fl_constant import ReturnCode  # noqa: E402
+from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.apis.shareable import Shareable, make_reply  # noqa: E402
+from nvflare.apis.signal import Signal  # noqa: E402
 
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.errors import ParameterError  # noqa: E402
@@ -211,11 +213,12 @@ def test_what_failed_goes_on_and_stays_spent(tmp_path, job, monkeypatch):
     run(fails, 1)
     assert said == ["the cell is gone"]
     with Ledger.open(tmp_path / "run.jsonl") as ledger:
-        assert len(ledger.rounds) == 1 and not ledger.closed
+        # The one that failed had drawn its cohort.
+        assert [one.done is None for one in ledger.rounds] == [False, True] and not ledger.closed
     run(answers, 1)
     assert len(said) == 1 and len(answered) == 2
     with Ledger.open(tmp_path / "run.jsonl") as ledger:
-        assert len(ledger.rounds) == 2 and ledger.closed
+        assert len(ledger.rounds) == 3 and ledger.closed
         assert Saved(tmp_path / "model.npz", ledger).read().rounds == 2
     assert fp.audit(tmp_path / "run.jsonl").statement.startswith("HOLDS")
 
@@ -237,3 +240,19 @@ def test_what_the_filter_cannot_hear_of_is_refused(tmp_path, perturbation):
             ledger=tmp_path / "l", model=tmp_path / "m", rounds=1,
             budget=fp.Budget(8.0, 1e-3, adjacency="zero_out"),
         )  # fmt: skip
+
+
+def test_a_job_that_is_stopped_has_spent_the_round_that_it_drew(tmp_path, job, monkeypatch):
+    """A cohort that was drawn and dropped left no line: whoever resumed the job chose it."""
+    flow = job.Workflow(str(tmp_path))
+    flow._names = [f"site-{number + 1}" for number in range(job.CLIENTS)]
+    asked = []
+
+    def stop(task, fl_ctx, targets, least, wait, abort_signal):
+        asked.append(targets)
+        abort_signal.trigger("stopped")
+
+    monkeypatch.setattr(flow, "broadcast_and_wait", stop)
+    flow.control_flow(Signal(), FLContext())
+    with Ledger.open(flow.ledger.path) as there:
+        assert len(asked) == 1 and there.spent_rounds == 1 and not there.closed

@@ -213,3 +213,23 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
 def test_without_flwr_the_names_say_what_to_install(name):
     with pytest.raises(ParameterError, match="fedprivacy\\[flower\\]"):
         getattr(flower, name)
+
+
+def test_the_intent_is_there_before_the_cohort_is_drawn(tmp_path):
+    """A cohort that was drawn and dropped left no line: whoever drew again chose it."""
+    server, budget = a_server(), a_budget()
+    path = tmp_path / "run.jsonl"
+    facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
+    with Ledger.create(path, **facts) as ledger:
+        begun = server.begin(START, server.books(ledger, budget))
+        assert begun.number == 0 and Ledger.open(path).begun_rounds == 1
+        running = server.collected(START, server.cohort(0), None)
+        after, info = server.step(START, running, units(), begun)
+        assert after.round == 1 and info.arrived == CLIENTS
+        # Another one is begun, drawn, and dropped: it stays spent.
+        server.begin(after, server.books(ledger, budget))
+    found = Ledger.open(path)
+    assert found.spent_rounds == 2 and [one.done is None for one in found.rounds] == [False, True]
+    with pytest.raises(BudgetExhausted), Ledger.open(path, resume=True) as ledger:
+        server.begin(after, server.books(ledger, a_budget(1e-3)))
+    assert Ledger.open(path).begun_rounds == 2

@@ -41,7 +41,7 @@ from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
-from ...systems.averaging.server import Average, Server
+from ...systems.averaging.server import Average, Begun, Server
 from ...training.rounds import Books, RoundInfo
 from .saved import Held, Saved, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
@@ -142,7 +142,7 @@ class PrivateStrategy(Strategy):
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger)
         self._behind, self._roster = 0, dict[int, int]()
         self._clip_norm: float | None = None
-        self._under_way: tuple[Arrays, Average, Collected] | None = None
+        self._under_way: tuple[Arrays, Average, Collected, Begun] | None = None
         self._result = Result()
 
     def start(
@@ -219,18 +219,26 @@ class PrivateStrategy(Strategy):
     ) -> Iterable[Message]:
         """Draw the cohort and return its messages; nobody is asked for a round that does not fit.
 
+        The round's intent is on disk before its cohort is drawn: from then on it is spent.
+
         Raises:
             BudgetExhausted: the next round does not fit.
+            ParameterError: the cohort of the round before was dropped.
         """
+        if self._under_way is not None:
+            way_out = "call aggregate_train with what the drawn clients answered, be it nothing"
+            rule = "follow aggregate_train: who drops a cohort and draws again selects it"
+            refuse("configure_train", "a second one", rule, way_out)
         self._books.ask()
         nodes = self._nodes(grid)
         content = self._content(self._behind + server_round, arrays, config, grid)
         before = _plain(arrays)
         start = Average(self._rounds_run, torch.from_numpy(flat(before)), self._clip_norm)
         self._layout = before
-        cohort, mask = self.server.cohort(start.round), self.server.mask(start)
-        running = self.server.collected(start, cohort, mask)
-        self._under_way = before, start, running
+        mask = self.server.mask(start)
+        begun = self.server.begin(start, self._books)
+        running = self.server.collected(start, self.server.cohort(start.round), mask)
+        self._under_way = before, start, running, begun
         content[ASKED] = ConfigRecord(
             {
                 # Of a learned norm a little more than the threshold: who is beyond it stays so.
@@ -294,9 +302,9 @@ class PrivateStrategy(Strategy):
         """
         if self._under_way is None:
             refuse("aggregate_train", "a round", "follow configure_train of the same round")
-        (before, start, running), self._under_way = self._under_way, None
+        (before, start, running, begun), self._under_way = self._under_way, None
         updates = self._updates(replies, running)
-        state, info = self.server.step(start, running, updates, self._books)
+        state, info = self.server.step(start, running, updates, begun)
         self.history.append(info)
         self._clip_norm = state.clip_norm
         told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"

@@ -16,6 +16,8 @@ from ...questions.epsilon import epsilon
 from ...relations import Adjacency, Observer
 from ...sampling import Scheme, Shuffled
 from ..opacus_state import steps_in_no_pass
+from .draws import WAY_OUT
+from .guard import Guard
 from .loaders import Loader, scheme_of
 from .sums import (
     Sums,
@@ -48,6 +50,8 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         self._sums: Sums | None = None
         self._divisor: int | None = None
         self._passes: dict[float, int] = {}
+        self._guard: Guard | None = None
+        self._void = ""
 
     def look_at(
         self,
@@ -80,8 +84,32 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         check_scheme(scheme_of(loader), scheme, self.adjacency)
         self._divisor = expected_batch_size
         self._loader = Loader.looked_at(loader)
+        self._loader.unstepped = self._unstepped
         self._sums = None if optimizer is None else Sums(optimizer, self._loader)
+        self._guard = None if optimizer is None else self._guarded(optimizer, stepping=False)
         return self._loader.scheme
+
+    def _guarded(self, optimizer: Any, *, stepping: bool) -> Guard:
+        """Have every step of an optimizer looked at: it must be counted."""
+        found = Guard.of(optimizer, stepping=stepping)
+        found.add(self)
+        return found
+
+    def void(self, reason: str) -> None:
+        """Give no number from now on: something was released that is not counted.
+
+        Args:
+            reason: why, in words.
+        """
+        self._void = self._void or reason
+
+    def stepped(self) -> None:
+        """Hear that a step moved the parameters: it was counted before."""
+
+    def _unstepped(self) -> None:
+        # Without the optimizer nobody knows whether another hook took the step of it.
+        if self._guard is None:
+            self.void("a batch was drawn, and no step of it was counted")
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Return what Opacus calls before every step; see ``step``.
@@ -96,11 +124,15 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         def looked_at(optimizer: Any) -> None:
             check_kind(optimizer)
             if self._loader is not None:
+                # Known from the first step on, where it was not given to look_at.
+                guard = self._guard = self._guard or self._guarded(optimizer, stepping=True)
                 self._take(optimizer, self._loader)
                 check_denominator(optimizer, self._divisor, self.adjacency)
                 own = optimizer.expected_batch_size
                 rule = f"be the optimizer's, {own}: sums are divided by it"
                 require(self._divisor in (None, own), "expected_batch_size", self._divisor, rule)
+                guard.begin(self)
+                self._loader.settle()
             hook(optimizer)
 
         return looked_at
@@ -115,8 +147,8 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if optimizer._is_last_step_skipped:
             rule = "be given to look_at where a step sums several physical batches"
             refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
-        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
         check_norm(optimizer, clipped_to(optimizer))
+        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
@@ -188,6 +220,13 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if loader is None:
             way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
             refuse("the data loader", None, "be looked at before the first step", way_out)
+        if self._void or loader.missed:
+            found = self._void or "a batch was drawn that another optimizer stepped"
+            way_out = "there is no number; begin with another accountant, and add its account"
+            refuse("the steps", f"void: {found}", "all be counted", way_out)
+        if loader.waits:
+            rule = "be stepped before a number is given: dropping draws selects what is released"
+            refuse("the batch drawn last", "not stepped", rule, WAY_OUT)
         counts = self._passes
         if loader.passes is None:
             rate = getattr(loader.scheme, "probability", None)

@@ -3,91 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from opacus.optimizers import DPOptimizer
 from torch.utils.data import DataLoader
 
-from ...errors import integer, refuse
+from ...errors import BudgetExhausted, LedgerError, integer, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import Mechanism
 from ...questions.budget import Budget
 from ...relations import Unit
-from ...sampling import Scheme, Shuffled
+from ...sampling import Scheme
+from .draws import WAY_OUT
+from .guard import Guard
 from .loaders import Loader, scheme_of
-from .sums import Sums, check_denominator, check_kind, check_scheme, step_of
+from .randomness import Randomness
+from .sums import (
+    Sums,
+    check_denominator,
+    check_kind,
+    check_scheme,
+    forget_gradients,
+    step_of,
+)
 
-# ---- seeds
+MISSED = "a batch was drawn that another optimizer stepped and this one did not"
+"""Why a record is void."""
 
-_CHOSEN = 2**32
-"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
-
-_UNSEEDED = torch.Generator().initial_seed()
-"""What every new generator begins with that nobody seeds."""
-
-
-class Randomness:
-    """The generators of an optimizer's noise and a loader's draws, and the seeds they began with.
-
-    An order in passes amplifies nothing, so its draws need no secret.
-    """
-
-    def __init__(self, optimizer: Any, loader: DataLoader[Any]) -> None:
-        self.optimizer = optimizer
-        self.sampler: Any = None
-        if not isinstance(scheme_of(loader), Shuffled):
-            batches: Any = loader.batch_sampler
-            self.sampler = batches if hasattr(batches, "generator") else batches.sampler
-        self.begun = self._now()
-
-    def _now(self) -> list[tuple[Any, int | None]]:
-        found = [] if self.sampler is None else [self.sampler.generator or torch.default_generator]
-        if self.optimizer.generator is not None:
-            found.append(self.optimizer.generator)
-        else:
-            # In the order of the parameters, each device once.
-            devices = dict.fromkeys(parameter.device for parameter in self.optimizer.params)
-            found += [_generator_of(device) for device in devices]
-        # Secure generators take no seed.
-        secure = self.optimizer.secure_mode
-        return [(one, None if secure else one.initial_seed()) for one in found]
-
-    @property
-    def chosen(self) -> bool:
-        """Whether somebody seems to have chosen a seed, or none at all."""
-        seeds = [seed for _, seed in self.begun if seed is not None]
-        return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
-
-    @property
-    def suspect(self) -> bool:
-        """Whether somebody seems to have chosen a seed, or has changed one since."""
-        return self.chosen or self._now() != self.begun
-
-    def check(self) -> None:
-        """Refuse a generator, or a seed, that was not there at the beginning.
-
-        Raises:
-            ParameterError: there is one.
-        """
-        if self._now() != self.begun:
-            rule = "stay as keep_books saw them: the ledger says that no seed was chosen"
-            way_out = "seed before keep_books, with a ledger of seed_policy='fixed', or not at all"
-            refuse("torch's generators and seeds", "others", rule, way_out)
+UNSTEPPED = "a batch was drawn and its step did not come"
+"""Why a record is void unless the step comes later."""
 
 
-def _generator_of(device: torch.device) -> Any:
-    if device.type != "cuda":
-        return torch.default_generator
-    return torch.cuda.default_generators[device.index]
-
-
-# ---- the books
-
-
-@dataclass
+@dataclass(eq=False)
 class StepBooks:
     """What stands between an optimizer of Opacus and its steps: a Budget, and a Ledger.
 
@@ -101,12 +51,18 @@ class StepBooks:
     budget: Budget | None
     _random: Randomness
     _sums: Sums
+    _guard: Guard
     _steps: dict[float, Mechanism] = field(default_factory=dict)
     _number: int | None = None
     _noise_std: float = 0.0
     _released: bool = False
     _stepped: int = 0
     _cohort: int = 0
+    _void: str = ""
+    _unstepped: int | None = None
+    _noisy: bool = False
+    _closed: bool = False
+    _replaced: bool = False
 
     def before(self, then: Callable[[Any], None] | None, optimizer: Any) -> None:
         """Ask the budget and write the intent; Opacus calls it before every step.
@@ -114,24 +70,115 @@ class StepBooks:
         Raises:
             BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
             ParameterError: no batch was drawn for it, its gradients were clipped to more than its
-                noise hides, or torch was seeded since; as well.
+                noise hides, torch was seeded since, or the record is void; as well.
         """
+        if self._replaced:
+            if then is not None:
+                then(optimizer)
+            return
         try:
+            self._check_open()
+            self._guard.check_original()
+            self._check_seeds()
+            way_out = "leave add_noise and step hooks to the optimizer, and call optimizer.step()"
+            require(self._noisy, "the noise of a step", None, "be added by its optimizer", way_out)
             self._stepped = self._sums.used()
-            if self.ledger is None and self.budget is not None and self._random.suspect:
-                self.budget.seeded()
-            if self.ledger is not None and not self.ledger.reproducible:
-                self._random.check()
             self._begin()
-        # Whatever stops the step, its gradients must not be left for a later one.
-        except BaseException:
-            for parameter in optimizer.params:
-                parameter.grad = parameter.summed_grad = None
-            for sums in optimizer.sums:
-                sums.drop()
+            self._guard.begin(self)
+        except BaseException as problem:
+            self._stopped(problem)
             raise
+        self._noisy = False
+        self.loader.settle()
+        self._lift()
         if then is not None:
             then(optimizer)
+
+    def _check_seeds(self) -> None:
+        if self.ledger is None and self.budget is not None and self._random.suspect:
+            self.budget.seeded()
+        if self.ledger is not None and not self.ledger.reproducible:
+            self._random.check()
+
+    def add_noise(self, add: Callable[[], None]) -> None:
+        """Add the noise of a step, whose randomness must be new; Opacus calls it.
+
+        Raises:
+            ParameterError: the noise comes from a state of a generator that was used before.
+        """
+        if self._replaced:
+            add()
+            return
+        try:
+            self._random.noise(add)
+            self._noisy = True
+        except BaseException as problem:
+            self._stopped(problem)
+            raise
+
+    def _stopped(self, problem: BaseException) -> None:
+        """Leave nothing of a step that was stopped, whatever stopped it, for a later one."""
+        # What fits does not depend on the batch, which may go; any other one waits for its step.
+        if isinstance(problem, BudgetExhausted):
+            self.loader.drop()
+        if self.loader.missed:
+            self.void(MISSED)
+        self._noisy = False
+        forget_gradients(self.optimizer)
+        for sums in vars(self.optimizer)["sums"]:
+            sums.stop()
+
+    def void(self, reason: str) -> None:
+        """Hold the record void for good, on disk and in the budget: what was done is not in it.
+
+        Args:
+            reason: why, in words that anybody may read.
+        """
+        self._void = self._void or reason
+        if self.budget is not None and not self.budget.spending.void:
+            self.budget.spending.void = reason
+        if self.ledger is not None and reason not in self.ledger.voids:
+            # One that was closed or released takes no line.
+            with suppress(LedgerError):
+                self.ledger.void(reason)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is recorded here: closed, void, or the ledger takes no line."""
+        over = self.ledger is not None and not self.ledger.writable
+        return self._closed or bool(self._void) or over
+
+    def _check_open(self) -> None:
+        if self._closed:
+            way_out = "call keep_books again, with another ledger or budget"
+            refuse("a step", "one after StepBooks.close", "come before it", way_out)
+        self._check_void()
+
+    def _check_void(self) -> None:
+        if self._void:
+            way_out = "begin another ledger; what this one records stays spent"
+            refuse("the record", f"void: {self._void}", "hold all that was released", way_out)
+
+    def _waits(self) -> None:
+        """Put on disk that a batch was drawn and its step did not come; that step lifts this.
+
+        Without the line a run that ends here, and goes on later, would have dropped the batch.
+        """
+        if self.ledger is not None and self._unstepped is None and self.loader.under_way:
+            with suppress(LedgerError):
+                self._unstepped = self.ledger.void(UNSTEPPED)
+
+    def _lift(self) -> None:
+        if self.ledger is None or self._unstepped is None or self.loader.under_way:
+            return
+        with suppress(LedgerError):
+            self.ledger.lift(self._unstepped)
+            self._unstepped = None
+
+    def replace(self) -> None:
+        """Make room for other books on the same optimizer; these have ended."""
+        self._replaced = True
+        self._guard.remove(self)
 
     def _begin(self) -> None:
         noise = float(self.optimizer.noise_multiplier)
@@ -155,8 +202,8 @@ class StepBooks:
             self.budget.spend(step, ledger=self.ledger, number=self._number)
         self.loader.begin_round(noise)
 
-    def after(self, *_: object) -> None:
-        """Confirm a step that was released; torch calls it after every step."""
+    def stepped(self) -> None:
+        """Confirm a step that was released; it has moved the parameters."""
         self._cohort, self._released = self._cohort + self._stepped, True
         if self.loader.passes is None:
             self._confirm()
@@ -177,10 +224,35 @@ class StepBooks:
         self._number, self._cohort, self._released = None, 0, False
 
     def close(self) -> None:
-        """Confirm what is under way and end the ledger: the run is complete."""
-        self._confirm()
-        if self.ledger is not None:
+        """Confirm what is under way and end the ledger: the run is complete.
+
+        Raises:
+            ParameterError: the record is void, a batch was drawn and not stepped, or no step was
+                recorded. The ledger stays open.
+        """
+        if self.ledger is None:
+            self._complete()
+        else:
+            # The ledger asks whether all is complete before it closes.
             self.ledger.close()
+        self._closed = True
+
+    def _complete(self) -> None:
+        """Confirm what is under way, or refuse to call the run complete."""
+        self._check_void()
+        if self.loader.under_way:
+            self._waits()
+            rule = "be stepped before the run is complete: dropping draws selects what is released"
+            way_out = f"take it again by next(iter(data_loader)), step it, then close; {WAY_OUT}"
+            refuse("the batch drawn last", "not stepped", rule, way_out)
+        if self.ledger is not None and not self.ledger.begun_rounds:
+            rule = "have recorded a step: there is nothing to certify"
+            way_out = (
+                "step the optimizer that keep_books was given, with batches of its data_loader; a "
+                "run that is to stay empty is given back by ledger.release()"
+            )
+            refuse("the run", "no step", rule, way_out)
+        self._confirm()
 
 
 def keep_books(
@@ -194,9 +266,11 @@ def keep_books(
 ) -> StepBooks:
     """Let an optimizer of Opacus ask a budget and write a ledger at every step.
 
-    To be called once, before the first batch is drawn, with what ``make_private`` returned. Every
-    batch of the loader must be stepped once, an empty one too: a step that no batch was drawn for
-    is refused, and released nothing.
+    To be called once, before the first batch is drawn, with what ``make_private`` returned; again
+    only after ``StepBooks.close``. Every batch of the loader must be stepped once, an empty one
+    too: while one waits, no other is drawn. A step that no batch was drawn for is refused. A step
+    that the books did not begin is refused before parameters move, and the record is void for good.
+    Noise, and draws that amplify, get generators of their own unless somebody gave them some.
 
     Args:
         optimizer: flat clipping or clipping by layer, in one process.
@@ -210,30 +284,50 @@ def keep_books(
 
     Raises:
         ParameterError: another optimizer, a ledger of clients, an undeclared denominator or
-            scheme, or a fixed seed where the ledger says there is none.
+            scheme, a fixed seed where the ledger says there is none, gradients of before, or other
+            books on this optimizer that have not ended.
         UnsupportedCombination: see ``scheme_of``.
         BudgetExhausted: what the ledger holds exceeds the budget already.
     """
     check_kind(optimizer)
+    guard = Guard.of(optimizer)
+    books_before = [one for one in guard.keepers if isinstance(one, StepBooks)]
+    for earlier in books_before:
+        way_out = "close the first ones (books.close()), or make another optimizer private"
+        rule = "be called once for an optimizer: two books would count a step twice"
+        require(earlier.ended, "keep_books", "a second time", rule, way_out)
     if ledger is not None and ledger.facts.unit is not Unit.RECORD:
         refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
     for adjacency in {ledger and ledger.facts.adjacency, budget and budget.adjacency}:
         check_scheme(scheme_of(loader), scheme, adjacency)
         check_denominator(optimizer, expected_batch_size, adjacency)
+    if any(parameter.summed_grad is not None for parameter in optimizer.params):
+        way_out = "call keep_books before the first batch is drawn, or zero_grad() first"
+        refuse("the optimizer", "clipped gradients of before", "hold none", way_out)
     random = Randomness(optimizer, loader)
-    if ledger is not None and not ledger.reproducible and random.chosen:
+    seeded = random.chosen
+    if ledger is not None and not ledger.reproducible and seeded:
         way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
         refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)
-    books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn))
+    # Who has chosen a seed wants these numbers again: the ledger, or the budget, says so.
+    if not seeded and (ledger is None or not ledger.reproducible):
+        random.make_private(drawn.draws)
+    for earlier in books_before:
+        earlier.replace()
+    books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn), guard)
+    drawn.unstepped = books._waits
     # Rounds of an earlier session are spent, too.
     if ledger is not None and budget is not None:
         budget.charge(ledger)
     # The hook that was there still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
-    optimizer.original_optimizer.register_step_post_hook(books.after)
+    optimizer.add_noise = partial(books.add_noise, optimizer.add_noise)
+    guard.add(books)
+    if ledger is not None:
+        ledger.before_close(books._complete)
     return books
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from ...errors import UnsupportedCombination, integer, refuse
 from ...sampling import FixedSize, Poisson, Scheme, Shuffled, WithReplacement
+from .draws import WAY_OUT, Draw, Draws, OrderedBatches, Passes, PoissonBatches
 
 
 def scheme_of(loader: DataLoader[Any]) -> Scheme:
@@ -28,15 +28,17 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
             the size counts.
     """
     batches: Any = loader.batch_sampler
+    if not getattr(loader, "in_order", True):
+        _unpriced("in_order=False: which batch is handed out would not be known")
     size = _length(loader)
     # By exact type: a subclass may draw otherwise. In spite of its name this sampler draws each
     # record independently.
-    if type(batches) in (UniformWithReplacementSampler, _PoissonBatches):
+    if type(batches) in (UniformWithReplacementSampler, PoissonBatches):
         # The rate is of another data set than the one that is drawn from.
         if batches.num_samples != size:
             _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
         return Poisson(batches.sample_rate)
-    if type(batches) not in (BatchSampler, _OrderedBatches):
+    if type(batches) not in (BatchSampler, OrderedBatches):
         _unpriced(f"batches drawn by {type(batches).__name__}")
     # A loader that was looked at has a counter around its sampler.
     drawn = getattr(batches.sampler, "sampler", batches.sampler)
@@ -83,81 +85,30 @@ def _unpriced(what: str) -> NoReturn:
     )
 
 
-class _Passes(Sampler[int]):
-    """Counts the passes over a data set; two at once would put a record into two steps of one."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
-        self.begun = 0
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[int]:
-        self.begun += 1
-        mine = self.begun
-        for index in self.sampler:
-            if self.begun != mine:
-                refuse("passes over the data loader", "two", "be one at a time")
-            yield index
+def _nothing() -> None:
+    return None
 
 
-class _Told(Sampler[list[int]]):
-    """A sampler of batches that tells how many records each has, when it is drawn."""
-
-    heard: list[Callable[[int], None]]
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for batch in super().__iter__():
-            for tell in self.heard:
-                tell(len(batch))
-            yield batch
-
-
-class _PoissonBatches(_Told, UniformWithReplacementSampler):  # type: ignore[misc]
-    pass
-
-
-class _OrderedBatches(_Told, BatchSampler):
-    pass
-
-
-_TOLD = {UniformWithReplacementSampler: _PoissonBatches, BatchSampler: _OrderedBatches}
-
-
-def _tell_deliveries(loader: DataLoader[Any], one: Loader) -> None:
-    """Let a loader with workers, which draw ahead of what it hands out, tell what it hands out."""
-    kind, heard = type(loader), vars(loader).setdefault("heard", [])
-    heard.append(one)
-    if len(heard) > 1:
-        return
-
-    class Telling(kind):  # type: ignore[misc, valid-type]
-        def __iter__(self) -> Iterator[Any]:
-            begun = [each.begin() for each in heard]
-            for batch in super().__iter__():
-                for each, number in zip(heard, begun, strict=True):
-                    each.deliver(number)
-                yield batch
-
-    loader.__class__ = Telling
-
-
-@dataclass
+@dataclass(eq=False)
 class Loader:
-    """A data loader that was looked at, and the batches that it handed out and no step has used.
+    """A data loader that one bookkeeper of steps looks at, and the draws that wait for its step.
 
-    Of those that were not clipped yet the last alone: whoever holds others back cannot be told from
-    whoever steps one twice.
+    Attributes:
+        scheme: how the loader draws.
+        draws: of the loader, for all keepers.
+        missed: whether a draw was stepped by another optimizer and not by this bookkeeper's.
+        unstepped: called where a draw waits, and another is asked for, or a step is not of it.
+        restart: called where draws are handed out again, so that no part of them is summed twice.
     """
 
     scheme: Scheme
-    passes: _Passes | None = None
-    _draws_ahead: bool = False
-    _ahead: deque[int] = field(default_factory=deque)
-    _waiting: list[int] = field(default_factory=list)
-    _clipped: int = 0
-    _begun: int = 0
+    draws: Draws
+    missed: bool = False
+    unstepped: Callable[[], None] = _nothing
+    restart: Callable[[], None] = _nothing
+    _waiting: list[Draw] = field(default_factory=list)
+    _summed: list[Draw] = field(default_factory=list)
+    _heard: int = -1
     _pass: int = 0
     _round: tuple[int, float] = (0, math.inf)
 
@@ -165,84 +116,88 @@ class Loader:
     def looked_at(cls, loader: DataLoader[Any]) -> Loader:
         """Look at a loader: from now on it tells what it draws."""
         scheme = scheme_of(loader)
-        batches: Any = loader.batch_sampler
-        # A loader's sampler cannot be replaced, and others wrap this one: it is told apart by
-        # its class, which is exactly one of the two.
-        batches.__class__ = _TOLD.get(type(batches), type(batches))
-        one = cls(scheme, _draws_ahead=loader.num_workers > 0)
-        vars(batches).setdefault("heard", []).append(one._drawn)
-        if one._draws_ahead:
-            _tell_deliveries(loader, one)
-        if isinstance(scheme, Shuffled):
-            # Looked at twice, the passes are still counted once.
-            if not isinstance(batches.sampler, _Passes):
-                batches.sampler = _Passes(batches.sampler)
-            one.passes = batches.sampler
+        draws = Draws.of(loader)
+        one = cls(scheme, draws, _waiting=list(draws.waiting), _heard=draws.last)
+        draws.listeners.append(one)
+        if isinstance(scheme, Shuffled) and draws.passes is None:
+            batches: Any = loader.batch_sampler
+            draws.passes = batches.sampler = Passes(batches.sampler)
         return one
 
-    def _drawn(self, records: int) -> None:
-        # Without workers what is drawn is handed out at once.
-        if self._draws_ahead:
-            self._ahead.append(records)
-        else:
-            self._handed_out(records)
+    @property
+    def passes(self) -> Passes | None:
+        """The passes that are counted, where a pass is a round."""
+        return self.draws.passes
 
-    def begin(self) -> int:
-        """Begin to hand out, and return the how many-th time it is.
+    @property
+    def waits(self) -> bool:
+        """Whether a draw was handed out and neither stepped nor summed yet."""
+        return any(not one.clipped for one in self._waiting)
 
-        What workers had drawn ahead is not handed out any more.
-        """
-        self._ahead.clear()
-        self._begun += 1
-        return self._begun
+    @property
+    def under_way(self) -> bool:
+        """Whether a draw was handed out and not stepped yet."""
+        return bool(self._waiting)
 
-    def deliver(self, begun: int) -> None:
-        """Hand out the first of the batches that workers have drawn.
+    def handed_out(self, draw: Draw) -> None:
+        """Hear of a draw that the loader hands out."""
+        # Handed out again: it waits already, or was used.
+        if draw.number <= self._heard:
+            return
+        self._heard = draw.number
+        # Nothing is handed out while a draw waits for all: another optimizer stepped these.
+        self.missed = self.missed or any(one not in self._summed for one in self._handed)
+        kept = [one for one in self._waiting if one in self._summed or not one.handed]
+        self._waiting = [*kept, draw]
 
-        Args:
-            begun: what ``begin`` returned to whoever asks for it.
+    @property
+    def _handed(self) -> list[Draw]:
+        """What waits and was handed out in the pass under way: of others no step is due yet."""
+        return [one for one in self._waiting if one.handed]
 
-        Raises:
-            ParameterError: another one began since, whose batches would be taken for these.
-        """
-        if begun != self._begun:
-            way_out = "end a pass, or leave it, before the next one begins"
-            refuse("data loader", "two iterators at once", "be gone through by one", way_out)
-        if self._ahead:
-            self._handed_out(self._ahead.popleft())
+    def dropped(self, draws: list[Draw]) -> None:
+        """Hear of draws that were given up."""
+        self._waiting = [one for one in self._waiting if one not in draws]
+        self._summed = [one for one in self._summed if one not in draws]
 
-    def _handed_out(self, records: int) -> None:
-        # What an earlier pass left over is no part of this one's round.
-        if self.passes is not None and self.passes.begun != self._pass:
-            self._pass = self.passes.begun
-            self.forget()
-        # Of an empty batch Opacus may make one that holds a random record.
-        self._waiting = [*self._waiting[: self._clipped], max(1, records)]
+    def unclip(self) -> None:
+        """Let what was handed out wait for another step: the one under way was stopped."""
+        self._summed = []
+        for one in self._waiting:
+            one.clipped = False
 
-    def forget(self) -> None:
-        """Leave what was handed out to no step."""
-        self._waiting, self._clipped = [], 0
+    def clipped(self) -> None:
+        """Keep what was handed out for the step under way: it is being summed."""
+        self._summed = self._handed
+        for one in self._summed:
+            one.clipped = True
+
+    def settle(self) -> None:
+        """Let what waits be used: its step is taken."""
+        taken = self._handed
+        self.draws.used(taken)
+        self.dropped(taken)
+
+    def drop(self) -> None:
+        """Give up what waits: a rule refused its step that does not look at it."""
+        self.draws.drop(self._handed)
 
     def in_round(self, noise_multiplier: float) -> bool:
         """Return whether a step belongs to the round under way: to its pass, with no less noise."""
         number, noise = self._round
-        under_way = self.passes is not None and self.passes.begun == number
+        under_way = self.passes is not None and self._pass == number
         return under_way and noise_multiplier >= noise
 
     def begin_round(self, noise_multiplier: float) -> None:
         """Begin a round: a draw or, under ``Shuffled``, a pass or what is quieter within it."""
-        self._round = (0 if self.passes is None else self.passes.begun), noise_multiplier
+        self._round = (self._pass, noise_multiplier)
 
     def end_round(self) -> None:
         """End the round under way: the next step begins another."""
         self._round = (0, math.inf)
 
-    def clipped(self) -> None:
-        """Keep what was handed out for the step under way: it is being summed."""
-        self._clipped = len(self._waiting)
-
     def use(self, gradients: int, parts: int = 1, told: bool = False) -> None:
-        """Take the batches of a step from those that were handed out.
+        """Check that a step's gradients are of the draws that wait; ``settle`` then uses them.
 
         Args:
             gradients: how many the step sums.
@@ -250,21 +205,32 @@ class Loader:
             told: every part was announced, as Opacus's BatchMemoryManager does.
 
         Raises:
-            ParameterError: they cannot all be records of a batch that no step had before.
+            ParameterError: they cannot all be records of a batch that no step had before, or a
+                batch was stepped by another optimizer alone.
         """
-        waiting = self._waiting
-        self.forget()
+        if self.missed:
+            rule = "be stepped by this optimizer too: dropped draws choose what is released"
+            refuse("a batch that was drawn", "a step of another optimizer", rule, WAY_OUT)
+        waiting = self._handed
         # A pass is one round, in which a step may sum several batches; a draw is a round.
         one = self.passes is None
-        drawn = len(waiting) == 1 if one else len(waiting) > 0
-        if drawn and (told or parts <= len(waiting)) and gradients <= sum(waiting):
+        of_passes = {draw.of_pass for draw in waiting}
+        drawn = len(waiting) == 1 if one else len(of_passes) == 1
+        most = sum(draw.records for draw in waiting)
+        # All of the batch: what is left out after a look at it selects what is released.
+        least = sum(len(draw.indices) for draw in waiting)
+        if drawn and least <= gradients <= most and (told or parts <= len(waiting)):
+            (self._pass,) = of_passes
             return
+        # Other refusals do not look at the batch; whoever stops at this one may have.
+        if waiting:
+            self.unstepped()
         rule = "come from one batch that was drawn for it, each record once"
         if not one:
             rule = "come from batches that were drawn for it in this pass, each record once"
         way_out = (
             f"{len(waiting)} drawn batches were left; take one for every step, just before it, "
             "from the loader that was looked at: stepped twice it is sampled once; "
-            "BatchMemoryManager splits large ones, without workers"
+            "BatchMemoryManager splits large ones, without workers, and every part is stepped"
         )
         refuse("a step's gradients", gradients, rule, way_out)

@@ -22,20 +22,28 @@ class Sums:
 
     def __init__(self, optimizer: Any, loader: Loader) -> None:
         check_kind(optimizer)
-        self.of, self._loader = optimizer, loader
+        self.of, self.loader = optimizer, loader
         self.forget()
         # Whatever stops a step must be forgotten by all who sum it up.
         vars(optimizer).setdefault("sums", []).append(self)
         optimizer.clip_and_accumulate = partial(self._gathered, optimizer.clip_and_accumulate)
+        loader.restart = self._restart
 
     def forget(self) -> None:
         """Begin anew."""
         self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
 
-    def drop(self) -> None:
-        """Forget a step that was refused, and what was handed out for it."""
+    def stop(self) -> None:
+        """Forget a step that was refused: what was handed out for it waits for another."""
         self.forget()
-        self._loader.forget()
+        self.loader.unclip()
+
+    def _restart(self) -> None:
+        """Forget what was summed of draws that are handed out again, and signals for them."""
+        self.stop()
+        forget_gradients(self.of)
+        self.of._step_skip_queue.clear()
+        self.of._is_last_step_skipped = False
 
     def _gathered(self, clip: Callable[[], None]) -> None:
         """Count the records of a physical batch, then clip them."""
@@ -44,24 +52,30 @@ class Sums:
         self._told = self._told and bool(self.of._step_skip_queue)
         # The norm may move between the parts of a step.
         self._clip = max(self._clip, clipped_to(self.of))
-        self._loader.clipped()
+        self.loader.clipped()
         clip()
 
     def used(self) -> int:
-        """Take what a step sums from what was drawn for it, and return of how many records.
+        """Check a step's sums against what was drawn for it, and return of how many records.
 
         Raises:
             ParameterError: it was not drawn for it, or is clipped to more than the noise hides.
         """
         records, parts, told, clip = self._records, self._parts, self._told, self._clip
         self.forget()
-        take_batch(self.of, self._loader, records, parts, told)
         check_norm(self.of, clip)
+        take_batch(self.of, self.loader, records, parts, told)
         return records
 
 
+def forget_gradients(optimizer: Any) -> None:
+    """Forget the gradients of a step, so that none is left for a later one."""
+    for parameter in optimizer.params:
+        parameter.grad = parameter.summed_grad = None
+
+
 def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
-    """Take what a step sums from what a loader drew for it; see ``Loader.use``."""
+    """Check what a step sums against what a loader drew for it; see ``Loader.use``."""
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")

@@ -197,6 +197,18 @@ class Average:
     clip_norm: float | None = None
 
 
+class Begun(NamedTuple):
+    """A round whose intent is written, and whose cohort may be drawn.
+
+    Attributes:
+        books: where it is written down.
+        number: its number in the ledger; None without one.
+    """
+
+    books: rounds.Books
+    number: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """A private average of clients that are trained elsewhere: one object draws, noises, is priced.
@@ -277,8 +289,28 @@ class Server:
         """Return what clips and perturbs in a state's round."""
         return at_norm(self.perturbation, state.clip_norm)
 
+    def begin(self, state: Average, books: rounds.Books) -> Begun:
+        """Write a round's intent; to be called before its cohort is drawn.
+
+        A cohort that is drawn and dropped then stays on the record, as a round that counts.
+
+        Args:
+            state: what the clients are to start from.
+            books: of ``books``.
+
+        Raises:
+            BudgetExhausted: the round does not fit; nobody may be asked.
+        """
+        now = self._at(state, books)
+        return Begun(now, now.begin())
+
+    def _at(self, state: Average, books: rounds.Books) -> rounds.Books:
+        """Return books with the clip norm and the noise of a state's round."""
+        now = self.now(state)
+        return replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
+
     def cohort(self, number: int) -> rounds.Indices:
-        """Return the clients of a round, an entry for each draw."""
+        """Return the clients of a round, an entry for each draw; ``begin`` comes before it."""
         return cohort_of(
             self.scheme, self.population, rounds.generator_for(self.seed, number, "cohort")
         )
@@ -322,7 +354,7 @@ class Server:
         state: Average,
         running: Collected,
         updates: Iterable[tuple[int, object]],
-        books: rounds.Books,
+        books: rounds.Books | Begun,
         on_release: Callable[[Average], None] | None = None,
     ) -> tuple[Average, rounds.RoundInfo]:
         """Run one round on what the clients sent.
@@ -331,7 +363,8 @@ class Server:
             state: what the clients started from.
             running: of ``collected``, nothing added yet.
             updates: (client, update) in any order; whatever is not fit is counted as refused.
-            books: of ``books``.
+            books: what ``begin`` returned before the cohort was drawn; or of ``books``, where the
+                cohort cannot be dropped in between: the intent is then written now.
             on_release: gets the new state before ``done`` is written.
 
         Raises:
@@ -355,6 +388,7 @@ class Server:
             norm = learned_norm(collected.perturbation, found.noisy, size)
             return Average(state.round + 1, found.parameters, norm), info
 
-        now = self.now(state)
-        books = replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
-        return rounds.run_round(books, collect=collect, release=release, on_release=on_release)
+        begun = books if isinstance(books, Begun) else self.begin(state, books)
+        return rounds.finish_round(
+            begun.books, begun.number, collect=collect, release=release, on_release=on_release
+        )

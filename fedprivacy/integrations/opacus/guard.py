@@ -1,0 +1,144 @@
+"""Every step that moves parameters must have been begun by those who record steps."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+from ...errors import refuse
+
+
+class Bookkeeper(Protocol):
+    """Whoever records the steps of an optimizer: it begins each by ``Guard.begin``."""
+
+    def void(self, reason: str) -> None:
+        """Hold the record void for good: something was released that it does not hold."""
+
+    def stepped(self) -> None:
+        """Hear that a step that was begun has moved the parameters."""
+
+
+class Guard:
+    """Looks at the steps of the optimizer that an Opacus optimizer wraps.
+
+    Opacus has one step hook, which anybody may replace, and its wrapped optimizer may be stepped by
+    itself. So every real step is looked at: before parameters move, one that a bookkeeper did not
+    begin is refused, and its record is void. What moves parameters without this optimizer is not
+    seen: a second optimizer of the same parameters, or hooks that were taken out of it.
+
+    Args:
+        optimizer: Opacus's.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._original = optimizer.original_optimizer
+        self._keepers: list[Bookkeeper] = []
+        self._begun: list[Bookkeeper] = []
+        self._noisy: list[tuple[Any, int]] | None = None
+        self._pre_step = optimizer.pre_step
+        optimizer.pre_step = self._with_noise
+        self._original.register_step_pre_hook(self._check)
+        # Again after it, where somebody took the first hook out.
+        self._original.register_step_post_hook(self._stepped)
+
+    @classmethod
+    def of(cls, optimizer: Any, *, stepping: bool = False) -> Guard:
+        """Return the guard of an optimizer.
+
+        Args:
+            optimizer: Opacus's.
+            stepping: a step is under way, and its gradients have their noise.
+        """
+        found: Guard | None = vars(optimizer).get("guard")
+        if found is None:
+            found = optimizer.guard = cls(optimizer)
+            found._noisy = found._gradients() if stepping else None
+        return found
+
+    def add(self, bookkeeper: Bookkeeper) -> None:
+        """Ask that every step from now on is begun by a bookkeeper."""
+        if bookkeeper not in self._keepers:
+            self._keepers.append(bookkeeper)
+
+    @property
+    def keepers(self) -> tuple[Bookkeeper, ...]:
+        """Who must begin every step."""
+        return tuple(self._keepers)
+
+    def remove(self, bookkeeper: Bookkeeper) -> None:
+        """Ask no longer that steps are begun by a bookkeeper."""
+        self._keepers.remove(bookkeeper)
+
+    def begin(self, bookkeeper: Bookkeeper) -> None:
+        """Let a bookkeeper begin the step under way.
+
+        Raises:
+            ParameterError: another optimizer was put in the place of the one that is looked at.
+        """
+        self.check_original()
+        if bookkeeper not in self._begun:
+            self._begun.append(bookkeeper)
+
+    def check_original(self) -> None:
+        """Refuse another optimizer in the place of the one whose steps are looked at.
+
+        Raises:
+            ParameterError: it is another one.
+        """
+        if self._optimizer.original_optimizer is not self._original:
+            way_out = "make another optimizer private, and call keep_books and look_at with it"
+            refuse("original_optimizer", "another one", "stay as it was looked at", way_out)
+
+    def _with_noise(self, *given: Any, **named: Any) -> Any:
+        """Note which gradients have their noise."""
+        self._noisy = None
+        found = self._pre_step(*given, **named)
+        if found:
+            self._noisy = self._gradients()
+        return found
+
+    def _gradients(self) -> list[tuple[Any, int]]:
+        grads = (parameter.grad for parameter in self._optimizer.params)
+        return [(grad, 0 if grad is None else grad._version) for grad in grads]
+
+    def _check(self, *_: object) -> None:
+        """Refuse a step that a bookkeeper did not begin, or without the noise that it began."""
+        self._check_begun()
+        if self._noisy is not None and _alike(self._noisy, self._gradients()):
+            return
+        self._refuse(
+            self._keepers,
+            "a step was taken with other gradients than those with its noise",
+            "call optimizer.step(), and change gradients in a step hook that was attached before "
+            "keep_books and look_at",
+        )
+
+    def _check_begun(self) -> None:
+        missing = [one for one in self._keepers if one not in self._begun]
+        if missing:
+            self._refuse(
+                missing,
+                "a step was taken that its bookkeeper did not begin",
+                "another step hook took its place, or original_optimizer was stepped: attach hooks "
+                "before keep_books and look_at, or let yours call the step_hook that it replaces, "
+                "and step the private optimizer",
+            )
+
+    def _refuse(self, keepers: list[Bookkeeper], reason: str, way_out: str) -> NoReturn:
+        self._begun = []
+        for bookkeeper in keepers:
+            bookkeeper.void(reason)
+        way_out += "; this record is void: begin another, and charge its budget with this one"
+        refuse("a step", reason, "be begun by keep_books or look_at, and keep its noise", way_out)
+
+    def _stepped(self, *_: object) -> None:
+        self._check_begun()
+        begun, self._begun, self._noisy = self._begun, [], None
+        for bookkeeper in begun:
+            bookkeeper.stepped()
+
+
+def _alike(before: list[tuple[Any, int]], now: list[tuple[Any, int]]) -> bool:
+    """Return whether gradients are the same tensors, and were not written to."""
+    pairs = zip(before, now, strict=True)
+    return all(one is other and version == later for (one, version), (other, later) in pairs)

@@ -1,0 +1,221 @@
+"""Where Opacus's noise and draws come from: generators, the seeds they began with, their states."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader
+
+from ...errors import refuse
+from ...sampling import Shuffled
+from .draws import Draws
+from .loaders import scheme_of
+
+T = TypeVar("T")
+
+_CHOSEN = 2**32
+"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
+
+_UNSEEDED = torch.Generator().initial_seed()
+"""What every new generator begins with that nobody seeds."""
+
+_STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 24, 624
+"""Of the state of a generator of the processor: its length, and where its 32-bit words are."""
+
+
+def keyed(device: torch.device) -> torch.Generator:
+    """Return a generator that the operating system keys.
+
+    A seed alone gives the Mersenne Twister of the processor 32 bits, which can be tried; so all of
+    its state is drawn. On a graphics processor the key has 62 bits.
+    """
+    found = torch.Generator(device=device)
+    # Above every seed that is taken to be chosen.
+    found.manual_seed(int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62)
+    state = found.get_state()
+    if device.type == "cpu" and len(state) == _STATE_BYTES:
+        words = torch.frombuffer(bytearray(os.urandom(4 * _WORDS)), dtype=torch.uint8)
+        held = state[_FIRST_WORD : _FIRST_WORD + 8 * _WORDS].view(_WORDS, 8)
+        held[:, :4] = words.view(_WORDS, 4)
+        # One word is left before the next block is made, so that no word of the seed's is used.
+        state[8:12] = torch.tensor([1, 0, 0, 0], dtype=torch.uint8)
+        state[16:24] = 0
+        found.set_state(state)
+    return found
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """Return torch's own generator of a device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    found: torch.Generator = torch.cuda.default_generators[device.index]
+    return found
+
+
+def _digest(generator: torch.Generator) -> int:
+    """Return a short digest of a generator's state."""
+    state = generator.get_state().numpy().tobytes()
+    # With the device: generators of two have states of their own.
+    return int.from_bytes(sha256(str(generator.device).encode() + state).digest()[:12], "little")
+
+
+_SEEN: set[int] = set()
+"""Digests of the states from which this process drew noise, or batches, that are private."""
+
+
+class Randomness:
+    """The generators of an optimizer's noise and a loader's draws, and the seeds they began with.
+
+    An order in passes amplifies nothing, so its draws need no secret.
+
+    Args:
+        optimizer: Opacus's.
+        loader: what its batches come from.
+    """
+
+    def __init__(self, optimizer: Any, loader: DataLoader[Any]) -> None:
+        self.optimizer = optimizer
+        self.sampler: Any = None
+        if not isinstance(scheme_of(loader), Shuffled):
+            batches: Any = loader.batch_sampler
+            self.sampler = batches if hasattr(batches, "generator") else batches.sampler
+        # Digests of the states in which they were left: nobody else draws from them.
+        self._owned: dict[torch.Generator, int] = {}
+        self._noise: torch.Generator | None = None
+        self._process = os.getpid()
+        self._private = False
+        self.begun = self._now()
+
+    def _devices(self) -> list[torch.device]:
+        # In the order of the parameters, each device once.
+        return list(dict.fromkeys(parameter.device for parameter in self.optimizer.params))
+
+    def _of_noise(self) -> list[torch.Generator]:
+        if self.optimizer.generator is not None:
+            return [self.optimizer.generator]
+        return [generator_of(device) for device in self._devices()]
+
+    def _of_draws(self) -> list[torch.Generator]:
+        return [] if self.sampler is None else [self.sampler.generator or torch.default_generator]
+
+    def _now(self) -> list[tuple[Any, int | None]]:
+        # torch's own as well: a seed that is chosen later is seen whatever draws here.
+        of_torch = [torch.default_generator, *map(generator_of, self._devices())]
+        found = dict.fromkeys([*self._of_draws(), *self._of_noise(), *of_torch])
+        # Secure generators take no seed.
+        secure = self.optimizer.secure_mode
+        return [(one, None if secure else one.initial_seed()) for one in found]
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody seems to have chosen a seed, or none at all."""
+        # What was there in the beginning; torch's own is not used where there are others.
+        used = [] if self.optimizer.secure_mode else [*self._of_draws(), *self._of_noise()]
+        seeds = [one.initial_seed() for one in used]
+        return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether somebody seems to have chosen a seed, or has changed one since."""
+        return self.chosen or self._now() != self.begun
+
+    def check(self) -> None:
+        """Refuse a generator, or a seed, that was not there at the beginning.
+
+        Raises:
+            ParameterError: there is one.
+        """
+        if self._now() != self.begun:
+            rule = "stay as keep_books saw them: the ledger says that no seed was chosen"
+            way_out = "seed before keep_books, with a ledger of seed_policy='fixed', or not at all"
+            refuse("torch's generators and seeds", "others", rule, way_out)
+
+    def make_private(self, draws: Draws) -> None:
+        """Give noise and draws generators of their own, where nobody gave them any.
+
+        torch's own generator has a state that checkpoints of training restore, and restored it
+        gives the same noise again. Of generators that somebody gave the states are looked at.
+        """
+        if self.optimizer.secure_mode:
+            return
+        self._private = True
+        if self.optimizer.generator is None and len(self._devices()) == 1:
+            self._own_noise()
+        if self.sampler is not None and self.sampler.generator is None:
+            self.sampler.generator = keyed(torch.device("cpu"))
+            self._own(self.sampler.generator)
+        if self.sampler is not None:
+            draws.checked = self._drawn
+        self.begun = self._now()
+
+    def _own(self, generator: torch.Generator) -> None:
+        self._owned[generator] = _digest(generator)
+
+    def _own_noise(self) -> None:
+        self._noise = self.optimizer.generator = keyed(self._devices()[0])
+        self._own(self._noise)
+
+    def _drawn(self, draw: Callable[[], T]) -> T:
+        self._follow()
+        return self._fresh(self._of_draws(), draw)
+
+    def noise(self, add_noise: Callable[[], None]) -> None:
+        """Let noise be added that was never drawn before.
+
+        Raises:
+            ParameterError: it comes from a state that was drawn from before.
+        """
+        if self._private:
+            self._follow()
+            self._fresh(self._of_noise(), add_noise)
+        else:
+            add_noise()
+
+    def _follow(self) -> None:
+        """Key generators of our own anew where the process forked, or the model moved."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            for one in list(self._owned):
+                self._key(one)
+        same, noise = self._now() == self.begun, self.optimizer.generator
+        if self._noise is not None and noise is self._noise and self._devices() != [noise.device]:
+            self._own_noise()
+        if same:
+            self.begun = self._now()
+
+    def _key(self, generator: torch.Generator) -> None:
+        same = self._now() == self.begun
+        generator.set_state(keyed(generator.device).get_state())
+        self._own(generator)
+        if same:
+            self.begun = self._now()
+
+    def _fresh(self, generators: list[torch.Generator], draw: Callable[[], T]) -> T:
+        """Draw, and refuse the result where it comes from a state that was drawn from before."""
+        before = [_digest(one) for one in generators]
+        made, repeated = draw(), False
+        for one, digest in zip(generators, before, strict=True):
+            # What draws nothing, as within a pass whose order is drawn, repeats nothing.
+            if _digest(one) == digest:
+                continue
+            if one not in self._owned:
+                repeated = repeated or digest in _SEEN
+                _SEEN.add(digest)
+                continue
+            moved = digest != self._owned[one]
+            repeated = repeated or moved
+            self._own(one)
+            if moved:
+                self._key(one)
+        if repeated:
+            rule = "be one that nothing was drawn from: the same noise, or batch, would come again"
+            way_out = (
+                "restore no generator's state in a private run; torch.seed() gives torch's own a "
+                "new one, and without noise_generator and generator there is one of ours"
+            )
+            refuse("the state of a generator of torch", "one from before", rule, way_out)
+        return made
