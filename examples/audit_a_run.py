@@ -7,7 +7,7 @@ Prints::
 
     FAILS, on the word of an imported record
     epsilon is at least 3.21... at delta = 7e-05, attained by two ...; 0.6303 was claimed.
-    0.6303 is the number of Poisson sampling at the same rate (0.63...). ...
+    0.6303 would hold for Poisson sampling at the same rate (0.63...). ...
     page.html
 """
 

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from operator import index
 from typing import NoReturn, TypeVar
 
 E = TypeVar("E", bound=StrEnum)
@@ -181,6 +182,26 @@ half_open_unit = Check("be in [0, 1)", high=_BELOW_1)
 closed_unit = Check("lie between 0 and 1", high=1.0)
 
 
+NO_CLAIM = (
+    "at delta = 1 every mechanism keeps every epsilon, so that it promises nothing; did you swap "
+    "epsilon and delta?"
+)
+"""What is wrong with a delta of 1 and more."""
+
+
+def claimed(epsilon: object, delta: object) -> tuple[float, float]:
+    """Check what is claimed, or asked to be kept: epsilon finite and at least 0, delta in [0, 1).
+
+    Raises:
+        ParameterError: one of the two breaks its rule.
+    """
+    budget = non_negative(epsilon=epsilon)
+    target = non_negative(delta=delta)
+    if target >= 1.0:
+        refuse("delta", delta, "be at least 0 and below 1", NO_CLAIM)
+    return budget, target
+
+
 def count(**named: object) -> int:
     """Check one whole ``name=value`` from 1 to 1e15 and return it as an int."""
     ((name, value),) = named.items()
@@ -199,6 +220,25 @@ def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
         refuse(name, value, rule, way_out)
     # Of the value, not of the float: large whole numbers keep their digits.
     return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def counted(at_least: int, /, **named: object) -> int:
+    """Check one ``name=value`` that counts something, of an integer type, and return it as an int.
+
+    ``integer`` takes 3.0 as well; a record that counts in such numbers is mistaken or damaged.
+    """
+    ((name, value),) = named.items()
+    rule = f"be a whole number of at least {at_least}"
+    # To Python True is 1; arrays of one number have an index, too.
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool", "ndarray"):
+        refuse(name, value, rule, "pass an integer")
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        refuse(name, value, rule, "pass an integer")
+    require(number >= at_least, name, number, rule)
+    require(number <= 10**15, name, number, "be a whole number of at most 1e15")
+    return number
 
 
 def member(kind: type[E], **named: object) -> E:

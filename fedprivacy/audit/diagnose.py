@@ -1,23 +1,24 @@
 """Which wrong reading of a run gives the number that was claimed.
 
-A remark beside a verdict, never a part of it: it names the assumption that would make a claim true.
+A remark beside a verdict, never a part of it. Many readings are tried, and some of them come near
+any number. So a match is told only where a random claim would have hardly matched: each number of a
+reading stands for the claims that are this number rounded to the claim's digits, and all that are
+told together cover at most ``CHANCE`` of the claims from a tenth of the audited epsilon to all of
+it. What a reading would make of the run is told as a condition, not as what was done.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
-from functools import partial
-from typing import Any
+from functools import cached_property
 
 from ..bound import Bound, exactly, shown
-from ..errors import FedPrivacyError
-from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
-from ..questions.epsilon import epsilon as certified
-from ..relations import Adjacency, Facts, Observer
-from ..sampling import Everyone, Poisson, Scheme
+from ..mechanisms import Mechanism
+from ..relations import Facts
+from .misreadings import MAX_TIMES, WAYS, Audited, Misreading, Number, divided, peer, readings
 
 _USELESS, _LONG = 1e4, 10**4
 """Readings of a run with a larger epsilon and more rounds cost most and explain nothing."""
@@ -25,30 +26,21 @@ MAX_PARTS = 20
 """Runs of more kinds of rounds are not looked at: every reading costs an account."""
 
 MAX_TOLD = 2
-"""How many readings are told."""
+"""How many matches are told."""
 
-MAX_TIMES = 20
-"""Larger multiples are not looked for: near enough to one of them is every number."""
+CHANCE = 0.01
+"""At most so often a random claim matches one of the numbers that are compared with claims."""
+FREE = 0.003
+"""The same with readings that have a free parameter, which are compared last."""
 
-_NEAR = 0.02
-"""A number farther from the claim than this share of it does not reproduce it."""
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """One wrong reading.
-
-    Attributes:
-        what: the reading, to follow "is the number of" or "would hold for".
-        why: what is wrong with it, in a sentence.
-        numbers: gives the epsilons that the reading leads to.
-        bound: whether the first of them is a bound for a run that is really so.
-    """
-
-    what: str
-    why: str
-    numbers: Callable[[], list[float]]
-    bound: bool = True
+_ARITHMETIC = 3e-6
+"""Relative difference of one formula's numbers in two programs, whose lattices differ."""
+_ESTIMATE = 1e-3
+"""Relative error of accountants that estimate."""
+_ROUNDED = 0.05
+"""A claim farther below the certified value than this share of it is no rounding of it."""
+_FROM = 0.1
+"""Random claims are taken from this share of the audited epsilon."""
 
 
 @dataclass(frozen=True)
@@ -93,59 +85,223 @@ class Question:
         parts = self.run.sequence()
         hopeless = self.least > _USELESS and sum(times for _, times in parts) > _LONG
         readable = len(parts) <= MAX_PARTS and not hopeless
-        return readable and self.claim > 0.0 and 0.0 < self.delta < 1.0
+        # Of an infinite epsilon no claim is a share.
+        finite = math.isfinite(self.least) and self.claim > 0.0
+        return readable and finite and 0.0 < self.delta < 1.0
 
-    def ask(
-        self,
-        run: Mechanism,
-        adjacency: Adjacency | None = None,
-        observer: Observer | None = None,
-    ) -> list[float]:
-        """Return upper ends of another run, or under other facts, by PLD and by RDP."""
-        seen: dict[str, Any] = {
-            "adjacency": adjacency or self.facts.adjacency,
-            "observer": observer or self.facts.observer,
-        }
-        # Readings are remarks: a tolerance of the claim's own digits is enough.
-        tolerance = 1e-3 * max(self.claim, 1e-2)
-        return [
-            certified(run, delta=self.delta, tolerance=tolerance, **seen).upper,
-            certified(run, delta=self.delta, accountant="rdp", **seen).upper,
-        ]
+    @cached_property
+    def audited(self) -> Audited:
+        """The run, for its readings."""
+        told = (self.sensitivity, self.careless)
+        return Audited(self.run, self.facts, self.delta, self.least, *told)
+
+    @property
+    def own(self) -> list[float]:
+        """The run's own numbers; a reading that comes to one of them explains nothing."""
+        return [bound.upper for bound in self.found.values() if math.isfinite(bound.upper)]
+
+    @cached_property
+    def digit(self) -> float:
+        """The last digit of the claim, and at least what one formula differs by in two programs."""
+        return max(_last_digit(self.claim), _ARITHMETIC * self.claim)
+
+    def rounds_from(self, value: float) -> bool:
+        """Return whether the claim is a number cut or rounded to the claim's digits."""
+        low, high = self.window(value)
+        return low <= self.claim <= high
+
+    def window(self, value: float) -> tuple[float, float]:
+        """Return between which claims of these digits lie that are a number cut or rounded."""
+        slack = _ARITHMETIC * value
+        return value - self.digit - slack, value + 0.5 * self.digit + slack
+
+
+def _last_digit(claim: float) -> float:
+    """Return the place of the last digit of the shortest text that reads back as the claim."""
+    if claim == math.floor(claim):
+        return 1.0
+    # A double with a fraction ends in digits behind the point, of which repr writes no more.
+    exponent = Decimal(repr(claim)).as_tuple().exponent
+    return 10.0**exponent if isinstance(exponent, int) else 0.0
+
+
+@dataclass
+class Windows:
+    """Claims that the readings tried so far would explain, as shares of the random ones.
+
+    Attributes:
+        low: the least random claim.
+        high: the largest.
+        spans: first and last of the claims that one number stands for.
+        more: the share of those that were counted without an account.
+    """
+
+    low: float
+    high: float
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    more: float = 0.0
+
+    def share(self, more: Iterable[tuple[float, float]] = ()) -> float:
+        """Return the share of the random claims that are covered, by more windows as well."""
+        covered, end = 0.0, self.low
+        for first, last in sorted([*self.spans, *more]):
+            covered += max(0.0, min(last, self.high) - max(first, end))
+            end = max(end, last)
+        return self.more + covered / (self.high - self.low)
+
+    def admits(self, window: tuple[float, float], most: float) -> bool:
+        """Add a window if the share stays within ``most``; return whether it did."""
+        if self.share([window]) > most:
+            return False
+        self.spans.append(window)
+        return True
+
+    def admit_all(self, asked: Question, value: float) -> bool:
+        """Add the windows of all multiples of a number if the share stays within ``CHANCE``."""
+        windows = [asked.window(times * value) for times in range(2, MAX_TIMES + 1)]
+        if self.share(windows) > CHANCE:
+            return False
+        self.spans += windows
+        return True
+
+    def told(self, many: int) -> str:
+        """Return how many readings were compared, and how often a random claim matches."""
+        chance = shown(100.0 * self.share(), 2, ROUND_CEILING)
+        tries = "1 reading was" if many == 1 else f"{many} readings were"
+        return f"({tries} compared; a random claim matches with a chance of {chance} % at most.)"
+
+
+@dataclass(frozen=True)
+class _Match:
+    """A reading that leads to the claim."""
+
+    reading: Misreading
+    number: Number
 
 
 def failing_assumptions(asked: Question) -> tuple[str, ...]:
     """Return sentences that name what a claim that is not met seems to take for granted.
 
     Returns:
-        Readings that lead to the claimed number; without one, those under which it would hold.
+        That the claim is the run's own number rounded down; else readings that lead to the claimed
+        number; without one, a reading under which it would hold.
     """
     if not asked.can_be_read:
         return ()
-    # A reading that refuses or diverges cannot be where a finite claim comes from.
-    tried = [(wrong, [*filter(math.isfinite, _tried(wrong.numbers))]) for wrong in _readings(asked)]
-    same = [told for wrong, values in tried if (told := _same(wrong, values, asked.claim))]
-    # What gives the very number explains it: weaker readings are not told beside it.
-    return tuple(same[:MAX_TOLD] or _enough(tried, asked.claim)[:MAX_TOLD])
+    rounded = _rounded(asked)
+    if rounded:
+        return rounded
+    tried = [(one, one.finite()) for one in readings(asked.audited)]
+    matches, told = _matches(asked, tried)
+    if matches:
+        return tuple(_sentence(asked, match, told) for match in matches[:MAX_TOLD])
+    return _enough(tried, asked)
 
 
-def _same(wrong: Wrong, values: list[float], claim: float) -> str:
-    """Return that a reading leads to the very number that is claimed; "" where it does not."""
-    near = next((value for value in values if _rounds_to(value, claim)), None)
-    told = f"{exactly(claim)} is the number of {wrong.what}"
-    return "" if near is None else f"{told} ({_up(near)}). {wrong.why}"
+def _rounded(asked: Question) -> tuple[str, ...]:
+    """Return that the claim is a certified number of this very run, rounded down."""
+    why = "An estimate, or a number rounded down, is no upper end."
+    for name, bound in asked.found.items():
+        near = bound.upper - asked.claim <= _ROUNDED * asked.claim
+        if near and asked.rounds_from(bound.upper):
+            told = f"{exactly(asked.claim)} is the certified value rounded down"
+            return (f"{told} ({_up(bound.upper)}, {name.upper()}). {why}",)
+    return ()
 
 
-def _enough(tried: Iterable[tuple[Wrong, list[float]]], claim: float) -> list[str]:
-    """Return the readings under which a claim would hold, the closest first, one for each why."""
-    found: dict[str, tuple[float, str]] = {}
-    for wrong, values in tried:
-        if values and wrong.bound and values[0] <= claim:
-            given = f"{exactly(claim)} would hold for {wrong.what}"
-            told = f"{given} ({_up(values[0])}). {wrong.why}"
-            found.setdefault(wrong.why, (values[0], told))
-    # sorted() keeps the order of equals, so that simple readings lead.
-    return [told for _, told in sorted(found.values(), key=lambda pair: -pair[0])]
+def _matches(
+    asked: Question, tried: list[tuple[Misreading, list[Number]]]
+) -> tuple[list[_Match], str]:
+    """Return the readings that lead to the claim, and of how many, with which chance."""
+    high = max(asked.claim, asked.least)
+    windows = Windows(min(_FROM * high, 0.5 * asked.claim), high)
+    compared: list[str] = []
+    found: list[_Match] = []
+    for one, number in _distinct(asked, tried):
+        if windows.admits(asked.window(number[0]), CHANCE):
+            compared.append(one.what)
+            found += [_Match(one, number)] * asked.rounds_from(number[0])
+    # Readings with a free parameter come near to every claim of few digits.
+    if not found:
+        found = _of_divisors(asked, windows, compared) or _estimated(asked, windows, compared)
+    # The numbers of one reading are one reason.
+    first = {match.reading.what: match for match in reversed(found)}
+    return list(reversed(first.values())), windows.told(len(dict.fromkeys(compared)))
+
+
+def _distinct(
+    asked: Question, tried: Iterable[tuple[Misreading, list[Number]]]
+) -> Iterator[tuple[Misreading, Number]]:
+    """Yield the numbers of readings that are not the run's own, the likeliest first."""
+    for one, numbers in tried:
+        for number in numbers:
+            if not any(abs(number[0] - own) <= asked.digit for own in asked.own):
+                yield one, number
+
+
+def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+    """Return that the claim is a little below the certified value, as estimates are."""
+    # Where nothing is certified from below, the upper end is all there is to be near to.
+    least = asked.bound.lower or asked.bound.upper
+    what = "an estimate, a little too small"
+    window = (least * (1.0 - _ESTIMATE), least)
+    if not math.isfinite(least) or not windows.admits(window, CHANCE):
+        return []
+    compared.append(what)
+    why = "An estimate, or a number rounded down, is no upper end."
+    near = window[0] <= asked.claim < least
+    return [_Match(Misreading(what, why, list), (least, "certified"))] * near
+
+
+def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+    """Return the divisors that lead to the claim, if all of them together may be compared."""
+    ways = list(divided(asked.audited))
+    first, last = asked.window(asked.claim)
+    # Counted before any account is made.
+    share = WAYS * len(ways) * (last - first) / (windows.high - windows.low)
+    if not ways or windows.share() + share > FREE:
+        return []
+    windows.more += share
+    compared += [one.what for one in ways]
+    numbers = ((one, number) for one in _near(asked, ways) for number in one.finite())
+    return [_Match(one, number) for one, number in numbers if asked.rounds_from(number[0])]
+
+
+def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
+    """Return the divisors whose numbers are nearest to the claim, by each accountant.
+
+    Numbers fall with the divisor, so that a bisection asks for few of them.
+    """
+    found: dict[str, Misreading] = {}
+    for by in range(WAYS):
+        low, high = 0, len(ways) - 1
+        while low <= high:
+            middle = (low + high) // 2
+            one = ways[middle]
+            found[one.what] = one
+            value = ([number for number, _ in one.finite()] + [math.inf] * WAYS)[by]
+            low, high = (middle + 1, high) if value > asked.claim else (low, middle - 1)
+    return list(found.values())
+
+
+def _sentence(asked: Question, match: _Match, told: str) -> str:
+    value, by = match.number
+    what = f"{exactly(asked.claim)} would be the number of {match.reading.what}"
+    return f"{what} ({_up(value)}, {by}). {match.reading.why} {told}"
+
+
+def _enough(tried: list[tuple[Misreading, list[Number]]], asked: Question) -> tuple[str, ...]:
+    """Return the reading with the largest bound under which a claim would hold."""
+    bounds = [
+        (numbers[0][0], one)
+        for one, numbers in tried
+        if one.bound and numbers and numbers[0][0] <= asked.claim
+    ]
+    if not bounds:
+        return ()
+    # max() takes the first of equals, so that simple readings lead.
+    value, one = max(bounds, key=lambda pair: pair[0])
+    return (f"{exactly(asked.claim)} would hold for {one.what} ({_up(value)}). {one.why}",)
 
 
 def _up(value: float) -> str:
@@ -157,308 +313,18 @@ def overcounts(asked: Question) -> tuple[str, ...]:
     # 1.99 and not 2, since certified upper ends lie a little above what others compute.
     if not asked.can_be_read or not 0.0 < 1.99 * asked.least <= asked.claim:
         return ()
-    known = [bound.upper for bound in asked.found.values()]
-    # The claim may have been a multiple of any accountant's number, another library's too.
-    for value in (*known, *_tried(lambda: _peer(asked, asked.run))):
-        times = _multiple(asked.claim, value)
-        if times:
+    known = [(bound.upper, name.upper()) for name, bound in asked.found.items()]
+    windows = Windows(asked.least, (MAX_TIMES + 1) * asked.least)
+    # The claim may be a multiple of any accountant's number, another library's too.
+    for value, by in (*known, *peer(asked.audited, asked.run)):
+        # Every multiple of every number is one more that a random claim may come near to.
+        if not 0.0 < value < math.inf or not windows.admit_all(asked, value):
+            continue
+        times = round(asked.claim / value)
+        if 2 <= times <= MAX_TIMES and asked.rounds_from(times * value):
             return (
-                f"{exactly(asked.claim)} is {times} times the number of this run ({_up(value)}). "
-                "Epsilons of clients whose data are disjoint are not added: the largest counts.",
+                f"{exactly(asked.claim)} would be {times} times the number of this run "
+                f"({_up(value)}, {by}). Epsilons of clients whose data are disjoint are not added: "
+                f"the largest counts. {windows.told(MAX_TIMES - 1)}",
             )
     return ()
-
-
-def _multiple(claim: float, value: float) -> int:
-    """Return how many times a number a claim is; 0 where it is no multiple that is looked for."""
-    if not 0.0 < value < math.inf:
-        return 0
-    times = round(claim / value)
-    near = abs(claim / value - times) <= 1e-3 * times
-    return times if near and 2 <= times <= MAX_TIMES else 0
-
-
-def _tried(numbers: Callable[[], list[float]]) -> list[float]:
-    try:
-        return numbers()
-    except (FedPrivacyError, OverflowError):
-        return []
-
-
-def _rounds_to(value: float, claim: float) -> bool:
-    """Return whether a claim is a number rounded or cut to its digits, or as near as numerics."""
-    exponent = Decimal(repr(claim)).as_tuple().exponent
-    # repr gives the shortest digits, so its last place is the one that was rounded.
-    last = 10.0**exponent if isinstance(exponent, int) else 0.0
-    within = max(last, 2e-3 * claim)
-    # Of a claim of one digit the last place is nearly the claim itself: capped at two per cent.
-    return abs(value - claim) <= min(within, _NEAR * claim)
-
-
-def _readings(asked: Question) -> Iterator[Wrong]:
-    """Yield every wrong reading, the likeliest first."""
-    for name, run in asked.careless.items():
-        yield Wrong(*_CARELESS[name], lambda r=run: [*asked.ask(r), *_peer(asked, r)])  # type: ignore[misc]
-    yield from _of_relation(asked)
-    if asked.facts.observer is Observer.SERVER:
-        yield Wrong(
-            "an observer who does not see who took part",
-            "Sampling hides a unit only from those who are not told who was drawn.",
-            lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
-        )
-    yield from _of_sensitivity(asked)
-    yield from _of_arithmetic(asked)
-    yield from _of_counting(asked)
-
-
-_CARELESS = {
-    "steps_per_round": (
-        "one noisy sum a round, local steps counted once",
-        "Every noisy sum that is released counts, not every round.",
-    ),
-    "missing_shares": (
-        "all shares of the noise",
-        "Noise of clients that do not answer is not in the sum.",
-    ),
-    "trials": (
-        "one run of those that were tried",
-        "All runs on the same data count, the ones that were thrown away too.",
-    ),
-}
-
-
-def _of_relation(asked: Question) -> Iterator[Wrong]:
-    """Yield readings under another adjacency, or with Poisson sampling."""
-    # Most published numbers assume Poisson sampling, whatever was really drawn.
-    drawn = _changed(asked.run, _as_poisson)
-    kinder = _KINDER[asked.facts.adjacency]
-    for other, why in kinder:
-        yield Wrong(f"adjacency {other}", why, partial(asked.ask, asked.run, other))
-    if drawn is None:
-        return
-    yield Wrong("Poisson sampling at the same rate", _DRAWN, partial(asked.ask, drawn))
-    for other, why in kinder:
-        yield Wrong(
-            f"Poisson sampling at the same rate and adjacency {other}",
-            f"{_DRAWN} {why}",
-            partial(asked.ask, drawn, other),
-        )
-
-
-_TWICE = "Data that are exchanged move a sum of clipped vectors by up to 2 C, not by C."
-_KINDER: dict[Adjacency, tuple[tuple[Adjacency, str], ...]] = {
-    Adjacency.REPLACE_ONE: ((Adjacency.ZERO_OUT, _TWICE), (Adjacency.ADD_REMOVE, _TWICE)),
-    Adjacency.ADD_REMOVE: (
-        (
-            Adjacency.ZERO_OUT,
-            "Without the unit another takes its place, or the others' draw moves.",
-        ),
-    ),
-    Adjacency.ZERO_OUT: (),
-}
-_DRAWN = "Amplification by Poisson sampling holds for independent draws only, not for these."
-
-
-def _of_sensitivity(asked: Question) -> Iterator[Wrong]:
-    if asked.facts.adjacency is Adjacency.REPLACE_ONE:
-        doubled = _changed(asked.run, _louder(2.0))
-        if doubled is not None:
-            what = "a sum that moves by C when a unit is replaced"
-            yield Wrong(what, _TWICE, partial(asked.ask, doubled))
-    taken = asked.sensitivity
-    smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
-    if taken is not None and smaller is not None:
-        what = f"a sensitivity of {exactly(taken)} clip norms"
-        why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
-        yield Wrong(what, why, partial(asked.ask, smaller))
-        formula = partial(_classical, smaller, asked.delta)
-        yield Wrong(f"{what} and the classical formula", why, formula, bound=False)
-
-
-def _of_arithmetic(asked: Question) -> Iterator[Wrong]:
-    run, facts, delta = asked.run, asked.facts, asked.delta
-    yield Wrong(
-        "the central limit theorem for Gaussian differential privacy",
-        "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
-        lambda: _central_limit(run, delta),
-        bound=False,
-    )
-    yield Wrong(
-        f"dp-accounting's RDP accountant under {facts.adjacency}",
-        _TWICE
-        if facts.adjacency is Adjacency.REPLACE_ONE
-        else "Its account is of another run than this one.",
-        lambda: _peer(asked, run),
-        bound=False,
-    )
-    # The classical formula gives a number for any epsilon but is proved for small ones only.
-    yield Wrong(
-        "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
-        "It is proved for epsilon below 1 and one round only.",
-        lambda: _classical(run, delta),
-        bound=False,
-    )
-    yield Wrong(
-        "an estimate, a little too small",
-        "An estimate, or a number rounded down, is no upper end.",
-        # Where nothing is certified from below, the upper end is all there is to be near to.
-        lambda: [asked.bound.lower or asked.bound.upper],
-        bound=False,
-    )
-
-
-def _of_counting(asked: Question) -> Iterator[Wrong]:
-    """Yield readings with fewer rounds: one, a share of them, or each epoch's last one left out."""
-    (first, rounds), *more = asked.run.sequence()
-    total = rounds + sum(count for _, count in more)
-    if total == 1:
-        return
-    yield Wrong(
-        "one round",
-        "Every round adds to what is spent.",
-        lambda: asked.ask(first)[:1],
-        bound=False,
-    )
-    # Counting errors of mixed rounds cannot be told apart.
-    if more:
-        return
-    yield Wrong(
-        "an epoch's steps rounded down",
-        "A last batch that is not full is a step, too: steps are rounded up.",
-        lambda: _near(asked, first, [total - n for n in _lost(first, total)]),
-        bound=False,
-    )
-    # Only whole ratios: nobody loses a fraction of a noisy sum.
-    fewer = [total // n for n in range(2, MAX_TIMES + 1) if total % n == 0]
-    yield Wrong(
-        "several noisy sums counted as one",
-        "Every noisy sum that is released counts, local steps too.",
-        lambda: _near(asked, first, fewer),
-        bound=False,
-    )
-
-
-def _lost(step: Mechanism, total: int) -> list[int]:
-    """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
-    _, scheme = _opened(step)
-    # Schemes that have whole epochs leave no last batch to lose.
-    if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
-        return []
-    each = math.ceil(1.0 / scheme.rate - 1e-9)
-    # Epochs that divide evenly lose nothing by rounding.
-    if abs(each * scheme.rate - 1.0) <= 1e-9:
-        return []
-    return sorted({1, total // each} if total > total // each > 0 else {1})
-
-
-def _near(asked: Question, step: Mechanism, counts: list[int]) -> list[float]:
-    """Return, by each accountant, the number of the count of steps that is nearest to the claim."""
-    ways: list[Callable[[int], float]] = [
-        lambda n: asked.ask(step * n)[0],
-        lambda n: asked.ask(step * n)[1],
-        lambda n: (*_peer(asked, step * n), math.inf)[0],
-    ]
-    return [_nearest(number, counts, asked.claim) for number in ways]
-
-
-def _nearest(number: Callable[[int], float], counts: list[int], claim: float) -> float:
-    """Return the number, which rises with the count, that is nearest to the claim; inf for none."""
-    found = [math.inf]
-    low, high, counts = 0, len(counts) - 1, sorted(counts)
-    while low <= high:
-        middle = (low + high) // 2
-        # Numbers rise with the count, so that a bisection asks few accounts.
-        found.append(number(counts[middle]))
-        low, high = (middle + 1, high) if found[-1] < claim else (low, middle - 1)
-    return min(found, key=lambda value: abs(value - claim))
-
-
-def _peer(asked: Question, run: Mechanism) -> list[float]:
-    # dp-accounting takes long to import, and few audits come here.
-    from ..integrations.event_json import peer_epsilon
-
-    value = peer_epsilon(run, asked.delta, asked.facts.adjacency)
-    return [] if value is None else [value]
-
-
-# ---- a run, read otherwise
-
-_Change = Callable[[Mechanism, Scheme | None, int], tuple[Mechanism, int] | None]
-"""Makes of a sampled mechanism and its count another one; None where it says nothing of it."""
-
-
-def _opened(part: Mechanism) -> tuple[Mechanism, Scheme | None]:
-    """Return what is sampled, and how; a mechanism itself, and None, where nothing is."""
-    return (part.inner, part.scheme) if isinstance(part, SampledMechanism) else (part, None)
-
-
-def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
-    """Return a run with every part changed; None where a part cannot be, or nothing changes."""
-    parts: list[tuple[Mechanism, int]] = []
-    for part, count in run.sequence():
-        try:
-            made = change(*_opened(part), count)
-        except FedPrivacyError:
-            return None
-        if made is None:
-            return None
-        parts.append(made)
-    # A reading that changes nothing would only repeat what was found.
-    return None if tuple(parts) == run.sequence() else Run(tuple(parts))
-
-
-def _as_poisson(
-    inner: Mechanism, scheme: Scheme | None, count: int
-) -> tuple[Mechanism, int] | None:
-    if scheme is None:
-        return inner, count
-    # Nobody is drawn: there is nothing to be read otherwise.
-    if isinstance(scheme, Everyone):
-        return inner.sampled(scheme), count
-    rounds = getattr(scheme, "rounds_per_epoch", 1)
-    # An epoch's scheme stands for several rounds, Poisson's for one.
-    return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
-
-
-def _louder(factor: float) -> _Change:
-    """Return a change to more noise in plain Gaussian sums."""
-
-    def change(inner: Mechanism, scheme: Scheme | None, count: int) -> tuple[Mechanism, int] | None:
-        if inner.sum_multiplier is None:
-            return None
-        louder: Mechanism = Gaussian(noise_multiplier=inner.sum_multiplier * factor)
-        return (louder if scheme is None else louder.sampled(scheme)), count
-
-    return change
-
-
-def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
-    """Return (noise multiplier, share, rounds) of every part; None where one is something else."""
-    found = []
-    for part, count in run.sequence():
-        inner, scheme = _opened(part)
-        if inner.sum_multiplier is None:
-            return None
-        rounds = getattr(scheme, "rounds_per_epoch", 1)
-        share = 1.0 if scheme is None else scheme.rate / rounds
-        found.append((inner.sum_multiplier, share, count * rounds))
-    return found
-
-
-def _central_limit(run: Mechanism, delta: float) -> list[float]:
-    """Bu, Dong, Long and Su 2020: mu = q sqrt(T (e^(1 / z^2) - 1))."""
-    rounds = _gaussian_rounds(run)
-    if rounds is None:
-        return []
-    # The limit is a Gaussian mechanism, whose epsilon is certified by itself.
-    squares = [q * q * count * math.expm1(z**-2) for z, q, count in rounds]
-    limit = Gaussian(noise_multiplier=1.0 / math.sqrt(math.fsum(squares)))
-    return [certified(limit, delta=delta, adjacency=Adjacency.ZERO_OUT).upper]
-
-
-def _classical(run: Mechanism, delta: float) -> list[float]:
-    rounds = _gaussian_rounds(run)
-    if rounds is None:
-        return []
-    each = [(math.sqrt(2.0 * math.log(1.25 / delta)) / z, count) for z, _, count in rounds]
-    return [each[0][0], math.fsum(value * count for value, count in each)]

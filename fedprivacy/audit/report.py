@@ -25,7 +25,7 @@ from . import registry
 from .account import NOT_COUNTED, Audit
 from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
 from .statement import rows_of
-from .words import GLOSSARY, attack_in_words, guarantee
+from .words import GLOSSARY, attack_in_words, guarantee, others_in_words
 
 
 @dataclass(frozen=True)
@@ -293,6 +293,7 @@ def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
             "interval": _interval(found),
             "under": _under(found),
             "words": guarantee(found),
+            "others": others_in_words(found),
             "attack": attack_in_words(found),
             "reasons": found.reasons,
             "rows": rows_of(found),

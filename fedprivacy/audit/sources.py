@@ -13,9 +13,8 @@ from ..bound import exactly
 from ..errors import (
     ConversionError,
     UnsupportedCombination,
-    closed_unit,
+    claimed,
     member,
-    non_negative,
     refuse,
 )
 from ..evidence import Defect, Evidence
@@ -59,6 +58,8 @@ class Reading:
         sensitivity: what the stds of the source's noise are measured against, where that is known.
         careless: the run as it would be without one thing that was said, by name.
         granted: what no record shows and nobody said, by name.
+        population: how many units there are, as a trace or the user says.
+        half: the one of ``epsilon`` and ``delta`` that the source says without the other, by name.
     """
 
     evidence: Evidence
@@ -77,6 +78,8 @@ class Reading:
     sensitivity: float | None = None
     careless: dict[str, Mechanism] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
+    population: int | None = None
+    half: Mapping[str, float] = field(default_factory=dict)
 
     def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
         """Return the facts that are asked about: those given, else those that the source states.
@@ -180,6 +183,8 @@ def _of_event(event: Event, auditor: str) -> Trace:
 def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
     """Return the evidence of which a number may be told, and all that is wrong with it.
 
+    A number may be infinite: ``evidence.noiseless`` says where no account is made.
+
     Raises:
         UnsupportedCombination: its rounds followed outputs, or something else was run.
     """
@@ -224,12 +229,14 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
             doubts=made.doubts,
             telling=made.telling,
             follows=made.follows,
+            noiseless=made.noiseless,
         ),
         origin=trace.origin,
         unit=trace.unit,
         adjacency=trace.adjacency,
         observer=trace.observer,
         claim=trace.claim,
+        half=trace.half,
         notes=(*made.contradictions, *gaps),
         recorded=recorded,
         stated=said | replace(stated, unit=None if recorded_unit else stated.unit).in_words(),
@@ -237,7 +244,16 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         sensitivity=trace.sensitivity,
         careless=made.careless,
         granted=made.granted | ({"rates": PUBLIC_RATES} if trace.rounds else {}),
+        population=_population(trace, stated),
     )
+
+
+def _population(trace: Trace, stated: Stated) -> int | None:
+    """Return how many units there are: as stated, else as recorded, the most where that differs."""
+    said = stated.population, getattr(stated.sampling, "population", None)
+    recorded = (rounds.population for rounds, _ in trace.rounds)
+    known = [n for n in said if n is not None] or [n for n in recorded if n is not None]
+    return max(known, default=None)
 
 
 def _of_ledger(ledger: Ledger) -> Reading:
@@ -348,22 +364,45 @@ def _count(run: Mechanism) -> int:
 
 
 def claim_of(
-    read: Reading, claim: tuple[float, float] | None
-) -> tuple[tuple[float, float], dict[str, str]]:
-    """Return the claim that is judged, and what of it the user stated.
+    read: Reading, claim: tuple[float | None, float | None] | None
+) -> tuple[tuple[float, float], dict[str, str], tuple[str, ...]]:
+    """Return the claim that is judged, what of it the user stated, and what the source has else.
 
     Raises:
-        ParameterError: no claim anywhere, or one out of range.
+        ParameterError: no claim anywhere, half of one, or one out of range.
     """
-    stated = claim if claim is not None else read.claim
-    if stated is None:
+    given = _pair(claim)
+    known = _pair(read.claim) if read.claim is not None else _pair_of(read.half)
+    epsilon, delta = (_said_first(*pair) for pair in zip(given, known, strict=True))
+    if epsilon is None and delta is None:
         way_out = "the source states no claim: give epsilon and delta (--claim EPSILON,DELTA)"
         refuse("claim", claim, "be (epsilon, delta)", way_out)
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is None:
+            way_out = f"its {name} is stated nowhere: give it (--claim-{name})"
+            refuse("claim", (epsilon, delta), "be (epsilon, delta)", way_out)
+    # Both are checked, wherever they come from: a record may be wrong, too.
+    checked = claimed(epsilon, delta)
+    said = f"epsilon = {exactly(checked[0])} at delta = {exactly(checked[1])}"
+    notes: tuple[str, ...] = ()
+    if known[1] is not None and known[1] != checked[1]:
+        notes = (
+            f"The {read.origin.kind} states delta = {exactly(known[1])}; the claim is judged at "
+            f"the delta that was given, {exactly(checked[1])}.",
+        )
+    return checked, {} if given == (None, None) else {"claim": said}, notes
+
+
+def _pair(claim: Any) -> tuple[Any, Any]:
+    """Return a claim's epsilon and delta, None for what it does not say."""
+    if claim is None:
+        return None, None
     try:
-        epsilon, delta = stated
+        epsilon, delta = claim
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta)")
-    # Both are checked, wherever they come from: a record may be wrong, too.
-    checked = non_negative(epsilon=epsilon), closed_unit(delta=delta)
-    said = f"epsilon = {exactly(checked[0])} at delta = {exactly(checked[1])}"
-    return checked, {} if claim is None else {"claim": said}
+    return epsilon, delta
+
+
+def _pair_of(half: Mapping[str, float]) -> tuple[float | None, float | None]:
+    return half.get("epsilon"), half.get("delta")

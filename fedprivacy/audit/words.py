@@ -12,9 +12,11 @@ from .. import mechanisms, sampling
 from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
 from ..evidence import Numbers
+from ..mechanisms.clear import WithoutNoise
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
 from .account import Audit
+from .judging import SINGLE
 
 _WHO = {
     Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
@@ -92,6 +94,31 @@ def guarantee(found: Audit) -> str:
 def _condition(found: Audit) -> str:
     """Return all that numbers hold under: a record with gaps may have a fixed seed, too."""
     return "".join(_CONDITION[numbers] for numbers in found.conditions)
+
+
+_TO = {
+    str(Observer.AGGREGATE): "To somebody who sees every release, but not who took part",
+    str(Observer.SERVER): "To the server, which knows who took part",
+    str(Observer.FINAL): "To somebody who sees the last release only",
+    SINGLE: "To a server that sees each upload by itself",
+}
+
+
+def others_in_words(found: Audit) -> str:
+    """Return epsilon to every other observer that is known, in a sentence each; else empty."""
+    if found.void:
+        return ""
+    told = []
+    for observer, bounds in found.bounds.items():
+        best = min(bounds.values(), key=lambda bound: bound.upper)
+        if observer != str(found.facts.observer) and observer in _TO:
+            end = (
+                "no finite epsilon"
+                if math.isinf(best.upper)
+                else f"epsilon at most {best.ends()[1]}"
+            )
+            told.append(f"{_TO[observer]}: {end}.")
+    return _condition(found) + " ".join(told) if told else ""
 
 
 def attack_in_words(found: Audit) -> str:
@@ -221,6 +248,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         f"{exactly(m.noise_multiplier)} norms of both together; the next clip norm follows the "
         f"quantile {exactly(m.quantile)}"
     ),
+    WithoutNoise: lambda m: "the sum of clipped contributions, without noise",
     mechanisms.Laplace: lambda m: (
         f"the sum of clipped contributions with Laplace noise of scale "
         f"{exactly(m.noise_multiplier)} clip norms"

@@ -75,7 +75,7 @@ def _answer(
     # Taken out: what is left are the arguments of the question.
     certificate: Path | None = given.pop("certificate")
     run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
-    bound = ask(run.run(unit), **given)
+    bound = run.remarked(ask(run.run(unit), **given), unit)
     write_certificate(bound, certificate)
     show(bound.to_dict(), as_json, lambda: show_bound(bound))
 
@@ -123,11 +123,13 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
     found = solve(
         lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **asked
     )
-    data = {"parameter": name, "value": found.value, "bound": found.bound.to_dict()}
+    bound = SampledRun.of({**run, name: found.value}).remarked(found.bound, unit)
+    data = {"parameter": name, "value": found.value, "bound": bound.to_dict()}
 
     def text() -> None:
         # In full: what is certified is this value, and not one rounded from it.
-        say(f"{name} = {found.value!r}")
-        show_bound(found.bound)
+        remarks = "".join(f", {words}" for words in bound.qualified)
+        say(f"{name} = {found.value!r}{remarks}")
+        show_bound(bound)
 
     show(data, as_json, text)

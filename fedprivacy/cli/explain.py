@@ -85,6 +85,9 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     # First of all: what certifies nothing is refused before any number is told.
     bound = account(source, **asked)
     read = read_source(source, Stated())
+    if read.evidence.noiseless is not None:
+        rule = "have an epsilon to explain"
+        refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.told}; see audit")
     # As it was really released: rounds with less noise are priced by that.
     whole = read.evidence.run
     if whole is None:

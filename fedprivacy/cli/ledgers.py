@@ -50,8 +50,13 @@ judge_options = options(
         "What is claimed.  [default: what the file states]",
         metavar="EPSILON,DELTA",
     ),
-    option("--claim-epsilon --epsilon epsilon", float, CLAIM, "The same, apart ..."),
-    option("--claim-delta --delta delta", float, CLAIM, "... in two options."),
+    option(
+        "--claim-epsilon --epsilon epsilon",
+        float,
+        CLAIM,
+        "The same, apart; the delta is the file's where only this is given.",
+    ),
+    option("--claim-delta --delta delta", float, CLAIM, "The delta of --claim-epsilon."),
     option(
         "--adjacency",
         ADJACENCIES,
@@ -114,16 +119,14 @@ judge_options = options(
 
 def _claim(
     text: str | None, epsilon: float | None, delta: float | None
-) -> tuple[float, float] | None:
+) -> tuple[float | None, float | None] | None:
     if text is not None:
         # Two ways to say one thing: together they might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
         return _pair(text)
-    # Half of a claim cannot be judged.
-    if (epsilon is None) != (delta is None):
-        refuse("--claim-epsilon and --claim-delta", (epsilon, delta), "be given together")
-    return None if epsilon is None or delta is None else (epsilon, delta)
+    # The other half is the file's, if it states one.
+    return None if (epsilon, delta) == (None, None) else (epsilon, delta)
 
 
 def _pair(text: str) -> tuple[float, float]:
@@ -157,8 +160,9 @@ def _judged(
         if given[name] is not None:
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
-    # A whole scheme holds its population: given twice, the two might differ.
-    population = given["population"] if isinstance(scheme, str | None) else None
+    # A scheme of a cohort holds its population: given twice, the two might differ.
+    held = getattr(scheme, "population", None) is not None
+    population = None if held else given["population"]
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
 

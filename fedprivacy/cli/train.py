@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 from ..bound import exactly
 from ..errors import refuse
 from ..ledger import Ledger
 from ..outputs import free
+from ..questions.units import allows_publishing
 from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
 from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
@@ -205,6 +207,8 @@ def train(
     # A run without privacy leaves no ledger: the option would promise one.
     elif ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
+    else:
+        _check_no_budget(method, budget)
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
         task = job(method, data, progress=tick, **settings)
     if task.knob is not None:
@@ -215,6 +219,25 @@ def train(
     files = {"ledger": path, "checkpoint": checkpoint}
     result = _result(method, experiment, record, path)
     show(result, as_json, lambda: _tell(result, experiment, record, files))
+
+
+_WITH_NOISE = {
+    "fedavg": "dp-fedavg",
+    "fedavg-top-k": "fed-smp-top-k",
+    "fedavg-rand-k": "fed-smp-rand-k",
+}
+"""Methods without noise, and the one that does the same with noise."""
+
+
+def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
+    """Refuse a budget that was given for a method without noise, which no budget can hold for."""
+    context = click.get_current_context()
+    assert context is not None
+    for name in ("epsilon", "delta", "adjacency", "observer"):
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            rule = f"be left out: {method} adds no noise, and without noise there is no budget"
+            other = _WITH_NOISE.get(method, "dp-fedavg")
+            refuse(f"--{name}", given[name], rule, f"train within one by --method {other}")
 
 
 def needs_torch() -> None:
@@ -386,13 +409,8 @@ def _cautions(experiment: Experiment) -> list[str]:
     task = experiment.job
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
-    # Below 1 / n no single unit can be shown whole within delta.
-    if experiment.delta * experiment.units < 1.0:
-        return []
-    return [
-        f"delta = {exactly(experiment.delta)} is not below 1 / {experiment.units:g}, one over the "
-        f"number of {task.unit}s: it allows to show one of them whole"
-    ]
+    large = allows_publishing(experiment.delta, experiment.units, task.unit)
+    return [large] if large else []
 
 
 @cli.command()

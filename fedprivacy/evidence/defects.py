@@ -63,6 +63,7 @@ class Defect(StrEnum):
     ABORTED_DRAWS = "rounds of random cohorts that were aborted"
     HALF_A_LINE = "a half-written line"
     NO_ROUNDS = "a record without a round"
+    LARGE_DELTA = "a delta of 1/n or more for n units"
 
 
 _HOLDS, _FAILS, _OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.CANNOT_BE_CERTIFIED
@@ -179,6 +180,14 @@ EFFECTS: dict[Defect, Effect] = {
         Numbers.CERTIFIED,
         "no round was recorded",
         "a loop that was never connected to its record leaves the same record",
+    ),
+    Defect.LARGE_DELTA: Effect(
+        _HOLDS,
+        _FAILS,
+        Numbers.CERTIFIED,
+        "delta is not below 1/n for n units",
+        "the numbers are right; but a mechanism that publishes the whole data of one unit, chosen "
+        "at random, keeps such a claim",
     ),
 }
 """Defect -> what it does. Nothing else in the package decides this."""

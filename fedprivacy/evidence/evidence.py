@@ -15,8 +15,9 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
 from .doubts import doubts, odd_masks
+from .noiseless import Noiseless, drawn_apart, in_clear, least_chance, noiseless
 from .planned import as_planned
-from .repricing import share_of_noise, spent
+from .repricing import in_sequence, share_of_noise, spent
 from .revealed import (
     PUBLIC_DENOMINATOR,
     VOIDED,
@@ -45,6 +46,8 @@ class Evidence:
         planned: what the run would have been with the plan's rounds in the place of those that the
             plan does not name; None where there are none.
         less: rounds whose noise was less than priced, in words.
+        noiseless: rounds whose sums had no noise; None where all had some. Then no account is made
+            of ``run``, which only says what was run.
     """
 
     run: Mechanism | None
@@ -57,22 +60,21 @@ class Evidence:
     follows: bool = False
     planned: Mechanism | None = None
     less: tuple[str, ...] = ()
+    noiseless: Noiseless | None = None
 
     @classmethod
     def of(cls, ledger: Ledger) -> Self:
         """Return what a ledger says.
 
         Raises:
-            LedgerError: a round was released with so little noise that no epsilon holds.
             UnsupportedCombination: see ``repricing.spent``.
         """
         rounds = ledger.alike
         found = spent(rounds)
-        # One round without noise voids the rest: there is no number to go on with.
-        if found.noiseless:
-            raise LedgerError(f"{ledger.path} has no epsilon: {found.noiseless}")
+        clear = [(in_clear(mechanism), count) for mechanism, count, _ in found.clear]
+        others = () if found.others is None else found.others.sequence()
         return cls(
-            run=found.run,
+            run=in_sequence([*others, *clear]),
             certain=found.certain,
             rounds=sum(r.times for r in rounds if r.spent),
             aborted=sum(r.times for r in rounds if not r.spent),
@@ -82,6 +84,10 @@ class Evidence:
             # Outputs may lead an adaptive schedule away from any plan: its filter decides.
             planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
             less=found.notes,
+            noiseless=noiseless(
+                (least_chance(mechanism) if bare else 0.0, count, drawn_apart(mechanism))
+                for mechanism, count, bare in found.clear
+            ),
         )
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
@@ -94,6 +100,9 @@ class Evidence:
         """
         hides, secret = _hidden(facts)
         own = [one for one in self.revealed if hides or (secret and one.secret)]
+        if self.noiseless is not None:
+            # Rounds without noise are judged by themselves, whatever their missing noise tells.
+            own = [replace(one, noises=one.noises - {0.0}) for one in own]
         # Of records of other programs the run alone says how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
         telling = self.telling if hides else ()
@@ -127,7 +136,13 @@ class Evidence:
         return {"denominator": PUBLIC_DENOMINATOR} if silent and secret and not hides else {}
 
     def loss(self, facts: Facts) -> PrivacyLoss:
-        """Return the loss of the run, attained by what surely ran."""
+        """Return the loss of the run, attained by what surely ran.
+
+        Raises:
+            UnsupportedCombination: no theorem covers it, or rounds had no noise.
+        """
+        if self.noiseless is not None:
+            raise UnsupportedCombination(f"{self.noiseless.told}: no account is made of that")
         if self.run is None:
             return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
@@ -156,9 +171,13 @@ def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
     """Return what a ledger's rounds are priced as, and what a number of them depends on.
 
     Raises:
-        LedgerError, UnsupportedCombination: see ``Evidence.of`` and ``priced``.
+        LedgerError: a round was released with so little noise that no epsilon holds.
+        UnsupportedCombination: see ``Evidence.of`` and ``priced``.
     """
     evidence, wrong = Evidence.of(ledger).priced(facts)
+    # One round without noise voids the rest: there is no number to go on with.
+    if evidence.noiseless is not None:
+        raise LedgerError(f"{ledger.path} has no epsilon: {spent(ledger.alike).noiseless}")
     seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
     return evidence, qualifiers([*wrong, *seed])
 

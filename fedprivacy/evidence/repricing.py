@@ -36,12 +36,17 @@ class Spent:
             noise that they really had, more of it too; None if nothing was.
         notes: rounds whose noise was less than priced.
         noiseless: why no epsilon holds; empty where one may.
+        clear: rounds in which no noise counts, with their counts, as they were priced; and whether
+            each surely released a sum without any noise.
+        others: the mechanism of all other rounds.
     """
 
     run: Mechanism | None
     certain: Mechanism | None
     notes: tuple[str, ...] = ()
     noiseless: str = ""
+    clear: tuple[tuple[Mechanism, int, bool], ...] = ()
+    others: Mechanism | None = None
 
 
 def spent(rounds: Iterable[Round]) -> Spent:
@@ -57,12 +62,15 @@ def spent(rounds: Iterable[Round]) -> Spent:
     noiseless = next((group.note for group in groups if group.actual is None), "")
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
     certain = [(group.certain, group.count) for group in groups if group.certain is not None]
+    others = in_sequence(actual)
     return Spent(
         # One round without noise leaves no epsilon for the whole.
-        run=None if noiseless else in_sequence(actual),
+        run=None if noiseless else others,
         certain=in_sequence(certain),
         notes=tuple(group.note for group in groups if group.note),
         noiseless=noiseless,
+        clear=tuple((g.priced, g.count, g.bare) for g in groups if g.actual is None),
+        others=others,
     )
 
 
@@ -166,12 +174,15 @@ class _Group:
     """Spent rounds that are priced alike.
 
     ``actual`` is None where no noise counts, ``certain`` where nothing was surely released.
+    ``bare`` is whether every round surely released something without any noise.
     """
 
+    priced: Mechanism
     actual: Mechanism | None
     certain: Mechanism | None
     count: int
     note: str = ""
+    bare: bool = False
 
 
 def _groups(rounds: Iterable[Round]) -> list[_Group]:
@@ -209,7 +220,10 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
         certain, (run, came) = None, _as_clients_came(run, rows)
     priced, less = _priced(run, held)
     told = "; ".join(filter(None, (came, less)))
-    return _Group(priced, certain, 1, told and f"{len(held)} rows of correlated noise: {told}")
+    note = told and f"{len(held)} rows of correlated noise: {told}"
+    # A row without noise of its own still holds that of other rows, unless they have none either.
+    bare = all(r.noise_used == 0.0 and _released(r) for r, _ in held)
+    return _Group(run, priced, certain, 1, note, bare)
 
 
 def _priced(
@@ -326,11 +340,12 @@ def _group(r: Round, count: int) -> _Group:
     actual = as_released(r.mechanism, **noise)
     certain = as_observed(r.mechanism, **noise) if _released(r) else None
     if actual == r.mechanism:
-        return _Group(actual, certain, count)
+        return _Group(r.mechanism, actual, certain, count)
     which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
     priced = "it is priced by what it had" if actual else "no noise counts in it"
     note = (
         f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
         f"its mechanism says; {priced}"
     )
-    return _Group(actual, certain, count, note)
+    bare = r.noise_used == 0.0 and r.done is not None and r.done.arrived > 0
+    return _Group(r.mechanism, actual, certain, count, note, bare)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dp_accounting as dpa
@@ -11,7 +11,9 @@ from dp_accounting import rdp
 
 from ..errors import ConversionError, LedgerError, ParameterError
 from ..mechanisms import Mechanism
+from ..mechanisms.clear import WithoutNoise
 from ..relations import Adjacency
+from ..sampling import Poisson
 from .dp_accounting import adjacency_of, relation_of, to_event
 from .dp_events import MAX_DEPTH, from_event
 from .dp_states import kind_named, rebuilt
@@ -74,12 +76,51 @@ def _names_a_class(pair: list[Any]) -> bool:
 def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:
     """Return what gives the run of an event object under an adjacency; see ``from_event``.
 
+    Of an event that releases something without noise it gives that release alone, which no other
+    part can make worse.
+
     Raises:
         ConversionError: not an event.
     """
     if not isinstance(event, dpa.DpEvent):
         raise ConversionError(f"not a DpEvent: {type(event).__name__}")
-    return lambda adjacency: from_event(event, adjacency=adjacency)
+
+    def run(adjacency: Adjacency | str | None) -> Mechanism:
+        try:
+            return from_event(event, adjacency=adjacency)
+        except ConversionError:
+            chance = _in_clear(event)
+            if chance == 0.0:
+                raise
+            clear = WithoutNoise()
+            return clear if chance == 1.0 else clear.sampled(Poisson(chance))
+
+    return run
+
+
+def _in_clear(event: Any, depth: int = 0) -> float:
+    """Return the chance that an event shows a unit without any noise; 0 where it is not known."""
+    if depth > MAX_DEPTH:
+        return 0.0
+    match event:
+        case dpa.NonPrivateDpEvent():
+            return 1.0
+        case dpa.GaussianDpEvent() | dpa.LaplaceDpEvent():
+            return float(event.noise_multiplier == 0.0)
+        case dpa.SingleEpochTreeAggregationDpEvent():
+            return float(event.noise_multiplier == 0.0)
+        case dpa.RandomizedResponseDpEvent():
+            return float(event.noise_parameter == 0.0 and event.num_buckets > 1)
+        case dpa.PoissonSampledDpEvent():
+            return float(event.sampling_probability) * _in_clear(event.event, depth + 1)
+        case dpa.SampledWithoutReplacementDpEvent():
+            share = event.sample_size / event.source_dataset_size
+            return float(share) * _in_clear(event.event, depth + 1)
+        case dpa.SelfComposedDpEvent():
+            return _in_clear(event.event, depth + 1)
+        case dpa.ComposedDpEvent():
+            return max((_in_clear(each, depth + 1) for each in event.events), default=0.0)
+    return 0.0
 
 
 def adjacency_named(relation: object) -> Adjacency:
@@ -96,17 +137,34 @@ def adjacency_named(relation: object) -> Adjacency:
         ) from None
 
 
-def peer_epsilon(run: Mechanism, delta: float, adjacency: Adjacency) -> float | None:
+OPACUS_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *map(float, range(12, 64)))
+"""The orders that Opacus's accountant asks for unless it is given others."""
+
+
+def peer_epsilon(
+    run: Mechanism,
+    delta: float,
+    adjacency: Adjacency,
+    orders: Sequence[float] | None = None,
+) -> float | None:
     """Return the epsilon that dp-accounting's ``RdpAccountant`` says; None where it says nothing.
 
     It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
+
+    Args:
+        run: what is accounted.
+        delta: at which epsilon is asked for.
+        adjacency: how neighbours differ.
+        orders: of the Renyi divergences; None for its own.
     """
     # Its warnings about orders are not for whoever reads an audit.
     log = logging.getLogger("absl")
     level = log.level
     try:
         log.setLevel(logging.ERROR)
-        accountant = rdp.RdpAccountant(neighboring_relation=relation_of(adjacency))
+        accountant = rdp.RdpAccountant(
+            None if orders is None else list(orders), neighboring_relation=relation_of(adjacency)
+        )
         accountant.compose(to_event(run, adjacency=adjacency))
         return float(accountant.get_epsilon(delta))
     except Exception:

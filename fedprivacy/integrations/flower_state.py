@@ -24,7 +24,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``GaussianPrivacyEvent``."""
 
-    noise_multiplier: _Positive
+    noise_multiplier: Annotated[float, msgspec.Meta(ge=0)]
     sample_size: _Count
     population_size: _Count
 

@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from ..errors import LedgerError, closed_unit, integer, member, non_negative, positive, refuse
+from ..errors import LedgerError, claimed, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
 from ..outputs import free, path_of, sync_folder
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -571,7 +571,7 @@ def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
         epsilon, delta = claim
     except (TypeError, ValueError):
         refuse("claim", claim, "be a pair (epsilon, delta) or None")
-    return non_negative(epsilon=epsilon), closed_unit(delta=delta)
+    return claimed(epsilon, delta)
 
 
 def _text(**named: object) -> str:

@@ -16,10 +16,9 @@ from ..errors import (
     LedgerError,
     ParameterError,
     UnsupportedCombination,
-    closed_unit,
+    claimed,
     integer,
     member,
-    non_negative,
     open_unit,
     refuse,
     require,
@@ -77,8 +76,11 @@ class Budget:
     _fitting: dict[PrivacyLoss, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        settle(self, non_negative, "epsilon")
-        settle(self, open_unit if self.adaptive else closed_unit, "delta")
+        epsilon, delta = claimed(self.epsilon, self.delta)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+        if self.adaptive:
+            settle(self, open_unit, "delta")
         settle(self, partial(member, Adjacency), "adjacency")
         settle(self, partial(member, Observer), "observer")
         # Refuses an unknown accountant now, not at the first round.

@@ -15,8 +15,7 @@ from ..errors import (
     ImpossibleBudget,
     ParameterError,
     UnsupportedCombination,
-    closed_unit,
-    non_negative,
+    claimed,
     refuse,
     require,
 )
@@ -24,6 +23,7 @@ from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .effort import Effort
 from .epsilon import Accountable, loss_of
+from .units import remarks_on
 
 _MAX_DOUBLINGS = 60
 _FAR = 50.0
@@ -152,7 +152,8 @@ def calibrate(
         make_run: takes the value, returns the run. A value that the run refuses, or that no theorem
             covers, bounds the search.
         epsilon: the budget, at least 0.
-        delta: the budget, in [0, 1].
+        delta: the budget, in [0, 1); ``bound.qualified`` says so where it is 1/n or more, for the
+            n units that the run's schemes draw from.
         adjacency: how neighbouring data sets differ.
         observer: who looks.
         accountant: see ``epsilon``.
@@ -170,10 +171,9 @@ def calibrate(
         UnsupportedCombination: no theorem covers the run at any value.
     """
     _check_function(make_run)
-    budget = non_negative(epsilon=epsilon)
+    budget, delta = claimed(epsilon, delta)
     require(isinstance(integer, bool), "integer", integer, "be True or False")
     low, high = _domain(domain, integer)
-    closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
     number = int if integer else float
 
@@ -199,7 +199,8 @@ def calibrate(
         attained = effort.account(loss, tolerance=fine).epsilon(delta)
         # Asked again, the upper end may lie above the budget: then the certified one stays.
         bound = attained if attained.upper <= budget else bound
-    return Calibration(number(value), bound)
+    remarks = remarks_on(make_run(number(value)), delta)
+    return Calibration(number(value), replace(bound, qualified=remarks))
 
 
 def _check_function(make_run: object) -> None:

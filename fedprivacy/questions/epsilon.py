@@ -16,6 +16,7 @@ from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import Asked
 from .effort import Effort
+from .units import remarks_on
 
 
 class Accountable(Protocol):
@@ -66,7 +67,8 @@ def epsilon(
         deadline: seconds for the whole answer, after which nothing finer is begun; it then says so.
 
     Returns:
-        A Bound; ``upper`` may be published.
+        A Bound; ``upper`` may be published. ``qualified`` says so where delta is 1/n or more, for
+        the n units that the run's schemes draw from.
 
     Raises:
         ParameterError: a value that breaks its rule.
@@ -79,7 +81,8 @@ def epsilon(
     """
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
-    return _certifiable(run, loss, effort.account(loss).epsilon(delta))
+    bound = _certifiable(run, loss, effort.account(loss).epsilon(delta))
+    return replace(bound, qualified=remarks_on(run, bound.given))
 
 
 def delta(

@@ -9,19 +9,20 @@ who claims that it is absent. ``docs/curves.md`` has the theory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..accountants.base import kinds_of
 from ..errors import contradict, non_negative, open_unit, refuse
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 from .effort import Effort
 from .epsilon import Accountable, axes, loss_of
-from .tradeoff import Sandwich, gaussian_ends
+from .tradeoff import Sandwich, gaussian_ends, symmetric_rates
 
 Array = NDArray[np.float64]
 _ROUNDED = 1.0 + 1e-9
@@ -229,6 +230,33 @@ class _Asked(NamedTuple):
         found = self.within(what, np.array([attained]), np.array([high]))
         return Range(low, high, float(found[0]))
 
+
+class _Worst(NamedTuple):
+    """Kinds of units, each known well enough at the asked rates: a unit is of one of them.
+
+    At each rate the worst kind counts, so that every end is the largest of theirs.
+    """
+
+    loss: PrivacyLoss
+    kinds: tuple[_Asked, ...]
+
+    def rates(self, x: Array, turned: bool) -> Ends:
+        """Return true-positive rates."""
+        found = [kind.rates(x, turned) for kind in self.kinds]
+        return Ends(*(_frozen(np.max(ends, axis=0)) for ends in zip(*found, strict=True)))
+
+    def advantage(self) -> Range:
+        """Return the largest difference of true- and false-positive rate."""
+        return _largest(map(_advantage, self.kinds))
+
+    def mu(self, slack: float) -> Range:
+        """Return the smallest mu, of the worst kind, with an excess."""
+        return _largest(_mu(kind, slack) for kind in self.kinds)
+
+    def symmetric(self, x: Array) -> Array:
+        """Return true-positive rates of one trade-off function for all kinds and orientations."""
+        return symmetric_rates([kind.pair for kind in self.kinds], x)
+
     def words(self) -> dict[str, Any]:
         """Return what every answer says of itself."""
         loss = self.loss
@@ -237,8 +265,12 @@ class _Asked(NamedTuple):
             "theorems": loss.theorems,
             "assumptions": loss.assumed,
             "facts": loss.facts,
-            "reason": self.reason,
+            "reason": "; ".join(dict.fromkeys(kind.reason for kind in self.kinds if kind.reason)),
         }
+
+
+def _largest(ranges: Iterable[Range]) -> Range:
+    return Range(*map(max, zip(*ranges, strict=True)))
 
 
 def _frozen(values: Array) -> Array:
@@ -246,6 +278,10 @@ def _frozen(values: Array) -> Array:
     # Answers share arrays, which nobody may change under another.
     copy.flags.writeable = False
     return copy
+
+
+def _worst(loss: PrivacyLoss, x: Array, effort: Effort) -> _Worst:
+    return _Worst(loss, tuple(_ask(kind, x, effort) for kind in kinds_of(loss)))
 
 
 def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
@@ -286,6 +322,8 @@ def tradeoff_curve(
 ) -> TradeoffCurve:
     """Return the trade-off function of a run (f-DP): certified error rates of the best attacker.
 
+    Of units of several kinds (``Parallel``) the worst kind counts, at each rate on its own.
+
     Args:
         run: see ``epsilon``.
         adjacency: see ``epsilon``; there is no default on purpose.
@@ -312,8 +350,8 @@ def tradeoff_curve(
     """
     x = _default_rates() if fpr is None else _rates(fpr)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _ask(loss_of(run, adjacency, observer), x, effort)
-    both = np.maximum(np.nextafter(1.0 - asked.pair.symmetric_rates(x), -1.0), 0.0)
+    asked = _worst(loss_of(run, adjacency, observer), x, effort)
+    both = np.maximum(np.nextafter(1.0 - asked.symmetric(x), -1.0), 0.0)
     return TradeoffCurve(
         fpr=_frozen(x),
         present_to_absent=_missed(asked.rates(x, False)),
@@ -335,6 +373,8 @@ def attack_risk(
     deadline: float | None = None,
 ) -> AttackRisk:
     """Return what an attacker can do: advantage, true-positive rates, mu-GDP equivalent.
+
+    Of units of several kinds (``Parallel``) the worst kind counts, at each rate on its own.
 
     Args:
         run: see ``epsilon``.
@@ -362,19 +402,19 @@ def attack_risk(
     """
     x, excess = _rates(fpr), open_unit(slack=slack)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _ask(loss_of(run, adjacency, observer), x, effort)
-    within = _mu(asked, excess)
-    low, high, attained = _mu(asked, 0.0)
+    asked = _worst(loss_of(run, adjacency, observer), x, effort)
+    within, words = asked.mu(excess), asked.words()
+    low, high, attained = asked.mu(0.0)
     return AttackRisk(
         fpr=_frozen(x),
         present_to_absent=asked.rates(x, False),
         absent_to_present=asked.rates(x, True),
-        advantage=_advantage(asked),
+        advantage=asked.advantage(),
         # Without slack mu is no less than with it, so that the other's lower ends hold, too.
         mu=Range(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
         slack=excess,
-        **{**asked.words(), "reason": "; ".join(filter(None, (asked.reason, _unbounded(high))))},
+        **{**words, "reason": "; ".join(filter(None, (words["reason"], _unbounded(high))))},
     )
 
 

@@ -185,10 +185,10 @@ class Sandwich:
     def cover(self, slack: float = 0.0) -> float:
         """Return a mu whose rates, and the slack, are no less than t anywhere; inf if none is."""
         # t~(x) <= t(x + off) + off, and t(x + off) <= t(x) + t(off) as t is concave.
-        most = float(self._covered(np.zeros(1))[0])
+        most = float(self.covered(np.zeros(1))[0])
         return self._cover if most <= slack else math.inf
 
-    def _covered(self, x: Array) -> Array:
+    def covered(self, x: Array) -> Array:
         """Return rates that N(cover, 1) against N(0, 1) has or exceeds, as do the pair's."""
         if not self.off:
             return gaussian_rate(x, self._cover)
@@ -216,20 +216,9 @@ class Sandwich:
         which = np.argmin(lines, axis=-1)
         low = np.min(lines, axis=-1) * (1 - 4 * FEW)
         high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * FEW)
-        high = np.minimum(high, self._covered(x))
+        high = np.minimum(high, self.covered(x))
         # Guessing has the rate x, and no test more than 1.
         return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
-
-    def symmetric_rates(self, x: Array) -> Array:
-        """Return upper ends of the smallest concave t that serves both orientations.
-
-        Its h is the larger of the two at each a; between known points chords are used.
-        """
-        first, second = self.points(False), self.points(True)
-        a = np.union1d(first.a, second.a)
-        high = np.maximum(*(np.interp(a, known.a, known.high) for known in (first, second)))
-        rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * FEW)
-        return np.asarray(np.clip(np.minimum(rates, self._covered(x)), x, 1.0))
 
     def advantage(self) -> tuple[float, float]:
         """Return certified ends of delta at epsilon 0, the same in both orientations."""
@@ -288,6 +277,20 @@ class Sandwich:
             if asked is not None:
                 found.add((half, asked))
         return found
+
+
+def symmetric_rates(pairs: Iterable[Sandwich], x: Array) -> Array:
+    """Return upper ends of the smallest concave t that serves all pairs, in both orientations.
+
+    Its h is the largest of theirs at each a; between known points chords are used.
+    """
+    given = list(pairs)
+    known = [pair.points(turned) for pair in given for turned in (False, True)]
+    a = np.unique(np.concatenate([points.a for points in known]))
+    high = np.max([np.interp(a, points.a, points.high) for points in known], axis=0)
+    rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * FEW)
+    covered = np.max([pair.covered(x) for pair in given], axis=0)
+    return np.asarray(np.clip(np.minimum(rates, covered), x, 1.0))
 
 
 def gaussian_rate(x: Array, mu: float) -> Array:

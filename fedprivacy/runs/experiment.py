@@ -17,7 +17,7 @@ import numpy as np
 
 from ..audit import RunSummary, audit
 from ..bound import exactly
-from ..errors import BudgetExhausted, LedgerError, closed_unit, integer, positive, refuse
+from ..errors import BudgetExhausted, LedgerError, claimed, closed_unit, integer, positive, refuse
 from ..ledger import Ledger
 from ..mechanisms import Mechanism
 from ..outputs import TEMPORARY, in_folder
@@ -112,6 +112,8 @@ class Experiment:
         _ = self.public
         if self.delta is None:
             object.__setattr__(self, "delta", default_delta(self.job.units, self.adjacency))
+        if self.epsilon is not None:
+            claimed(self.epsilon, self.delta)
         if self.level is not None:
             level = positive(**{self.job.knob or "level": self.level})
             object.__setattr__(self, "level", level)

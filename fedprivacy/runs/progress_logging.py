@@ -25,10 +25,10 @@ import torch
 from ..errors import (
     ParameterError,
     UnsupportedCombination,
+    claimed,
     closed_unit,
     integer,
     member,
-    non_negative,
     positive,
     require,
 )
@@ -81,7 +81,7 @@ class Meter:
     ) -> None:
         self.loop, self.budget, self.ledger = loop, epsilon, ledger
         if epsilon is not None:
-            non_negative(epsilon=epsilon)
+            claimed(epsilon, delta)
         self._ask: dict[str, Any] = {
             "delta": closed_unit(delta=delta),
             "adjacency": member(Adjacency, adjacency=adjacency),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from ..bound import Bound
 from ..errors import ParameterError, listed, refuse
 from ..mechanisms import Gaussian, Mechanism
+from ..questions.units import allows_publishing
 from ..sampling import Everyone, FixedSize, Poisson, Scheme, TruncatedPoisson
 from ..systems.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
@@ -34,7 +36,10 @@ class SampledRun(Settings):
         COUNT, "This many units take part in every round, of the population.", default=None
     )
     population: int | None = setting(
-        COUNT, "How many the cohort is drawn from, afresh in every round.", default=None
+        COUNT,
+        "How many units there are: what the cohort is drawn from, afresh in every round. With "
+        "sampling_probability it only says whether delta is below one over it.",
+        default=None,
     )
     rounds: int = setting(COUNT, "How many rounds are run.", default=1)
     largest_cohort: int | None = setting(
@@ -60,10 +65,9 @@ class SampledRun(Settings):
         if self.largest_cohort is not None:
             return self._truncated(self.largest_cohort)
         if self.sampling_probability is not None:
-            if sizes != (None, None):
-                rule = "stand alone, without cohort and population"
-                way_out = "or give largest_cohort"
-                refuse("sampling_probability", self.sampling_probability, rule, way_out)
+            if self.cohort is not None:
+                rule = "stand alone, without cohort"
+                refuse("sampling_probability", self.sampling_probability, rule)
             return Poisson(self.sampling_probability)
         if self.cohort is not None and self.population is not None:
             return FixedSize(self.cohort, population=self.population)
@@ -89,6 +93,20 @@ class SampledRun(Settings):
         """
         one = Gaussian(noise_multiplier=self.noise_multiplier, unit=unit)
         return one.sampled(self.scheme) * self.rounds
+
+    def remarked(self, bound: Bound, unit: str | None = None) -> Bound:
+        """Return a bound of the run, which says so where its delta is 1/n or more for n units.
+
+        Args:
+            bound: of epsilon at a delta; others are returned as they are.
+            unit: see ``run``.
+        """
+        if bound.quantity != "epsilon":
+            return bound
+        told = allows_publishing(bound.given, self.population, unit)
+        return replace(
+            bound, qualified=tuple(dict.fromkeys([*bound.qualified, *filter(None, [told])]))
+        )
 
     @property
     def rate(self) -> float:

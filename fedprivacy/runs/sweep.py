@@ -19,7 +19,7 @@ from typing import Any
 from ..audit.imports import Stated
 from ..audit.sources import accountable, read_source
 from ..bound import Bound
-from ..errors import ParameterError, integer, refuse
+from ..errors import LedgerError, ParameterError, integer, refuse
 from ..evidence import qualifiers
 from ..ledger import Ledger
 from ..mechanisms.base import Mechanism, Run
@@ -307,13 +307,18 @@ class Sweep:
         Whoever picks the best of several private runs on the same data has seen all of them.
 
         Raises:
+            LedgerError: a round had no noise.
             UnsupportedCombination: a ledger certifies nothing of what was done.
         """
         read = [read_source(path, Stated()) for path in sorted(self.folder.glob("*.ledger"))]
         facts = (one.facts(self._adjacency, self.observer) for one in read)
         found = [accountable(*each) for each in zip(read, facts, strict=True)]
+        clear = next((one.noiseless for one, _ in found if one.noiseless is not None), None)
+        if clear is not None:
+            raise LedgerError(f"the runs in {self.folder} have no epsilon: {clear.told}")
         upper = epsilon_of(_sequence(evidence.run for evidence, _ in found), **self.threat)
-        upper = replace(upper, qualified=qualifiers(wrong for _, all_ in found for wrong in all_))
+        more = qualifiers(wrong for _, all_ in found for wrong in all_)
+        upper = replace(upper, qualified=(*upper.qualified, *more))
         known = [one.certain for one, _ in found if one.certain is not None]
         if not known:
             return replace(upper, lower=0.0, witness=None)

@@ -547,8 +547,7 @@ def test_a_cost_of_a_grid_is_one_that_its_numbers_tell(capsys):
 SIZES = {
     "a probability and a cohort": (
         ["--sampling-probability", "0.1", "--cohort", "3", "--population", "9"],
-        "sampling_probability must stand alone, without cohort and population, got 0.1; or give "
-        "largest_cohort",
+        "sampling_probability must stand alone, without cohort, got 0.1",
     ),
     "a population alone": (
         ["--population", "9"],

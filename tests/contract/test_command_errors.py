@@ -187,8 +187,9 @@ LINES = {
         "nowhere.ledger: could not read",
     ),
     "half a claim": (
-        ["audit", *RUN, "--sampling", "poisson", "--claim-epsilon", "3"],
-        "--claim-epsilon and --claim-delta must be given together, got (3.0, None)",
+        ["audit", *RUN, "--sampling", "everyone", "--claim-epsilon", "3"],
+        "claim must be (epsilon, delta), got (3.0, None); its delta is stated nowhere: give it "
+        "(--claim-delta)",
     ),
     "a claim that is no pair": (
         ["audit", *RUN, "--sampling", "poisson", "--claim", "8"],

@@ -162,6 +162,12 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
     [
         (["--method", "fedavg", "--ledger", "x.ledger"], "--ledger must be left out"),
         (["--method", "fedavg", "--clip-norm", "1"], "clip_norm must be left out"),
+        (["--method", "fedavg", "--epsilon", "1"], "--epsilon must be left out: fedavg adds no"),
+        (["--method", "fedavg", "--epsilon", "8"], "train within one by --method dp-fedavg"),
+        (["--method", "fedavg", "--delta", "1e-3"], "--delta must be left out: fedavg adds no no"),
+        (["--method", "fedavg", "--observer", "server"], "--observer must be left out: fedavg"),
+        (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "by --method fed-smp-top-k"),
+        (["--method", "fedavg-rand-k", "--epsilon", "8"], "by --method fed-smp-rand-k"),
         (["--method", "fedavg", "--missing", "2"], "missing must be left out"),
         (["--method", "fedavg", "--level", "2"], "level must be left out"),
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),

@@ -363,7 +363,7 @@ CREATED = {
     ),
     "a claim of one number": ({"claim": 8.0}, "claim must be a pair (epsilon, delta) or None, got"),
     "an epsilon below 0": ({"claim": (-1, 0.1)}, "epsilon must be a finite number of at least 0"),
-    "a delta of 2": ({"claim": (1, 2)}, "delta must lie between 0 and 1, got 2"),
+    "a delta of 2": ({"claim": (1, 2)}, "delta must be at least 0 and below 1, got 2; at"),
     "a schedule": ({"schedule": "loose"}, "schedule must be one of 'fixed' or 'adaptive', got"),
     "a seed": ({"seed_policy": 7}, "seed_policy must be one of 'operating system' or 'fixed', got"),
     "a rule": ({"budget_rule": 3}, "budget_rule must be a string, got 3"),

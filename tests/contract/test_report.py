@@ -540,3 +540,43 @@ def test_of_a_run_of_everybody_no_draw_is_supposed():
     claim = 0.98 * fp.epsilon(run, delta=1e-5, adjacency="replace_one").upper
     found = fp.audit(run, claim=(claim, 1e-5), adjacency="replace_one")
     assert found.verdict == "FAILS" and "Poisson" not in "".join(found.reasons)
+
+
+def test_the_box_gives_every_observers_number(tmp_path):
+    """In federated learning the server knows the cohort: the kindest observer is not enough."""
+    run = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20
+    found = fp.audit(run, claim=(12.0, 1e-4), adjacency="zero_out")
+    best = min(bound.upper for bound in found.bounds["server"].values())
+    told = "To the server, which knows who took part: epsilon at most "
+    for ending, begins, ends in (("md", "\n> ", "\n"), ("html", '<p class="words">', "</p>")):
+        path = fp.report(found, tmp_path / f"r.{ending}")
+        box = path.read_text().split(begins)[1].split(ends)[0]
+        assert f"epsilon = {found.bound.ends()[1]}" in box and told in box
+        number = float(box.split(told)[1].split(" ")[0].rstrip("."))
+        assert best <= number <= best * 1.001 and number > 1.5 * found.bound.upper
+    # The other way round, too.
+    server = fp.audit(run, claim=(30.0, 1e-4), adjacency="zero_out", observer="server")
+    text = fp.report(server, tmp_path / "s.md").read_text()
+    assert f"but not who took part: epsilon at most {found.bound.ends()[1]}." in text
+    # Without a secure sum the server sees more than that.
+    shares = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25
+    )
+    apart = fp.audit(shares, claim=(12.0, 1e-4), adjacency="zero_out")
+    text = fp.report(apart, tmp_path / "u.md").read_text().split("\n> ")[1]
+    assert "To a server that sees each upload by itself: epsilon at most " in text
+
+
+def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):
+    run = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20
+    found = fp.audit(run, claim=(12.0, 1e-4), adjacency="add_remove")
+    assert set(found.unsupported) == {"server"}
+    box = fp.report(found, tmp_path / "r.md").read_text().split("\n> ")[1].split("\n")[0]
+    assert "To the server" not in box
+    # What holds under a condition only is told with it.
+    given = {"adjacency": "zero_out", "unit": "client", "claim": (12.0, 1e-4)}
+    with fp.Ledger.create(tmp_path / "a.ledger", **given) as ledger:
+        number = ledger.intent(run.sequence()[0][0], clip_norm=1.0, noise_std=1.0)
+        ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
+    box = fp.report(fp.audit(tmp_path / "a.ledger"), tmp_path / "o.md").read_text()
+    assert box.split("\n> ")[1].count("For the recorded rounds alone") == 3

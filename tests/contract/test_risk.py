@@ -178,3 +178,65 @@ def test_explain_prints_what_halves_epsilon_in_full(capsys):
 def test_printed_upper_ends_are_rounded_up(value):
     printed = float(_up(value))
     assert value <= printed <= value * 1.001
+
+
+# ---- units of several kinds
+
+KINDS = (
+    fp.Gaussian(noise_multiplier=0.5, unit="record").sampled(fp.Poisson(0.05)),
+    fp.Gaussian(noise_multiplier=2.0, unit="record"),
+)
+AT = [0.0, 1e-4, 0.01, 0.2, 1.0]
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_of_several_kinds_the_worst_counts_at_each_rate(adjacency, rounds):
+    """A unit is of one kind, so that an attacker on a known kind is as good as it gets."""
+    several = fp.Parallel(KINDS) * rounds
+    asked = {"adjacency": adjacency, "fpr": AT}
+    found = fp.attack_risk(several, **asked)
+    each = [fp.attack_risk(kind * rounds, **asked) for kind in KINDS]
+    for name in ("present_to_absent", "absent_to_present", "tpr"):
+        for end in ("lower", "upper", "attained"):
+            alone = [getattr(getattr(one, name), end) for one in each]
+            whole = getattr(getattr(found, name), end)
+            np.testing.assert_allclose(whole, np.max(alone, axis=0), rtol=1e-6, atol=1e-12)
+    for name in ("advantage", "mu", "mu_within"):
+        for end in ("lower", "upper", "attained"):
+            alone = [getattr(getattr(one, name), end) for one in each]
+            assert getattr(getattr(found, name), end) == pytest.approx(max(alone), rel=1e-6)
+    # No one kind is the worst everywhere, or the test would show little.
+    best = np.argmax([one.tpr.upper for one in each], axis=0)
+    assert adjacency == "replace_one" or set(best[1:-1]) == {0, 1}
+    assert found.theorems and "worst kind" in str(found.theorems)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_the_curve_of_several_kinds_lies_below_each_kinds(adjacency):
+    several, asked = fp.Parallel(KINDS) * 2, {"adjacency": adjacency, "fpr": np.linspace(0, 1, 21)}
+    found = fp.tradeoff_curve(several, **asked)
+    each = [fp.tradeoff_curve(kind * 2, **asked) for kind in KINDS]
+    for name in ("lower", "upper", "attained"):
+        alone = np.min([getattr(one.worst, name) for one in each], axis=0)
+        np.testing.assert_allclose(getattr(found.worst, name), alone, rtol=1e-6, atol=1e-9)
+    # One convex, symmetric function for all: on or below each kind's, and no less than need be.
+    assert all(np.all(found.f_dp <= one.f_dp + 1e-12) for one in each)
+    assert np.all(found.f_dp <= found.worst.lower + 1e-12)
+    assert np.all(np.diff(found.f_dp, 2) >= -1e-9)
+    inside = np.interp(found.f_dp, found.fpr, found.f_dp)
+    assert np.all(inside >= found.fpr - 0.05)
+
+
+def test_kinds_that_are_alike_are_one():
+    two = fp.Parallel((KINDS[0], KINDS[0]))
+    one = fp.attack_risk(KINDS[0], adjacency="zero_out")
+    assert fp.attack_risk(two, adjacency="zero_out").to_dict()["tpr"] == one.to_dict()["tpr"]
+
+
+def test_an_accountant_without_lower_ends_answers_for_several_kinds():
+    several = fp.Parallel([fp.Gaussian(noise_multiplier=z) for z in (2.0, 4.0)])
+    asked = {"adjacency": "zero_out", "fpr": [0.01]}
+    found = fp.attack_risk(several, accountant="rdp", **asked)
+    sharp = fp.attack_risk(several, **asked)
+    assert found.tpr.upper[0] >= sharp.tpr.upper[0] and "upper ends only" in found.reason

@@ -350,10 +350,6 @@ ASKED = {
         (trace(replace(PLAIN, rate=5e-324)), {"sampling": "shuffled"}),
         "rounds_per_epoch must be a whole number, got inf; pass",
     ),
-    "a length of nothing": (
-        (trace(replace(PLAIN, per_epoch=0)), {"sampling": "shuffled"}),
-        "rounds_per_epoch must be a whole number of at least 1, got 0",
-    ),
     "a population of nobody": (
         (trace(WHOLE), {"population": 0}),
         "population must be a whole number of at least 1, got 0",
@@ -382,11 +378,6 @@ ASKED = {
     "a denominator of another name": (
         (trace(WHOLE), {"denominator": "mean"}),
         "denominator must be one of 'public' or 'realised', got 'mean'",
-    ),
-    "no noise": (
-        (trace(replace(WHOLE, noise_multiplier=0.0)), {}),
-        "noise_multiplier must be a finite number above 0, got 0.0; a round without noise has no "
-        "epsilon at all",
     ),
 }
 
@@ -454,8 +445,9 @@ NOISE = {
     "nothing": ((None, None, None), "noise_multiplier of round 3 must be recorded, or noise_std"),
     "half of a ratio": ((None, 2.0, None), "clip_norm of round 3 must be recorded with noise_std"),
     "no clip norm": ((None, 2.0, 0.0), "clip_norm must be a finite number above 0, got 0.0"),
-    "no std": ((1.0, 0.0, 1.0), "noise_std must be a finite number above 0, got 0.0"),
-    "no multiplier": ((math.inf, None, None), "noise_multiplier must be a finite number above 0"),
+    "less than none": ((None, -1.0, 1.0), "noise_std must be a finite number of at least 0"),
+    "too little": ((None, 5e-324, 1e10), "noise_multiplier must be a finite number above 0"),
+    "no multiplier": ((math.inf, None, None), "noise_multiplier must be a finite number of at"),
 }
 
 
@@ -536,7 +528,9 @@ CLAIMS = {
     "three numbers": ((1, 2, 3), "claim must be a pair (epsilon, delta), got (1, 2, 3)"),
     "an epsilon below 0": ((-1.0, 1e-5), "epsilon must be a finite number of at least 0, got -1.0"),
     "an epsilon that is none": ((math.nan, 1e-5), "epsilon must be a finite number of at least 0"),
-    "a delta above 1": ((1.0, 1.5), "delta must lie between 0 and 1, got 1.5"),
+    "a delta above 1": ((1.0, 1.5), "delta must be at least 0 and below 1, got 1.5; at delta = 1 "),
+    "a delta of 1": ((1.0, 1), "delta must be at least 0 and below 1, got 1; at delta = 1 every "),
+    "half of it": ((1.0, None), "claim must be (epsilon, delta), got (1.0, None); its delta is "),
     "texts": (("8", 1e-5), "epsilon must be a finite number of at least 0, got '8'; pass a number"),
 }
 

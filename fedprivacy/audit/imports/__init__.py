@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from ...errors import ConversionError
 from ...ledger.lines import FORMAT
 from . import events, flower, opacus, statement, table
+from .assembling import Assembled, assemble
 from .content import beginning, digest, json_of, toml_of, unreadable, whole
 from .trace import (
-    Assembled,
     Denominator,
     Origin,
     Rounds,
@@ -26,7 +26,6 @@ from .trace import (
     Stated,
     Trace,
     Unseen,
-    assemble,
     with_unit,
 )
 

@@ -49,6 +49,7 @@ def read(data: Any, origin: Origin) -> Trace:
         unit=Unit.CLIENT,
         adjacency=_ADJACENCY[state.config.neighboring_relation],
         claim=None if most is None else (most, delta),
+        half={"delta": delta} if most is None else {},
         told={"its own accountant": state.backend[:40], "its target delta": f"{delta:g}"},
         # Nobody says that compositions are in order, and accountants merge those that are alike.
         ordered=False,

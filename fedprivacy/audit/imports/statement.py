@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ...errors import claimed
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
 from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
@@ -18,6 +19,7 @@ KIND = "statement of parameters"
 _Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 _Shares = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Noise = Annotated[float, msgspec.Meta(ge=0)]
 _Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Epsilon = Annotated[float, msgspec.Meta(ge=0)]
 _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -32,11 +34,9 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rounds: Annotated[_Count, _says("how many rounds released noisy sums")]
     noise_multiplier: Annotated[
-        _Positive | None, _says("std of the noise in the sum over the clip norm of one unit")
+        _Noise | None, _says("std of the noise in the sum over the clip norm of one unit")
     ] = None
-    noise_std: Annotated[_Positive | None, _says("std of the noise in the sum; with clip_norm")] = (
-        None
-    )
+    noise_std: Annotated[_Noise | None, _says("std of the noise in the sum; with clip_norm")] = None
     clip_norm: Annotated[
         _Positive | None, _says("norm that the contribution of one unit is clipped to")
     ] = None
@@ -66,8 +66,8 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unit: Annotated[Unit | None, _says("whose data is one unit")] = None
     adjacency: Annotated[Adjacency | None, _says("how neighbouring data sets differ")] = None
     observer: Annotated[Observer | None, _says("who looks")] = None
-    epsilon: Annotated[_Epsilon | None, _says("the epsilon that is claimed; with delta")] = None
-    delta: Annotated[_Delta | None, _says("the delta that is claimed; with epsilon")] = None
+    epsilon: Annotated[_Epsilon | None, _says("the epsilon that is claimed")] = None
+    delta: Annotated[_Delta | None, _says("the delta that is claimed")] = None
     description: Annotated[str | None, _says("of what; free text")] = None
 
 
@@ -101,10 +101,10 @@ def read(data: Any, origin: Origin) -> Trace:
     if strange:
         told = "its fields, and what other libraries call them, are in docs/auditing.md, Statements"
         unreadable(name, f"{strange[0]!r:.40} is no field of a statement; {told}")
+    # Epsilon and delta may have been swapped, which the type alone does not say.
+    if isinstance(data.get("delta"), int | float) and data["delta"] >= 1.0:
+        claimed(0.0, data["delta"])
     said: Any = as_type(data, Statement, name)
-    if (said.epsilon is None) != (said.delta is None):
-        # Half of a claim would be taken for none.
-        unreadable(name, "epsilon and delta are claimed together")
     noise = multiplier_of(said.noise_multiplier, said.noise_std, said.clip_norm, "the statement")
     rounds = Rounds(
         noise,
@@ -122,13 +122,21 @@ def read(data: Any, origin: Origin) -> Trace:
         unit=said.unit,
         adjacency=said.adjacency,
         observer=said.observer,
-        claim=None if said.epsilon is None else (said.epsilon, said.delta),
+        claim=None if None in (said.epsilon, said.delta) else (said.epsilon, said.delta),
+        half=_half(said),
         # Free text of a stranger stays short in a report.
         told={} if said.description is None else {"description": said.description[:500]},
         sensitivity=_in_clip_norms(said),
         denominator=said.denominator,
         trials=said.trials,
     )
+
+
+def _half(said: Any) -> dict[str, float]:
+    """Return what is said of half a claim, which the user completes."""
+    known = {"epsilon": said.epsilon, "delta": said.delta}
+    given = {name: value for name, value in known.items() if value is not None}
+    return given if len(given) == 1 else {}
 
 
 def _in_clip_norms(said: Any) -> float | None:

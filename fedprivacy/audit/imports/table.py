@@ -28,6 +28,7 @@ MAX_KINDS = 100_000
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Noise = Annotated[float, msgspec.Meta(ge=0)]
 _Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
@@ -35,8 +36,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One round."""
 
     round: _Count
-    noise_multiplier: _Positive | None = None
-    noise_std: _Positive | None = None
+    noise_multiplier: _Noise | None = None
+    noise_std: _Noise | None = None
     clip_norm: _Positive | None = None
     cohort: _Count | None = None
     population: _Size | None = None
@@ -91,8 +92,8 @@ def _recorded(
     path: Path, missing: list[str], norms: dict[Rounds, Counter[float]]
 ) -> Iterator[tuple[int, Rounds]]:
     """Yield the rounds of a table and how many gaps are before; note gaps and clip norms."""
-    # Each kind is kept once: a table may have millions of rounds.
-    kinds: dict[Rounds, Rounds] = {}
+    # Each kind is made, and checked, once: a table may have millions of rounds.
+    kinds: dict[tuple[Any, ...], Rounds] = {}
     last, many, gaps = None, 0, 0
     for where, row in _rows(path):
         gap = _gap(last, row.round, where)
@@ -100,12 +101,13 @@ def _recorded(
         if gap and len(missing) < _MOST_GAPS:
             missing.append(gap)
         last = row.round
-        rounds = _rounds(row, where)
+        facts = _facts(row, where)
+        rounds = kinds.get(facts) or kinds.setdefault(facts, Rounds(*facts))
         if row.clip_norm is not None:
             counts = norms.setdefault(rounds, Counter())
             counts[row.clip_norm] += 1
             many += counts[row.clip_norm] == 1
-        yield gaps, kinds.setdefault(rounds, rounds)
+        yield gaps, rounds
         # Bounded, since a file of strangers decides how much memory this takes.
         if max(len(kinds), many) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
@@ -167,8 +169,9 @@ def _split(text: str, where: str) -> list[str]:
         unreadable(where, f"not a line of a table: {error}")
 
 
-def _rounds(row: Row, where: str) -> Rounds:
-    return Rounds(
+def _facts(row: Row, where: str) -> tuple[Any, ...]:
+    """Return the fields of ``Rounds`` that a row has."""
+    return (
         multiplier_of(row.noise_multiplier, row.noise_std, row.clip_norm, where),
         row.sampling,
         row.sampling_probability,

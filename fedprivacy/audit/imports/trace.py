@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import getpass
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
-from ...errors import UnsupportedCombination, count, integer, member, positive, probability, refuse
-from ...evidence import in_sequence
-from ...evidence.revealed import PUBLIC_DENOMINATOR
-from ...mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
-from ...relations import Adjacency, Observer, Unit
-from ...sampling import (
-    Everyone,
-    FixedSize,
-    Poisson,
-    RandomAllocation,
-    Scheme,
-    Shuffled,
-    TableScheme,
-    TruncatedPoisson,
-    WithReplacement,
+from ...errors import (
+    UnsupportedCombination,
+    claimed,
+    counted,
+    member,
+    non_negative,
+    positive,
+    probability,
+    refuse,
+    require,
+    settle,
 )
-from .passes import Course, Kind, round_share
+from ...evidence.revealed import PUBLIC_DENOMINATOR
+from ...mechanisms import Mechanism
+from ...relations import Adjacency, Observer, Unit
+from ...sampling import Scheme
 
 
 class Sampling(StrEnum):
@@ -143,7 +142,8 @@ class Rounds:
     """Rounds that were alike, as far as a record tells; None for what it does not.
 
     Attributes:
-        noise_multiplier: std of the noise in the sum over the clip norm of one unit.
+        noise_multiplier: std of the noise in the sum over the clip norm of one unit; 0 where the
+            sum had no noise.
         sampling: how units were drawn.
         rate: probability of a unit to take part in a round, or the share of a batch.
         cohort: how many took part.
@@ -152,6 +152,9 @@ class Rounds:
         steps_per_round: how many noisy sums of its cohort a round released.
         missing_shares: how many of the cohort's shares of the noise did not arrive.
         partial: whether an epoch may leave units out.
+
+    Raises:
+        ParameterError: a value breaks its rule.
     """
 
     noise_multiplier: float
@@ -164,6 +167,20 @@ class Rounds:
     missing_shares: int | None = None
     partial: bool = False
 
+    def __post_init__(self) -> None:
+        settle(self, non_negative, "noise_multiplier")
+        settle(self, partial(member, Sampling), "sampling", or_none=True)
+        settle(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
+        settle(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
+        # By the names that options and files have for them.
+        if self.rate is not None:
+            rate = probability(sampling_probability=self.rate)
+            object.__setattr__(self, "rate", rate)
+        if self.per_epoch is not None:
+            length = counted(1, rounds_per_epoch=self.per_epoch)
+            object.__setattr__(self, "per_epoch", length)
+        _check_flag(partial=self.partial)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -175,7 +192,8 @@ class Trace:
         unit: whose data is one unit, where the format says.
         adjacency: where the format says.
         observer: where the format says.
-        claim: (epsilon, delta), where the format says.
+        claim: (epsilon, delta), where the format says both.
+        half: the one of ``epsilon`` and ``delta`` that the format says without the other, by name.
         told: other things the file says, by name.
         missing: sentences about rounds that should be there and are not.
         sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
@@ -185,6 +203,9 @@ class Trace:
         by_round: whether every round was written down by itself.
         ordered: whether rounds stand in the order they ran.
         norms: of rounds, how many had which clip norm, where the format says.
+
+    Raises:
+        ParameterError: neither rounds nor a run, both of them, or a value that breaks its rule.
     """
 
     origin: Origin
@@ -202,34 +223,78 @@ class Trace:
     by_round: bool = False
     ordered: bool = True
     norms: Mapping[Rounds, Mapping[float, int]] = field(default_factory=dict)
+    half: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.origin, Origin):
+            refuse("origin", self.origin, "be an Origin", "see docs/extending.md, An importer")
+        object.__setattr__(self, "rounds", _checked_rounds(self.rounds))
+        kinds = (("unit", Unit), ("adjacency", Adjacency), ("observer", Observer))
+        for name, kind in (*kinds, ("denominator", Denominator)):
+            settle(self, partial(member, kind), name, or_none=True)
+        if self.claim is not None:
+            object.__setattr__(self, "claim", _checked_claim(self.claim))
+        _check_half(self.half, self.claim)
+        settle(self, positive, "sensitivity", or_none=True)
+        settle(self, partial(counted, 1), "trials", or_none=True)
+        _check_flag(by_round=self.by_round)
+        _check_flag(ordered=self.ordered)
+        # Of the two only one would be priced, and the other would go unnoticed.
+        if (self.run is None) is (not self.rounds):
+            what = "both" if self.rounds else "neither"
+            refuse("rounds and run", what, "be one of the two", "a trace holds rounds, or a run")
+        _check_words(self.told, self.missing)
+        for rounds, norms in self.norms.items():
+            require(isinstance(rounds, Rounds), "norms", rounds, "be by Rounds")
+            for norm, times in norms.items():
+                positive(clip_norm=norm)
+                counted(1, rounds=times)
+
+
+def _check_flag(**named: object) -> None:
+    ((name, value),) = named.items()
+    require(isinstance(value, bool), name, value, "be True or False")
+
+
+def _checked_rounds(groups: object) -> tuple[tuple[Rounds, int], ...]:
+    """Return pairs of rounds and how many they are, each count checked."""
+    rule, way_out = "be pairs of Rounds and how many they are", "such as ((Rounds(1.1), 100),)"
+    try:
+        pairs = [(kind, times) for kind, times in groups]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        refuse("rounds", groups, rule, way_out)
+    for kind, _ in pairs:
+        require(isinstance(kind, Rounds), "rounds", kind, rule, way_out)
+    return tuple((kind, counted(1, rounds=times)) for kind, times in pairs)
+
+
+def _checked_claim(claim: object) -> tuple[float, float]:
+    try:
+        pair: tuple[object, ...] = tuple(claim)  # type: ignore[arg-type]
+    except TypeError:
+        pair = ()
+    if len(pair) != 2:
+        refuse("claim", claim, "be a pair (epsilon, delta)")
+    return claimed(*pair)
+
+
+def _check_half(half: object, claim: object) -> None:
+    known = isinstance(half, Mapping) and len(half) <= 1 and half.keys() <= {"epsilon", "delta"}
+    require(known, "half", half, "hold epsilon or delta")
+    require(not half or claim is None, "half", half, "be left out with claim, which says both")
+    for name, value in half.items():  # type: ignore[attr-defined]
+        claimed(*((value, 0.0) if name == "epsilon" else (0.0, value)))
+
+
+def _check_words(told: object, missing: object) -> None:
+    """Refuse what a page could not print."""
+    texts = isinstance(told, Mapping) and all(isinstance(s, str) for s in (*told, *told.values()))
+    require(texts, "told", told, "be texts by name")
+    gaps = isinstance(missing, tuple) and all(isinstance(s, str) for s in missing)
+    require(gaps, "missing", missing, "be a tuple of sentences")
 
 
 Each = TypeVar("Each")
-
-
-@dataclass(frozen=True)
-class Assembled:
-    """A trace as a mechanism.
-
-    Attributes:
-        run: what is priced, for upper ends.
-        certain: what surely ran, for lower ends; None if nothing.
-        contradictions: sentences about statements that the record denies.
-        doubts: sentences about cohorts that their own sampling does not draw.
-        telling: doubts where it is hidden how many units there are.
-        follows: whether sums were divided by numbers that follow the data.
-        careless: the run as it would be without what was said of ``Unseen``, by name.
-        granted: what of ``Unseen`` neither the record nor the user said, by name.
-    """
-
-    run: Mechanism
-    certain: Mechanism | None
-    contradictions: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    telling: tuple[str, ...] = ()
-    follows: bool = False
-    careless: dict[str, Mechanism] = field(default_factory=dict)
-    granted: dict[str, str] = field(default_factory=dict)
 
 
 def in_order(rounds: Iterable[tuple[Each, int]]) -> tuple[tuple[Each, int], ...]:
@@ -252,315 +317,10 @@ def with_unit(trace: Trace, stated: Stated) -> Trace:
     return replace(trace, unit=unit)
 
 
-def assemble(trace: Trace, stated: Stated) -> Assembled:
-    """Return the run of a trace, completed by what the user stated.
-
-    Raises:
-        ParameterError: a fact is neither recorded nor stated, or breaks its rule.
-    """
-    # What no trace shows is settled first, so that all that is granted gets named.
-    said = {one.name: _said(trace, stated, one.name) for one in Unseen}
-    build = _described if trace.run is not None else _of_rounds
-    run, certain, denied, odd, telling = build(trace, stated, frozenset())
-    granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
-    # Each statement left out once: a claim may have been computed without it.
-    left_out = said.keys() - granted.keys() - {"denominator"}
-    careless = {one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out}
-    return Assembled(
-        run,
-        certain,
-        (*denied, *_against(trace, stated)),
-        odd,
-        telling,
-        follows=said["denominator"] is Denominator.REALISED,
-        careless={name: other for name, other in careless.items() if other != run},
-        granted=granted,
-    )
-
-
-_Built = tuple[Mechanism, Mechanism | None, list[str], tuple[str, ...], tuple[str, ...]]
-"""What is priced, what surely ran, what the record denies, odd cohorts, and telling ones."""
-
-
-def _against(trace: Trace, stated: Stated) -> list[str]:
-    """Return what was stated of the whole run and differs from what the record says of it."""
-    told = []
-    for name in ("denominator", "trials"):
-        known, given = getattr(trace, name), getattr(stated, name)
-        if None not in (known, given) and known != given:
-            told.append(_differs(name, known, given))
-    return told
-
-
-def _differs(name: str, known: object, given: object) -> str:
-    return f"{name} is {known} in the record; {given} was stated and counts"
-
-
-def _said(trace: Trace, stated: Stated, name: str) -> object:
-    """Return what was said of something unseen: by the user, else by the record; else None."""
-    # The user's word wins over the record; where they differ, it is told elsewhere.
-    given = getattr(stated, name)
-    if given is not None:
-        return member(Denominator, denominator=given) if name == "denominator" else given
-    if hasattr(trace, name):
-        return getattr(trace, name)
-    found = [getattr(rounds, name) for rounds, _ in trace.rounds]
-    # A record that is silent on some of its rounds does not say it.
-    return None if None in found else next(iter(found), None)
-
-
-def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> int:
-    found = None if name in without else _said(trace, stated, name)
-    return 1 if found is None else integer(1, **{name: found})
-
-
-def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
-    """Return the run of a trace that describes a whole one."""
-    # A whole described run leaves nothing of this to be said, and would contradict it silently.
-    for name in ("sampling", "population", "steps_per_round", "missing_shares"):
-        if getattr(stated, name) is not None:
-            way_out = (
-                f"the {trace.origin.kind} says how units were drawn, what of them was released, "
-                "and the noise"
-            )
-            refuse(name, str(getattr(stated, name)), "be left out", way_out)
-    assert trace.run is not None
-    # What it says of guarantees is about its own adjacency, whichever one is asked about.
-    adjacency = stated.adjacency if trace.adjacency is None else trace.adjacency
-    run = trace.run(adjacency)
-    # Other trials add to the upper end; what surely ran is this one.
-    return run * _times(trace, stated, "trials", without), run, [], (), ()
-
-
-def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
-    denied: dict[str, None] = {}
-    kinds: dict[Rounds, Kind] = {}
-    for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
-        completed, contradictions = _completed(rounds, stated)
-        # Dropped after completion, so that the rest of what was stated still counts.
-        completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
-        denied |= dict.fromkeys(contradictions)
-        kinds[rounds] = _kind(completed, stated, trace.unit)
-    norms: dict[Kind, Counter[float]] = {}
-    for rounds, values in trace.norms.items():
-        norms.setdefault(kinds[rounds], Counter()).update(values)
-    groups = tuple((kinds[rounds], times) for rounds, times in trace.rounds)
-    course = Course(groups, trace.by_round, trace.ordered, bool(trace.missing), norms)
-    parts = list(course.counted())
-    whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
-    certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
-    if any(map(course.fewer, kinds.values())):
-        certain = None
-    assert whole is not None
-    run = whole * _times(trace, stated, "trials", without)
-    # Whoever says what sums were divided by says that their sizes were planned.
-    planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
-    telling = course.telling_cohorts(planned=planned)
-    return run, certain, list(denied), course.odd_cohorts(), telling
-
-
-_BY_ROUND = {"steps_per_round", "missing_shares"}
-
-
-def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
-    """Return the rounds with what was stated; a statement that differs wins and is told."""
-    least = {"population": 1, "steps_per_round": 1, "missing_shares": 0}
-    numbers = {name: getattr(stated, name) for name in least}
-    given: dict[str, Sampling | int] = {
-        name: integer(least[name], **{name: value})
-        for name, value in numbers.items()
-        if value is not None
-    }
-    given |= _how_drawn(stated.sampling)
-    known = {name: getattr(rounds, name) for name in given}
-    told = [
-        _differs(name, known[name], value)
-        for name, value in given.items()
-        if known[name] not in (None, value)
-    ]
-    return replace(rounds, **given), [*told, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
-
-
-def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
-    """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
-    if rate is None or not isinstance(scheme, TableScheme):
-        return
-    share = round_share(scheme)
-    # A smaller share amplifies more: stated against the record, it has to be told. Of a larger one
-    # nothing is certain.
-    if share < rate * (1.0 - 1e-9):
-        which = f"{rate:g} in the record, {share:g} as was stated"
-        yield f"a round has a share of {which}, which counts"
-
-
-def _how_drawn(stated: object) -> dict[str, Sampling | int]:
-    """Return what was stated of the sampling, by a scheme or by its name."""
-    if stated is None:
-        return {}
-    if isinstance(stated, TableScheme):
-        return _facts_of(stated)
-    if not isinstance(stated, str):
-        way_out = "pass 'poisson', for instance, or a scheme such as fp.Poisson(0.01)"
-        refuse("sampling", stated, "be a name or a sampling scheme", way_out)
-    # The command line writes names with hyphens, Python often with underscores.
-    return {"sampling": member(Sampling, sampling=stated.replace("_", "-"))}
-
-
-def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
-    """Return what a scheme says of the facts that a record may have."""
-    if type(scheme) not in _NAMES:
-        refuse("sampling", scheme, f"be one of {', '.join(each.__name__ for each in _NAMES)}")
-    names = {
-        "size": "cohort",
-        "draws": "cohort",
-        "population": "population",
-        "rounds_per_epoch": "per_epoch",
-    }
-    # Schemes name the same facts differently.
-    found = {to: getattr(scheme, name, None) for name, to in names.items()}
-    known = {name: value for name, value in found.items() if value is not None}
-    return {"sampling": _NAMES[type(scheme)], **known}
-
-
-_NAMES: dict[type, Sampling] = {
-    Poisson: Sampling.POISSON,
-    TruncatedPoisson: Sampling.POISSON,
-    FixedSize: Sampling.FIXED,
-    Shuffled: Sampling.SHUFFLED,
-    WithReplacement: Sampling.WITH_REPLACEMENT,
-    RandomAllocation: Sampling.ALLOCATION,
-    Everyone: Sampling.EVERYONE,
-}
-
-
-def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
-    """Return what a round of a group released, and how it was drawn."""
-    noise = positive(
-        "a round without noise has no epsilon at all", noise_multiplier=rounds.noise_multiplier
-    )
-    scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
-    one = _sum(rounds, noise, unit)
-    if rounds.missing_shares and isinstance(scheme, Shuffled) and scheme.population is None:
-        # Rounds that differ in length have shares that differ in number.
-        scheme = replace(scheme, population=rounds.population)
-    # The record's noise is whole noise: shares that did not arrive are taken off first.
-    arrived = one.sum_multiplier or noise
-    sums = rounds.steps_per_round or 1
-    # One cohort is drawn for all sums of a round: they are sampled together, not each by itself.
-    drawn = (one if sums == 1 else one * sums).sampled(scheme)
-    cohort, population = rounds.cohort, rounds.population
-    return Kind(drawn, scheme, arrived / math.sqrt(sums), cohort, population, rounds.rate)
-
-
-def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
-    """Return what a noisy sum is; with shares that did not arrive it has conditions of its own."""
-    if not rounds.missing_shares:
-        return Gaussian(noise_multiplier=noise, unit=unit)
-    if unit is Unit.RECORD:
-        rule = "be left out where a unit is a record: shares of the noise are clients'"
-        refuse("missing_shares", rounds.missing_shares, rule)
-    if rounds.cohort is None:
-        way_out = "pass sampling=fp.FixedSize(cohort, population=...) (--cohort), or record cohort"
-        refuse("cohort", None, "be known with missing_shares", way_out)
-    if rounds.missing_shares >= rounds.cohort:
-        rule = f"be less than the cohort of {rounds.cohort}"
-        refuse("missing_shares", rounds.missing_shares, rule, "no noise is left otherwise")
-    return SparsifiedPerturbation(
-        noise_multiplier=noise,
-        clip_norm=1.0,
-        kept=1,
-        dimension=1,
-        cohort=rounds.cohort,
-        missing=rounds.missing_shares,
-    )
-
-
-def _scheme(rounds: Rounds) -> Scheme:
-    if rounds.sampling is None:
-        way_out = f"the record does not say how units were drawn; one of {', '.join(Sampling)}"
-        if rounds.population is None:
-            way_out += "; fixed and with-replacement need a population besides"
-        refuse("sampling", None, "be stated", way_out)
-    return _BUILDERS[rounds.sampling](rounds)
-
-
-def _poisson(rounds: Rounds) -> Scheme:
-    if rounds.rate is None:
-        refuse(
-            "sampling_probability",
-            None,
-            "be known for Poisson sampling",
-            "the size of a cohort that was drawn is not its probability: pass "
-            "sampling=fp.Poisson(...) (--sampling-probability), or record sampling_probability",
-        )
-    return Poisson(rounds.rate)
-
-
-def _fixed(rounds: Rounds) -> Scheme:
-    population = _population(rounds)
-    return FixedSize(_cohort(rounds, population), population=population)
-
-
-def _replacement(rounds: Rounds) -> Scheme:
-    population = _population(rounds)
-    return WithReplacement(_cohort(rounds, population), population=population)
-
-
-def _population(rounds: Rounds) -> int:
-    if rounds.population is None:
-        rule = f"be stated for sampling={str(rounds.sampling)!r}"
-        refuse("population", None, rule, "the record does not say how many units there are")
-    return integer(1, population=rounds.population)
-
-
-def _cohort(rounds: Rounds, population: int) -> int:
-    if rounds.cohort is not None:
-        return integer(1, cohort=rounds.cohort)
-    size = None if rounds.rate is None else rounds.rate * population
-    # A share times a population should be whole, but for its decimal digits.
-    if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
-        way_out = "pass sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort"
-        refuse("cohort", size, "be a whole number of at least 1", f"say the size: {way_out}")
-    return round(size)
-
-
-def _share(rounds: Rounds) -> float | None:
-    """Return the share of a batch: as recorded, or as the cohort's size tells."""
-    if rounds.rate is not None or rounds.cohort is None or rounds.population is None:
-        return rounds.rate
-    return rounds.cohort / rounds.population
-
-
-def _per_epoch(rounds: Rounds) -> int:
-    """Return how many rounds an epoch has: as recorded, or as the share of a batch tells."""
-    if rounds.per_epoch is not None:
-        return count(rounds_per_epoch=rounds.per_epoch)
-    share = _share(rounds)
-    length = None if share is None else 1.0 / probability(sampling_probability=share)
-    # The inverse of a subnormal share is infinite.
-    if length is None or math.isinf(length) or abs(length - round(length)) > 1e-6 * length:
-        # An epoch of part of a round does not exist: the length is asked for instead.
-        way_out = (
-            "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance"
-        )
-        refuse("rounds_per_epoch", length, "be a whole number", way_out)
-    return round(length)
-
-
-_BUILDERS: dict[Sampling, Callable[[Rounds], Scheme]] = {
-    Sampling.POISSON: _poisson,
-    Sampling.FIXED: _fixed,
-    Sampling.WITH_REPLACEMENT: _replacement,
-    Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds), partial=rounds.partial),
-    Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds)),
-    Sampling.EVERYONE: lambda rounds: Everyone(),
-}
-
-
 def multiplier_of(
     noise_multiplier: float | None, noise_std: float | None, clip_norm: float | None, where: str
 ) -> float:
-    """Return the noise multiplier from what a record has of noise.
+    """Return the noise multiplier from what a record has of noise; 0 where there was none.
 
     Args:
         noise_multiplier: std of the noise in the sum over the clip norm.
@@ -576,14 +336,16 @@ def multiplier_of(
         if noise_multiplier is None:
             rule = "be recorded, or noise_std and clip_norm"
             refuse(f"noise_multiplier of {where}", None, rule)
-        return positive(noise_multiplier=noise_multiplier)
+        return non_negative(noise_multiplier=noise_multiplier)
     if clip_norm is None:
         refuse(f"clip_norm of {where}", None, "be recorded with noise_std")
-    ratio = positive(noise_std=noise_std) / positive(clip_norm=clip_norm)
+    std = non_negative(noise_std=noise_std)
+    ratio = std / positive(clip_norm=clip_norm)
     # Written decimals agree to their digits, not to the last bit.
     if noise_multiplier is not None and not math.isclose(noise_multiplier, ratio, rel_tol=1e-6):
         raise UnsupportedCombination(
             f"{where} has noise_multiplier = {noise_multiplier:g}, but noise_std / clip_norm = "
             f"{ratio:g}; record the one that is true"
         )
-    return positive(noise_multiplier=ratio)
+    # A quotient that underflows is very little noise, which is not the same as none.
+    return ratio if std == 0.0 else positive(noise_multiplier=ratio)

@@ -15,7 +15,7 @@ from flwr.serverapp import (
 )
 
 from ...bound import Bound
-from ...errors import ParameterError, integer, refuse
+from ...errors import ParameterError, integer, positive, refuse
 from ...mechanisms import Gaussian, Mechanism
 from ...questions.epsilon import delta as delta_of
 from ...questions.epsilon import epsilon as epsilon_of
@@ -130,6 +130,8 @@ class Accountant:
             refuse("state's config", found.config, rule, "make the accountant with that one")
         counts = Counter[GaussianPrivacyEvent]()
         for one in found.compositions:
+            # An audit reads a release without noise; no accountant goes on behind one.
+            positive("it has no epsilon", noise_multiplier=one.event.noise_multiplier)
             event = GaussianPrivacyEvent(
                 one.event.noise_multiplier, one.event.sample_size, one.event.population_size
             )

@@ -1,0 +1,323 @@
+"""How a claim about a run is judged: by every accountant, for every observer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+from ..bound import Bound, Verdict, exactly
+from ..errors import UnsupportedCombination, contradict
+from ..evidence import Defect, Evidence, Noiseless
+from ..evidence.revealed import TELLABLE
+from ..privacy_loss import PrivacyLoss, check_listed
+from ..questions.budget import Budget
+from ..questions.effort import Effort
+from ..relations import Facts, Observer
+from .diagnose import Question, failing_assumptions, overcounts
+from .sources import Reading
+
+_FILTER = "RDP filter"
+"""How the rule of an adaptive budget begins."""
+
+SINGLE = "single uploads"
+"""The line of a server that no secure sum keeps from seeing each upload by itself."""
+
+
+class Efforts(NamedTuple):
+    """Which accountants are asked, and how."""
+
+    names: tuple[str, ...]
+    effort: Effort
+
+    def bounds(self, loss: PrivacyLoss, delta: float) -> dict[str, Bound]:
+        """Return the epsilon of every accountant, by name."""
+        return {
+            name: self.effort.account(loss, accountant=name).epsilon(delta) for name in self.names
+        }
+
+
+Findings = tuple[
+    Verdict,
+    tuple[str, ...],
+    dict[str, dict[str, Bound]],
+    dict[str, str],
+    tuple[Defect, ...],
+]
+"""Verdict, reasons, bounds, what is unsupported, and defects of the schedule."""
+
+
+class Case(NamedTuple):
+    """What is judged: a claim about a run, under the claim's facts, and how hard to try."""
+
+    read: Reading
+    evidence: Evidence
+    facts: Facts
+    epsilon: float
+    delta: float
+    efforts: Efforts
+
+
+def audit_fixed(case: Case) -> Findings:
+    """Judge a schedule that was fixed beforehand, by every accountant and for every observer."""
+    if case.evidence.noiseless is not None:
+        return _audit_noiseless(case, case.evidence.noiseless)
+    bounds, unsupported = _by_observer(case)
+    # Before judging: a contradiction means that one of our bounds is wrong.
+    _compare(bounds)
+    verdict, reasons = _judged(case, bounds)
+    cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
+    return verdict, reasons, bounds, unsupported, cheaper
+
+
+def _audit_noiseless(case: Case, clear: Noiseless) -> Findings:
+    """Judge a run some of whose rounds had no noise: epsilon is infinite, whatever the others."""
+    evidence, facts = case.evidence, case.facts
+    bounds: dict[str, dict[str, Bound]] = {}
+    unsupported: dict[str, str] = {}
+    for one in dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER]):
+        try:
+            check_listed(facts._replace(observer=one))
+        except UnsupportedCombination as refusal:
+            if one is facts.observer:
+                raise
+            unsupported[str(one)] = str(refusal)
+            continue
+        bounds[str(one)] = {"no noise": clear.bound(case.delta, facts._replace(observer=one))}
+    if evidence.doubts:
+        verdict, reason = Verdict.CANNOT_BE_CERTIFIED, _of_another_run(evidence.doubts)
+        return verdict, (reason,), bounds, unsupported, ()
+    bound = bounds[str(facts.observer)]["no noise"]
+    told = f"at delta = {exactly(case.delta)}: {bound.reason}"
+    if bound.witness:
+        told = f"Epsilon is infinite {told} ({bound.witness})"
+    else:
+        told = f"No finite epsilon is certified {told}"
+    reason = f"{told}; {exactly(case.epsilon)} was claimed."
+    return bound.verdict(case.epsilon), (reason,), bounds, unsupported, ()
+
+
+def _by_observer(case: Case) -> tuple[dict[str, dict[str, Bound]], dict[str, str]]:
+    """Return epsilon to each observer by every accountant, and for whom there is none.
+
+    Raises:
+        UnsupportedCombination: there is none for the claim's own observer.
+    """
+    evidence, facts = case.evidence, case.facts
+    # The claim's own observer first: its refusal ends the audit, others are only told.
+    observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
+    losses: dict[str, Callable[[], PrivacyLoss | None]] = {
+        str(one): partial(evidence.loss, facts._replace(observer=one)) for one in observers
+    }
+    # Beside the verdict: a server without a secure sum is not the claim's observer.
+    losses[SINGLE] = partial(evidence.single_uploads, facts)
+    bounds: dict[str, dict[str, Bound]] = {}
+    unsupported: dict[str, str] = {}
+    for eyes, loss_to in losses.items():
+        try:
+            _check_observer(case, eyes)
+            loss = loss_to()
+            bounds |= {} if loss is None else {eyes: case.efforts.bounds(loss, case.delta)}
+        except UnsupportedCombination as refusal:
+            if eyes == str(facts.observer):
+                raise
+            unsupported[eyes] = str(refusal)
+    return bounds, unsupported
+
+
+def _check_observer(case: Case, eyes: str) -> None:
+    """Refuse another observer before whom the same record is worth less than before the claim's.
+
+    Raises:
+        UnsupportedCombination: the record tells it what the account keeps secret.
+    """
+    if eyes in (SINGLE, str(case.facts.observer)):
+        return
+    of = case.read.evidence.under
+    (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
+    # These doubts count nothing: they may be told to anybody.
+    more = [told for told in evidence.doubts if told not in case.evidence.doubts]
+    more += [str(defect) for defect in wrong if defect not in own]
+    if more:
+        raise UnsupportedCombination(
+            f"nothing is certified before this observer, to whom the record may tell what the "
+            f"account keeps secret: {'; '.join(more)}"
+        )
+
+
+def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict on the claim, and why."""
+    read, evidence, facts, epsilon, delta, _ = case
+    # Numbers about another run can neither confirm nor refute.
+    if evidence.doubts:
+        return Verdict.CANNOT_BE_CERTIFIED, (_of_another_run(evidence.doubts),)
+    found = bounds[str(facts.observer)]
+    # The server sees all that others see, so that its upper ends hold for them as well.
+    more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
+    verdict, reason = _judge(found, more, epsilon, delta)
+    if evidence.run is None:
+        return verdict, (reason,)
+    question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+    remarks = overcounts if verdict is Verdict.HOLDS else failing_assumptions
+    return verdict, (reason, *remarks(question))
+
+
+def _of_another_run(doubts: tuple[str, ...]) -> str:
+    """Return why numbers certify nothing of what was done."""
+    # Only doubts that count nothing may be printed: others tell of single clients.
+    tellable = (doubt for doubt in doubts if doubt in TELLABLE)
+    what = next(tellable, str(Defect.OTHER_COHORTS))
+    told = "so what was done was not this run, whose numbers certify nothing of it"
+    return f"The record has {what}, {told}."
+
+
+def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bool:
+    """Return whether a run, to any observer, costs less than with its plan's rounds."""
+    planned = case.evidence.planned
+    if planned is None:
+        return False
+    as_planned = replace(case.evidence, run=planned, certain=None)
+    for seen_by, found in bounds.items():
+        if seen_by == SINGLE:
+            continue
+        try:
+            loss = as_planned.loss(case.facts._replace(observer=Observer(seen_by)))
+        # Of a plan without a number nothing shows that the rounds cost no less.
+        except UnsupportedCombination:
+            return True
+        above = case.efforts.bounds(loss, case.delta)
+        if _least(found) < _least(above) * (1.0 - _ALIKE):
+            return True
+    return False
+
+
+_ALIKE = 1e-6
+"""Relative distance of upper ends that count as equal: noise in decimals, scaled to and fro."""
+
+
+def _least(bounds: dict[str, Bound]) -> float:
+    return min(bound.upper for bound in bounds.values())
+
+
+def audit_adaptive(case: Case) -> Findings:
+    """Judge a schedule that depended on outputs.
+
+    Only the budget that a Renyi filter kept holds for it, whatever the rounds came to: other
+    outputs would have made other rounds. So the claim must be no smaller than the one that the run
+    was begun with, for the same eyes.
+    """
+    # A filter has one rule of its own: no accountant may replace it.
+    read, _, facts, epsilon, delta, _ = case
+    kept = _kept_by_filter(case)
+    budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
+    bound = budget.kept_by_filter(facts)
+    # Without a filter the rounds recorded are one outcome of many: nothing bounds the rest.
+    if kept:
+        bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
+    permitted = f"epsilon = {exactly(budget.epsilon)} at delta = {exactly(budget.delta)}"
+    fine = f"the sum of the rounds' Renyi divergences stays within what its filter's {permitted}"
+    told = f"{kept}, so nothing certifies the claim." if kept else f"{fine} permits."
+    return (
+        Verdict.CANNOT_BE_CERTIFIED if kept else Verdict.HOLDS,
+        (f"The schedule depended on outputs; {told}",),
+        {str(facts.observer): {"filter": bound}},
+        {},
+        (Defect.NO_FILTER,) if kept else (),
+    )
+
+
+def _kept_by_filter(case: Case) -> str:
+    """Return why the filter of a run does not certify a claim; empty where it does."""
+    read, evidence, facts, *_ = case
+    if read.claim is None:
+        return "the ledger states no budget that a filter was to keep"
+    budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
+    if other := _another_budget(case, budget):
+        return other
+    if evidence.doubts:
+        return f"the record has {Defect.OTHER_COHORTS}"
+    if evidence.noiseless is not None:
+        return evidence.noiseless.told
+    if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
+        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
+    return ""
+
+
+def _another_budget(case: Case, budget: Budget) -> str:
+    """Return why the budget that a filter was to keep is not the claim's; empty where it is."""
+    read, _, facts, epsilon, delta, _ = case
+    # Other rules than the filter's have no theorem for schedules that depend on outputs.
+    if not (read.rule or "").startswith(_FILTER):
+        return f"its budget rule is {read.rule!r}, not {_FILTER!r}"
+    if facts[1:] != (read.adjacency, read.observer):
+        return "the filter kept its budget for another adjacency or observer"
+    # What the filter kept may be spent by other outputs: a smaller claim is not kept.
+    if epsilon < budget.epsilon or delta < budget.delta:
+        return (
+            f"the filter kept epsilon = {exactly(budget.epsilon)} at delta = "
+            f"{exactly(budget.delta)}, and other outputs might have spent it all"
+        )
+    return ""
+
+
+def _eyes(facts: Facts) -> dict[str, Any]:
+    return {"adjacency": facts.adjacency, "observer": facts.observer}
+
+
+def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
+    """Hold every certified lower end against every certified upper end for the same eyes.
+
+    What an observer learns is no more than what the server does.
+
+    Raises:
+        ContradictionError: a lower end lies above an upper end.
+    """
+    for eyes, found in bounds.items():
+        pairs = product(found.items(), _above(bounds, eyes))
+        for (low_name, low), (high_name, high) in pairs:
+            if low.lower > high.upper:
+                contradict(
+                    f"epsilon at delta = {exactly(low.given)} ({eyes})",
+                    f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
+                    f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
+                )
+
+
+def _above(bounds: dict[str, dict[str, Bound]], eyes: str) -> Iterator[tuple[str, Bound]]:
+    """Yield the bounds, by accountant, whose upper ends hold for an observer."""
+    # Single uploads are another view, which no other observer's number bounds.
+    wider = (eyes,) if eyes == SINGLE else (eyes, str(Observer.SERVER))
+    for seen_by in dict.fromkeys(wider):
+        yield from bounds.get(seen_by, {}).items()
+
+
+def _judge(
+    bounds: dict[str, Bound], of_the_server: dict[str, Bound], epsilon: float, delta: float
+) -> tuple[Verdict, str]:
+    """Judge by the smallest certified upper end and the largest certified lower end.
+
+    The server sees the releases and more, so that what holds for it holds for the others.
+    """
+    # Upper ends of the server count, lower ends do not: it may learn more than others.
+    best = min([*bounds.values(), *of_the_server.values()], key=lambda bound: bound.upper)
+    worst = max(bounds.values(), key=lambda bound: bound.lower)
+    at, claimed = f"at delta = {exactly(delta)}", exactly(epsilon)
+    if best.upper < min(bound.upper for bound in bounds.values()):
+        at += ", to the server too"
+    # The claim is compared with certified ends only: in between neither word is proved.
+    if best.upper <= epsilon:
+        return Verdict.HOLDS, (
+            f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {claimed} was claimed."
+        )
+    if worst.lower > epsilon:
+        return Verdict.FAILS, (
+            f"epsilon is at least {worst.ends(6)[0]} {at}, attained by two neighbouring data sets "
+            f"({worst.witness}); {claimed} was claimed."
+        )
+    return Verdict.CANNOT_BE_CERTIFIED, (
+        f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {claimed} "
+        "is inside, so it can be neither confirmed nor refuted."
+    )

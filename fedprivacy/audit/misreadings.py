@@ -1,0 +1,405 @@
+"""A run, read otherwise: what each wrong reading of it comes to.
+
+A reading depends on the run and on the delta, never on the claim, so that how many claims it would
+explain can be counted before any claim is compared with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+from ..bound import exactly
+from ..errors import FedPrivacyError
+from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
+from ..questions.epsilon import epsilon as certified
+from ..relations import Adjacency, Facts, Observer
+from ..sampling import Everyone, Poisson, Scheme
+
+WAYS = 4
+"""By so many accounts each number of rounds is priced."""
+
+MAX_TIMES = 20
+"""Larger divisors and multiples are not looked for: near enough to one of them is every number."""
+
+PEER = "dp-accounting's RDP accountant"
+
+Number = tuple[float, str]
+"""An epsilon, and by whose account."""
+
+
+@dataclass(frozen=True)
+class Misreading:
+    """One wrong reading of a run.
+
+    Attributes:
+        what: the reading with its parameters, to follow "would be the number of".
+        why: what is wrong with it, in a sentence.
+        numbers: gives the epsilons that it leads to.
+        bound: whether the first of them is a bound for a run that is really so.
+    """
+
+    what: str
+    why: str
+    numbers: Callable[[], list[Number]]
+    bound: bool = True
+
+    def finite(self) -> list[Number]:
+        """Return its finite numbers; none where it is refused, or diverges."""
+        try:
+            return [one for one in self.numbers() if math.isfinite(one[0])]
+        except (FedPrivacyError, OverflowError):
+            return []
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A run that was accounted, and what its readings need.
+
+    Attributes:
+        run: what was accounted.
+        facts: what the claim is about.
+        delta: at which the claim is made.
+        scale: an epsilon that tells how closely readings are worth knowing.
+        sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
+        careless: the run as it would be without one thing that was said of it, by name.
+    """
+
+    run: Mechanism
+    facts: Facts
+    delta: float
+    scale: float
+    sensitivity: float | None = None
+    careless: Mapping[str, Mechanism] = field(default_factory=dict)
+
+    def ask(
+        self,
+        run: Mechanism,
+        adjacency: Adjacency | None = None,
+        observer: Observer | None = None,
+    ) -> list[Number]:
+        """Return upper ends of another run, or under other facts, by PLD and by RDP."""
+        seen = (adjacency or self.facts.adjacency, observer or self.facts.observer)
+        # What cannot be hashed cannot be remembered by its value.
+        ask = _upper_kept if _hashes(run) else _upper
+        return [
+            (ask(run, self.delta, *seen, name, self.tolerance), name.upper())
+            for name in ("pld", "rdp")
+        ]
+
+    @property
+    def tolerance(self) -> float:
+        """How wide the account of a reading may be: readings are remarks."""
+        return 1e-3 * max(self.scale, 1e-2)
+
+    @cached_property
+    def total(self) -> int:
+        """How many rounds there are."""
+        return sum(count for _, count in self.run.sequence())
+
+
+def _upper(
+    run: Mechanism,
+    delta: float,
+    adjacency: Adjacency,
+    observer: Observer,
+    accountant: str,
+    tolerance: float,
+) -> float:
+    """Return an upper end; the audits of one run at several claims ask for the same ones."""
+    seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    ask: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
+    return certified(run, delta=delta, **ask, **seen).upper
+
+
+_upper_kept = lru_cache(maxsize=256)(_upper)
+
+
+def readings(asked: Audited) -> Iterator[Misreading]:
+    """Yield the wrong readings without a free parameter, the likeliest first."""
+    for name, run in asked.careless.items():
+        numbers = partial(_with_peer, asked, run)
+        yield Misreading(*_CARELESS[name], numbers)
+    yield from _of_relation(asked)
+    if asked.facts.observer is Observer.SERVER:
+        yield Misreading(
+            "an observer who does not see who took part",
+            "Sampling hides a unit only from those who do not learn who was drawn.",
+            lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
+        )
+    yield from _of_sensitivity(asked)
+    yield from _of_arithmetic(asked)
+    yield from _of_counting(asked)
+
+
+def _with_peer(asked: Audited, run: Mechanism) -> list[Number]:
+    return [*asked.ask(run), *peer(asked, run)]
+
+
+_CARELESS = {
+    "steps_per_round": (
+        "one noisy sum a round, local steps counted once",
+        "Every noisy sum that is released counts, not every round.",
+    ),
+    "missing_shares": (
+        "all shares of the noise",
+        "Noise of clients that do not answer is not in the sum.",
+    ),
+    "trials": (
+        "one run of those that were tried",
+        "All runs on the same data count, the ones that were thrown away too.",
+    ),
+}
+
+
+def _of_relation(asked: Audited) -> Iterator[Misreading]:
+    """Yield readings under another adjacency, or with Poisson sampling."""
+    # Most published numbers assume Poisson sampling, whatever was really drawn.
+    drawn = _changed(asked.run, _as_poisson)
+    moved = None if drawn is None else _changed(drawn, _louder(0.5))
+    if asked.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
+        # Some accountants halve the noise where units are replaced and take the pair of added ones.
+        yield Misreading(
+            f"{_POISSON}, added or removed, where a sum moves by 2 C",
+            _DRAWN,
+            partial(asked.ask, moved, Adjacency.ADD_REMOVE),
+        )
+    kinder = _KINDER[asked.facts.adjacency]
+    for other in kinder:
+        why = _why(asked.run, asked.facts.adjacency, other)
+        yield Misreading(f"adjacency {other}", why, partial(asked.ask, asked.run, other))
+    if drawn is None:
+        return
+    yield Misreading(_POISSON, _DRAWN, partial(asked.ask, drawn))
+    for other in kinder:
+        why = f"{_DRAWN} {_why(drawn, asked.facts.adjacency, other)}"
+        yield Misreading(f"{_POISSON} and adjacency {other}", why, partial(asked.ask, drawn, other))
+
+
+def _why(run: Mechanism, adjacency: Adjacency, other: Adjacency) -> str:
+    """Return what is wrong with an account under another adjacency."""
+    if adjacency is Adjacency.ADD_REMOVE:
+        return "Without the unit another takes its place, or the others' draw moves."
+    # Where another unit takes the place of one that is not there, the sum moves by 2 C as well.
+    schemes = [_opened(part)[1] for part, _ in run.sequence()]
+    if other is Adjacency.ADD_REMOVE and not all(map(_moves_by_one, schemes)):
+        return "To replace a unit's data is not to add or remove a unit."
+    return _TWICE
+
+
+def _moves_by_one(scheme: Scheme | None) -> bool:
+    return scheme is None or isinstance(scheme, Everyone | Poisson)
+
+
+_POISSON = "Poisson sampling at the same rate"
+_TWICE = "Data that are exchanged move a sum of clipped vectors by up to 2 C, not by C."
+_KINDER: dict[Adjacency, tuple[Adjacency, ...]] = {
+    Adjacency.REPLACE_ONE: (Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE),
+    Adjacency.ADD_REMOVE: (Adjacency.ZERO_OUT,),
+    Adjacency.ZERO_OUT: (),
+}
+_DRAWN = "Amplification by Poisson sampling holds for independent draws only, not for these."
+
+
+def _of_sensitivity(asked: Audited) -> Iterator[Misreading]:
+    if asked.facts.adjacency is Adjacency.REPLACE_ONE:
+        doubled = _changed(asked.run, _louder(2.0))
+        if doubled is not None:
+            what = "a sum that moves by C when a unit is replaced"
+            yield Misreading(what, _TWICE, partial(asked.ask, doubled))
+    taken = asked.sensitivity
+    smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
+    if taken is not None and smaller is not None:
+        what = f"a sensitivity of {exactly(taken)} clip norms"
+        why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
+        yield Misreading(what, why, partial(asked.ask, smaller))
+        formula = partial(_classical, smaller, asked.delta)
+        yield Misreading(f"{what} and the classical formula", why, formula, bound=False)
+
+
+def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
+    run, facts, delta = asked.run, asked.facts, asked.delta
+    yield Misreading(
+        "the central limit theorem for Gaussian differential privacy",
+        "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
+        lambda: _central_limit(run, delta),
+        bound=False,
+    )
+    yield Misreading(
+        f"{PEER} under {facts.adjacency}",
+        _TWICE
+        if facts.adjacency is Adjacency.REPLACE_ONE
+        else "Its account is of another run than this one.",
+        lambda: peer(asked, run),
+        bound=False,
+    )
+    # The classical formula gives a number for any epsilon but is proved for small ones only.
+    yield Misreading(
+        "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
+        "It is proved for epsilon below 1 and one round only.",
+        lambda: _classical(run, delta),
+        bound=False,
+    )
+
+
+def _of_counting(asked: Audited) -> Iterator[Misreading]:
+    """Yield readings with fewer rounds: one, or each epoch's last one left out."""
+    (first, _), *more = asked.run.sequence()
+    total = asked.total
+    if total == 1:
+        return
+    yield Misreading(
+        f"one round of {total:,}",
+        "Every round adds to what is spent.",
+        lambda: asked.ask(first)[:1],
+        bound=False,
+    )
+    # Counting errors of mixed rounds cannot be distinguished.
+    for lost in () if more else _lost(first, total):
+        yield Misreading(
+            f"an epoch's steps rounded down, {total - lost:,} in all for {total:,}",
+            "A last batch that is not full is a step, too: steps are rounded up.",
+            partial(_with_peer, asked, first * (total - lost)),
+            bound=False,
+        )
+
+
+def divided(asked: Audited) -> Iterator[Misreading]:
+    """Yield the readings of several noisy sums counted as one, the smallest divisor first."""
+    (first, total), *more = asked.run.sequence()
+    # Only whole ratios: nobody loses a fraction of a noisy sum.
+    for n in range(2, MAX_TIMES + 1) if not more else ():
+        if total % n == 0:
+            yield Misreading(
+                f"several noisy sums counted as one, {n} of them: {total // n:,} for {total:,}",
+                "Every noisy sum that is released counts, local steps too.",
+                partial(_with_peer, asked, first * (total // n)),
+                bound=False,
+            )
+
+
+def _lost(step: Mechanism, total: int) -> list[int]:
+    """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
+    _, scheme = _opened(step)
+    # Schemes that have whole epochs leave no last batch to lose.
+    if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
+        return []
+    each = math.ceil(1.0 / scheme.rate - 1e-9)
+    # Epochs that divide evenly lose nothing by rounding.
+    if abs(each * scheme.rate - 1.0) <= 1e-9:
+        return []
+    return sorted({1, total // each} if total > total // each > 0 else {1})
+
+
+def peer(asked: Audited, run: Mechanism) -> list[Number]:
+    """Return what other programs' RDP accountants say of a run; nothing where they say nothing."""
+    ask = _peers_kept if _hashes(run) else _peers
+    return ask(run, asked.delta, asked.facts.adjacency)
+
+
+def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:
+    # dp-accounting takes long to import, and few audits come here.
+    from ..integrations.event_json import OPACUS_ORDERS, peer_epsilon
+
+    values = (
+        (peer_epsilon(run, delta, adjacency), PEER),
+        (peer_epsilon(run, delta, adjacency, OPACUS_ORDERS), f"{PEER} at Opacus's orders"),
+    )
+    return [(value, name) for value, name in values if value is not None]
+
+
+_peers_kept = lru_cache(maxsize=256)(_peers)
+
+
+def _hashes(run: Mechanism) -> bool:
+    try:
+        hash(run)
+    except TypeError:
+        return False
+    return True
+
+
+_Change = Callable[[Mechanism, Scheme | None, int], tuple[Mechanism, int] | None]
+"""Makes of a sampled mechanism and its count another one; None where it says nothing of it."""
+
+
+def _opened(part: Mechanism) -> tuple[Mechanism, Scheme | None]:
+    """Return what is sampled, and how; a mechanism itself, and None, where nothing is."""
+    return (part.inner, part.scheme) if isinstance(part, SampledMechanism) else (part, None)
+
+
+def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
+    """Return a run with every part changed; None where a part cannot be, or nothing changes."""
+    parts: list[tuple[Mechanism, int]] = []
+    for part, count in run.sequence():
+        try:
+            made = change(*_opened(part), count)
+        except FedPrivacyError:
+            return None
+        if made is None:
+            return None
+        parts.append(made)
+    # A reading that changes nothing would only repeat what was found.
+    return None if tuple(parts) == run.sequence() else Run(tuple(parts))
+
+
+def _as_poisson(
+    inner: Mechanism, scheme: Scheme | None, count: int
+) -> tuple[Mechanism, int] | None:
+    if scheme is None:
+        return inner, count
+    # Nobody is drawn: there is nothing to be read otherwise.
+    if isinstance(scheme, Everyone):
+        return inner.sampled(scheme), count
+    rounds = getattr(scheme, "rounds_per_epoch", 1)
+    # An epoch's scheme stands for several rounds, Poisson's for one.
+    return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
+
+
+def _louder(factor: float) -> _Change:
+    """Return a change to more noise in plain Gaussian sums."""
+
+    def change(inner: Mechanism, scheme: Scheme | None, count: int) -> tuple[Mechanism, int] | None:
+        if inner.sum_multiplier is None:
+            return None
+        louder: Mechanism = Gaussian(noise_multiplier=inner.sum_multiplier * factor)
+        return (louder if scheme is None else louder.sampled(scheme)), count
+
+    return change
+
+
+def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
+    """Return (noise multiplier, share, rounds) of every part; None where one is something else."""
+    found = []
+    for part, count in run.sequence():
+        inner, scheme = _opened(part)
+        if inner.sum_multiplier is None:
+            return None
+        rounds = getattr(scheme, "rounds_per_epoch", 1)
+        share = 1.0 if scheme is None else scheme.rate / rounds
+        found.append((inner.sum_multiplier, share, count * rounds))
+    return found
+
+
+def _central_limit(run: Mechanism, delta: float) -> list[Number]:
+    """Bu, Dong, Long and Su 2020: mu = q sqrt(T (e^(1 / z^2) - 1))."""
+    rounds = _gaussian_rounds(run)
+    if rounds is None:
+        return []
+    # The limit is a Gaussian mechanism, whose epsilon is certified by itself.
+    squares = [q * q * count * math.expm1(z**-2) for z, q, count in rounds]
+    limit = Gaussian(noise_multiplier=1.0 / math.sqrt(math.fsum(squares)))
+    found = certified(limit, delta=delta, adjacency=Adjacency.ZERO_OUT).upper
+    return [(found, "mu-GDP")]
+
+
+def _classical(run: Mechanism, delta: float) -> list[Number]:
+    rounds = _gaussian_rounds(run)
+    if rounds is None:
+        return []
+    each = [(math.sqrt(2.0 * math.log(1.25 / delta)) / z, count) for z, _, count in rounds]
+    whole = math.fsum(value * count for value, count in each)
+    return [(each[0][0], "one round"), (whole, "all rounds")]

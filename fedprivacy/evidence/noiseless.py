@@ -1,0 +1,165 @@
+"""Rounds that released a sum without noise: no finite epsilon holds, and two data sets show it.
+
+Let every unit but one send 0. Without noise the sum is 0 where that unit does not take part or is
+zeroed out, and C u where it takes part; under ``replace_one`` its two data sets make C u and -C u.
+So delta(epsilon) is, at every epsilon, at least the chance that the unit takes part in one of these
+rounds. Where that chance is more than the delta in question, epsilon is infinite there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..bound import Bound, exactly
+from ..mechanisms import (
+    CohortMechanism,
+    HeldMechanism,
+    Mechanism,
+    Parallel,
+    Perturbation,
+    Run,
+    SampledMechanism,
+)
+from ..mechanisms.clear import CLEAR_WITNESS, SHOWN, WithoutNoise
+from ..mechanisms.upload import Upload
+from ..relations import Facts, Observer
+from ..rounding import HUNDREDS
+from ..sampling import Scheme, TableScheme, TruncatedPoisson
+
+
+@dataclass(frozen=True)
+class Noiseless:
+    """What is known of the rounds without noise.
+
+    Attributes:
+        rounds: how many there are.
+        chance: that a unit takes part in one of them, at least; 0 where nothing is known.
+    """
+
+    rounds: int
+    chance: float
+
+    @property
+    def told(self) -> str:
+        """What they released, in words."""
+        return f"{self.rounds} round{'' if self.rounds == 1 else 's'} released a sum without noise"
+
+    def bound(self, delta: float, facts: Facts) -> Bound:
+        """Return the Bound of epsilon: infinite; from below, too, where the chance is above delta.
+
+        Args:
+            delta: at which epsilon is asked for.
+            facts: unit, adjacency and observer.
+        """
+        # Somebody who sees the last release only may not see the sum without noise.
+        seen = self.chance > delta and facts.observer is not Observer.FINAL
+        lower = math.inf if seen else 0.0
+        why = "" if seen else self._open(delta, facts)
+        return Bound(
+            quantity="epsilon",
+            given=delta,
+            upper=math.inf,
+            lower=lower,
+            resolution=(lower, math.inf),
+            witness=CLEAR_WITNESS if seen else None,
+            method="no noise",
+            theorems=(SHOWN,),
+            assumptions=(),
+            facts=facts,
+            reason=f"{self.told}{why}",
+        )
+
+    def _open(self, delta: float, facts: Facts) -> str:
+        if facts.observer is Observer.FINAL:
+            return "; what the last release shows of it is not known"
+        return (
+            f"; it is not known that a unit takes part in one with a chance above delta = "
+            f"{exactly(delta)}"
+        )
+
+
+def noiseless(found: Iterable[tuple[float, int, bool]]) -> Noiseless | None:
+    """Return what is known of rounds without noise; None where there are none.
+
+    Args:
+        found: of each kind of such rounds: the chance of a unit to take part in one, at least; how
+            many there are; whether they are drawn independently.
+    """
+    kinds = list(found)
+    if not kinds:
+        return None
+    # Kinds may share a draw, so that the largest chance counts, not all of them together.
+    chances = [_in_any(chance, times) if apart else chance for chance, times, apart in kinds]
+    return Noiseless(sum(times for _, times, _ in kinds), max(chances))
+
+
+def _in_any(chance: float, times: int) -> float:
+    """Return the chance to take part in one of several independent rounds, rounded down."""
+    if chance >= 1.0:
+        return 1.0
+    return max(chance, -math.expm1(times * math.log1p(-chance)) * (1.0 - HUNDREDS))
+
+
+def clear_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, int, bool]]:
+    """Return the rounds of a run that hold ``WithoutNoise``, as ``noiseless`` takes them."""
+    return [(least_chance(one), n, drawn_apart(one)) for one, n in parts if _is_clear(one)]
+
+
+def _is_clear(mechanism: Mechanism) -> bool:
+    return isinstance(mechanism, WithoutNoise) or any(map(_is_clear, mechanism.holds))
+
+
+def in_clear(mechanism: Mechanism) -> Mechanism:
+    """Return a mechanism as it is described where it released its sum without noise."""
+    match mechanism:
+        case Parallel():
+            return Parallel(tuple(map(in_clear, mechanism.mechanisms)))
+        case Run():
+            return Run(tuple((in_clear(part), count) for part, count in mechanism.parts))
+        case CohortMechanism():
+            return in_clear(mechanism.inner).in_cohort(mechanism.scheme)
+        case SampledMechanism() | HeldMechanism():
+            return WithoutNoise(unit=mechanism.protects).sampled(mechanism.scheme)
+    return WithoutNoise(unit=mechanism.protects)
+
+
+def least_chance(mechanism: Mechanism) -> float:
+    """Return the chance that a unit takes part in one round of a mechanism, rounded down.
+
+    0 where it is not known, or where a sum without noise would not show the unit.
+    """
+    match mechanism:
+        # Of several records of a client one at least is drawn as often as any of them.
+        case HeldMechanism():
+            return least_drawn_with(mechanism.scheme)
+        case SampledMechanism() | CohortMechanism():
+            return least_drawn_with(mechanism.scheme) * least_chance(mechanism.inner)
+        # The neighbouring data sets may differ in a unit of the kind that is drawn most often.
+        case Parallel() | Run():
+            return max(map(least_chance, mechanism.holds))
+        case WithoutNoise() | Perturbation() | Upload():
+            return 1.0
+    return 0.0
+
+
+def drawn_apart(mechanism: Mechanism) -> bool:
+    """Return whether a unit's taking part in rounds of a mechanism is drawn anew in each."""
+    scheme = getattr(mechanism, "scheme", None)
+    return scheme is not None and not hasattr(scheme, "rounds_per_epoch")
+
+
+def least_drawn_with(scheme: Scheme) -> float:
+    """Return the chance of a unit to be drawn for one round, rounded down; 0 where not known."""
+    if not isinstance(scheme, TableScheme) or getattr(scheme, "partial", False):
+        return 0.0
+    if isinstance(scheme, TruncatedPoisson):
+        return scheme.surely
+    length = getattr(scheme, "rounds_per_epoch", 1)
+    population = getattr(scheme, "population", None)
+    share = scheme.rate / length
+    # Batches of a pass may differ by one unit.
+    if length > 1 and population is not None:
+        share = (population // length) / population
+    return float(share) * (1.0 - HUNDREDS)
