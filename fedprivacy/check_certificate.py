@@ -1259,12 +1259,39 @@ def _check_units(bound: dict[str, Any], units: set[str]) -> None:
         raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
 
 
-def check(document: dict[str, Any]) -> dict[str, str]:
+def check(document: Any) -> dict[str, str]:
     """Return for each end "proved", "wrong" or "not decided", and why.
 
+    Args:
+        document: a certificate as plain values.
+
     Raises:
-        Refused: the digest or a pair is not the document's, or the question is not covered.
+        Refused: it is no certificate, the digest or a pair is not the document's, or the question
+            is not covered.
     """
+    if not isinstance(document, dict):
+        kind = type(document)
+        raise Refused(f"a certificate is a JSON object, not {_WORDS.get(kind, kind.__name__)}")
+    try:
+        return _checked(document)
+    except KeyError as problem:
+        raise Refused(f"the field {problem.args[0]!r:.40} is missing") from problem
+    except (*_MISSHAPEN, LookupError, ArithmeticError, RecursionError) as problem:
+        raise Refused(f"a field is not shaped as in a certificate ({problem!s:.100})") from problem
+
+
+_WORDS = {
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+_MISSHAPEN = (ValueError, TypeError, AttributeError)
+
+
+def _checked(document: dict[str, Any]) -> dict[str, str]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
         raise Refused("the digest is not the document's: something in it was changed")
@@ -1346,16 +1373,29 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-_MISSHAPEN = (ValueError, TypeError, AttributeError)
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's fields; of two of one name each reader takes another one.
+
+    Raises:
+        Refused: a field is there twice.
+    """
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Refused(f"the field {twice!r:.40} is there twice")
+    return fields
 
 
 def read(path: str) -> tuple[int, str]:
     """Return a file's exit code, and what was proved of it in words."""
     try:
-        document = json.loads(content(Path(path)))
+        document = json.loads(content(Path(path)), object_pairs_hook=once)
         found, bound = check(document), document["bound"]
     except Undecided as problem:
         return 3, f"not decided ({problem})"
+    except json.JSONDecodeError as problem:
+        return 2, f"refused: not JSON ({problem})"
     except (Refused, OSError, ArithmeticError, LookupError, *_MISSHAPEN) as problem:
         return 2, f"refused: {problem}"
     said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "

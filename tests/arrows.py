@@ -6,6 +6,7 @@ ARROWS = {
     "errors": set(),
     "relations": set(),
     "rounding": set(),
+    "json_fields": set(),
     "outputs": {"errors"},
     "registry": {"errors"},
     "loss": {"errors", "registry", "rounding"},
@@ -19,11 +20,12 @@ ARROWS = {
     "questions": CORE | {"accountants", "mechanisms", "registry", "ledger", "evidence"},
     "version": set(),
     "check_certificate": set(),
-    "ledger": BASE | {"mechanisms", "sampling", "registry", "version", "factors"} | {"outputs"},
+    "ledger": BASE
+    | {"mechanisms", "sampling", "registry", "version", "factors", "outputs", "json_fields"},
     "evidence": CORE | {"ledger", "mechanisms", "sampling", "factors"},
     "audit": CORE
     | {"ledger", "evidence", "questions", "accountants", "mechanisms", "sampling", "integrations"}
-    | {"version", "outputs", "factors"},
+    | {"version", "outputs", "factors", "json_fields"},
     "training": BASE
     | {"mechanisms", "sampling", "ledger", "evidence", "theory", "factors", "outputs"},
     "systems": BASE

@@ -69,7 +69,7 @@ TABLE: tuple[Shown, ...] = (
         "whoever has the memory takes the noise of releases away: the guarantee rests on its being "
         "kept. Who was drawn is needed to go on",
         (
-            *_names("noise", "format", "ledger", "round"),
+            *_names("noise", "format", "ledger", "place", "round"),
             *_names("noise", "memory", "errors", "drift", "last", "times"),
             *_names("checkpoint", "memory", "errors", "drift", "last", "times"),
         ),
@@ -212,10 +212,20 @@ TABLE: tuple[Shown, ...] = (
     ),
     Shown(
         "when, with which versions, under which random name",
-        "ledger's header",
+        "ledger's header, the tokens of its lines",
         Standing.PUBLIC,
         "the clock at the start, and the system's randomness",
-        _names("header", "versions", "created", "nonce"),
+        (
+            *_names("header", "versions", "created", "nonce"),
+            *(f"{kind}.token" for kind in ("intent", "done", "resume")),
+        ),
+    ),
+    Shown(
+        "when the run was resumed",
+        "`resume` lines; of `audit`, report and JSON how often, and the days",
+        Standing.AUDITOR,
+        "rounds lie between two times, and a round takes as long as its cohort is large",
+        _names("resume", "when"),
     ),
     Shown(
         "how many rounds there were, and repairs",
@@ -284,7 +294,8 @@ TABLE: tuple[Shown, ...] = (
         "progress bar and time",
         "standard error",
         Standing.PRIVATE,
-        "a round takes as long as its cohort is large; no file holds a time but the first line's, "
+        "a round takes as long as its cohort is large; no file holds a time but the ledger's first "
+        "line and its `resume` lines, "
         "and when files were written the file system tells",
     ),
     Shown(

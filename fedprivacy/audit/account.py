@@ -227,7 +227,9 @@ def audit(
 
     Args:
         source: a mechanism, a ledger, a dp-accounting event, the state of an accountant as plain
-            values, or the path of a ledger or of any file that ``docs/auditing.md`` names.
+            values, or the path of a ledger or of any file that ``docs/auditing.md`` names. A list
+            of ledgers, or of their paths, is audited together: what copies of one run share counts
+            once, the rest of each counts, and different runs count in full.
         claim: (epsilon, delta), delta in [0, 1); None for the claim that the source states. None in
             the place of one of the two stands for the source's. What is given counts, and what the
             source states otherwise is told.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..errors import (
     refuse,
 )
 from ..evidence import Defect, Evidence
-from ..ledger import Ledger, Round
+from ..ledger import Joint, Ledger, Round
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
@@ -37,9 +38,12 @@ class Event(Protocol):
         """Return the event as a named tuple."""
 
 
-Source = Ledger | Mechanism | Event | Trace | Mapping[str, Any] | str | PathLike[str]
+Books = Ledger | str | PathLike[str]
+"""A ledger, or the path of one."""
+Source = Mechanism | Event | Trace | Mapping[str, Any] | Books | Sequence[Books]
 """What can be accounted: a ledger, a mechanism, an event, a record that was imported, the state of
-an accountant as plain values, or the path of a ledger or of any file that is imported."""
+an accountant as plain values, the path of a ledger or of any file that is imported, or several
+ledgers together."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,9 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
         return _of_ledger(source)
     if isinstance(source, str | PathLike):
         return _of_file(Path(source), stated, auditor)
+    if isinstance(source, Sequence):
+        _nothing_to_state(stated, "a ledger")
+        return _of_ledger(Joint(tuple(map(_opened, source))))
     return _of_trace(_traced(source, auditor), stated)
 
 
@@ -168,6 +175,21 @@ def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(Ledger.open(path))
     return _of_trace(imports.read(path, auditor), stated)
+
+
+def _opened(source: Books) -> Ledger:
+    """Return one of several ledgers."""
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        if imports.is_ledger(beginning(path)):
+            return Ledger.open(path)
+        refuse("source", str(path), "be a ledger where several are audited together", _APART)
+    if not isinstance(source, Ledger):
+        refuse("source", type(source).__name__, "be a ledger or its path in a list", _APART)
+    return source
+
+
+_APART = "add mechanisms up (a + b), and audit records of other programs one by one"
 
 
 def _of_event(event: Event, auditor: str) -> Trace:
@@ -256,7 +278,7 @@ def _population(trace: Trace, stated: Stated) -> int | None:
     return max(known, default=None)
 
 
-def _of_ledger(ledger: Ledger) -> Reading:
+def _of_ledger(ledger: Ledger | Joint) -> Reading:
     rounds = ledger.alike
     evidence = Evidence.of(ledger)
     notes, private, defects = _of_its_lines(ledger, rounds, evidence)
@@ -265,7 +287,7 @@ def _of_ledger(ledger: Ledger) -> Reading:
         defects = (Defect.UNPLANNED, *defects)
     return Reading(
         evidence,
-        origin=Origin("fedprivacy ledger", ledger.path.name, ledger.digest),
+        origin=Origin("fedprivacy ledger", ledger.name, ledger.digest),
         **ledger.facts._asdict(),
         claim=ledger.claim,
         notes=notes,
@@ -274,8 +296,20 @@ def _of_ledger(ledger: Ledger) -> Reading:
         adaptive=ledger.schedule == "adaptive",
         rule=ledger.budget_rule,
         defects=defects,
-        granted=_granted(rounds),
+        granted=_granted(rounds) | _granted_of_copies(ledger),
     )
+
+
+UNCOPIED = "no other copy of the ledger was resumed (copies are audited together: fp.audit([a, b]))"
+"""What is taken for granted where a ledger was resumed."""
+UNCOPIED_TOGETHER = "no other copy of these ledgers was resumed"
+"""The same of several ledgers."""
+
+
+def _granted_of_copies(ledger: Ledger | Joint) -> dict[str, str]:
+    if not ledger.resumed:
+        return {}
+    return {"copies": UNCOPIED if isinstance(ledger, Ledger) else UNCOPIED_TOGETHER}
 
 
 PUBLIC_RATES = "how units are sampled and how many rounds there are do not follow the data"
@@ -295,12 +329,30 @@ def _granted(rounds: Iterable[Round]) -> dict[str, str]:
     return {"noise": UNTOLD_NOISE} if any(silent) else {}
 
 
-def _recorded(ledger: Ledger) -> dict[str, str]:
+def _resumes(ledger: Ledger | Joint) -> str:
+    """Return how often a ledger was opened again to be written to, and on which days.
+
+    The times are in the ledger alone: between them lie rounds, which take longer for large cohorts.
+    """
+    days = sorted({_day(one.when) for one in ledger.resumed})
+    shown = days if len(days) <= 4 else [*days[:3], "...", days[-1]]
+    return f"{len(ledger.resumed)} ({', '.join(shown)})" if days else "none recorded"
+
+
+def _day(when: str) -> str:
+    try:
+        return datetime.fromisoformat(when).date().isoformat()
+    except ValueError:
+        return "a day that cannot be read"
+
+
+def _recorded(ledger: Ledger | Joint) -> dict[str, str]:
     return {
         "seed policy": ledger.seed_statement,
         "schedule": f"{ledger.schedule}; {ledger.budget_rule or 'no budget rule recorded'}",
         "versions": ", ".join(f"{k} {v}" for k, v in sorted(ledger.versions.items())),
         "created": ledger.created,
+        "resumes": _resumes(ledger),
     }
 
 
@@ -320,7 +372,7 @@ _SENTENCES = {
 
 
 def _of_its_lines(
-    ledger: Ledger, rounds: Sequence[Round], evidence: Evidence
+    ledger: Ledger | Joint, rounds: Sequence[Round], evidence: Evidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return sentences that a reader must know, those for the auditor alone, and the defects.
 

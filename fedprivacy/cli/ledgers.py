@@ -42,7 +42,7 @@ EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4
 """What ``--strict`` exits with."""
 
 judge_options = options(
-    click.argument("source", required=False, metavar="[FILE]", type=click.Path(path_type=Path)),
+    click.argument("sources", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path)),
     option(
         "--claim",
         None,
@@ -138,13 +138,13 @@ def _pair(text: str) -> tuple[float, float]:
 
 
 def _judged(
-    source: Path | None,
+    sources: tuple[Path, ...],
     claim: str | None,
     epsilon: float | None,
     delta: float | None,
     **given: Any,
 ) -> Audit:
-    """Return the audit of a file, or of parameters that stand in its place."""
+    """Return the audit of files, or of parameters where there is none."""
     from ..audit import audit
     from ..audit.imports import Unseen
 
@@ -153,7 +153,7 @@ def _judged(
         for name in ("adjacency", "observer", "auditor", "unit", *Unseen.__members__)
     }
     wanted, scheme = _claim(claim, epsilon, delta), _scheme(given)
-    if source is None:
+    if not sources:
         return audit(_trace(given), claim=wanted, **facts)
     # What a file records is not to be overruled by an option.
     for name in ("noise_multiplier", "rounds"):
@@ -163,6 +163,8 @@ def _judged(
     # A scheme of a cohort holds its population: given twice, the two might differ.
     held = getattr(scheme, "population", None) is not None
     population = None if held else given["population"]
+    # Several are ledgers, audited together.
+    source = sources[0] if len(sources) == 1 else sources
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
 
@@ -242,7 +244,8 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
 
     FILE is a ledger, or a trace of another program: an Opacus or Flower accountant's state, a
     dp-accounting event as JSON, a table of rounds, a statement of parameters. Without it, state
-    the parameters.
+    the parameters. Several ledgers are audited together: copies of one run, whose common rounds
+    count once, or different runs on the same data.
 
     The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 whatever the verdict;
     with --strict it is 0, 3 or 4.
@@ -250,6 +253,7 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
     \b
     Examples:
       fedprivacy audit run.ledger --strict
+      fedprivacy audit run.ledger restored.ledger --claim 8,1e-5
       fedprivacy audit opacus.json --claim 8,1e-5 --sampling poisson \\
           --adjacency add_remove
       fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 \\
@@ -346,12 +350,12 @@ def report(
     from ..outputs import free
 
     found = _judged(**given)
-    file = given["source"]
-    source, name = (file, file.stem) if file else (Path("parameters"), "stated run")
+    files = given["sources"]
+    source, name = (files[0], files[0].stem) if files else (Path("parameters"), "stated run")
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     # Never over the record that is judged.
-    free(target, besides=[source])
+    free(target, besides=files or [source])
     said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
     path = write({name: found}, target, title=title, subject=subject, deployment=said)
     data = {**audit_data(found), "report": str(path)}

@@ -41,20 +41,21 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
 def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
     """Return rows of correlated noise that do not follow those before: one may be there twice."""
     found: dict[str, list[Round]] = {}
-    last: dict[CorrelatedNoise, int] = {}
-    norms: dict[CorrelatedNoise, float] = {}
+    last: dict[tuple[CorrelatedNoise, int], int] = {}
+    norms: dict[tuple[CorrelatedNoise, int], float] = {}
     for r in rounds:
         if isinstance(r.mechanism, CorrelatedRow) and r.spent:
+            run = r.mechanism.run, r.part
             # A row holds what was clipped in rounds before it: one norm is of all of them.
-            if r.clip_norm != norms.setdefault(r.mechanism.run, r.clip_norm):
+            if r.clip_norm != norms.setdefault(run, r.clip_norm):
                 told = "a row of correlated noise with another clip norm than rows before it"
                 found.setdefault(told, []).append(r)
-            before = last.get(r.mechanism.run, -1)
+            before = last.get(run, -1)
             # A row that comes again, or out of order, shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
-            last[r.mechanism.run] = max(before, r.mechanism.row)
+            last[run] = max(before, r.mechanism.row)
     return _in_words(found)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..errors import LedgerError, UnsupportedCombination
-from ..ledger import Ledger, Round
+from ..ledger import Joint, Ledger, Round
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
 from ..mechanisms.base import ROUNDING
@@ -16,7 +16,7 @@ from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
 from .doubts import doubts, odd_masks
 from .noiseless import Noiseless, drawn_apart, in_clear, least_chance, noiseless
-from .planned import as_planned
+from .planned import record_as_planned
 from .repricing import in_sequence, share_of_noise, spent
 from .revealed import (
     PUBLIC_DENOMINATOR,
@@ -63,8 +63,8 @@ class Evidence:
     noiseless: Noiseless | None = None
 
     @classmethod
-    def of(cls, ledger: Ledger) -> Self:
-        """Return what a ledger says.
+    def of(cls, ledger: Ledger | Joint) -> Self:
+        """Return what a ledger says, or several together.
 
         Raises:
             UnsupportedCombination: see ``repricing.spent``.
@@ -78,11 +78,10 @@ class Evidence:
             certain=found.certain,
             rounds=sum(r.times for r in rounds if r.spent),
             aborted=sum(r.times for r in rounds if not r.spent),
-            # First: it is the run's own word.
-            doubts=((VOIDED,) * bool(ledger.voids) + doubts(rounds) + odd_masks(ledger, rounds)),
+            doubts=_against(ledger, rounds),
             revealed=revealed(rounds),
             # Outputs may lead an adaptive schedule away from any plan: its filter decides.
-            planned=None if ledger.schedule == "adaptive" else as_planned(rounds, ledger.plan),
+            planned=None if ledger.schedule == "adaptive" else record_as_planned(ledger),
             less=found.notes,
             noiseless=noiseless(
                 (least_chance(mechanism) if bare else 0.0, count, drawn_apart(mechanism))
@@ -165,6 +164,15 @@ class Evidence:
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
         certain = None if self.certain is None else self.certain.single_uploads()
         return replace(loss, witness=_witness(certain, alone, loss))
+
+
+def _against(ledger: Ledger | Joint, rounds: Sequence[Round]) -> tuple[str, ...]:
+    """Return what speaks against a record; of several ledgers against any, or all together."""
+    if isinstance(ledger, Ledger):
+        # First: it is the run's own word.
+        return ((VOIDED,) * bool(ledger.voids)) + doubts(rounds) + odd_masks(ledger, rounds)
+    apart = (told for one in ledger.ledgers for told in _against(one, one.alike))
+    return tuple(dict.fromkeys([*apart, *doubts(rounds)]))
 
 
 def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:

@@ -6,17 +6,42 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import UnsupportedCombination
-from ..ledger import Round
+from ..ledger import Joint, Ledger, Round
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from .repricing import as_observed, as_released, in_sequence, spent
 
 
-def as_planned(rounds: Iterable[Round], plan: Mechanism | None) -> Mechanism | None:
+def record_as_planned(ledger: Ledger | Joint) -> Mechanism | None:
+    """Return a run as ``as_planned`` does; of several ledgers each by its own plan.
+
+    Returns:
+        None where plans name every round that was spent, or where there are none.
+    """
+    if isinstance(ledger, Ledger):
+        return as_planned(ledger.alike, ledger.plan)
+    found, left = [], False
+    for one, start in ledger.parts:
+        rest = one.alike_from(start)
+        # What copies share was a part of each one's plan.
+        planned = as_planned(rest, one.plan, one.alike if start else rest)
+        left = left or planned is not None
+        found.append(spent(rest).run if planned is None else planned)
+    return in_sequence([(run, 1) for run in found if run is not None]) if left else None
+
+
+def as_planned(
+    rounds: Iterable[Round], plan: Mechanism | None, whole: Iterable[Round] | None = None
+) -> Mechanism | None:
     """Return a run with its rounds that the plan does not name replaced by those it does.
 
     A round that takes another's place has the noise that was recorded, more of it too, where that
     can be said. Where several parts of the plan are missing, it is not known which of them a round
     stands for: as many of each are taken, which costs no less.
+
+    Args:
+        rounds: what was run.
+        plan: the whole run as planned, if given.
+        whole: all that was run of the plan; None for ``rounds``.
 
     Returns:
         None where the plan names every round that was spent, or where there is no plan.
@@ -27,8 +52,9 @@ def as_planned(rounds: Iterable[Round], plan: Mechanism | None) -> Mechanism | N
     named, others = _told_apart(rounds, parts)
     if not others:
         return None
+    everything = named if whole is None else _told_apart(whole, parts)[0]
     try:
-        replaced = list(_replaced(others, _missing(named, parts)))
+        replaced = list(_replaced(others, _missing(everything, parts)))
         kept = spent(named).run
     except UnsupportedCombination:
         # Less noise, of what cannot be said: then the whole plan is what the rounds stand for.

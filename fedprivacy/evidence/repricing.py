@@ -205,11 +205,12 @@ def _correlated(rounds: Iterable[Round]) -> list[_Group]:
     told apart; units came as soon and as often as any row says. What surely ran are the first rows,
     as far as each was confirmed.
     """
-    runs: dict[CorrelatedNoise, list[tuple[Round, CorrelatedRow]]] = {}
+    # What a copy of a ledger adds is a whole run more (correlated_noise.md, "copied").
+    runs: dict[tuple[CorrelatedNoise, int], list[tuple[Round, CorrelatedRow]]] = {}
     for r in rounds:
         if r.spent and isinstance(r.mechanism, CorrelatedRow):
-            runs.setdefault(r.mechanism.run, []).append((r, r.mechanism))
-    return [_whole_run(run, held) for run, held in runs.items()]
+            runs.setdefault((r.mechanism.run, r.part), []).append((r, r.mechanism))
+    return [_whole_run(run, held) for (run, _), held in runs.items()]
 
 
 def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:

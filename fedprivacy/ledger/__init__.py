@@ -17,8 +17,9 @@ A ledger is untrusted data: line kinds and record types are closed lists, and no
 or executed by name. Files are locked with ``fcntl``, so writing needs a POSIX system.
 """
 
+from .joint import Joint
 from .ledger import Ledger
 from .lines import REGISTRY, Schedule, SeedPolicy
-from .rounds import Done, Round
+from .rounds import Done, Round, Trail
 
-__all__ = ["REGISTRY", "Done", "Ledger", "Round", "Schedule", "SeedPolicy"]
+__all__ = ["REGISTRY", "Done", "Joint", "Ledger", "Round", "Schedule", "SeedPolicy", "Trail"]

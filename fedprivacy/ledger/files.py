@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,8 +35,22 @@ def lock(fd: int, path: Path) -> None:
     except BlockingIOError as error:
         raise LedgerError(
             f"{path} is being written by another ledger object or process; wait for it to end, or "
-            "read without resume"
+            "read without resume. Where the writer was killed, a child process that it forked may "
+            "still hold the lock: end that too"
         ) from error
+
+
+def let_go(fd: int, writer: int) -> None:
+    """Close an open file; in the process that locked it, give the lock back as well.
+
+    Closing alone leaves the lock with children that were forked meanwhile. A child must not unlock
+    what its parent still writes to.
+    """
+    # Closing gives the lock back too, where no child has the file: an error here changes nothing.
+    with suppress(OSError):
+        if os.getpid() == writer:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def born(unborn: Path, path: Path) -> None:

@@ -6,17 +6,20 @@ import itertools
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
 from ..errors import DamagedLedger, FedPrivacyError, ForeignLedger, LedgerError
+from ..json_fields import RepeatedField, check_fields
 from ..mechanisms import Mechanism
+from ..outputs import printable
 from ..registry import NOTHING, Held
 from .files import explained
 from .lines import (
     CHECK,
     DECODER,
+    ENCODER,
     FORMAT,
     MAGIC,
     MAX_LINE,
@@ -29,6 +32,7 @@ from .lines import (
     IntentLine,
     LiftLine,
     RepairLine,
+    ResumeLine,
     VoidLine,
     body_of,
     check_unit,
@@ -46,6 +50,18 @@ class _Probe(msgspec.Struct):
     schema: int
 
 
+class Resumed(NamedTuple):
+    """That a ledger was opened again to be written to.
+
+    Attributes:
+        when: ISO 8601, UTC.
+        token: what no copy of the ledger has that was resumed as well.
+    """
+
+    when: str
+    token: str
+
+
 class History:
     """What the lines so far amount to; keeps the order rules, for reading and writing alike.
 
@@ -58,6 +74,7 @@ class History:
         voids: why the run declared its record void, by number; without those that were lifted.
         voided: how many times it did.
         notes: sentences on repairs and on what was left out.
+        resumed: when it was opened again to be written to.
         check: checksum of the last line.
         size: bytes of all whole lines.
         lines: how many there are.
@@ -74,6 +91,7 @@ class History:
         self.voids: dict[int, str] = {}
         self.voided = 0
         self.notes: list[str] = []
+        self.resumed: list[Resumed] = []
         self.check = ""
         self.size = 0
         self.lines = 0
@@ -84,40 +102,38 @@ class History:
 
     def misplaced(self, event: Event) -> str:
         """Return why an event cannot come next, empty if it can."""
-        if isinstance(event, HeaderLine) or self.header is None:
-            first = isinstance(event, HeaderLine) and self.header is None
+        if self.header is None:
+            first = isinstance(event, HeaderLine)
             return "" if first else "the header must be the first line, and only that"
         if self.closed:
             return "the ledger is closed, nothing may follow"
-        return self._out_of_turn(event)
-
-    def _out_of_turn(self, event: Event) -> str:
-        """Return why an event is not that of the round which comes next; empty if it is."""
-        begun, now = len(self.rounds), self.rounds.open
+        rounds = self.rounds
         match event:
-            case IntentLine() if event.round != begun:
-                return f"round {event.round} cannot begin now; the next round is {begun}"
-            case DoneLine() | AbortLine() if event.round != now:
+            case IntentLine() if event.round != rounds.count:
+                return f"round {event.round} cannot begin now; the next round is {rounds.count}"
+            case DoneLine() | AbortLine() if event.round != (now := rounds.open):
                 told = "there is none; begin with intent" if now is None else f"that is round {now}"
                 return f"round {event.round} is not the one under way ({told})"
             case VoidLine() if event.number != self.voided:
                 return f"void line {event.number} cannot come now; the next one is {self.voided}"
             case LiftLine() if event.number not in self.voids:
                 return f"void line {event.number} cannot be lifted; it is not in force"
-            case CloseLine() if event.rounds != begun:
-                return f"it closes {event.rounds} rounds, but {begun} were begun"
+            case CloseLine() if event.rounds != rounds.count:
+                return f"it closes {event.rounds} rounds, but {rounds.count} were begun"
+            case HeaderLine():
+                return "the header must be the first line, and only that"
         return ""
 
-    def take(self, event: Event) -> None:
-        """Add an event that is not misplaced."""
+    def take(self, event: Event, check: str) -> None:
+        """Add an event that is not misplaced, whose line has this checksum."""
         match event:
             case IntentLine():
                 number = self._known(event.mechanism)
-                self.rounds.begin(number, event.clip_norm, event.noise_std)
+                self.rounds.begin(number, event.clip_norm, event.noise_std, check)
             case DoneLine():
                 # Plain tuples are hashable, so that equal rounds share one.
                 counted = (event.cohort, event.arrived, event.refused)
-                self.rounds.end((*counted, event.noise_std, event.denominator), event.mask)
+                self.rounds.end((*counted, event.noise_std, event.denominator), event.mask, check)
             case AbortLine():
                 self.rounds.end(event.reason)
             case HeaderLine():
@@ -134,6 +150,8 @@ class History:
                 self.voided += 1
             case LiftLine():
                 del self.voids[event.number]
+            case ResumeLine():
+                self.resumed.append(Resumed(event.when, event.token))
             case CloseLine():
                 self.closed = True
 
@@ -145,6 +163,7 @@ class History:
         return number
 
     def _priced(self, raw: msgspec.Raw) -> Mechanism:
+        check_fields(bytes(raw))
         mechanism = decoded(bytes(raw), self.held)
         check_unit("mechanism", mechanism, self.header.unit if self.header else None)
         return mechanism
@@ -283,14 +302,23 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
     body, check = intact
     try:
         event = DECODER.decode(body)
+        # The decoder takes the last of two fields of one name. What a release wrote is written the
+        # same again, which is cheaper to see. Mechanisms are raw in there: see ``_priced``.
+        if ENCODER.encode(event) != body:
+            check_fields(body)
         problem = history.misplaced(event)
         if not problem:
-            history.take(event)
+            history.take(event, check)
+    except RepeatedField as error:
+        raise DamagedLedger(
+            f"{path}, line {history.lines + 1}: the field {error}, so that two readers see two "
+            "records; no release writes that, the line was forged. Go back to a copy of the file"
+        ) from error
     except (msgspec.MsgspecError, FedPrivacyError, ValueError, RecursionError) as error:
         # The checksum fits, so that is what was written: no damage, but words not known here.
         raise ForeignLedger(
-            f"{path}, line {history.lines + 1}, is whole but not understood: {error}; a later "
-            "release may have written it: upgrade fedprivacy"
+            f"{path}, line {history.lines + 1}, is whole but not understood: {printable(error)}; a "
+            "later release may have written it: upgrade fedprivacy"
         ) from error
     if problem:
         _damaged(path, history, problem)

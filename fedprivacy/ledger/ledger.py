@@ -18,16 +18,16 @@ import numpy as np
 from ..errors import LedgerError, claimed, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
 from ..outputs import free, path_of, sync_folder
-from ..relations import Adjacency, Facts, Observer, Unit
+from ..relations import Adjacency, Observer, Unit
 from ..version import VERSION
 from . import files, lines
 from .history import History, passes, read
-from .rounds import Round
+from .record import Record
 
 _RESUME = "release it and use Ledger.open(path, resume=True)"
 
 
-class Ledger:
+class Ledger(Record):
     """What a private run did, on disk: made by ``create``, read by ``open``.
 
     Use it in a ``with`` block, or call ``release``: both give the file and its lock back and leave
@@ -36,13 +36,16 @@ class Ledger:
 
     def __init__(self, path: Path, history: History, fd: int | None) -> None:
         """Use ``create`` or ``open``."""
-        self.path = path
+        super().__init__(path, history)
         # Absolute, so that a later chdir does not lead `estranged` to another file.
         self._place = path.absolute()
-        self._history = history
         self._fd = fd
         # A ledger that is dropped without `release` still gives its lock back when it is collected.
-        self._finalizer = weakref.finalize(self, os.close, fd) if fd is not None else None
+        self._finalizer = (
+            None if fd is None else weakref.finalize(self, files.let_go, fd, os.getpid())
+        )
+        # A forked child has the open file and its lock too: two would write with one lock.
+        self._writer = os.getpid()
         self._one_writer = Lock()
         # Of the file after our last write; None before the first one.
         self._stamp: files.Stamp | None = None
@@ -97,7 +100,7 @@ class Ledger:
             budget_rule=None if budget_rule is None else _text(budget_rule=budget_rule),
             seed_policy=member(lines.SeedPolicy, seed_policy=seed_policy),
             versions=_versions(),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=_now(),
             description=_text(description=description),
             plan=msgspec.Raw(
                 b"null" if plan is None else lines.encoded("plan", plan, member(Unit, unit=unit))
@@ -171,9 +174,13 @@ class Ledger:
                 f"{self.path} is closed, its run is complete; create a new ledger, whose audit "
                 "does not count these rounds (a budget does: budget.charge(Ledger.open(path)))"
             )
-        torn = self._history.torn
-        if not torn:
-            return
+        if self._history.torn:
+            self._cut(self._history.torn)
+        # A copy that is resumed as well gets another token, so that the two differ from here on.
+        self._append(lines.ResumeLine(token=_token(), when=_now()))
+
+    def _cut(self, torn: bytes) -> None:
+        """Move a half-written line out of the file."""
         # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
         aside = self.path.with_name(self.path.name + ".torn")
         free(aside)
@@ -221,6 +228,7 @@ class Ledger:
             clip_norm=positive(clip_norm=clip_norm),
             noise_std=positive(noise_std=noise_std),
             mechanism=msgspec.Raw(self._text[1]),
+            token=_token(),
         )
         self._append(event)
         # After the append: an intent that is not on disk leaves no round to finish.
@@ -267,6 +275,7 @@ class Ledger:
             noise_std=non_negative(noise_std=noise_std),
             denominator=None if denominator is None else positive(denominator=denominator),
             mask=None if mask is None else _text(mask=mask),
+            token=_token(),
         )
         for name in ("arrived", "refused"):
             if getattr(event, name) > event.cohort:
@@ -352,7 +361,9 @@ class Ledger:
         # Once only: by then the descriptor's number may be another file's.
         if self._finalizer is not None and self._finalizer.alive:
             try:
-                self._sync()
+                # A forked child has written nothing; it only closes its copy of the descriptor.
+                if self._writer == os.getpid():
+                    self._sync()
             finally:
                 self._finalizer()
             self._fd, self._why_not = None, "it was released"
@@ -363,7 +374,16 @@ class Ledger:
     def __exit__(self, *exception: object) -> None:
         self.release()
 
+    def _check_process(self) -> None:
+        if self._fd is not None and self._writer != os.getpid():
+            raise LedgerError(
+                f"{self.path} belongs to process {self._writer}, and this is process "
+                f"{os.getpid()}, forked from it: two processes cannot write one ledger; write in "
+                "the process that opened it, and hand it what the child computed"
+            )
+
     def _writable(self) -> int:
+        self._check_process()
         if self._history.closed:
             raise LedgerError(f"{self.path} is closed, nothing may follow; create a new ledger")
         if self._fd is None or self._why_not:
@@ -372,6 +392,8 @@ class Ledger:
 
     def _append(self, event: lines.Event, wait: bool = True) -> None:
         """Write one line, and return when it is on disk, with all before it, unless not to wait."""
+        # Before the lock: a thread of the parent may have held it when the child was forked.
+        self._check_process()
         # One thread at a time: lines of two that follow the same checksum break the chain.
         with self._one_writer:
             self._write(event, wait)
@@ -411,7 +433,7 @@ class Ledger:
             self._why_not = "an earlier write was interrupted"
             raise
         # Memory follows disk: what was not written was not taken.
-        self._history.take(event)
+        self._history.take(event, check)
         self._history.advance(len(line), check)
         self._history.whole.update(line)
 
@@ -426,16 +448,6 @@ class Ledger:
             self._writable()
 
     # Reading
-
-    @property
-    def _header(self) -> lines.HeaderLine:
-        assert self._history.header is not None
-        return self._history.header
-
-    @property
-    def nonce(self) -> str:
-        """What no other ledger shares; for files of before it was written, where the file is."""
-        return self._header.nonce or str(self.path.resolve())
 
     @property
     def place(self) -> tuple[int, str]:
@@ -456,112 +468,9 @@ class Ledger:
         return place == self.place or passes(self.path, place, self._history.lines)
 
     @property
-    def facts(self) -> Facts:
-        """Unit, adjacency and observer of the run."""
-        return Facts(self._header.unit, self._header.adjacency, self._header.observer)
-
-    @property
-    def claim(self) -> tuple[float, float] | None:
-        """The (epsilon, delta) that the run was meant to keep."""
-        return self._header.claim
-
-    @property
-    def schedule(self) -> str:
-        """Whether rounds were "fixed" beforehand or "adaptive"."""
-        return self._header.schedule
-
-    @property
-    def budget_rule(self) -> str | None:
-        """Which rule decided whether a round fits, in words."""
-        return self._header.budget_rule
-
-    @property
-    def seed_policy(self) -> str:
-        """Where the noise's randomness came from: "operating system" or "fixed"."""
-        return self._header.seed_policy
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the run had a fixed seed, and so no privacy against whoever knows it."""
-        return self._header.seed_policy is lines.SeedPolicy.FIXED
-
-    @property
-    def seed_statement(self) -> str:
-        """What the seed policy means, for reports."""
-        return (
-            "reproducible: not private" if self.reproducible else "seeded by the operating system"
-        )
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions of what created the ledger, by name."""
-        return dict(self._header.versions)
-
-    @property
-    def created(self) -> str:
-        """When the ledger was created, ISO 8601, UTC."""
-        return self._header.created
-
-    @property
-    def description(self) -> str:
-        """The free text given."""
-        return self._header.description
-
-    @property
-    def plan(self) -> Mechanism | None:
-        """The whole run as planned, if given."""
-        return self._history.plan
-
-    @property
-    def closed(self) -> bool:
-        """Whether the run was completed; if not, later rounds may be missing."""
-        return self._history.closed
-
-    @property
     def writable(self) -> bool:
         """Whether this object may write another line: not closed, released or opened to read."""
         return self._fd is not None and not self._why_not and not self.closed
-
-    @property
-    def rounds(self) -> tuple[Round, ...]:
-        """Every round begun, in order, each an object: of a million, half a gigabyte."""
-        return tuple(self._history.rounds)
-
-    @property
-    def alike(self) -> tuple[Round, ...]:
-        """Every round begun, those together that are equal but for their numbers and masks."""
-        return tuple(self._history.rounds.alike())
-
-    @property
-    def position(self) -> tuple[int, str]:
-        """Where it ends, as ``place`` says, without waiting for the disk."""
-        return self._history.lines, self._history.check
-
-    @property
-    def begun_rounds(self) -> int:
-        """How many rounds were begun, aborted ones included."""
-        return len(self._history.rounds)
-
-    @property
-    def spent_rounds(self) -> int:
-        """How many rounds count."""
-        return self._history.rounds.spent
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the file as it was read or written, in hexadecimal."""
-        return self._history.digest
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the file: repairs, what was left out, why it is void."""
-        void = (f"the run declared its record void: {reason}" for reason in self.voids)
-        return (*self._history.notes, *void)
-
-    @property
-    def voids(self) -> tuple[str, ...]:
-        """Why the run declared its record void; empty where it did not, or all were lifted."""
-        return tuple(self._history.voids.values())
 
 
 def _claim(claim: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -585,6 +494,15 @@ def _text(**named: object) -> str:
     except UnicodeEncodeError:
         refuse(name, value, "be text that UTF-8 can hold")
     return value
+
+
+def _token() -> str:
+    """Return what the lines of no copy of a ledger have from here on."""
+    return os.urandom(8).hex()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _versions() -> dict[str, str]:

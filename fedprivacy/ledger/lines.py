@@ -87,13 +87,15 @@ class HeaderLine(Line, frozen=True, tag="header"):
     nonce: str = ""
 
 
-class IntentLine(Line, frozen=True, tag="intent"):
-    """A round is about to draw its noise."""
+# Files written before there were tokens have none.
+class IntentLine(Line, frozen=True, omit_defaults=True, tag="intent"):
+    """A round is about to draw its noise. A random token tells it from a copied run's round."""
 
     round: _Count
     clip_norm: _Positive
     noise_std: _Positive
     mechanism: msgspec.Raw
+    token: str = ""
 
 
 # Fields that say nothing are left out: rounds are most of a file.
@@ -107,6 +109,8 @@ class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     noise_std: _NonNegative
     denominator: _Positive | None = None
     mask: str | None = None
+    # A machine that is cloned within a round releases it twice: from one intent, with two ends.
+    token: str = ""
 
 
 class AbortLine(Line, frozen=True, tag="abort"):
@@ -135,6 +139,13 @@ class LiftLine(Line, frozen=True, tag="lift"):
     number: _Count
 
 
+class ResumeLine(Line, frozen=True, tag="resume"):
+    """The ledger was opened again to be written to. A random token tells copies apart."""
+
+    token: str
+    when: str
+
+
 class CloseLine(Line, frozen=True, tag="close"):
     """The run is complete."""
 
@@ -142,8 +153,17 @@ class CloseLine(Line, frozen=True, tag="close"):
 
 
 Event = (
-    HeaderLine | IntentLine | DoneLine | AbortLine | RepairLine | VoidLine | LiftLine | CloseLine
+    HeaderLine
+    | IntentLine
+    | DoneLine
+    | AbortLine
+    | RepairLine
+    | ResumeLine
+    | VoidLine
+    | LiftLine
+    | CloseLine
 )
+ENCODER = msgspec.json.Encoder()
 DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
@@ -154,7 +174,7 @@ def line_of(event: Event, before: str) -> tuple[bytes, str]:
         LedgerError: the line would be too long.
     """
     # Without its closing brace: the checksum becomes the object's last field.
-    body = msgspec.json.encode(event)[:-1]
+    body = ENCODER.encode(event)[:-1]
     if len(body) + TAIL >= MAX_LINE:
         raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
     # Over the checksum before too: a line that is changed, moved or dropped breaks all that follow.

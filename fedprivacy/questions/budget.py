@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +45,8 @@ _ONE_AT_A_TIME = threading.RLock()
 @dataclass(frozen=True)
 class Budget:
     """What may be spent, and what was. Its settings stay: what was allowed was allowed by them.
+
+    One process spends it: a forked child, or a process that it was pickled to, is refused.
 
     A schedule fixed beforehand may use any accountant. Where the next round's mechanism depends
     on earlier outputs (``adaptive=True``), composed bounds do not hold; then a Renyi filter is
@@ -140,6 +143,7 @@ class Budget:
 
     def allows(self, next_round: Accountable) -> bool:
         """Return whether one more such round keeps the whole within the budget. Spends nothing."""
+        self.spending.check_process()
         self._check_kind()
         loss = self._loss(next_round)
         if self.spending.void:
@@ -152,6 +156,14 @@ class Budget:
             object.__setattr__(self, "_fitting", self._look_ahead(wanted))
         return self._known_to_fit(wanted)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one thread of the process that made the budget ask and count at a time."""
+        # Before the lock: a thread of the parent may have held it when the child was forked.
+        self.spending.check_process()
+        with _ONE_AT_A_TIME:
+            yield
+
     def __copy__(self) -> Budget:
         """Return a budget of its own: two that shared half of it would each allow all."""
         return deepcopy(self)
@@ -162,22 +174,24 @@ class Budget:
         Each is priced by the noise that it had, where that is less than it was planned with. To be
         called as a loop begins or goes on: after a crash the budget is a new one, and the rounds
         before it are in the ledger alone. ``fedprivacy.training`` does so by itself; a loop of your
-        own calls it once, before its first round.
+        own calls it once, before its first round. Of a copy of a ledger that was charged, what they
+        share is counted once, and the rest of both is counted.
 
         Raises:
             BudgetExhausted: they do not all fit; they are counted all the same, as they were spent.
-            LedgerError: a round had so little noise that no epsilon holds; nothing is counted.
+            LedgerError: a round had so little noise that no epsilon holds, or this is another
+                process than the one that made the budget; nothing is counted.
             ParameterError: no ledger, or one that says of its schedule what the budget does not.
             UnsupportedCombination: the ledger speaks against what its rounds are priced as, or
                 nobody can say what less noise comes to; nothing is counted.
         """
         rule, way_out = "be a Ledger", "fp.Ledger.open(path)"
         require(isinstance(ledger, Ledger), "ledger", type(ledger).__name__, rule, way_out)
-        with _ONE_AT_A_TIME:
+        with self._alone():
             held = self.spending.of(ledger)
+            assert held is not None
             if held.position == ledger.position:
                 return
-            held.check_passed(ledger)
             self._check_kind()
             self._check_schedule(ledger)
             depends = self._looked_at(ledger)
@@ -188,12 +202,11 @@ class Budget:
             self.spending.qualified |= dict.fromkeys(depends)
             fits = True
             for one, mechanism in new:
-                self.spending.begin(mechanism, held)
                 # One that does not fit is enough: an account of each would take long.
                 fits = fits and self.allows(mechanism)
                 self._count(mechanism, 1)
                 held.rounds.add(one.index)
-            held.all_of(rounds, ledger.position)
+            held.all_of(rounds, ledger.position, ledger.trail)
             if not fits:
                 self._refuse(f"the rounds of {ledger.path} exceed")
 
@@ -212,6 +225,7 @@ class Budget:
         What the number depends on is told with it from then on. Where the ledger speaks against
         what its rounds are priced as, nothing more is allowed, and ``spent`` says why.
         """
+        self.spending.check_process()
         try:
             depends = self._looked_at(ledger)
         except (LedgerError, UnsupportedCombination) as error:
@@ -248,29 +262,28 @@ class Budget:
             BudgetExhausted: the round does not fit; nothing is counted.
             UnsupportedCombination: nobody can say any more what was spent.
         """
-        with _ONE_AT_A_TIME:
-            held = None if ledger is None else self.spending.of(ledger)
-            if held is not None:
-                self.spending.begin(round_, held)
+        with self._alone():
+            held = self.spending.of(ledger)
             if not self.allows(round_):
                 self._refuse("one more round exceeds")
             self._count(round_, 1)
-            if held is not None and number is not None:
-                held.rounds.add(number)
-                held.open.add(number)
+            if ledger is not None and held is not None and number is not None:
+                held.begun(ledger, number)
 
     def seeded(self) -> None:
         """Say with the number from now on that noise, or draws, came of a seed that was chosen.
 
         What a ledger says of its seed is told anyway: for rounds that none records.
         """
-        with _ONE_AT_A_TIME:
+        with self._alone():
             self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
         """Note that a round of a ledger was confirmed, or aborted before anything was released."""
-        with _ONE_AT_A_TIME:
-            self.spending.of(ledger).ended(ledger, number, spent=spent)
+        with self._alone():
+            held = self.spending.of(ledger)
+            assert held is not None
+            held.ended(ledger, number, spent=spent)
 
     def released(
         self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
@@ -281,7 +294,7 @@ class Budget:
         none is known, nothing more is allowed, and ``spent`` says why.
         """
         stds = {"planned_std": planned_std, "used_std": used_std}
-        with _ONE_AT_A_TIME:
+        with self._alone():
             try:
                 found = with_less(round_, clip_norm=clip_norm, **stds)
                 if found is None:
@@ -325,7 +338,7 @@ class Budget:
 
         Of an adaptive schedule a step is spent as a whole or not at all.
         """
-        with _ONE_AT_A_TIME:
+        with self._alone():
             return self._keeps(_steps(steps))
 
     def _keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
@@ -357,6 +370,7 @@ class Budget:
             UnsupportedCombination: nobody can say any more what was spent.
         """
         held = self.spending
+        held.check_process()
         self._check_kind()
         if held.void:
             self._refuse("what was spent exceeds")

@@ -77,9 +77,9 @@ def test_a_hopeless_run_says_why():
     scheme = fp.WithReplacement(10**6, population=1000)
     run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 3
     bound = fp.epsilon(run, delta=1e-5, adjacency="add_remove")
-    assert bound.upper == float("inf") and "not refined" in bound.reason
     # At least 900 draws of the unit, of which each adds 2 to the mean: the loss is above 10^6.
-    assert fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp").upper > 1e6
+    renyi = fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp").upper
+    assert 1e6 < bound.upper <= renyi < float("inf") and "not refined" in bound.reason
 
 
 @pytest.mark.slow

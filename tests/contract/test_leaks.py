@@ -443,6 +443,7 @@ def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
         "repair": lines.RepairLine,
         "void": lines.VoidLine,
         "lift": lines.LiftLine,
+        "resume": lines.ResumeLine,
         "close": lines.CloseLine,
     }
     there = {f"{name}.{field}" for name, kind in kinds.items() for field in kind.__struct_fields__}
@@ -514,7 +515,13 @@ def differing(one, other):
     return {re.sub(r"\.\d+", "", name) for name in apart}
 
 
-CHANCE = {"ledger.nonce", "ledger.created", "ledger.check", "json.audit.recorded.created"}
+CHANCE = {
+    "ledger.nonce",
+    "ledger.created",
+    "ledger.check",
+    "ledger.token",
+    "json.audit.recorded.created",
+}
 CHANCE |= {"checkpoint.ledger", "checkpoint.data", "notes.key"}
 CHANCE |= {"json.audit.source.sha256", "json.audit.audited"}
 """Differ between two runs on the same data: clock, nonce, key and what they go into."""

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ...errors import ConversionError
 from ...ledger.lines import FORMAT
+from ...outputs import printable
 from . import events, flower, opacus, statement, table
 from .assembling import Assembled, assemble
 from .content import beginning, digest, json_of, toml_of, unreadable, whole
@@ -85,7 +86,7 @@ def read(path: Path, by: str = "") -> Trace:
     # Refused by its first byte, before anything could unpickle it.
     if start.startswith(_PICKLE):
         told = "a pickle, which is not read: it can run any program"
-        raise ConversionError(f"{path.name}: {told}; save the state as JSON, or by torch.save")
+        unreadable(path.name, f"{told}; save the state as JSON, or by torch.save")
 
     # The digest is taken once the format is known: strangers' files may be long.
     def origin(kind: str) -> Origin:
@@ -137,5 +138,6 @@ def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
 def _unknown(name: str, why: str = "") -> NoReturn:
     formats = ", ".join(FORMATS)
     raise ConversionError(
-        f"{name} is none of the formats that are read: {formats}; see docs/auditing.md{why}"
+        f"{printable(name)} is none of the formats that are read: {formats}; see "
+        f"docs/auditing.md{why}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterator
 from hashlib import sha256
@@ -13,6 +12,8 @@ import msgspec
 import numpy as np
 
 from ...errors import ConversionError, LedgerError
+from ...json_fields import check_fields
+from ...outputs import printable
 
 MAX_WHOLE = 64 * 2**20
 """Largest file that is read whole, in bytes."""
@@ -27,8 +28,11 @@ T = TypeVar("T")
 
 
 def unreadable(name: str, why: object) -> NoReturn:
-    """Raise ConversionError: a file cannot be read, and why, at most 300 characters of it."""
-    raise ConversionError(f"{name}: {str(why)[:300]}")
+    """Raise ConversionError: a file cannot be read, and why, at most 300 characters of it.
+
+    The message is one line, whatever the file's own words hold.
+    """
+    raise ConversionError(printable(f"{name}: {str(why)[:300]}"))
 
 
 def digest(path: Path) -> str:
@@ -90,18 +94,10 @@ def json_of(text: bytes, name: str) -> Any:
     # Before parsing: a deep nesting could exhaust the stack.
     check_depth(text, name)
     try:
-        # Of two fields of one name each reader takes another one: neither is what was recorded.
-        json.loads(text, object_pairs_hook=_once)
+        check_fields(text)
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         unreadable(name, f"not readable as JSON: {error}")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r:.40} is there twice")
 
 
 def check_depth(text: bytes, name: str) -> None:

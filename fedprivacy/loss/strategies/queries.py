@@ -16,6 +16,7 @@ import numpy as np
 
 from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
+from ..clock import LateError
 from ..curves.bracketed import one_side
 from ..curves.composed import Composed
 from ..curves.curve import Curve
@@ -108,8 +109,8 @@ class _Asked:
 
     @functools.cached_property
     def converted(self) -> tuple[float, float]:
-        """The same as ``rescue`` at the best order, which is searched: better, and slower."""
-        with clock.within(None), contextlib.suppress(NoMoments, OverflowError):
+        """The same as ``rescue`` at the best order, which is searched as long as there is time."""
+        with contextlib.suppress(NoMoments, OverflowError, LateError):
             return self.bounded(search=True)
         return math.inf, math.nan
 

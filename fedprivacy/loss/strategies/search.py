@@ -411,7 +411,8 @@ def _interval(question: Question) -> Interval:
         unknown = math.isinf(found.high)
         return _or_bounded(question, found, question.rescue) if unknown else found
     if not question.curve.above_only:
-        found = found._replace(low=max(found.low, question.shown_by_moments()))
+        with contextlib.suppress(LateError):
+            found = found._replace(low=max(found.low, question.shown_by_moments()))
     return _or_bounded(question, found, question.converted)
 
 

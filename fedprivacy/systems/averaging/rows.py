@@ -25,6 +25,7 @@ from ...mechanisms.streams import NoiseMemory
 from ...outputs import whole_file
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
+from ...training.checkpoint import passes
 from ...training.rounds import Indices, generator_for
 from .state import CorrelatedState, State
 
@@ -167,11 +168,13 @@ class NoiseFile:
     def __init__(self, ledger: Ledger) -> None:
         """Name the file of a ledger; it need not be there."""
         self.path = ledger.path.with_name(ledger.path.name + SUFFIX)
-        self.nonce = ledger.nonce
+        self.ledger = ledger
 
     def write(self, state: CorrelatedState) -> None:
         """Put the memory on disk, for its owner alone; it is there on return."""
-        content: dict[str, Any] = {"format": FORMAT, "ledger": self.nonce, "round": state.round}
+        content: dict[str, Any] = {"format": FORMAT, "ledger": self.ledger.nonce}
+        # Copies of a ledger have one nonce. They part at the next line, and so do their memories.
+        content |= {"place": self.ledger.place, "round": state.round}
         content |= {name: getattr(state, name) for name in _HELD}
         buffer = io.BytesIO()
         torch.save(content, buffer)
@@ -181,11 +184,14 @@ class NoiseFile:
         """Return what the file holds.
 
         Raises:
-            ParameterError: it is damaged, or of another run.
+            ParameterError: it is damaged, of another run, or of a different copy of this one.
         """
         found = _loaded(self.path, device)
-        if found.get("format") != FORMAT or found.get("ledger") != self.nonce:
-            rule = "be the noise of this ledger's run: it is another's secret state"
+        ours = found.get("format") == FORMAT and found.get("ledger") == self.ledger.nonce
+        # Files of before had no place.
+        here = "place" not in found or passes(self.ledger, found["place"])
+        if not (ours and here):
+            rule = "be the noise of this ledger's run: it is another's, or a copy's, secret state"
             way_out = (
                 "restore the file that lay there; beside a new ledger move it to its own, "
                 "delete it if that run is over, or give the ledger another name"

@@ -1,0 +1,156 @@
+"""What a ledger says of its run, read from its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..mechanisms import Mechanism
+from ..relations import Facts
+from . import lines
+from .history import History, Resumed
+from .rounds import Round, Trail
+
+
+class Record:
+    """What a ledger says of its run. ``Ledger`` adds writing.
+
+    Args:
+        path: the file.
+        history: what its lines amount to.
+    """
+
+    def __init__(self, path: Path, history: History) -> None:
+        self.path = path
+        self._history = history
+
+    @property
+    def _header(self) -> lines.HeaderLine:
+        assert self._history.header is not None
+        return self._history.header
+
+    @property
+    def nonce(self) -> str:
+        """What no other ledger shares; for files of before it was written, where the file is."""
+        return self._header.nonce or str(self.path.resolve())
+
+    @property
+    def facts(self) -> Facts:
+        """Unit, adjacency and observer of the run."""
+        return Facts(self._header.unit, self._header.adjacency, self._header.observer)
+
+    @property
+    def claim(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that the run was meant to keep."""
+        return self._header.claim
+
+    @property
+    def schedule(self) -> str:
+        """Whether rounds were "fixed" beforehand or "adaptive"."""
+        return self._header.schedule
+
+    @property
+    def budget_rule(self) -> str | None:
+        """Which rule decided whether a round fits, in words."""
+        return self._header.budget_rule
+
+    @property
+    def seed_policy(self) -> str:
+        """Where the noise's randomness came from: "operating system" or "fixed"."""
+        return self._header.seed_policy
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the run had a fixed seed, and so no privacy against whoever knows it."""
+        return self._header.seed_policy is lines.SeedPolicy.FIXED
+
+    @property
+    def seed_statement(self) -> str:
+        """What the seed policy means, for reports."""
+        return (
+            "reproducible: not private" if self.reproducible else "seeded by the operating system"
+        )
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of what created the ledger, by name."""
+        return dict(self._header.versions)
+
+    @property
+    def created(self) -> str:
+        """When the ledger was created, ISO 8601, UTC."""
+        return self._header.created
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.path.name
+
+    @property
+    def description(self) -> str:
+        """The free text given."""
+        return self._header.description
+
+    @property
+    def plan(self) -> Mechanism | None:
+        """The whole run as planned, if given."""
+        return self._history.plan
+
+    @property
+    def closed(self) -> bool:
+        """Whether the run was completed; if not, later rounds may be missing."""
+        return self._history.closed
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Every round begun, in order, each an object: of a million, half a gigabyte."""
+        return tuple(self._history.rounds)
+
+    @property
+    def alike(self) -> tuple[Round, ...]:
+        """Every round begun, those together that are equal but for their numbers and masks."""
+        return tuple(self._history.rounds.alike())
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Where it ends, as ``place`` says, without waiting for the disk."""
+        return self._history.lines, self._history.check
+
+    @property
+    def resumed(self) -> tuple[Resumed, ...]:
+        """When it was opened again to be written to. Earlier releases wrote no line of it."""
+        return tuple(self._history.resumed)
+
+    @property
+    def trail(self) -> Trail:
+        """Marks of its rounds, which differ from those of a copy; grows as rounds are written."""
+        return self._history.rounds.trail
+
+    def alike_from(self, round: int) -> tuple[Round, ...]:
+        """Return what ``alike`` does, without the rounds before one."""
+        return tuple(self._history.rounds.alike(round))
+
+    @property
+    def begun_rounds(self) -> int:
+        """How many rounds were begun, aborted ones included."""
+        return len(self._history.rounds)
+
+    @property
+    def spent_rounds(self) -> int:
+        """How many rounds count."""
+        return self._history.rounds.spent
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file as it was read or written, in hexadecimal."""
+        return self._history.digest
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the file: repairs, what was left out, why it is void."""
+        void = (f"the run declared its record void: {reason}" for reason in self.voids)
+        return (*self._history.notes, *void)
+
+    @property
+    def voids(self) -> tuple[str, ...]:
+        """Why the run declared its record void; empty where it did not, or all were lifted."""
+        return tuple(self._history.voids.values())
