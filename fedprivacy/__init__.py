@@ -7,7 +7,9 @@
     fp.epsilon(run, delta=1e-5, adjacency="add_remove")
 """
 
-from . import accountants, errors, factors, mechanisms, published, sampling
+import typing as _typing
+
+from . import accountants, audit, errors, factors, mechanisms, published, sampling
 from .audit import (
     Attack,
     Audit,
@@ -15,7 +17,6 @@ from .audit import (
     Crosscheck,
     account,
     attack,
-    audit,
     crosscheck,
     report,
     verify,
@@ -34,6 +35,10 @@ from .relations import Adjacency, Observer, Unit
 from .runs.pareto import Pareto, pareto
 from .sampling import *
 from .version import VERSION as __version__
+
+if _typing.TYPE_CHECKING:
+    # At run time ``audit`` is the module, which can be called; see there.
+    from .audit import audit  # type: ignore[no-redef]
 
 __all__ = [
     "Adjacency",
@@ -80,3 +85,19 @@ __all__ = [
 # A mechanism and a scheme say themselves, in their folder, that they are public.
 __all__ += mechanisms.__all__
 __all__ += sampling.__all__
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """Import ``training`` when it is first used: it needs torch.
+
+    Raises:
+        AttributeError: torch is not installed, or there is no such name.
+    """
+    if name != "training":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return import_module(f"{__name__}.training")
+    except ParameterError as missing:
+        raise AttributeError(str(missing)) from missing

@@ -124,7 +124,9 @@ def listed(module: str) -> set[str]:
 
 def test_the_reference_lists_every_public_name():
     modules = {"errors", "accountants", "published", "factors"}
-    assert set(fp.__all__) - modules - {"__version__"} <= listed("fedprivacy")
+    # The module of the same name can be called; the reference shows its function.
+    names = {"audit.audit" if name == "audit" else name for name in fp.__all__}
+    assert names - modules - {"__version__"} <= listed("fedprivacy")
     tables = {"ACCOUNTANTS", "BY_NAME"}
     assert set(fp.accountants.__all__) - tables <= listed("fedprivacy.accountants")
     assert set(factors.__all__) <= listed("fedprivacy.factors") | listed("fedprivacy")

@@ -1,11 +1,15 @@
 """What `import fedprivacy` costs, and what it offers."""
 
+import inspect
 import os
 import subprocess
 import sys
 import types
 
+import pytest
+
 import fedprivacy
+import fedprivacy as fp
 
 HEAVY = [
     "torch",
@@ -63,3 +67,22 @@ def test_all_is_what_is_public():
     assert len(set(fedprivacy.__all__)) == len(fedprivacy.__all__)
     for name in fedprivacy.__all__:
         assert getattr(fedprivacy, name) is not None
+
+
+def test_a_room_that_has_the_name_of_a_function_is_both():
+    import fedprivacy.audit as room
+
+    assert inspect.ismodule(room) and room is fp.audit and room.planted
+    judged = fp.audit(fp.Gaussian(noise_multiplier=2.0), claim=(5.0, 1e-5), adjacency="zero_out")
+    assert judged.verdict == "HOLDS"
+    assert inspect.signature(fp.audit) == inspect.signature(room.audit)
+
+
+def test_training_is_loaded_when_it_is_used_or_says_what_it_needs():
+    asked = "import fedprivacy as fp; assert 'torch' not in sys.modules; fp.training"
+    hidden = f"import sys; sys.modules['torch'] = None; {asked}"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == "AttributeError: training needs torch; pip install 'fedprivacy[train]'"
+    pytest.importorskip("torch")
+    subprocess.run([sys.executable, "-c", f"import sys; {asked}.digits"], check=True)

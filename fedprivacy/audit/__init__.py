@@ -1,12 +1,20 @@
-"""Audits: re-account a run, judge a claim, write the report."""
+"""Audits: re-account a run, judge a claim, write the report.
 
-from .account import Audit, account, audit
+``fp.audit`` is this module and the function ``audit`` in one: the module can be called.
+"""
+
+import sys
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+from .accounting import Audit, account, audit
 from .attacks import Attack, attack, plan
 from .canaries import planted
 from .conformance import Conformance
-from .crosscheck import Crosscheck, crosscheck
-from .report import RunSummary, report
-from .verify import verify
+from .crosschecking import Crosscheck, crosscheck
+from .reporting import RunSummary, report
+from .verification import verify
 
 __all__ = [
     "Attack",
@@ -23,3 +31,14 @@ __all__ = [
     "report",
     "verify",
 ]
+
+
+class _CallableModule(ModuleType):
+    """A module that is called as its function ``audit``."""
+
+    def __call__(self, *args: Any, **named: Any) -> Audit:
+        return audit(*args, **named)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+__signature__ = signature(audit)

@@ -18,7 +18,7 @@ from ..errors import FedPrivacyError
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
 from ..questions.risk import TradeoffCurve, tradeoff_curve
-from .account import Audit
+from .accounting import Audit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from ..bound import exactly
 from ..errors import refuse
 from ..relations import Unit
 from ..version import VERSION
-from .account import NOT_COUNTED, Audit
+from .accounting import NOT_COUNTED, Audit
 from .statement import (
     EYES,
     NEIGHBOURS,

@@ -16,9 +16,9 @@ from ..mechanisms import (
     SampledMechanism,
 )
 from ..relations import Adjacency, Observer, Unit
-from .account import Audit
+from .accounting import Audit
 from .judging import SINGLE
-from .words import described, participation_in_words, scheme_in_words
+from .messages import described, participation_in_words, scheme_in_words
 
 UNITS = {Unit.CLIENT: "client (all data of one client)", Unit.RECORD: "record"}
 

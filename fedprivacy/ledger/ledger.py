@@ -21,13 +21,13 @@ from ..outputs import free, path_of, sync_folder
 from ..relations import Adjacency, Observer, Unit
 from ..version import VERSION
 from . import files, lines
+from .contents import Contents
 from .history import History, passes, read
-from .record import Record
 
 _RESUME = "release it and use Ledger.open(path, resume=True)"
 
 
-class Ledger(Record):
+class Ledger(Contents):
     """What a private run did, on disk: made by ``create``, read by ``open``.
 
     Use it in a ``with`` block, or call ``release``: both give the file and its lock back and leave

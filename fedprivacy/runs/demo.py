@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..audit import report
-from ..audit.words import guarantee
+from ..audit.messages import guarantee
 from ..bound import exactly
 from ..errors import refuse, require
 from ..outputs import in_folder

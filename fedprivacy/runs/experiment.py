@@ -29,7 +29,7 @@ from ..systems.averaging.rows import SUFFIX as NOISE
 from ..training import RoundInfo, TrainingResult, save_model, train
 from ..training.checkpoint import Checkpoint, resumed
 from ..training.private_sidecar import SUFFIX, Notes
-from ..training.released import checked_path
+from ..training.release_files import checked_path
 from ..training.rounds import Loop
 from .jobs import Job
 

@@ -32,7 +32,7 @@ from ..training.diagnostics import diagnose
 from ..training.likelihoods import SoftmaxRegression
 from ..training.models import ModelFactory
 from ..training.posterior import Posterior
-from ..training.predictive import predictive, score
+from ..training.predictions import predictive, score
 from ..training.rounds import Loop
 from .averaging_job import AveragingJob
 from .correlated_job import CorrelatedJob

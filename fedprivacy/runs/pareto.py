@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from ..audit.account import account
+from ..audit.accounting import account
 from ..audit.plots import literal
 from ..bound import Bound, exactly, shown
 from ..errors import (

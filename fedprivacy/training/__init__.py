@@ -33,8 +33,8 @@ from .likelihoods import Likelihood, SoftmaxRegression, classifier
 from .models import cnn, colour_cnn, logistic, lstm, mlp
 from .optimise import FlatModel, LocalSGD
 from .posterior import Posterior
-from .predictive import Scores, fitted_w2, gaussian_fit, predictive, score
-from .released import released, save_model
+from .predictions import Scores, fitted_w2, gaussian_fit, predictive, score
+from .release_files import released, save_model
 from .rounds import Loop, RoundInfo
 
 if TYPE_CHECKING:

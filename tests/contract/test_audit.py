@@ -11,8 +11,8 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunSummary
+from fedprivacy.audit.messages import RATES, _attack, described, in_words
 from fedprivacy.audit.plots import epsilon_by_round
-from fedprivacy.audit.words import RATES, _attack, described, in_words
 from fedprivacy.evidence.defects import EFFECTS, Defect, judged_with, table, worth
 
 from .test_cli import ledger_of

@@ -58,7 +58,7 @@ def entered(monkeypatch):
     for name in ("spent", "doubts", "revealed"):
         watch(evidence, name)
     watch(repricing, "_groups")
-    watch(sys.modules["fedprivacy.audit.account"], "read_source")
+    watch(sys.modules["fedprivacy.audit.accounting"], "read_source")
     return counts
 
 

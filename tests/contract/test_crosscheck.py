@@ -7,7 +7,7 @@ import types
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.audit.crosscheck import Standing
+from fedprivacy.audit.crosschecking import Standing
 from fedprivacy.integrations import peers
 
 POISSON = fp.Gaussian(noise_multiplier=1.4).sampled(fp.Poisson(1 / 60)) * 180

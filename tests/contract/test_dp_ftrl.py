@@ -14,7 +14,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy import factors
-from fedprivacy.audit.words import described
+from fedprivacy.audit.messages import described
 from fedprivacy.errors import ParameterError, UnsupportedCombination
 
 torch = pytest.importorskip("torch")

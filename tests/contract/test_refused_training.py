@@ -22,7 +22,7 @@ from fedprivacy.training import fashion, posterior
 from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.datasets import LETTERS, TEXT, load_named
 from fedprivacy.training.private_sidecar import Notes
-from fedprivacy.training.released import checked_path
+from fedprivacy.training.release_files import checked_path
 
 from .test_refused_calls import fits
 

@@ -12,6 +12,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
+from fedprivacy.audit.messages import participation_in_words
 from fedprivacy.audit.plots import (
     Line,
     _labelled_once,
@@ -23,7 +24,6 @@ from fedprivacy.audit.plots import (
     from_the_right,
 )
 from fedprivacy.audit.statement import rows_of
-from fedprivacy.audit.words import participation_in_words
 from fedprivacy.bound import Verdict
 from fedprivacy.evidence.defects import EFFECTS, Numbers
 from fedprivacy.loss.strategies import search

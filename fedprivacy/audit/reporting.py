@@ -22,10 +22,10 @@ from ..errors import refuse
 from ..loss.strategies.memo import Answers, answered_once
 from ..outputs import in_folder, path_of, printable, whole_file
 from . import registry
-from .account import NOT_COUNTED, Audit
+from .accounting import NOT_COUNTED, Audit
+from .messages import GLOSSARY, attack_in_words, guarantee, others_in_words
 from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
 from .statement import rows_of
-from .words import GLOSSARY, attack_in_words, guarantee, others_in_words
 
 
 @dataclass(frozen=True)

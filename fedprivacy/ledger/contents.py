@@ -11,7 +11,7 @@ from .history import History, Resumed
 from .rounds import Round, Trail
 
 
-class Record:
+class Contents:
     """What a ledger says of its run. ``Ledger`` adds writing.
 
     Args:

@@ -15,7 +15,7 @@ from ..evidence import Numbers
 from ..mechanisms.clear import WithoutNoise
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
-from .account import Audit
+from .accounting import Audit
 from .judging import SINGLE
 
 _WHO = {
