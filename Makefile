@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow check check-code check-docs check-history docs dist format benchmarks campaign certify repro-check flower clean
+.PHONY: help demo examples test test-slow test-repeat check check-code check-docs check-history docs dist format benchmarks campaign certify repro-check flower clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,6 +28,7 @@ help:
 	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
 	@echo "make test       install, then run the test suite (5 to 9 minutes on 2 idle cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
+	@echo "make test-repeat  the tests of make test RUNS times: other orders, 1, 2, 4 workers, load (hours)"
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings (under 5 minutes)"
 	@echo "make docs       build the documentation into docs/_build/html"
 	@echo "make dist       wheel and sdist, installed without torch and with it, and tried"
@@ -78,6 +79,12 @@ test: $(VENV)/.has-test
 
 test-slow: $(VENV)/.has-test
 	$(PYTEST) -m slow
+
+# TESTS holds options of pytest and of tests/repeat.py: make test-repeat RUNS=3 TESTS="-k ledger".
+RUNS ?= 30
+TESTS ?=
+test-repeat: $(VENV)/.has-test
+	$(BIN)/python tests/repeat.py --runs $(RUNS) $(TESTS)
 
 # The code and the pages are looked at side by side.
 check: $(VENV)/.has-check

@@ -1,5 +1,7 @@
 """``truth`` importable from every folder of tests, which cells are slow, how long a test may take.
 
+No test depends on unseeded randomness or on the load: see ``randomness.py`` and ``repeatable``.
+
 Of a test with three or more parameters the cells that show no pair of values for the first time
 are slow, and so are two of three seeds where there are many: ``make test-slow`` runs them.
 
@@ -8,14 +10,40 @@ is told at the end of a run and fails nobody, since a busy machine is slower; CO
 what to do about it.
 """
 
+import contextlib
+import importlib
 import os
 import sys
 from itertools import combinations
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Imported first, so that its generator is seeded for every test and not only for later ones.
+with contextlib.suppress(ImportError):
+    importlib.import_module("torch")
+
+from randomness import Kept, Looks, Stream
+
+from fedprivacy.loss import clock
+
+STREAM, KEPT = Stream(), Kept()
+
+# The same examples in every run. A slow machine is no error.
+hypothesis.settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
+# Hypothesis draws constants that it finds in the local modules that are imported so far, which
+# depends on the order of the tests. It finds none.
+providers.is_local_module_file = lambda path: False
 
 LONG = 2.0
 """Seconds of processor time, of the process and of those that it started and waited for."""
@@ -28,6 +56,63 @@ SEEDS = "seed"
 """The parameter whose values are of one kind."""
 MANY = 9
 """From so many seeds on, every third is taken."""
+
+
+def pytest_addoption(parser):
+    """Let a run choose what every test draws."""
+    parser.addoption(
+        "--randomness",
+        type=int,
+        default=0,
+        metavar="SEED",
+        help="what tests draw in the place of the operating system's randomness (default: 0)",
+    )
+
+
+def pytest_configure(config):
+    """Put the stream between this process and the operating system."""
+    STREAM.install()
+
+
+@contextlib.contextmanager
+def known(config, name, system=False):
+    """Draw from the stream of a name, unless the system is wanted, and count looks at the clock."""
+    stream = contextlib.nullcontext() if system else STREAM.scope(config.option.randomness, name)
+    with stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "now", Looks())
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Let a module draw the same whenever it is imported."""
+    with known(collector.config, collector.nodeid):
+        report = yield
+    if isinstance(collector, pytest.Module) and report.passed:
+        KEPT.note(collector.obj)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Let what several tests share draw the same whichever test comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    name = f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"
+    with known(request.config, name):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def repeatable(request):
+    """Draw known bytes in the place of the operating system's; see ``randomness.py``.
+
+    A test that is marked ``system_randomness`` draws from the operating system.
+    """
+    KEPT.again(request.module)
+    system = request.node.get_closest_marker("system_randomness") is not None
+    with known(request.config, request.node.nodeid, system):
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,10 +19,15 @@ class LateError(Exception):
     """The time is up: what was asked for would come too late."""
 
 
+def now() -> float:
+    """Return seconds of a clock that never goes back: every deadline is measured by it."""
+    return time.monotonic()
+
+
 @contextmanager
 def within(seconds: float | None) -> Iterator[None]:
     """Raise ``LateError`` from ``tick`` after so many seconds; None lifts every limit."""
-    token = _UNTIL.set(math.inf if seconds is None else time.monotonic() + seconds)
+    token = _UNTIL.set(math.inf if seconds is None else now() + seconds)
     try:
         yield
     finally:
@@ -32,7 +37,7 @@ def within(seconds: float | None) -> Iterator[None]:
 @contextmanager
 def no_less(seconds: float) -> Iterator[None]:
     """Let the time not be up for so many seconds: less is not worth a poorer answer."""
-    token = _UNTIL.set(max(_UNTIL.get(), time.monotonic() + seconds))
+    token = _UNTIL.set(max(_UNTIL.get(), now() + seconds))
     try:
         yield
     finally:
@@ -41,7 +46,7 @@ def no_less(seconds: float) -> Iterator[None]:
 
 def left() -> float:
     """Return how many seconds are left, infinity without a limit."""
-    return _UNTIL.get() - time.monotonic()
+    return _UNTIL.get() - now()
 
 
 def over() -> None:

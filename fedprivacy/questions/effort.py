@@ -7,14 +7,12 @@ and ``audit``.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from ..accountants import BY_NAME, Accountant
 from ..accountants.pld import delta_interval
 from ..errors import listed, positive, refuse, settle
-from ..loss import Curve
-from ..loss.clock import within
+from ..loss import Curve, clock
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 
@@ -44,7 +42,7 @@ class Effort:
     accountant: str = "pld"
     tolerance: float = 1e-3
     deadline: float | None = None
-    begun: float = field(default_factory=time.monotonic, init=False, repr=False, compare=False)
+    begun: float = field(default_factory=lambda: clock.now(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.accountant, str) or self.accountant not in BY_NAME:
@@ -58,7 +56,7 @@ class Effort:
         if self.deadline is None:
             return None
         # Never 0, since accountants take only deadlines above it.
-        return max(self.begun + self.deadline - time.monotonic(), _LEAST)
+        return max(self.begun + self.deadline - clock.now(), _LEAST)
 
     @property
     def late(self) -> bool:
@@ -92,7 +90,7 @@ class Effort:
         """
         # One orientation alone has an interval; other accountants compose both.
         if self.accountant == "pld":
-            with within(self.left):
+            with clock.within(self.left):
                 return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
         # Without lower ends 0 is the certified one.

@@ -84,7 +84,9 @@ def test_a_run_is_accounted_as_one_gaussian(factor, tmp_path):
     rows = [one.mechanism for one in fp.Ledger.open(path).rounds]
     assert [row.row for row in rows] == list(range(12))
     assert all(row.kept for row in rows)
-    assert min(row.separation for row in rows[4:]) >= 3
+    # Of 36 places 24 at least go to clients that were there before; in which rounds is random.
+    apart = [row.separation for row in rows if row.separation is not None]
+    assert apart and min(apart) >= 3
 
 
 def test_what_is_released_is_the_sums_plus_the_rows():

@@ -148,7 +148,6 @@ def test_strings_of_a_ledger_cannot_write_a_verdict(tmp_path, capsys):
     assert "\nHOLDS" not in capsys.readouterr().out
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "words",
     [
@@ -194,7 +193,6 @@ def test_what_would_take_all_memory_is_refused(mechanism):
         mechanism()
 
 
-@pytest.mark.timeout(30)
 def test_a_filter_takes_any_number_of_rounds_at_once():
     budget = fp.Budget(8.0, 1e-5, adjacency="zero_out", adaptive=True)
     assert budget.keeps((fp.Gaussian(noise_multiplier=1e9) * 10**12).sequence())

@@ -376,7 +376,6 @@ def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
         experiment.check_places(**files)
 
 
-@pytest.mark.timeout(60)
 def test_what_is_no_place_is_refused_before_anything_is_spent(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     np.savez(tmp_path / "mine.npz", features=np.zeros((2, 2)))

@@ -475,7 +475,7 @@ def test_one_writer_any_readers(path):
         code = "import sys; from fedprivacy.ledger import Ledger as L; "
         code += "print(L.open(sys.argv[1]).spent_rounds); L.open(sys.argv[1], resume=True)"
         other = run_child("-c", code, str(path))
-        out, err = other.communicate(timeout=60)
+        out, err = other.communicate(timeout=250)
         assert (out.strip(), other.returncode) == ("1", 1)
         assert "LedgerError" in err
         reader = Ledger.open(path)
@@ -509,10 +509,12 @@ def test_a_change_in_place_that_keeps_the_size_is_noticed(path, set_back):
         one_round(ledger)
         before = os.stat(path)
         text = path.read_bytes()
-        time.sleep(0.02)  # beyond the file system's clock
         with open(path, "r+b") as other:
             other.seek(text.index(b'"cohort"') + 9)
             other.write(b"7")
+        # The file system's clock may go in steps that are longer than what was done since.
+        while os.stat(path).st_ctime_ns == before.st_ctime_ns:
+            os.utime(path)
         if set_back:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert path.read_bytes() != text and path.stat().st_size == before.st_size
@@ -746,8 +748,8 @@ def test_the_disk_is_waited_for_before_noise_and_before_a_place_is_told(path, mo
     assert len(waits) == 8
 
 
-def test_ten_thousand_rounds_are_read_in_a_second(path, monkeypatch):
-    """Of the processor's time, the least of three: a busy machine is slower by the clock."""
+def test_ten_thousand_rounds_are_read_with_a_few_calls_each(path, monkeypatch):
+    """Calls are counted, since a busy machine takes longer; a line takes 37 of them, a round 74."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     mechanism = SMP.sampled(fp.FixedSize(100, 6000))
     with new(path) as ledger:
@@ -755,15 +757,21 @@ def test_ten_thousand_rounds_are_read_in_a_second(path, monkeypatch):
             number = ledger.intent(mechanism, clip_norm=0.5, noise_std=0.7)
             std = SMP.sum_noise_std(100 - i % 4)
             ledger.done(number, cohort=100, arrived=100 - i % 4, refused=0, noise_std=std)
-    spent = []
-    for _ in range(3):
-        begin = time.process_time()
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
         read = Ledger.open(path)
         parts = run_of(read.rounds).parts
-        spent.append(time.process_time() - begin)
+    finally:
+        sys.setprofile(None)
     assert [count for _, count in parts] == [7500, 2500]
     assert len({id(r.mechanism) for r in read.rounds}) == 1
-    assert min(spent) < 1.0
+    assert calls < 200 * 10_000, calls
 
 
 # Kills
@@ -792,10 +800,13 @@ def test_kills_at_random_moments(path, tmp_path):
     moments = random.Random(20261120)
     parent = run_child(str(Path(__file__).with_name("killed_ledger.py")), str(path), str(observer))
     assert parent.stdout.readline() == "ready\n", parent.stderr.read()
-    progress = [0]
+    progress, released = [0], 0
     for kills in range(1, KILLS + 1):
         print(file=parent.stdin, flush=True)
         child = int(parent.stdout.readline())
+        # On a busy machine a child may not have begun: every third one makes a round first.
+        while kills % 3 == 0 and observer.stat().st_size == released:
+            time.sleep(0.001)
         time.sleep(moments.uniform(0.0, 0.06))
         os.kill(child, signal.SIGKILL)
         assert parent.stdout.readline() == f"died of signal {signal.SIGKILL:d}\n"

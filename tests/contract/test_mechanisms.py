@@ -159,9 +159,11 @@ def test_the_gaussian_adds_its_noise_to_the_sum(kind):
     assert abs(noise.std() / 0.6 - 1.0) < 0.025
 
 
+@pytest.mark.system_randomness
 def test_two_private_releases_differ():
     step = fp.Gaussian(noise_multiplier=1.0)
-    assert (step.release(np.zeros(8)) != step.release(np.zeros(8))).all()
+    # Two numbers are alike with a chance of 3e-7, three of eight pairs with one of 2e-18.
+    assert (step.release(np.zeros(8)) != step.release(np.zeros(8))).sum() >= 6
 
 
 @BOTH
@@ -294,14 +296,16 @@ def test_a_mask_that_does_not_fit_is_refused(mask, words):
     with pytest.raises(fp.ParameterError, match=f"mask must {words}"):
         step.release(np.ones(400), mask=mask)
     unsorted = np.array([7, 3, 9, 1])
-    assert (step.release(np.ones(400), mask=unsorted)[unsorted] != 0.0).all()
+    # A number is 0 with a chance of 1e-6, three of four with one of 4e-18.
+    assert (step.release(np.ones(400), mask=unsorted)[unsorted] != 0.0).sum() >= 2
 
 
 def test_a_share_that_would_not_add_up_is_refused():
     with pytest.raises(fp.ParameterError, match="mask must be given, the same for the whole"):
         sparse(kept=10).release(np.zeros(400))
     alone = sparse(kept=10, cohort=1).release(np.zeros(400))
-    assert np.count_nonzero(alone) == 10
+    # A number is 0 with a chance of 1e-6, three of ten with one of 2e-16.
+    assert 8 <= np.count_nonzero(alone) <= 10
     topped = sparse(kept=400, topped_up=True)
     with pytest.raises(fp.ParameterError, match="shares must be given where the noise is topped"):
         topped.release(np.zeros(400))

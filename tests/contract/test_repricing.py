@@ -101,6 +101,35 @@ def test_noise_that_is_not_the_mechanisms_is_never_fine(tmp_path, name):
     assert fp.epsilon(bit, **ask, accountant="rdp").upper > claim[0]
 
 
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("less", [1e-3, 1e-6, 1e-8])
+def test_a_little_less_noise_is_less_noise(name, less):
+    """Only the record's decimals are forgiven: 1e-9 of the noise."""
+    mechanism, clip_norm, std = stated(name)
+
+    def released(share):
+        return as_released(
+            mechanism, clip_norm=clip_norm, planned_std=std, used_std=std * (1.0 - share)
+        )
+
+    assert released(1e-11) == mechanism
+    found = released(less)
+    assert found != mechanism
+    ask = {"delta": 1e-5, "adjacency": "replace_one", "accountant": "rdp"}
+    assert fp.epsilon(found, **ask).upper > fp.epsilon(mechanism, **ask).upper
+
+
+def test_a_claim_at_the_plan_s_number_fails_once_a_millionth_of_the_noise_is_missing(tmp_path):
+    """The claim lies between the number with all noise and the one with a millionth less."""
+    ask = {"delta": 1e-5, "adjacency": "replace_one", "tolerance": 1e-9}
+    ends = [fp.epsilon(GAUSS.rescaled(share), **ask) for share in (1.0, 1.0 - 1e-6)]
+    assert ends[0].upper < ends[1].lower
+    claim = (0.5 * (ends[0].upper + ends[1].lower), 1e-5)
+    for used, verdict in ((5.0, "HOLDS"), (5.0 * (1.0 - 1e-6), "FAILS")):
+        path = written(tmp_path / verdict, GAUSS, 1.0, 5.0, used, claim=claim)
+        assert fp.audit(path).verdict == verdict
+
+
 def test_the_ratios_are_those_that_ledgers_state():
     assert LANGEVIN.noise_ratios(0.1) == {LANGEVIN.step_noise_std / 0.1}
     assert ONE_STEP.noise_ratios(0.05) == {ONE_STEP.step_noise_std / 0.05}
@@ -466,6 +495,17 @@ def test_aborts_may_tell_how_many_were_drawn(tmp_path):
     assert fp.audit(tmp_path / "a", observer="server").verdict == "HOLDS"
     fixed = recorded(tmp_path / "b", [1.0] * 3, fp.FixedSize(5, population=50), aborted=1)
     assert fixed.verdict == "HOLDS" and Defect.ABORTED in fixed.defects
+
+
+@pytest.mark.parametrize("claim", [(0.01, 1e-5), (50.0, 1e-5)])
+def test_aborts_that_tell_leave_neither_verdict(tmp_path, claim):
+    """FAILS is as unproven as HOLDS: neither end of the interval is about what was released."""
+    alone = recorded(tmp_path / "a", [1.0] * 3, claim=claim)
+    assert alone.verdict == ("FAILS" if claim[0] < 1.0 else "HOLDS")
+    found = recorded(tmp_path / "b", [1.0] * 3, aborted=1, claim=claim)
+    assert found.verdict == "CANNOT BE CERTIFIED"
+    assert found.reasons[0].startswith(f"It cannot be {alone.verdict}")
+    assert Defect.ABORTED_DRAWS in found.defects
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,11 @@ class Averaging:
             state = loop.init()
             after, info = loop.step(state, data)
             moved = (state.parameters - after.parameters).numpy() * 5.0 / info.noise_std
-            assert np.count_nonzero(moved) in (0, self.kept)  # what is not kept is not touched
-            found.append(moved[moved != 0.0] if moved.any() else np.zeros(self.kept))
+            # What is not kept is not touched. A number may be drawn as 0 or be lost in the last
+            # bit of a parameter, with a chance of 1e-6; four of 402 are with one of 1e-15.
+            there = moved[moved != 0.0]
+            assert len(there) == 0 or self.kept - 3 <= len(there) <= self.kept
+            found.append(np.concatenate([there, np.zeros(self.kept - len(there))]))
         assert info.noise_std == pytest.approx(loop.perturbation.full_noise_std, rel=1e-12)
         return np.array(found), info.denominator == 5
 

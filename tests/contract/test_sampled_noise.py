@@ -56,7 +56,11 @@ def deltas(curve, points, side=Side.UP):
 
 def lower_triangular(size, signs=False):
     found = np.tril(RNG.normal(size=(size, size)))
-    found = found if signs else np.abs(found)
+    if not signs:
+        found = np.abs(found)
+    else:
+        # One negative entry at least: all signs may come out alike.
+        found[-1, 0] = -abs(found[-1, 0])
     found[np.diag_indices(size)] = 0.5 + RNG.random(size)
     return found
 

@@ -9,7 +9,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import LaplacePair, Sampled
 
-BOTH = Barrier(2, timeout=10.0)
+BOTH = Barrier(2, timeout=250.0)
 
 
 @dataclass(frozen=True)

@@ -565,8 +565,8 @@ def test_the_noise_has_the_law_of_the_shares_that_arrived(perturbation, scheme, 
     after, info = averaging.step(averaging.init(), data, dropout=lambda cohort: cohort[:dropped])
     kept = getattr(perturbation, "kept", 5000)
     noise = after.parameters.double().numpy() * -4
-    # Noise is of steps of 2^-23: 0 itself is drawn once in 1e4 such runs, twice in 3e8.
-    assert kept - 1 <= np.count_nonzero(noise) <= kept
+    # Noise is of steps of 2^-23: 0 itself is drawn once in 1e4 such runs, three times in 6e12.
+    assert kept - 2 <= np.count_nonzero(noise) <= kept
     assert info.noise_std == pytest.approx(std)
     low, high = chi2.ppf([FAILS / 2, 1 - FAILS / 2], kept)
     assert low <= (noise**2).sum() / std**2 <= high
@@ -580,7 +580,8 @@ def test_an_empty_poisson_cohort_releases_noise_and_counts():
     state = averaging.init()
     after, info = averaging.step(state, small(), ledger=journal, budget=purse)
     assert info.cohort == info.arrived == 0 and not info.aborted
-    assert int(torch.count_nonzero(after.parameters - state.parameters)) == 5
+    # A number is 0, or lost in a parameter's last bit, with a chance of 1e-6: three with 1e-17.
+    assert 3 <= int(torch.count_nonzero(after.parameters - state.parameters)) <= 5
     assert journal.kinds == ["intent", "done"] and purse.left == 0
     assert journal.lines[1][2]["noise_std"] == pytest.approx(0.5)
 

@@ -122,10 +122,11 @@ def test_masses_at_loss_zero_that_count_are_kept_apart():
     [("fixed", "zero_out", "aggregate"), ("poisson", "replace_one", "server")],
 )
 @pytest.mark.parametrize(
-    ("rounds", "seconds"), [(12, 10.0), pytest.param(100, 20.0, marks=pytest.mark.slow)]
+    ("rounds", "seconds"), [(12, 60.0), pytest.param(100, 60.0, marks=pytest.mark.slow)]
 )
 def test_an_account_of_many_different_rounds_takes_little(name, setting, rounds, seconds):
     every = losses(*setting, rounds)
+    # It takes a second where nothing else runs: each round on a lattice of its own takes minutes.
     start = time.process_time()
     assert np.isfinite(composed(name, every).epsilon(1e-5).upper)
     assert time.process_time() - start < seconds

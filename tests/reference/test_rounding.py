@@ -531,6 +531,7 @@ class TestUse:
         large = np.array([2.0**52, -(2.0**52)])
         assert abs(noisy_sum(large, std=1.0, grid=1.0) - large).max() < 40
 
+    @pytest.mark.system_randomness
     def test_randomness_is_the_systems(self, monkeypatch):
         asked, real_source = [], os.urandom
         monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or real_source(n))
@@ -538,6 +539,7 @@ class TestUse:
         noisy_laplace_sum(np.zeros(100), scale=1.0, grid=0.5)
         assert sum(asked) == 1600
 
+    @pytest.mark.system_randomness
     def test_many_numbers_come_from_a_generator_that_the_system_keys(self, monkeypatch):
         """A key for each request, so that no copy of this process goes on as this one does."""
         told, drawn, add, give = [], [], ssl.RAND_add, ssl.RAND_bytes
@@ -554,13 +556,14 @@ class TestUse:
         noisy_sum(np.zeros(1000), std=1.0, grid=0.5)
         assert asked == [8000]
 
+    @pytest.mark.system_randomness
     def test_a_forked_process_draws_other_numbers(self):
         ssl.RAND_bytes(10_000)
         reader, writer = os.pipe()
-        if not os.fork():
+        if not (child := os.fork()):
             os.write(writer, exact_normals.system_bits(8000))
             os._exit(0)
-        os.wait()
+        os.waitpid(child, 0)
         theirs, ours = os.read(reader, 8000), exact_normals.system_bits(8000)
         words = [np.frombuffer(part, "<u8") for part in (theirs, ours)]
         assert len(theirs) == 8000 and not np.intersect1d(*words).size  # a chance of 2^-44
@@ -585,7 +588,8 @@ class TestUse:
         one, two = (noise_on_grid(50_000, std=1.0, grid=0.5, bits=seeded(1)) for _ in range(2))
         assert (one == two).all()
         one, two = (noise_on_grid(50, std=1.0, grid=2.0**-20) for _ in range(2))
-        assert (one != two).all()
+        # Two are alike with a chance of 3e-7, four of fifty pairs with one of 2e-21.
+        assert (one != two).sum() >= 47
 
     def test_memory_is_the_answer_and_a_block(self):
         exact_tails.quick_table(NORMAL)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,11 +110,11 @@ def refine(question: Question, folded: Interval, attained: float) -> Interval:
         for mesh in MESHES:
             if question.excess(best) <= 1.0:
                 return best._replace(reason="")
-            begun = time.monotonic()
+            begun = clock.now()
             high = board.high(mesh, best)
             if high < best.high:
                 best = best._replace(high=high, method=METHOD)
-            if clock.left() < _SLOWER * (time.monotonic() - begun):
+            if clock.left() < _SLOWER * (clock.now() - begun):
                 return best._replace(reason=LATE)
     except LateError:
         return best._replace(reason=LATE)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import math
 import sys
-import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -357,10 +356,10 @@ def close_in(
         NoSpectrum: the first inversion fails.
     """
     x, slope = start
-    best, started = (0.0, math.inf), time.monotonic()
+    best, started = (0.0, math.inf), clock.now()
     for again in range(_TRIES):
         # The next inversion takes as long as the last: stop while there is an answer to give.
-        if again and clock.left() < (time.monotonic() - started) / again:
+        if again and clock.left() < (clock.now() - started) / again:
             clock.over()  # whoever asks learns that this is why
             break
         try:

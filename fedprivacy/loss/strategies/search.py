@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -212,7 +211,7 @@ class Lattices:
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
         for _ in range(_ATTEMPTS):
-            begun = time.monotonic()
+            begun = clock.now()
             try:
                 found, points = _pair(question, step)
             except TooLarge:
@@ -285,7 +284,7 @@ def _enough(question: Question, last: Interval, best: Interval, begun: float) ->
     if settled(question, last, best):
         return SETTLED
     # Cut short, the next lattice would only cost time.
-    return LATE if clock.left() < _GROWTH * (time.monotonic() - begun) else None
+    return LATE if clock.left() < _GROWTH * (clock.now() - begun) else None
 
 
 def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
