@@ -12,6 +12,8 @@ from .errors import refuse, require
 
 BEGINNING = b'{"kind":"header","format":"fedprivacy ledger",'
 """How a ledger of any schema begins."""
+BINARY = getattr(os, "O_BINARY", 0)
+"""Windows would write line ends otherwise; elsewhere there is no such flag."""
 TEMPORARY = ".tmp"
 """Behind the name of a file, while it is written."""
 
@@ -35,7 +37,7 @@ def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0
         temporary.unlink(missing_ok=True)
         try:
             # The mode from the start: others cannot read it even for a moment.
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(whole)
                 file.flush()
@@ -130,7 +132,9 @@ def _begins_like_a_ledger(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put a folder's list of names on disk."""
+    """Put a folder's list of names on disk. Windows cannot open a folder, and does so by itself."""
+    if os.name == "nt":
+        return
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -90,3 +90,15 @@ def test_training_is_loaded_when_it_is_used_or_says_what_it_needs():
     pytest.importorskip("torch")
     late = asked.replace("; ", "; import sys; assert 'torch' not in sys.modules; ")
     subprocess.run([sys.executable, "-c", f"{late}.digits"], check=True)
+
+
+def test_a_system_without_posix_locks_imports_and_reads(tmp_path):
+    """As on Windows, where ``fcntl`` does not exist; records are read and numbers computed."""
+    with fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out") as ledger:
+        ledger.close()
+    asked = (
+        "import sys; sys.modules['fcntl'] = None; import fedprivacy as fp; "
+        f"assert fp.Ledger.open({str(tmp_path / 'run.ledger')!r}).closed; "
+        "assert fp.epsilon(fp.Gaussian(noise_multiplier=2.0), delta=1e-5, adjacency='zero_out')"
+    )
+    subprocess.run([sys.executable, "-c", asked], check=True)

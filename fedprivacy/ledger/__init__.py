@@ -14,7 +14,7 @@ intent spent; half a ``close`` leaves the ledger open. A *whole* line that break
 torn write, it was changed afterwards and may stand for a release: that is refused, wherever it is.
 
 A ledger is untrusted data: line kinds and record types are closed lists, and nothing is imported
-or executed by name. Files are locked with ``fcntl``, so writing needs a POSIX system.
+or executed by name. Files are locked while they are written, by ``portalocker``.
 """
 
 from .joint import Joint

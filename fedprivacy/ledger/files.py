@@ -1,9 +1,11 @@
-"""Locks, whole writes and plain error messages. POSIX only."""
+"""Locks, whole writes and plain error messages.
+
+``portalocker`` locks by ``flock`` on POSIX systems and by its counterpart on Windows.
+"""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..errors import LedgerError
+from ..outputs import BINARY as BINARY
 
 
 @contextmanager
@@ -29,10 +32,13 @@ def explained(path: Path, what: str) -> Iterator[None]:
 
 def lock(fd: int, path: Path) -> None:
     """Take the exclusive lock, or raise LedgerError at once."""
+    # Imported when a ledger is written: reading needs no lock.
+    import portalocker
+
     try:
         # Not waiting: two writers of one ledger are a mistake, not a queue.
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.AlreadyLocked as error:
         raise LedgerError(
             f"{path} is being written by another ledger object or process; wait for it to end, or "
             "read without resume. Where the writer was killed, a child process that it forked may "
@@ -49,7 +55,9 @@ def let_go(fd: int, writer: int) -> None:
     # Closing gives the lock back too, where no child has the file: an error here changes nothing.
     with suppress(OSError):
         if os.getpid() == writer:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            import portalocker
+
+            portalocker.unlock(fd)
     os.close(fd)
 
 
@@ -75,6 +83,9 @@ def write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Open neither a link nor, waiting, a pipe, where the system can say so."""
+
 Stamp = tuple[int, int, int]
 """Size of a file, and when its bytes and it itself were changed last."""
 
@@ -89,10 +100,23 @@ def stamp(fd: int) -> Stamp:
 def digest_of(fd: int) -> str:
     """Return the SHA-256 of an open file, in hexadecimal; its position stays where it is."""
     found, at = sha256(), 0
-    while block := os.pread(fd, _BLOCK, at):
+    while block := _read_at(fd, at):
         found.update(block)
         at += len(block)
     return found.hexdigest()
+
+
+def _read_at(fd: int, at: int) -> bytes:
+    """Return some bytes of an open file from a place on; its position stays where it is."""
+    if hasattr(os, "pread"):
+        return os.pread(fd, _BLOCK, at)
+    # Windows has no call that does both.
+    here = os.lseek(fd, 0, os.SEEK_CUR)
+    os.lseek(fd, at, os.SEEK_SET)
+    try:
+        return os.read(fd, _BLOCK)
+    finally:
+        os.lseek(fd, here, os.SEEK_SET)
 
 
 _BLOCK = 2**20

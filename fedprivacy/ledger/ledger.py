@@ -116,7 +116,9 @@ class Ledger(Contents):
             if target.exists():
                 raise FileExistsError(f"{target} is there already")
             # O_APPEND: a write never lands on an earlier line, wherever the position stands.
-            fd = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            fd = os.open(
+                unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | files.BINARY, 0o644
+            )
         ledger = cls(target, History(), fd)
         # `_append` looks whether the name still leads to this file: for now that is the hidden one.
         ledger._place = unborn.absolute()
@@ -154,7 +156,7 @@ class Ledger(Contents):
         if not resume:
             return cls(target, read(target), None)
         with files.explained(target, "resume it"):
-            fd = os.open(target, os.O_RDWR | os.O_APPEND)
+            fd = os.open(target, os.O_RDWR | os.O_APPEND | files.BINARY)
         ledger = cls(target, History(), fd)
         try:
             with files.explained(target, "resume it"):
@@ -186,7 +188,7 @@ class Ledger(Contents):
         free(aside)
         with files.explained(aside, "set a half-written line aside"):
             # Through no link, and no pipe that would wait for a reader.
-            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | files.BINARY | files.NO_LINK
             fd = os.open(aside, how, 0o644)
             with os.fdopen(fd, "ab") as file:
                 file.write(torn)
