@@ -1,4 +1,4 @@
-"""The answer of every accountant: an interval that provably holds the truth."""
+"""The result of every accountant: an interval that provably contains the true value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .relations import Adjacency, Facts, Observer, Unit
 
 
 class Verdict(StrEnum):
-    """What a certified interval says about a claim."""
+    """Result of checking a claim against a certified interval."""
 
     HOLDS = "HOLDS"
     FAILS = "FAILS"
@@ -25,31 +25,31 @@ class Verdict(StrEnum):
 
 
 class Evidence(Protocol):
-    """What a bound was asked of."""
+    """The question that a bound answers."""
 
     def to_dict(self, bound: Bound) -> dict[str, Any]:
-        """Return the question, its pairs and the way to the ends as plain JSON values."""
+        """Return the question, its pairs and the derivation of the ends as plain JSON values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A certified interval for one number, epsilon at a delta or delta at an epsilon.
+    """A certified interval for one number: epsilon at a delta, or delta at an epsilon.
 
     Attributes:
         quantity: "epsilon" or "delta".
-        given: the delta or the epsilon it was asked at.
+        given: the delta or epsilon of the question.
         upper: certified; may be published.
-        lower: certified lower end of the mechanism's own worst case, attained by the data sets
-            that ``witness`` names; 0 where none is known.
+        lower: certified lower end of the mechanism's own worst case, attained by the data sets in
+            ``witness``; 0 if none is known.
         resolution: (lo, hi) around the dominating pair's number; hi equals ``upper``.
         witness: two neighbouring data sets whose outputs are at least this far apart, or None.
-        method: the accountant, and the rule of it that won.
-        theorems: what the number rests on.
-        assumptions: what must be true of the run and no arithmetic can check.
-        facts: unit, adjacency and observer that the number is about.
-        reason: why the interval is wider than asked; empty where it is not.
-        qualified: what is wrong with the record that the number is about, or taken on its word:
-            that the seed was fixed, for instance. Shown wherever the number is.
+        method: the accountant, and the rule that gave the best value.
+        theorems: theorems that the number depends on.
+        assumptions: conditions on the run that no arithmetic can check.
+        facts: unit, adjacency and observer of the number.
+        reason: why the interval is wider than requested; empty if it is not.
+        qualified: defects or unverified statements of the underlying record, for example a fixed
+            seed. They are shown with the number everywhere.
     """
 
     quantity: str
@@ -68,7 +68,7 @@ class Bound:
 
     @property
     def unit(self) -> Unit | None:
-        """Whose data is one unit."""
+        """The privacy unit."""
         return self.facts.unit
 
     @property
@@ -78,27 +78,28 @@ class Bound:
 
     @property
     def observer(self) -> Observer:
-        """Who looks."""
+        """Who sees the outputs."""
         return self.facts.observer
 
     def verdict(self, claim: float) -> Verdict:
         """Return whether ``claim``, an upper bound on the quantity, holds.
 
-        HOLDS where ``upper <= claim``, FAILS where ``lower > claim``, else it cannot be certified.
+        The verdict is HOLDS if ``upper <= claim`` and FAILS if ``lower > claim``. Otherwise the
+        claim cannot be certified.
 
         Raises:
             ParameterError: the claim is NaN or below 0.
         """
-        # NaN compares as false with everything: it would fall through to a verdict.
+        # All comparisons with NaN are false, so NaN would reach a verdict.
         if not isinstance(claim, int | float) or math.isnan(claim) or claim < 0:
             raise ParameterError(f"claim must be a number of at least 0, got {claim!r}")
-        # The upper end first: what holds for certain is not put in doubt by what is attained.
+        # The upper end first: an attained lower end cannot contradict a certified upper end.
         if self.upper <= claim:
             return Verdict.HOLDS
         return Verdict.FAILS if self.lower > claim else Verdict.CANNOT_BE_CERTIFIED
 
     def ends(self, digits: int = 4) -> tuple[str, str]:
-        """Return (lower, upper) in so many digits, rounded outwards: both stay certified."""
+        """Return (lower, upper) with ``digits`` digits, rounded outwards: both stay certified."""
         return shown(self.lower, digits, ROUND_FLOOR), shown(self.upper, digits, ROUND_CEILING)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,16 +122,21 @@ class Bound:
         }
 
     def certificate(self) -> dict[str, Any]:
-        """Return a JSON document that says what was asked, and from which everything follows.
+        """Return a JSON document with the question and all data needed to verify the answer.
 
-        Keys: ``mechanism`` (the run), ``rounds`` (the dominating and the attained pair of each part
-        of it, how often it runs, and its theorems), ``bound`` (see ``to_dict``), ``way`` (the
-        method and, where moments were inverted, a line with its images and tail bound) and
-        ``digest`` (SHA-256 of all else, as ``check_certificate.digest`` computes it).
+        Its keys are:
+
+        - ``mechanism``: the run.
+        - ``rounds``: for each part of the run, the dominating and the attained pair, its number of
+          runs, and its theorems.
+        - ``bound``: see ``to_dict``.
+        - ``way``: the method and, if moments were inverted, a line with its images and tail bound.
+        - ``digest``: SHA-256 of all else, as ``check_certificate.digest`` computes it.
+
         ``fedprivacy verify`` proves the ends again, in ball arithmetic and without this package.
 
         Raises:
-            ParameterError: the bound was not asked of a run, by ``fp.epsilon`` or ``fp.delta``.
+            ParameterError: the bound does not come from ``fp.epsilon`` or ``fp.delta`` of a run.
         """
         if self.evidence is None:
             raise ParameterError(
@@ -143,7 +149,7 @@ class Bound:
             **self.evidence.to_dict(self),
             "bound": self.to_dict(),
         }
-        # Sorted and without spaces, so that whoever has the document gets the same digest.
+        # Sorted and without spaces, so that every reader computes the same digest.
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return {**document, "digest": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -159,9 +165,10 @@ class Bound:
 
 
 def shown(value: float, digits: int, rounding: str) -> str:
-    """Return a number in so many digits, rounded by ROUND_FLOOR or ROUND_CEILING of ``decimal``.
+    """Return a number with ``digits`` digits, rounded down or up by a ``decimal`` mode.
 
-    A printed upper end must not lie below the end that is certified, nor a lower end above it.
+    The mode is ROUND_FLOOR or ROUND_CEILING. A printed upper end must not lie below the certified
+    end, nor a printed lower end above it.
 
     >>> shown(10.05363, 5, ROUND_CEILING), shown(10.05363, 5, ROUND_FLOOR)
     ('10.054', '10.053')
@@ -169,16 +176,16 @@ def shown(value: float, digits: int, rounding: str) -> str:
     # 0 and infinity are exact, and decimal contexts have no digits for them.
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
-    # Rounding the double itself, not its shortest text, which may lie on the other side of it.
+    # Round the double itself. Its shortest text may lie on the other side of the result.
     exact = Context(prec=digits, rounding=rounding).create_decimal_from_float(value)
-    # Below the normal doubles a way back through a double would round to a neighbour.
+    # Below the normal doubles, converting back to a double would round to a neighbour.
     return f"{float(exact):.{digits}g}" if value >= sys.float_info.min else f"{exact:.{digits}g}"
 
 
 def exactly(value: float) -> str:
-    """Return a number that was given as it was given: the shortest text that reads back the same.
+    """Return the shortest text that reads back as the given number.
 
-    Rounded to either side, a claim or a delta would be another one than was answered for.
+    A rounded claim or delta would differ from the one that was answered.
 
     >>> exactly(3.0), exactly(1e-5), exactly(1.0000004)
     ('3', '1e-05', '1.0000004')

@@ -1,4 +1,4 @@
-"""Outputs: files whole or not at all, never over a ledger; text that a terminal cannot obey."""
+"""Output files, written whole or not at all, never over a ledger; and text for terminals."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from pathlib import Path
 from .errors import refuse, require
 
 BEGINNING = b'{"kind":"header","format":"fedprivacy ledger",'
-"""How a ledger of any schema begins."""
+"""First bytes of a ledger of any schema."""
 BINARY = getattr(os, "O_BINARY", 0)
-"""Windows would write line ends otherwise; elsewhere there is no such flag."""
+"""Stops Windows from translating line ends. Other systems have no such flag."""
 TEMPORARY = ".tmp"
-"""Behind the name of a file, while it is written."""
+"""Suffix of a file's name while it is written."""
 
 
 def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0o644) -> None:
-    """Write a file so that a crash leaves either the old one or the new one.
+    """Write a file so that a crash leaves either the old file or the new file.
 
     Args:
-        path: file to replace; ``path + ".tmp"`` is used on the way.
-        content: all of it; text is written as UTF-8.
-        mode: who may read and write it, less what the process's mask takes away.
+        path: file to replace; ``path + ".tmp"`` is used for writing.
+        content: the full content; text is written as UTF-8.
+        mode: permissions, reduced by the process's umask.
 
     Raises:
         OSError: it cannot be written; the error names the file.
-        ParameterError: a ledger is in its place, or a pipe, a device or a folder.
+        ParameterError: the path is a ledger, a pipe, a device or a folder.
     """
     target, temporary = writable(path)
     whole = content.encode() if isinstance(content, str) else content
     with named(target):
-        # What a crash left, or a link that was laid there, is not written through.
+        # Remove a leftover of a crash, or a link placed here, instead of writing through it.
         temporary.unlink(missing_ok=True)
         try:
-            # The mode from the start: others cannot read it even for a moment.
+            # Set the mode at creation, so that others can never read the file.
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(whole)
                 file.flush()
-                # On disk before it has the name, or a crash may leave an empty file under it.
+                # Sync before the rename. Otherwise a crash may leave an empty file under the name.
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        # The name must outlive a crash too.
+        # The name must survive a crash too.
         sync_folder(target.parent)
 
 
 def writable(path: str | PathLike[str]) -> tuple[Path, Path]:
-    """Return where ``whole_file`` writes, and the name that it uses on the way.
+    """Return the target path of ``whole_file`` and its temporary path.
 
     Raises:
-        ParameterError: a ledger is in either place, or a pipe, a device or a folder in the first.
+        ParameterError: either path is a ledger, or the target is a pipe, a device or a folder.
     """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY)
     free(target, temporary)
-    # A new name would take the place of a device such as /dev/null, for every program.
+    # A rename would replace a device such as /dev/null for every program.
     if target.exists() and not target.is_file():
         refuse("output", str(target), "be a file or a new name", _ELSEWHERE)
     return target, temporary
@@ -70,10 +70,10 @@ def path_of(**named: object) -> Path:
     """Return one ``name=path`` of a file as a path.
 
     Raises:
-        ParameterError: it is none.
+        ParameterError: it is not the path of a file.
     """
     ((name, path),) = named.items()
-    # Bytes, which the system takes, name no file of ours; a zero byte ends a name.
+    # The system accepts bytes, but this package does not. A zero byte ends a name.
     text = os.fspath(path) if isinstance(path, str | PathLike) else None
     if not isinstance(text, str) or "\0" in text or Path(text).name in ("", ".."):
         refuse(name, path if text is None else text, "be the path of a file", "name one")
@@ -81,14 +81,14 @@ def path_of(**named: object) -> Path:
 
 
 def in_folder(**named: object) -> Path:
-    """Return one ``name=path`` as a path; asked before much is done for what is written there.
+    """Return one ``name=path`` as a path; called before long work whose result is written there.
 
     Raises:
-        ParameterError: it is no file's path, or its folder is not there.
+        ParameterError: it is not a file's path, or its folder does not exist.
     """
     target = path_of(**named)
     ((name, path),) = named.items()
-    # Written out: that the folder . is missing would help nobody.
+    # Use the absolute path: "the folder . is missing" would not help.
     folder = target.absolute().parent
     rule, way_out = "be in a folder that is there", f"make the folder {folder}"
     require(folder.is_dir(), name, str(path), rule, way_out)
@@ -96,11 +96,11 @@ def in_folder(**named: object) -> Path:
 
 
 def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:
-    """Refuse to write over a ledger, or over a file that was read; every writer of files asks.
+    """Refuse to overwrite a ledger or a file that was read; every writer of files calls this.
 
     Args:
-        targets: what is about to be written, temporary names included.
-        besides: other files that are not to be overwritten.
+        targets: files to be written, temporary names included.
+        besides: other files that must not be overwritten.
 
     Raises:
         ParameterError: a target begins like a ledger, or is one of ``besides``.
@@ -109,14 +109,14 @@ def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] =
         for other in map(Path, besides):
             if _same(target, other):
                 refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
-        # By content: a ledger that was renamed is one all the same.
+        # By content: a renamed ledger is still a ledger.
         if target.is_file() and _begins_like_a_ledger(target):
             rule = "be no ledger: the record of what was spent is never overwritten"
             refuse("output", str(target), rule, _ELSEWHERE)
 
 
 def _same(one: Path, other: Path) -> bool:
-    # By inode: links and other spellings of a path lead to the same file.
+    # By inode: links and other spellings of a path refer to the same file.
     return one.exists() and other.exists() and one.samefile(other)
 
 
@@ -132,7 +132,7 @@ def _begins_like_a_ledger(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put a folder's list of names on disk. Windows cannot open a folder, and does so by itself."""
+    """Write a folder's list of names to disk. Windows does so without a call."""
     if os.name == "nt":
         return
     fd = os.open(folder, os.O_RDONLY)
@@ -144,7 +144,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Let the system's errors name the file; those of a full disk do not."""
+    """Add the file name to the system's errors; those of a full disk lack it."""
     try:
         yield
     except OSError as error:
@@ -153,9 +153,9 @@ def named(path: Path) -> Iterator[None]:
 
 
 def printable(text: object) -> str:
-    """Return text as one line: what is no printable character stands as its escape.
+    """Return text as one line, with every unprintable character escaped.
 
-    Files are untrusted: a sequence in one of their strings could clear a screen and write another
-    verdict on it, and a line end could add one.
+    Files are untrusted. A control sequence in a string could clear the screen and print another
+    verdict. A line end could add one.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))

@@ -1,4 +1,4 @@
-"""A privacy loss: a curve together with the facts under which it is true."""
+"""A privacy loss: a curve together with the facts under which it holds."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .rounding import FEW
 
 
 class Witness(NamedTuple):
-    """A pair of outputs that two named neighbouring data sets really produce."""
+    """A pair of output laws that two named neighbouring data sets really produce."""
 
     curve: Curve
     datasets: str
 
 
 Public = tuple[tuple[str, tuple[str, ...]], ...]
-"""(name, its values in words, in the order they came; none where they are not known here)."""
+"""(name, its values as text, in order of appearance; empty if they are not known here)."""
 
 _MOST_VALUES = 4
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """What one mechanism loses, in one orientation (present -> absent, or x -> x').
+    """The loss of one mechanism in one orientation (present -> absent, or x -> x').
 
-    The other orientation is ``curve.swap()``; accountants compose the two apart.
+    The other orientation is ``curve.swap()``. Accountants compose the two separately.
 
     Attributes:
-        curve: dominates every pair of neighbouring data sets, at every order, so it composes.
+        curve: dominates every pair of neighbouring data sets at every order, so it composes.
         facts: unit, adjacency and observer.
-        witness: an attained pair, for certified lower ends; None where none is known.
-        theorems: what the curve rests on.
-        assumptions: what must be true of the run and is not checked by arithmetic.
-        public: the numbers that the release depends on beside the protected data; see
+        witness: an attained pair, for certified lower ends; None if none is known.
+        theorems: theorems that the curve depends on.
+        assumptions: conditions on the run that arithmetic does not check.
+        public: numbers, apart from the protected data, that the release depends on; see
             ``Mechanism.public``.
-        off: total variation by which what runs may differ from the laws that the curve is of,
-            whatever was released before; accountants add (1 + e^epsilon) times it to delta.
+        off: bound on the total variation between the actual run and the laws of the curve, for
+            every past. Accountants add (1 + e^epsilon) times it to delta.
     """
 
     curve: Curve
@@ -55,9 +55,9 @@ class PrivacyLoss:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """``assumptions``, and that the numbers the release depends on are public."""
+        """``assumptions``, plus the assumption that the numbers in ``public`` are public."""
         rounds = getattr(self.curve, "count", 1)
-        # A single round has no number of rounds that could follow the data.
+        # A single round has no number of rounds that could depend on the data.
         known = self.public + ((("rounds", (str(rounds),)),) if rounds > 1 else ())
         if not known:
             return self.assumptions
@@ -65,10 +65,10 @@ class PrivacyLoss:
         return (*self.assumptions, f"{PUBLIC}: {', '.join(named)}")
 
     def seen_at_the_end(self) -> PrivacyLoss:
-        """Return the aggregate view's loss for somebody who sees the last release only.
+        """Return the aggregate view's loss for an observer of only the last release.
 
-        Post-processing: the last release is a function of all of them. Whether some data sets
-        attain it at the end is not known, so the witness goes.
+        This is post-processing: the last release is a function of all releases. The witness is
+        removed, because no data sets are known to attain the loss at the end.
         """
         return replace(
             self,
@@ -81,7 +81,7 @@ class PrivacyLoss:
         """Return the same loss with other facts (post-processing, or a stated unit).
 
         Raises:
-            UnsupportedCombination: the unit now stated is one that a list of participants shows.
+            UnsupportedCombination: the list of participants shows the stated unit.
             ParameterError: the units differ.
         """
         merge_units(self.facts.unit, facts.unit)
@@ -90,12 +90,12 @@ class PrivacyLoss:
 
 
 def check_listed(facts: Facts) -> None:
-    """Refuse ``add_remove`` of clients for the server, who has the list of them.
+    """Refuse ``add_remove`` of clients for the server, which has the list of clients.
 
-    A client that is on the list is present: no epsilon covers that, however the release is made.
+    A client on the list is present. No epsilon covers this, however the release is made.
 
     Raises:
-        UnsupportedCombination: these are the facts.
+        UnsupportedCombination: the facts are this combination.
     """
     if facts == (Unit.CLIENT, Adjacency.ADD_REMOVE, Observer.SERVER):
         raise UnsupportedCombination(
@@ -106,7 +106,7 @@ def check_listed(facts: Facts) -> None:
 
 
 def merge_units(first: Unit | None, second: Unit | None) -> Unit | None:
-    """Return the unit of two statements together; two different units do not add."""
+    """Return the common unit of two statements; two different units are refused."""
     if first is not None and second is not None and first is not second:
         refuse(
             "unit",
@@ -118,7 +118,7 @@ def merge_units(first: Unit | None, second: Unit | None) -> Unit | None:
 
 
 def merge_facts(first: Facts, second: Facts) -> Facts:
-    """Return the facts of two losses together.
+    """Return the common facts of two losses.
 
     Raises:
         UnsupportedCombination: adjacency or observer differ.
@@ -134,15 +134,15 @@ def merge_facts(first: Facts, second: Facts) -> Facts:
 
 
 def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
-    """Return a loss that a mechanism or a scheme of a user's own answered with, under its facts.
+    """Check a loss returned by a user-defined mechanism or scheme, and set its unit.
 
     Args:
-        name: who answered.
-        loss: the answer.
-        facts: what was asked. A unit is stated by either.
+        name: name of the method that returned it.
+        loss: the returned object.
+        facts: the requested facts. Either side may state the unit.
 
     Raises:
-        ParameterError: it is no loss, or about another adjacency, observer or unit.
+        ParameterError: it is not a PrivacyLoss, or its adjacency, observer or unit differs.
     """
     if not isinstance(loss, PrivacyLoss):
         refuse(name, type(loss).__name__, "return a PrivacyLoss")
@@ -154,7 +154,7 @@ def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
 
 
 PUBLIC = "public, and chosen without a look at the protected data"
-"""How the assumption that names the public numbers begins."""
+"""First words of the assumption that names the public numbers."""
 
 
 def _values(values: tuple[str, ...]) -> str:
@@ -166,7 +166,7 @@ def _values(values: tuple[str, ...]) -> str:
 
 
 def in_words(numbers: Mapping[str, object]) -> Public:
-    """Return named numbers in words; what is None, or no number or text, goes by its name."""
+    """Return named numbers as text; None, and other types, are listed only by name."""
     kinds = (int, float, str)
     return tuple(
         (
@@ -180,7 +180,7 @@ def in_words(numbers: Mapping[str, object]) -> Public:
 
 
 def merged(several: Iterable[Public]) -> Public:
-    """Return public numbers together, those of one name as its values."""
+    """Return several collections of public numbers as one; equal names keep all their values."""
     found: dict[str, dict[str, None]] = {}
     for numbers in several:
         for name, values in numbers:
@@ -191,11 +191,11 @@ def merged(several: Iterable[Public]) -> Public:
 def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
     """Compose losses with the same facts; their theorems and assumptions are joined.
 
-    A part without a witness takes part in the witness as a round that shows nothing: ignoring a
+    A part without a witness counts in the joint witness as a round that shows no loss. Ignoring a
     release is post-processing, so the composed witness stays attained.
 
     Raises:
-        UnsupportedCombination: the parts' adjacency or observer differ, or there are none.
+        UnsupportedCombination: the parts' adjacency or observer differ, or there are no parts.
         ParameterError: the parts' units differ.
     """
     if not parts:
@@ -218,7 +218,7 @@ def _joint_witness(parts: list[tuple[PrivacyLoss, int]]) -> Witness | None:
         return None
     names = _joined([(witness.datasets,) for witness, _ in known])
     curve = compose((witness.curve, count) for witness, count in known)
-    # A pair without any loss attains nothing that could be shown.
+    # A pair without any loss is no witness.
     return None if curve == IDENTITY else Witness(curve, "; then ".join(names))
 
 

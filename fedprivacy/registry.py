@@ -1,10 +1,10 @@
-"""Frozen dataclasses as plain JSON values, and back, through a closed registry.
+"""Frozen dataclasses as plain JSON values and back, through a closed registry.
 
-A dataclass becomes ``{"type": "Gaussian", "version": 1, "fields": {...}}``, a tuple a list, a
-StrEnum its string; None, booleans, integers, finite floats and strings stay what they are. What is
-read is untrusted: a type is looked up in the registry and nowhere else, so nothing is imported or
-executed by name; depth and size are bounded; every field must fit its annotation; and what is built
-goes through the dataclass's own checks.
+A dataclass becomes ``{"type": "Gaussian", "version": 1, "fields": {...}}``. A tuple becomes a list
+and a StrEnum its string. None, booleans, integers, finite floats and strings are unchanged. Input
+data are untrusted. A type is looked up only in the registry, so no name can import or execute code.
+Depth and size are bounded. Every field must fit its annotation, and the dataclass runs its own
+checks on the result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_INTEGER = 2**63 - 1
 """Largest magnitude of an integer."""
 
 REFERENCE = "Planned"
-"""The type of a record that stands for another one, named by ``digest``."""
+"""Type of a record that refers to another one by its ``digest``."""
 
 _KEYS = {"type", "version", "fields"}
 _PLAIN = {int, float, str, bool, NoneType}
@@ -37,13 +37,13 @@ _NO = object()
 
 
 KINDS: dict[str, type] = {}
-"""Every class that was declared with ``registered``, by its name."""
+"""All classes declared with ``registered``, by name."""
 
 K = TypeVar("K", bound=type)
 T = TypeVar("T")
 
 Held = Mapping[str, object]
-"""What records may refer to, by its digest."""
+"""Objects that records may refer to, by digest."""
 
 NOTHING: Held = MappingProxyType({})
 
@@ -51,23 +51,23 @@ NOTHING: Held = MappingProxyType({})
 def registered(kind: K) -> K:
     """Declare, above ``@dataclass(frozen=True)``, that a class may be written to files and read.
 
-    What a file names is looked up among the classes so declared and nowhere else. A mechanism, a
-    scheme or a curve of your own is read back where it was declared before the file is opened. Its
-    fields must be enough to make it again.
+    Names in a file are looked up only among the declared classes. Declare a user-defined mechanism,
+    scheme or curve before you open a file that contains it. Its fields must be enough to make it
+    again.
 
     Raises:
         ParameterError: not a frozen dataclass, or another class has the same name.
     """
     name = kind.__name__
     parameters = getattr(kind, "__dataclass_params__", None)
-    # A subclass inherits its base's fields: it must be a dataclass of its own.
+    # A subclass inherits its base's fields, so it must be a dataclass itself.
     if parameters is None or not parameters.frozen or "__dataclass_fields__" not in vars(kind):
         refuse(
             "kind", name, "be a frozen dataclass", "put @registered above @dataclass(frozen=True)"
         )
-    # Files know a class by its name alone.
+    # Files identify a class only by its name.
     known = KINDS.get(name, kind)
-    # A module that is loaded again makes its classes anew: the address says which are the same.
+    # A reloaded module creates its classes again. The address identifies them.
     if _address(known) != _address(kind):
         rule = "have a name of its own; files know classes by their names"
         refuse("kind", name, rule, f"rename it: {'.'.join(_address(known))} has this one")
@@ -76,11 +76,11 @@ def registered(kind: K) -> K:
 
 
 def equality_tells(kind: type) -> bool:
-    """Return whether equal values of a class are alike in all that they hold.
+    """Return whether equal values of a class are equal in everything they hold.
 
-    Fields of what is ``registered`` are enough to make it again. A dataclass that only inherits its
-    fields, or a field that is not compared, may make a difference that equality does not see. What
-    is no dataclass says for itself what equals it.
+    The fields of a ``registered`` class are enough to make it again. Equality may miss a difference
+    in two cases: a dataclass that only inherits its fields, and a field excluded from comparison.
+    For a class that is no dataclass, its own ``__eq__`` decides.
     """
     if not is_dataclass(kind) or KINDS.get(kind.__name__) is kind:
         return True
@@ -89,9 +89,9 @@ def equality_tells(kind: type) -> bool:
 
 
 def alike(value: object) -> bool:
-    """Return whether whatever equals a value is like it in all that it holds, at whatever depth."""
+    """Return whether all values equal to ``value`` hold the same content, at any depth."""
     if isinstance(value, tuple):
-        # A matrix is rows of numbers, which need not be asked one by one.
+        # A matrix has rows of plain numbers, which need no check one by one.
         return set(map(type, value)) <= _PLAIN or all(map(alike, value))
     if not equality_tells(type(value)):
         return False
@@ -101,10 +101,10 @@ def alike(value: object) -> bool:
 
 
 def held_by(value: object, kind: type[T]) -> tuple[T, ...]:
-    """Return what of a kind a value's fields hold, in tuples and lists too, in order."""
+    """Return the objects of a kind in a value's fields, in order, also inside tuples and lists."""
     listed = [each.name for each in fields(value)] if is_dataclass(value) else []
     names = dict.fromkeys([*listed, *getattr(value, "__dict__", ())])
-    # What is only remembered is made of the others.
+    # Cached properties are derived from the other fields.
     own = [name for name in names if not isinstance(_of_class(value, name), cached_property)]
     return tuple(_found([getattr(value, name) for name in own], kind))
 
@@ -122,10 +122,10 @@ def _found(values: Iterable[object], kind: type[T]) -> Iterator[T]:
 
 
 def own_parts(kind: type, base: type) -> frozenset[str]:
-    """Return what a subclass says anew, by name, how it is made, compared and printed left out."""
+    """Return the names that a subclass redefines, without dunder names such as ``__init__``."""
     above = kind.__mro__[: kind.__mro__.index(base)]
     names = {name for each in above for name in vars(each)}
-    # Every class of abstract ones has its own register.
+    # Every abstract class has its own ``_abc_impl``.
     return frozenset(name for name in names - {"_abc_impl"} if not name.startswith("__"))
 
 
@@ -136,8 +136,8 @@ def _address(kind: type) -> tuple[str, str]:
 def plain_fields(value: object) -> dict[str, object]:
     """Return a dataclass's fields by name: numbers and text, None for anything else.
 
-    Left out are what has no value, and enumerated words such as a unit or an adjacency. What is no
-    dataclass has none.
+    Fields without a value are omitted, and so are enumerated words such as a unit or an adjacency.
+    An object that is not a dataclass has no fields.
     """
     if not is_dataclass(value):
         return {}
@@ -150,10 +150,10 @@ def plain_fields(value: object) -> dict[str, object]:
 
 
 class Registry(Mapping[str, type]):
-    """The registered classes of some families, by name; what is declared later is in it too.
+    """The registered classes of some families, by name; later declarations are included.
 
     Args:
-        belongs: whether a class is of the families.
+        belongs: whether a class belongs to the families.
     """
 
     def __init__(self, belongs: Callable[[type], bool]) -> None:
@@ -175,27 +175,27 @@ def encode(value: object, registry: Mapping[str, type], held: Held = NOTHING) ->
     """Return a value as plain JSON values.
 
     Args:
-        value: a frozen dataclass of the registry, a tuple, or a plain value; nested at will.
+        value: a frozen dataclass of the registry, a tuple, or a plain value; any nesting.
         registry: name -> dataclass; the name must be the class's own.
-        held: digest -> what the reader has already; it is referred to.
+        held: digest -> object that the reader already has. It is written as a reference.
 
     Raises:
-        LedgerError: a type that is not in the registry, a number that is not finite, or a value
-            too deep or too large to be read back.
+        LedgerError: a type that is not in the registry, a number that is not finite, or a value too
+            deep or too large to be read back.
     """
     return _Walk(registry, held).encoded(value, 0, "value")
 
 
 def decode(data: object, registry: Mapping[str, type], held: Held = NOTHING) -> Any:
-    """Return what ``encode`` was given; lists come back as tuples.
+    """Return the value that ``encode`` was given; lists become tuples.
 
     Args:
         data: plain JSON values from an untrusted source.
         registry: name -> dataclass that may be built.
-        held: digest -> what may be referred to.
+        held: digest -> object that the data may refer to.
 
     Raises:
-        LedgerError: a reference to what is not held, an unknown type, version or field, a missing
+        LedgerError: a reference to a missing object, an unknown type, version or field, a missing
             field, a value that does not fit its field or that the dataclass refuses, or data too
             deep or too large.
     """
@@ -204,7 +204,7 @@ def decode(data: object, registry: Mapping[str, type], held: Held = NOTHING) -> 
 
 @dataclass
 class _Walk:
-    """One pass over a value, counting what it meets."""
+    """One pass over a value, with a count of visited nodes."""
 
     registry: Mapping[str, type]
     held: Held
@@ -221,18 +221,18 @@ class _Walk:
         return self._encoded(value, depth, where)
 
     def _encoded(self, value: Any, depth: int, where: str) -> dict[str, Any]:
-        """Return a dataclass as a record, or as a reference to what is held."""
+        """Return a dataclass as a record, or as a reference to a held object."""
         digest = next((digest for digest, known in self.held.items() if value == known), None)
         if digest is not None:
             return {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}
         own, name = fields(value), type(value).__name__
-        # A name is not enough: what is read back must be of this very class.
+        # The name is not enough: the registry must hold this very class.
         if self.registry.get(name) is not type(value):
             self._unknown(name, where)
         content = {
             field.name: self.encoded(getattr(value, field.name), depth + 1, f"{name}.{field.name}")
             for field in own
-            # Computed fields are made again with the object.
+            # Fields with init=False are computed again by the constructor.
             if field.init
         }
         return {"type": name, "version": VERSION, "fields": content}
@@ -303,7 +303,7 @@ class _Walk:
 
 
 def _check_version(name: str, version: object, where: str) -> None:
-    # True equals 1, but is no version.
+    # True equals 1, but is not a version.
     if version is True or version != VERSION:
         told = f"{name} has version {version!r}, this release reads {VERSION}"
         _fail(where, f"{told}; upgrade fedprivacy")
@@ -314,11 +314,11 @@ def _fail(where: str, what: str) -> NoReturn:
 
 
 def _plain(value: object, where: str) -> object:
-    """Return a plain JSON value as it is, or refuse it."""
+    """Return a plain JSON value unchanged, or refuse it."""
     if type(value) in (bool, str, NoneType):
         return value
     if type(value) is int:
-        # Readers of JSON in other languages lose digits beyond 64 bits.
+        # JSON readers in other languages lose digits beyond 64 bits.
         if abs(value) > MAX_INTEGER:
             _fail(where, f"an integer must be below 2**63, got one of {value.bit_length()} bits")
         return value
@@ -331,7 +331,7 @@ def _plain(value: object, where: str) -> object:
 
 @lru_cache(maxsize=256)
 def _layout(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Return field -> (annotation, whether it must be given) of a dataclass."""
+    """Return field -> (annotation, whether it is required) of a dataclass."""
     hints = get_type_hints(kind)
     return {f.name: (hints[f.name], _required(f)) for f in fields(kind) if f.init}
 
@@ -343,13 +343,13 @@ def _required(field: Field[Any]) -> bool:
 def _build(kind: type, values: dict[str, object], where: str) -> object:
     try:
         return kind(**values)
-    # Values of a file may fail in any check of a class: all are told as a bad record.
+    # Values of a file may fail in any check of a class. All failures are reported as a bad record.
     except (FedPrivacyError, TypeError, ValueError, ArithmeticError, AttributeError) as problem:
         raise LedgerError(f"{where}: {kind.__name__} refuses it: {problem}") from problem
 
 
 def _fit(value: Any, hint: Any) -> Any:
-    """Return the value as its annotation wants it (a string as its enum member), else _NO."""
+    """Return the value in the type of its annotation (a string as its enum member), else _NO."""
     if hint is Any:
         return value
     origin = get_origin(hint)
@@ -381,7 +381,7 @@ def _fit_member(value: Any, hint: Any) -> Any:
 def _is(value: object, hint: Any) -> bool:
     """Return whether a value is an instance of a class, or has a protocol's members."""
     if hint is float:
-        # By exact type: to Python a bool is an int.
+        # By exact type, because a Python bool is an int.
         return type(value) in (float, int)
     if hint is int:
         return type(value) is int

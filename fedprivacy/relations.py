@@ -1,7 +1,7 @@
-"""The facts that decide whether an epsilon is true: unit, adjacency, observer.
+"""The facts that decide whether an epsilon holds: unit, adjacency, observer.
 
-They label a privacy loss and travel with it to the Bound, the ledger and the report.
-Past ``Mechanism.privacy_loss(adjacency, observer)`` no arithmetic reads them.
+They label a privacy loss and stay with it in the Bound, the ledger and the report. After
+``Mechanism.privacy_loss(adjacency, observer)`` no arithmetic uses them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Unit(StrEnum):
-    """Whose data is one unit of protection."""
+    """The privacy unit: the data that are protected together."""
 
     CLIENT = "client"
     RECORD = "record"
@@ -21,31 +21,31 @@ class Adjacency(StrEnum):
     """How two neighbouring data sets differ by one unit."""
 
     ADD_REMOVE = "add_remove"
-    """The unit is there, or it is not."""
+    """The unit is present or absent."""
     ZERO_OUT = "zero_out"
-    """The unit's contribution is replaced by nothing; the number of units is public."""
+    """The unit's contribution is replaced by zero; the number of units is public."""
     REPLACE_ONE = "replace_one"
-    """The unit's data are exchanged for any other data."""
+    """The unit's data are replaced by any other data."""
 
     @property
     def moves(self) -> int:
-        """How many clip norms one unit moves a sum by: replaced, from C u to -C u, it is two."""
+        """Change of a sum by one unit, in clip norms: 2 if replaced (from C u to -C u), else 1."""
         return 2 if self is Adjacency.REPLACE_ONE else 1
 
 
 class Observer(StrEnum):
-    """Who looks at the run, and at how much of it."""
+    """Who observes the run, and which outputs."""
 
     AGGREGATE = "aggregate"
     """Sees every release, but not who took part."""
     SERVER = "server"
     """Sees every release and who took part."""
     FINAL = "final"
-    """Sees the last release only."""
+    """Sees only the last release."""
 
 
 class Facts(NamedTuple):
-    """What a privacy statement is about. Statements with different facts do not add."""
+    """The subject of a privacy statement. Statements with different facts do not add up."""
 
     unit: Unit | None
     adjacency: Adjacency
@@ -53,6 +53,6 @@ class Facts(NamedTuple):
 
 
 def is_add_remove(book: object) -> bool:
-    """Return whether a ledger, a budget or an adjacency is add_remove; None is about nothing."""
-    # A ledger has its facts in a field, a budget is asked itself.
+    """Return whether a ledger, a budget or an adjacency is add_remove; False for None."""
+    # A ledger has its facts in a field, a budget has the adjacency itself.
     return bool(getattr(getattr(book, "facts", book), "adjacency", book) == Adjacency.ADD_REMOVE)

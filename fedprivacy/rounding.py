@@ -1,35 +1,35 @@
-"""What floating point may add: one unit for every count of roundings in the package.
+"""Floating-point error units: one constant for every count of roundings in the package.
 
-A correctly rounded operation errs by at most half a spacing of its result, 2^-53 = 1.11e-16 of it;
-so do +, -, *, / and sqrt. Logarithms, exponentials and the functions of ``scipy.special`` that are
-used here err by a few such units, and are counted with at least four.
+A correctly rounded operation has an error of at most half a spacing of its result, a relative error
+of 2^-53 = 1.11e-16. This holds for +, -, *, / and sqrt. Logarithms, exponentials and the functions
+of ``scipy.special`` used here have errors of a few such units. They are counted with at least four.
 
-Where roundings are told apart they are counted in ``UNIT``. Where they are not, one of the others
-stands for all of a computation's, named by how many units it holds; each is far below what any
-answer's tolerance leaves room for (1e-6 at the least).
+Code that counts single roundings uses ``UNIT``. Other code uses one larger constant for a whole
+computation; its name gives the number of units. Each constant is far below the tolerance of any
+result (1e-6 at the least).
 """
 
 SPACING = 2.0**-52
-"""From 1 to the next number."""
+"""Distance from 1 to the next double."""
 
 HALF_SPACING = 2.0**-53
-"""The unit round-off itself: for counts that leave room for the products of errors."""
+"""The unit round-off itself, for counts that leave room for products of errors."""
 
 UNIT = 1.2e-16
 """The unit round-off, rounded up: n factors 1 + 2^-53 stay below 1 + n units for n up to 1e15."""
 
 FFT = 8 * UNIT
-"""What a transform of length N errs by, over log2 N and the size of its inputs."""
+"""Error of a transform of length N, over log2 N and the size of its inputs."""
 
 FEW = 1e-15
-"""Eight units: what a short expression may be off, where its roundings are not told apart."""
+"""Eight units: error of a short expression whose roundings are not counted one by one."""
 
 TENS = 1e-14
-"""Eighty units: a line or two with a logarithm or an exponential of moderate size."""
+"""Eighty units: one or two lines with a logarithm or an exponential of moderate size."""
 
 HUNDREDS = 1e-13
-"""Eight hundred: a sum of a few terms that each went through several functions."""
+"""Eight hundred units: a sum of a few terms that each passed several functions."""
 
 THOUSANDS = 1e-12
-"""Eight thousand: whatever else a result of this package has been through, sums of thousands of
-terms of one sign included; also what a value may exceed a limit by that it was computed to keep."""
+"""Eight thousand units: any other result of this package, including sums of thousands of terms of
+one sign. It also bounds the excess of a value over a limit that it was computed to keep."""

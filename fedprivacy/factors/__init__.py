@@ -1,4 +1,4 @@
-"""Factors of the matrix by which noise of different rounds is correlated, and their errors."""
+"""Factors of the matrix that correlates the noise of different rounds, and their errors."""
 
 from .base import DenseFactor, Factor, Recurrence, ToeplitzFactor
 from .dense import Matrix

@@ -1,4 +1,4 @@
-"""What a factor is: the matrix C whose inverse makes one round's noise out of all rounds' draws."""
+"""Base classes of factors: the matrix C whose inverse makes each round's noise from all draws."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .interval import Array, Interval, columns, disjoint, toeplitz
 from .participation import Participation
 
 DENSE_ROUNDS = 4096
-"""Most rounds of which a dense matrix is made."""
+"""Most rounds for a dense matrix."""
 MOST_PRODUCTS = 500_000_000
-"""Bands times rounds of a series that is inverted."""
+"""Largest product of bands and rounds when a series is inverted."""
 ROWS = 256
-"""Of a series that are inverted at once."""
+"""Rows of a series that are inverted at once."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
     """How the noise e of a round follows from a memory of the rounds before.
 
-    The memory is ``slots`` vectors s. With z the round's own draw, e = m + z / diagonal,
-    m = weights . s. Then the slots are either moved back by one, e (or e - m, where ``inputs``)
-    coming first, or, with ``decays``, each becomes decay * s + e.
+    The memory is ``slots`` vectors s. Let z be the round's own draw. Then e = m + z / diagonal,
+    with m = weights . s. Without ``decays`` the slots then move back by one, and e (or e - m, with
+    ``inputs``) becomes the first. With ``decays`` each slot becomes decay * s + e.
 
     Args:
         weights: shape (slots,).
-        decays: shape (slots,); None where the memory is a window.
-        inputs: whether the window is of draws z, else of the noise e.
+        decays: shape (slots,); None if the memory is a window.
+        inputs: whether the window holds draws z; otherwise it holds the noise e.
         diagonal: of C, in this row.
     """
 
@@ -44,15 +44,15 @@ class Recurrence:
 
 
 class Factor(ABC):
-    """A lower-triangular matrix C with a positive diagonal, of as many rounds as are asked for.
+    """A lower-triangular matrix C with a positive diagonal, for any number of rounds.
 
-    A run adds C^-1 z to its rounds' sums, z with independent entries of one std. That is a function
-    of C x + z, whose loss is one Gaussian's: std over ``sensitivity``.
+    A run adds C^-1 z to its rounds' sums. z has independent entries of one std. This is a function
+    of C x + z, which has the loss of one Gaussian: std over ``sensitivity``.
     """
 
     @abstractmethod
     def matrix(self, rounds: int) -> Array:
-        """Return C, shape (rounds, rounds); of a tree, (nodes, rounds).
+        """Return C, shape (rounds, rounds); for a tree, (nodes, rounds).
 
         Raises:
             ParameterError: it would not fit in memory, or the factor has another size.
@@ -68,10 +68,10 @@ class Factor(ABC):
 
     @abstractmethod
     def noise_matrix(self, rounds: int) -> Array:
-        """Return what the draws are multiplied by, shape (rounds, draws): C^-1, or a tree's."""
+        """Return the matrix applied to the draws, shape (rounds, draws): C^-1, or a tree's."""
 
     def check(self, rounds: int, participation: Participation) -> None:  # noqa: B027
-        """Raise ParameterError where the factor cannot serve such a run."""
+        """Raise ParameterError if the factor does not fit the run."""
 
     def leading(self, rows: int, rounds: int) -> Factor:
         """Return the factor of the first ``rows`` rounds of ``rounds``: the leading block of C."""
@@ -79,15 +79,15 @@ class Factor(ABC):
         return self
 
     def block(self, rounds: int) -> int:
-        """Return after how many rounds the noise begins anew: all of them."""
+        """Return the number of rounds until the noise restarts; here, all rounds."""
         return rounds
 
     def slots(self, rounds: int) -> int:
-        """Return how many vectors of the model's size a run keeps."""
+        """Return the number of model-sized vectors that a run keeps."""
         return rounds
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
-        """Return how row ``row`` of the noise is made."""
+        """Return the recurrence for row ``row`` of the noise."""
         raise NotImplementedError
 
 
@@ -104,7 +104,7 @@ def check_dense(rounds: int, what: str) -> None:
 
 
 class ToeplitzFactor(Factor):
-    """A factor whose entry in row i and column j depends on i - j alone."""
+    """A factor whose entry in row i and column j depends only on i - j."""
 
     @abstractmethod
     def coefficients(self, rounds: int) -> Array:
@@ -120,7 +120,7 @@ class ToeplitzFactor(Factor):
         return 4.0 * rounds * HALF_SPACING
 
     def width(self, rounds: int) -> int:
-        """Return how many coefficients may not be 0."""
+        """Return the number of coefficients that may be nonzero."""
         return rounds
 
     def matrix(self, rounds: int) -> Array:
@@ -129,7 +129,7 @@ class ToeplitzFactor(Factor):
         return lower_toeplitz(self.coefficients(rounds))
 
     def magnitudes(self, rounds: int) -> Array:
-        """Return the entries' absolute values, with what coefficients may be off by."""
+        """Return the entries' absolute values plus the error bound of the coefficients."""
         return np.abs(self.matrix(rounds)) * (1.0 + self.error(rounds) + SPACING)
 
     def noise_matrix(self, rounds: int) -> Array:
@@ -138,24 +138,24 @@ class ToeplitzFactor(Factor):
         return lower_toeplitz(self.inverse(rounds))
 
     def sensitivity(self, rounds: int, participation: Participation) -> Interval:
-        """Return it by the theorem that fits: disjoint columns, or decreasing coefficients.
+        """Return the sensitivity by the theorem for disjoint columns or decreasing coefficients.
 
-        Fixed epochs are among the patterns of the minimum separation, whose worst one, 0, b, 2 b,
-        ..., is a pattern of fixed epochs.
+        Patterns of fixed epochs also have the minimum separation. The worst pattern of that rule,
+        0, b, 2 b, ..., is a pattern of fixed epochs.
         """
         found = self.coefficients(rounds)
         gap, most = participation.gap(rounds), participation.most(rounds)
-        # One participation, or fewer bands than the gap: no two columns of a unit share a row.
+        # One participation, or bands up to the gap: no two columns of a unit share a row.
         if most == 1 or self.width(rounds) <= gap:
             return disjoint(found, gap, most, self.error(rounds))
         return toeplitz(found, gap, most, self.error(rounds))
 
 
 class DenseFactor(Factor):
-    """A factor that is held as a matrix."""
+    """A factor held as a matrix."""
 
     def sensitivity(self, rounds: int, participation: Participation) -> Interval:
-        """Return it by ``columns``."""
+        """Return the sensitivity by ``columns``."""
         gap, most = participation.gap(rounds), participation.most(rounds)
         return columns(self.matrix(rounds), gap, most, participation.together)
 
@@ -163,7 +163,7 @@ class DenseFactor(Factor):
 def lower_toeplitz(column: Array) -> Array:
     """Return the lower-triangular Toeplitz matrix with this first column."""
     rounds = len(column)
-    # Windows over one padded vector are views; only the answer is copied.
+    # Windows over one padded vector are views; only the result is copied.
     padded = np.concatenate([np.zeros(rounds - 1), column])
     rows = np.lib.stride_tricks.sliding_window_view(padded, rounds)
     return np.ascontiguousarray(rows[:, ::-1])
@@ -172,11 +172,11 @@ def lower_toeplitz(column: Array) -> Array:
 def inverse_series(column: Array, rounds: int) -> Array:
     """Return the first coefficients of 1 over a power series with constant term above 0.
 
-    By forward substitution, some rows at a time: a coefficient is rounded as in a plain loop, at
-    most once a product, once a sum and once by the constant term.
+    It uses forward substitution on blocks of rows. A coefficient is rounded as in a plain loop: at
+    most once per product, once per sum and once by the constant term.
 
     Raises:
-        ParameterError: more products than take a second.
+        ParameterError: more products than fit in about a second.
     """
     width = min(len(column), rounds) - 1
     if width * rounds > MOST_PRODUCTS:
@@ -185,7 +185,7 @@ def inverse_series(column: Array, rounds: int) -> Array:
     rows = min(rounds, ROWS)
     padded = np.concatenate([column[: width + 1], np.zeros(rows)])
     here = lower_toeplitz(padded[:rows])
-    # What the rounds before add to each of some rows: row i sees them through entries i + 1 on.
+    # Contribution of the rounds before to a block: row i uses entries i + 1 and later.
     before = np.lib.stride_tricks.sliding_window_view(padded, width)[1 : rows + 1, ::-1].copy()
     found = np.zeros(width + rounds)
     for start in range(0, rounds, rows):
@@ -198,7 +198,7 @@ def inverse_series(column: Array, rounds: int) -> Array:
 
 def as_numbers(**named: Any) -> tuple[float, ...]:
     """Check one ``name=numbers`` and return them as finite floats."""
-    # Whatever holds numbers: arrays, lists of numpy scalars, records read from JSON.
+    # Any container of numbers: arrays, lists of numpy scalars, records read from JSON.
     ((name, values),) = named.items()
     try:
         found = tuple(float(value) for value in values)

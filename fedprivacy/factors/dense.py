@@ -1,4 +1,4 @@
-"""Factors that are given, or made, as whole matrices."""
+"""Factors given as whole matrices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Matrix(DenseFactor):
     """Any lower-triangular matrix with a positive diagonal.
 
     Args:
-        array: shape (n, n); kept as the rows' entries up to the diagonal.
+        array: shape (n, n); stored as the rows' entries up to the diagonal.
 
     Raises:
         ParameterError: not square, not finite, entries above the diagonal, or singular.
@@ -30,14 +30,14 @@ class Matrix(DenseFactor):
     array: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        # Tuples hash, compare and go into records; those of a record are checked all the same.
+        # Tuples hash, compare and go into records. A record's tuples are checked too.
         if not isinstance(self.array, tuple):
             object.__setattr__(self, "array", _rows(self.array))
         for i, row in enumerate(self.array):
             rule = f"have {i + 1} entries in row {i}, up to the diagonal"
             require(len(row) == i + 1, "array", len(row), rule)
             require(np.all(np.isfinite(row)), "array", list(row), "be finite")
-            # Sums of squares of such entries stay within doubles.
+            # Sums of squares of these entries stay within doubles.
             largest = max(map(abs, row))
             require(largest <= MODERATE[1], "array", largest, f"be at most {MODERATE[1]:g} in size")
             rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
@@ -45,7 +45,7 @@ class Matrix(DenseFactor):
         require(self.array, "array", self.array, "have a row")
 
     def __hash__(self) -> int:
-        """Of half a million entries: found once."""
+        """Return the cached hash: the matrix may have half a million entries."""
         return self._hash
 
     @cached_property
@@ -69,7 +69,7 @@ class Matrix(DenseFactor):
         """Return C, or its first rows and columns.
 
         Raises:
-            ParameterError: more rounds than it has.
+            ParameterError: more rounds than the matrix has.
         """
         if rounds > len(self.array):
             refuse("rounds", rounds, f"be at most the matrix's size {len(self.array)}")
@@ -104,7 +104,7 @@ def _rows(array: Any) -> tuple[tuple[float, ...], ...]:
     if found.ndim != 2 or found.shape[0] != found.shape[1]:
         refuse("array", found.shape, "have shape (n, n)")
     check_dense(len(found), "Matrix")
-    # Not cut off in silence: a symmetric matrix given by mistake has another sensitivity.
+    # Refused, not silently dropped: a symmetric matrix given by mistake has another sensitivity.
     if np.any(np.triu(found, 1) != 0.0):
         refuse("array", "entries above the diagonal", "be lower triangular", "use its L factor")
     return tuple(tuple(row[: i + 1].tolist()) for i, row in enumerate(found))

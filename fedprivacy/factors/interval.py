@@ -1,10 +1,10 @@
-"""Certified sensitivities: what a unit moves the encoded sum by, in its largest pattern.
+"""Certified sensitivities: change of the encoded sum by a unit, for its worst pattern.
 
-C has a row for everything that is released and a column for every round. A unit adds vectors of
-norm at most 1 in the rounds S, so C X moves by sqrt(sum over i, j in S of G_ij <x_i, x_j>),
-G = C'C, whatever the vectors' dimension. With G >= 0 that is largest for equal vectors: |C 1_S|.
-With signs it is at most sqrt(sum of |G_ij|), and at least |C s| for any signs s on S. Sums of
-products are rounded outwards: ``lower <= truth <= upper``. Proofs: docs/theory/correlated_noise.md.
+C has a row for every release and a column for every round. A unit adds vectors of norm at most 1 in
+the rounds S. So C X changes by sqrt(sum over i, j in S of G_ij <x_i, x_j>), G = C'C, for any
+dimension of the vectors. With G >= 0 the maximum is at equal vectors: |C 1_S|. With signs it is at
+most sqrt(sum of |G_ij|), and at least |C s| for any signs s on S. Sums of products are rounded
+outwards: ``lower <= truth <= upper``. Proofs: docs/theory/correlated_noise.md.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Array = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
-    """Two ends that hold a number between them."""
+    """Lower and upper end of an interval that contains a number."""
 
     lower: float
     upper: float
 
 
 def outward(low_square: float, high_square: float, terms: float) -> Interval:
-    """Return square roots of two sums, moved outwards by what so many roundings may do."""
+    """Return square roots of two sums, moved outwards by the error of ``terms`` roundings."""
     # Sixteen more for the root, the products and this line itself.
     slack = (terms + 16.0) * HALF_SPACING
-    # A root halves a relative error: twice the slack is more than enough.
+    # A root halves a relative error, so twice the slack is more than enough.
     lower = math.sqrt(max(low_square, 0.0)) * (1.0 - 2.0 * slack)
     return Interval(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
 
@@ -42,7 +42,7 @@ def comb_square(coefficients: Array, gap: int, most: int) -> float:
     Args:
         coefficients: the first column, shape (n,).
         gap: b.
-        most: how many columns.
+        most: number of columns.
     """
     return float(np.sum(comb(coefficients, gap, most) ** 2))
 
@@ -51,7 +51,7 @@ def comb(coefficients: Array, gap: int, most: int) -> Array:
     """Return the sum of columns 0, gap, 2 gap, ... of a lower-triangular Toeplitz matrix."""
     rounds = len(coefficients)
     count = min(most, -(-rounds // gap))
-    # Running sums along the comb take n additions, where column by column takes n k.
+    # Running sums along the comb need n additions; column by column needs n k.
     if gap * count >= rounds and count > 1:
         padded = np.zeros(gap * count)
         padded[:rounds] = coefficients
@@ -60,9 +60,10 @@ def comb(coefficients: Array, gap: int, most: int) -> Array:
 
 
 def _window(coefficients: Array, gap: int, count: int) -> Array:
-    """Return the sum of fewer columns than have room, from sums of 1, 2, 4, ... of them.
+    """Return the sum of ``count`` columns, by doubling: from sums of 1, 2, 4, ... columns.
 
-    Nothing is taken away again: a difference of running sums would lose digits.
+    It never subtracts, because a difference of running sums would lose digits. It is for fewer
+    columns than would fit.
     """
     rounds, placed, size = len(coefficients), 0, 1
     total, block = np.zeros(rounds), coefficients
@@ -80,30 +81,30 @@ def _window(coefficients: Array, gap: int, count: int) -> Array:
 def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Interval:
     """Return the sensitivity of a lower-triangular Toeplitz matrix.
 
-    Decreasing and non-negative coefficients: the worst pattern is 0, b, 2 b, ... (Kalinin and
-    Lampert 2024, Theorem 2). Others are replaced by the least decreasing sequence above their
-    absolute values, from above, and from below by one pattern and by one column.
+    For decreasing and non-negative coefficients the worst pattern is 0, b, 2 b, ... (Kalinin and
+    Lampert 2024, Theorem 2). For others, the upper end uses the least decreasing sequence above
+    their absolute values. The lower end uses one pattern and one column.
 
     Args:
         coefficients: the first column as computed, shape (n,).
         gap: b, the fewest rounds between participations.
-        most: k, how many at most.
+        most: k, the largest number of participations.
         error: relative error of each coefficient.
     """
     above = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
-    # A square doubles its coefficient's error; sums along rows and columns round once a term.
+    # A square doubles its coefficient's error. Sums along rows and columns round once a term.
     spread = 2.0 * error / HALF_SPACING + len(coefficients) + most
     single = float(np.sum(coefficients**2))
     # One participation is a pattern too.
     low = max(comb_square(coefficients, gap, most), single)
     if np.any(coefficients < 0.0):
-        # Cancelling sums lose relative precision; one column, a sum of squares, does not.
+        # Sums with cancellation lose relative precision. One column, a sum of squares, does not.
         low = single
     return outward(low, comb_square(above, gap, most), spread)
 
 
 def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval:
-    """Return the sensitivity where columns that a unit may have share no row: sqrt(k) of one.
+    """Return the sensitivity if a unit's columns share no row: sqrt(k) times that of one column.
 
     Args:
         coefficients: the first column, of at most ``gap`` bands, any signs.
@@ -112,7 +113,7 @@ def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval
         error: relative error of each coefficient.
     """
     rounds = len(coefficients)
-    # Later columns are shorter and the r-th participation is in round r b at the earliest.
+    # Later columns are shorter, and participation r is in round r b at the earliest.
     heads = np.cumsum(coefficients**2)
     total = float(np.sum(heads[rounds - 1 - gap * np.arange(most)]))
     return outward(total, total, 2.0 * error / HALF_SPACING + rounds + most)
@@ -121,21 +122,22 @@ def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval
 def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
     """Return the sensitivity of any matrix.
 
-    Fixed epochs with G >= 0 and no limit below the number of epochs: exact (Choquette-Choo,
-    McMahan, Rush and Thakurta 2023). Else the upper end is a dynamic programme's: a unit of
-    pattern S moves by sum_{i in S} sum_{j in S} |G_ij|, the inner sum is at most the best pattern
-    through i, and the outer one the best pattern of these. The lower end is the best pattern found.
+    For fixed epochs with G >= 0 and no limit below the number of epochs it is exact
+    (Choquette-Choo, McMahan, Rush and Thakurta 2023). Otherwise the upper end comes from a dynamic
+    programme. A unit of pattern S changes C X by sum_{i in S} sum_{j in S} |G_ij|. The inner sum is
+    at most that of the best pattern through i. The outer sum is at most that of the best pattern of
+    these values. The lower end is the best pattern found.
 
     Args:
         matrix: C, shape (m, n).
         gap: b.
         most: k.
-        together: whether rounds are exactly ``gap`` apart, or a multiple of it.
+        together: whether rounds are exactly ``gap`` apart, or a multiple of ``gap``.
     """
     gram = matrix.T @ matrix
-    # A product of m terms rounds by at most about m HALF_SPACING of what absolute values give.
+    # A product of m terms has a rounding error of about m HALF_SPACING times the absolute sum.
     loss = len(matrix) * HALF_SPACING * (np.abs(matrix).T @ np.abs(matrix))
-    # Twice: the bound was itself computed with roundings.
+    # Twice, because the bound itself was computed with rounding.
     high = np.abs(gram) + 2.0 * loss
     terms = float(len(matrix) + 2 * most * most + 8)
     classes = [np.arange(j, len(gram), gap) for j in range(gap)] if together else None
@@ -148,20 +150,20 @@ def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
         # The best rows, each with its best columns: at least every pattern of the class.
         kept = np.sort(part, axis=1)[:, ::-1][:, :most].sum(axis=1)
         upper = max(upper, float(np.sort(kept)[::-1][:most].sum()))
-        # Any signs on any pattern bound from below.
+        # Any signs on any pattern give a lower bound.
         lower = max(lower, _signed_square(matrix[:, rows[:most]]))
     return outward(lower, upper, terms)
 
 
 def _signed_square(chosen: Array) -> float:
-    """Return a value of |C s|^2 for signs s that are chosen one by one, for columns chosen."""
+    """Return a value of |C s|^2 for chosen columns, with signs s chosen one by one."""
     total = np.zeros(len(chosen))
     size = 0.0
     for column in chosen.T:
-        # The sign that makes the sum longer; a poor choice only widens the interval.
+        # Take the sign that makes the sum longer. A poor choice only widens the interval.
         total = total + column if float(total @ column) >= 0.0 else total - column
         size += float(np.linalg.norm(column))
-    # Rounding errors are of the size of the terms, not of what is left of them.
+    # Rounding errors scale with the terms, not with their sum.
     norm = float(np.linalg.norm(total)) - len(chosen.T) * HALF_SPACING * 2.0 * size
     return max(norm, 0.0) ** 2
 
@@ -169,7 +171,7 @@ def _signed_square(chosen: Array) -> float:
 def _row_sums(gram: Array, gap: int, most: int) -> Array:
     """Return for every round i a bound on sum_j gram_ij over patterns through i."""
     rounds = len(gram)
-    # Rounds closer than the gap exclude each other; the diagonal is added apart.
+    # Rounds closer than the gap exclude each other; the diagonal is added separately.
     near = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds))) < gap
     others = np.where(near, 0.0, gram)
     return np.diag(gram) + _best_sums(others, gap, most - 1)
@@ -184,7 +186,7 @@ def _best_sums(weights: Array, gap: int, most: int) -> Array:
     for _ in range(most):
         following = np.zeros((rounds + 1, count))
         for i in range(1, rounds + 1):
-            # The best of one participation fewer, at least the gap earlier.
+            # The best of one participation fewer, earlier by at least the gap.
             taken = weights[:, i - 1] + best[max(i - gap, 0)]
             np.maximum(following[i - 1], taken, out=following[i])
         # No room for more: further passes change nothing.
@@ -198,7 +200,7 @@ def _found(matrix: Array, gap: int, most: int) -> float:
     """Return the largest |C s|^2 over patterns of equal steps."""
     rounds = matrix.shape[1]
     best = 0.0
-    # A lower end may miss patterns, so few starts do; for one participation it tries them all.
+    # A lower end may miss patterns, so few starts are enough. One participation uses all starts.
     for start in range(rounds if most == 1 else min(rounds, 4 * gap)):
         best = max(best, _signed_square(matrix[:, start::gap][:, :most]))
     return best

@@ -1,4 +1,4 @@
-"""Factors with the least noise in what is wanted, for a rule of participation; kept in a file."""
+"""Factors with the least noise in a workload, for a rule of participation; stored in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FACTORS = Registry(lambda kind: issubclass(kind, Factor))
 _ITERATIONS = 200
 
 Progress = Callable[[float], None]
-"""Gets the share of the steps that were taken."""
+"""Callback that receives the completed share of the steps."""
 
 
 def optimised(
@@ -36,20 +36,21 @@ def optimised(
     workload: Workload | None = None,
     progress: Progress | None = None,
 ) -> Banded | BufferedToeplitz:
-    """Return a factor of the same shape whose noise in the workload has the least mean square.
+    """Return a factor of the same shape with the least mean square noise in the workload.
 
-    By L-BFGS from the closed form, which is returned where nothing is better. Whatever is found is
-    certified by its own ``sensitivity``: a search that ends early costs noise, never privacy.
+    The search is L-BFGS from the closed form, which is returned if no result is better. Every
+    result is certified by its own ``sensitivity``. A search that ends early costs noise, never
+    privacy.
 
     Args:
-        factor: a ``Banded`` or a ``BufferedToeplitz``; its own numbers are where the search begins.
+        factor: a ``Banded`` or a ``BufferedToeplitz``; the search starts at its own numbers.
         rounds: n.
-        participation: what sensitivities are over.
-        workload: prefix sums unless given.
+        participation: rule for the sensitivity.
+        workload: default: prefix sums.
         progress: called after every step.
 
     Raises:
-        ParameterError: another factor, or one that cannot serve the run.
+        ParameterError: another factor, or one that does not fit the run.
     """
     wanted = workload or Workload()
     integer(1, rounds=rounds)
@@ -66,7 +67,7 @@ def optimised(
     def noise(one: Factor) -> float:
         return errors(one, rounds, participation, wanted).root_mean_square
 
-    # By certified sensitivities, not by the values of the search.
+    # Compare by certified sensitivities, not by the values of the search.
     return best if noise(best) < noise(factor) else factor
 
 
@@ -74,24 +75,24 @@ _Build = Callable[[Array], Any]
 
 
 def _banded(factor: Banded) -> tuple[Array, _Build]:
-    """Return where to start, and how numbers make a factor: its weights but the first, 1."""
+    """Return the start of the search and a builder: the weights after the first, which is 1."""
     column = factor.column()
 
     def build(numbers: Array) -> Banded:
         return Banded(factor.bands, weights=(1.0, *numbers.tolist()))
 
-    # A common factor cancels between sensitivity and noise: the first weight is held at 1.
+    # A common factor cancels between sensitivity and noise, so the first weight is fixed at 1.
     return column[1:] / column[0], build
 
 
 def _buffered(factor: BufferedToeplitz, rounds: int) -> tuple[Array, _Build]:
-    """Return the same of BLT: logarithms of scales, and log-odds of decays."""
+    """Return start and builder for BLT: logarithms of scales, and log-odds of decays."""
     scales, decays = factor.parameters(rounds)
 
     def build(numbers: Array) -> BufferedToeplitz:
-        # Clipped, as a line search may try exponents that overflow.
+        # Clipped, because a line search may try exponents that overflow.
         first, second = np.split(np.clip(numbers, -30.0, 30.0), 2)
-        # At the largest log-odds a decay is too near to 1 to be told from it.
+        # At the largest log-odds a decay would round to 1.
         decays = np.minimum(1.0 / (1.0 + np.exp(-second)), 1.0 - 1e-12)
         return BufferedToeplitz(
             factor.buffers, scales=tuple(np.exp(first).tolist()), decays=tuple(decays.tolist())
@@ -108,7 +109,7 @@ def _least(
     workload: Workload,
     progress: Progress | None,
 ) -> Any:
-    # A single band leaves nothing to choose.
+    # A single band has no free number.
     if not len(start):
         return build(start)
     gap, most = participation.gap(rounds), participation.most(rounds)
@@ -119,7 +120,7 @@ def _least(
     def value_and_slope(numbers: Array) -> tuple[float, Array]:
         return _banded_slope(numbers, rounds, gap, most, workload)
 
-    # The slope is that of Toeplitz products; with rates the search takes differences.
+    # The gradient is for Toeplitz products. With rates the search uses differences.
     with_slope = isinstance(build(start), Banded) and not workload.rates
     from scipy.optimize import minimize  # slow to import
 
@@ -151,21 +152,21 @@ def _counted(progress: Progress | None) -> Callable[[Array], None]:
 def _log_noise(
     factor: ToeplitzFactor, rounds: int, gap: int, most: int, workload: Workload
 ) -> float:
-    """Return log(mean square times squared sensitivity); infinity where it overflows."""
+    """Return log(mean square times squared sensitivity); a large value if it overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         if workload.rates:
             product = workload.matrix(rounds) @ factor.noise_matrix(rounds)
             mean = float(np.sum(product**2)) / rounds
         else:
             series = workload.of_series(factor.inverse(rounds))
-            # Coefficient k stands in n - k rows.
+            # Coefficient k occurs in n - k rows.
             mean = float(np.arange(rounds, 0.0, -1.0) @ series**2) / rounds
         column = factor.coefficients(rounds)
         if factor.width(rounds) > gap:
-            column = np.maximum.accumulate(column[::-1])[::-1]  # as ``interval.toeplitz`` takes it
+            column = np.maximum.accumulate(column[::-1])[::-1]  # as in ``interval.toeplitz``
         square = float(np.sum(comb(column, gap, most) ** 2))
     whole = mean * square
-    # A high wall, not infinity: line searches subtract values.
+    # A large finite value, not infinity, because line searches subtract values.
     return math.log(whole) if 0.0 < whole < math.inf else 1e6
 
 
@@ -174,8 +175,8 @@ def _banded_slope(
 ) -> tuple[float, Array]:
     """Return ``_log_noise`` of banded weights and its gradient.
 
-    With d = 1 / c and r = w d, dr/dc_m = -(r d) moved by m; the squares of a unit's columns, which
-    share no row, add up to sum_k count_k c_k^2.
+    With d = 1 / c and r = w d, dr/dc_m = -(r d) shifted by m. A unit's columns share no row, so
+    their squares add up to sum_k count_k c_k^2.
     """
     column = np.concatenate([[1.0], numbers])
     inverse = Banded(len(column), weights=tuple(column.tolist())).inverse(rounds)
@@ -188,7 +189,7 @@ def _banded_slope(
     starts = np.arange(most) * gap
     counts = np.array([np.sum(starts + k < rounds) for k in range(kept)], dtype=np.float64)
     square = float(counts @ column[:kept] ** 2)
-    # The same wall, and no slope to follow behind it.
+    # The same large value, with a zero gradient.
     if not (0.0 < mean < math.inf and np.all(np.isfinite(moved))):
         return 1e6, np.zeros(len(numbers))
     slope = np.zeros(len(column))
@@ -207,21 +208,21 @@ def optimised_matrix(
 ) -> Matrix:
     """Return the banded matrix of unit columns with the least mean square error.
 
-    That is min tr(A'A X^-1) over positive definite X = C'C with a diagonal of ones and ``bands``
-    diagonals, a convex problem (Choquette-Choo et al. 2023, BandMF), A the workload. Every column
-    has norm 1, so the sensitivity is sqrt(k) for separations of at least ``bands``.
+    It solves min tr(A'A X^-1) over positive definite X = C'C with a diagonal of ones and ``bands``
+    diagonals, a convex problem (Choquette-Choo et al. 2023, BandMF). A is the workload. Every
+    column has norm 1, so the sensitivity is sqrt(k) for separations of at least ``bands``.
 
     Args:
         rounds: n, at most 4096; time grows with its cube.
         bands: p; n for a dense matrix, which is the best for one participation.
-        workload: prefix sums unless given.
+        workload: default: prefix sums.
         progress: called after every step.
     """
     check_dense(integer(1, rounds=rounds), "Matrix")
     width = min(integer(1, bands=bands), rounds)
     made = (workload or Workload()).matrix(rounds)
     gram = made.T @ made
-    # What is free: below the diagonal, within the bands.
+    # Free entries: below the diagonal, within the bands.
     rows, columns = np.nonzero(np.tril(np.ones((rounds, rounds)), -1))
     inside = rows - columns < width
     rows, columns = rows[inside], columns[inside]
@@ -235,15 +236,15 @@ def optimised_matrix(
         try:
             root = np.linalg.inv(np.linalg.cholesky(whole(numbers)))
         except np.linalg.LinAlgError:
-            # Not positive definite, so outside the domain: high, and flat.
+            # Not positive definite, so outside the domain: a large value with zero gradient.
             return 1e3, np.zeros(len(numbers))
         inverse = root.T @ root
         slope, value = -inverse @ gram @ inverse, float(np.sum(gram * inverse))
-        # Every free entry stands in X twice.
+        # Every free entry occurs twice in X.
         return math.log(value), 2.0 * slope[rows, columns] / value
 
     closed = Banded(width).matrix(rounds)
-    # Columns of norm 1, as the problem asks.
+    # Columns of norm 1, as the problem requires.
     closed /= np.linalg.norm(closed, axis=0)
     start = (closed.T @ closed)[rows, columns]
     options = {"maxiter": _ITERATIONS, "maxfun": 10_000}
@@ -273,7 +274,7 @@ def _rows(matrix: Array) -> list[list[float]]:
 
 
 def save(factor: Factor, path: str | Path) -> None:
-    """Write a factor to a small JSON file, replacing it as a whole.
+    """Write a factor to a small JSON file, replacing the whole file.
 
     Raises:
         LedgerError: a matrix of more than about 440 rounds: records hold 100,000 values.
@@ -284,10 +285,10 @@ def save(factor: Factor, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Factor:
-    """Read a factor; the file is untrusted, nothing in it is executed.
+    """Read a factor. The file is untrusted; its content is never executed.
 
     Raises:
-        ParameterError: it holds no factor, or one that breaks its rules.
+        ParameterError: the file holds no factor, or one that breaks its rules.
         OSError: it cannot be read.
     """
     try:

@@ -1,4 +1,4 @@
-"""In which rounds a unit may take part: what a sensitivity is the worst over."""
+"""Rules for the rounds of a unit; a sensitivity is the maximum over the allowed patterns."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..registry import registered
 
 
 class Participation:
-    """A rule that every unit's rounds keep, whatever its data are.
+    """A rule that every unit's rounds keep, for all data.
 
     Args:
-        apart: whether it is known that a unit's coming or going moves nobody else to another round,
-            as where units turn up by themselves. Only then does ``add_remove`` have an answer.
+        apart: whether adding or removing a unit is known to leave all other units in their rounds,
+            for example if units arrive independently. ``add_remove`` is supported only then.
     """
 
     together: ClassVar[bool] = False
-    """Whether a unit's rounds are an exact number of rounds apart."""
+    """Whether a unit's rounds are multiples of a fixed number of rounds apart."""
     apart: bool
 
     def gap(self, rounds: int) -> int:
@@ -26,13 +26,13 @@ class Participation:
         raise NotImplementedError
 
     def most(self, rounds: int) -> int:
-        """Return in how many of ``rounds`` rounds a unit takes part at most."""
+        """Return the largest number of participations of a unit in ``rounds`` rounds."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class _Spaced(Participation):
-    """Participations that keep a distance."""
+    """Participations with a minimum distance."""
 
     separation: int
     at_most: int | None = None
@@ -44,11 +44,11 @@ class _Spaced(Participation):
         _check_flag(self.apart)
 
     def gap(self, rounds: int) -> int:
-        """Return the separation, or all rounds where that is less."""
+        """Return the separation, or all rounds if that is less."""
         return min(self.separation, rounds)
 
     def most(self, rounds: int) -> int:
-        """Return ``at_most``, or less where no more have room."""
+        """Return ``at_most``, or less if fewer fit."""
         # Rounded up: rounds 0, b, 2 b, ... below ``rounds``.
         fitting = -(-rounds // self.separation)
         return fitting if self.at_most is None else min(fitting, self.at_most)
@@ -60,8 +60,8 @@ class MinimumSeparation(_Spaced):
     """A unit takes part in any rounds that are at least ``separation`` apart.
 
     Args:
-        separation: b: a unit of round i is away until round i + b.
-        at_most: k, how often at most in all; None for as often as the separation lets it.
+        separation: b: after round i, a unit is away until round i + b.
+        at_most: k, the largest total number of participations; None for no other limit.
         apart: see ``Participation``.
     """
 
@@ -69,13 +69,13 @@ class MinimumSeparation(_Spaced):
 @registered
 @dataclass(frozen=True)
 class FixedEpochs(_Spaced):
-    """A unit has one place in every epoch of ``separation`` rounds, the same in each.
+    """A unit has one position in every epoch of ``separation`` rounds, the same in each.
 
     So its rounds are some of j, j + b, j + 2 b, ... ("(k, b)-participation").
 
     Args:
         separation: b, rounds of an epoch.
-        at_most: k, how often at most in all; None for once an epoch.
+        at_most: k, the largest total number of participations; None for once an epoch.
         apart: see ``Participation``.
     """
 
@@ -85,7 +85,7 @@ class FixedEpochs(_Spaced):
 @registered
 @dataclass(frozen=True)
 class SingleParticipation(Participation):
-    """A unit takes part in one round at most.
+    """A unit takes part in at most one round.
 
     Args:
         apart: see ``Participation``.
@@ -97,7 +97,7 @@ class SingleParticipation(Participation):
         _check_flag(self.apart)
 
     def gap(self, rounds: int) -> int:
-        """Return all rounds: no unit comes again."""
+        """Return all rounds: no unit returns."""
         return rounds
 
     def most(self, rounds: int) -> int:

@@ -1,4 +1,4 @@
-"""Noise that begins anew after every block of rounds: a factor on the diagonal, again and again."""
+"""Noise that restarts after every block of rounds: one factor repeated along the diagonal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .interval import Array, Interval, outward
 from .participation import FixedEpochs, MinimumSeparation, Participation
 
 MOST_COUNTS = 64
-"""Participations in a block for which each smaller number of them is looked at by itself."""
+"""Most participations in a block for which all smaller numbers are checked separately."""
 
 
 @registered
@@ -23,15 +23,16 @@ MOST_COUNTS = 64
 class Restarted(Factor):
     """C with ``factor`` in every block of ``every`` rounds on the diagonal, and 0 elsewhere.
 
-    No row is correlated with one of another block. So whatever rows of a block have in common, such
-    as a mask (``CorrelatedNoise(kept=...)``), may change from block to block.
+    Rows of different blocks are not correlated. So a common property of a block's rows, for example
+    a mask (``CorrelatedNoise(kept=...)``), may change from block to block.
 
     Args:
         factor: of one block.
         every: rounds of a block; the last one may have fewer.
 
     Raises:
-        ParameterError: no factor, one that is restarted itself, or no number of rounds.
+        ParameterError: ``factor`` is not a factor or is itself restarted, or ``every`` is not a
+            positive integer.
     """
 
     factor: Factor
@@ -44,13 +45,13 @@ class Restarted(Factor):
             refuse("factor", self.factor, rule, "such as fp.factors.BufferedToeplitz(4)")
 
     def check(self, rounds: int, participation: Participation) -> None:
-        """Refuse blocks that are longer than the run, and what the factor refuses of a block."""
+        """Refuse blocks longer than the run, and blocks that the factor refuses."""
         if self.every > rounds:
             refuse("every", self.every, f"be at most rounds = {rounds}", "or use the factor itself")
         self.factor.check(self.every, participation)
 
     def leading(self, rows: int, rounds: int) -> Factor:
-        """Return it, or what is left of its first block."""
+        """Return the factor itself, or the leading part of its first block."""
         return self.factor.leading(rows, self.every) if rows < self.every else self
 
     def block(self, rounds: int) -> int:
@@ -62,11 +63,11 @@ class Restarted(Factor):
         return self._laid(rounds, lambda factor, size: factor.matrix(size))
 
     def magnitudes(self, rounds: int) -> Array:
-        """Return those of the blocks."""
+        """Return the magnitudes of the blocks."""
         return self._laid(rounds, lambda factor, size: factor.magnitudes(size))
 
     def noise_matrix(self, rounds: int) -> Array:
-        """Return that of the blocks."""
+        """Return the noise matrix of the blocks."""
         return self._laid(rounds, lambda factor, size: factor.noise_matrix(size))
 
     def _laid(self, rounds: int, part: Callable[[Factor, int], Array]) -> Array:
@@ -84,12 +85,13 @@ class Restarted(Factor):
         return found
 
     def sensitivity(self, rounds: int, participation: Participation) -> Interval:
-        """Return it from the blocks', which share no row: their squares add up.
+        """Return the sensitivity from the blocks, which share no row: their squares add up.
 
-        A unit comes ``room`` times to a block and ``most`` times in all, at most. So the square is
-        at most that of ``room`` times in as many blocks as there are, or as it comes to; and at
-        most ``most`` times the largest square of j times in a block, over j. From below: its own
-        pattern, whose steps are the gap, in blocks that begin a multiple of the gap apart.
+        A unit takes part at most ``room`` times in a block and at most ``most`` times in total. So
+        the square is at most that of ``room`` participations, times the number of blocks, or times
+        ``most`` if that is less. It is also at most ``most`` times the largest value, over j, of
+        the square of j participations in a block divided by j. The lower end is the unit's own
+        pattern with steps of the gap, in blocks that begin a multiple of the gap apart.
         """
         if rounds < self.every:
             return self.factor.leading(rounds, self.every).sensitivity(rounds, participation)
@@ -100,19 +102,19 @@ class Restarted(Factor):
         high = min(blocks, most) * whole.upper**2
         if most < blocks * room and 1 < room <= MOST_COUNTS:
             high = min(high, most * self._dearest(participation, room))
-        # Whole blocks alone: the last may be cut, and its columns with it.
+        # Only whole blocks: the last block may be truncated, and its columns too.
         step = gap // math.gcd(gap, self.every)
         used = min(-(-(rounds // self.every) // step), max(most // room, 1))
         return outward(used * whole.lower**2, high, float(blocks + room))
 
     def _dearest(self, participation: Participation, room: int) -> float:
         """Return the largest square of j participations in a block over j, j up to ``room``."""
-        # One participation alone has room for one.
+        # SingleParticipation allows only one.
         assert isinstance(participation, MinimumSeparation | FixedEpochs)
         rules = (replace(participation, at_most=j) for j in range(1, room + 1))
         ends = (self.factor.sensitivity(self.every, rule).upper for rule in rules)
         return max(end**2 / j for j, end in enumerate(ends, 1))
 
     def slots(self, rounds: int) -> int:
-        """Return those of a block."""
+        """Return the slots of a block."""
         return self.factor.slots(self.every)

@@ -1,4 +1,4 @@
-"""Factors that are the same in every round: Toeplitz matrices, and what streams their inverses."""
+"""Factors that are the same in every round: Toeplitz matrices and streams of their inverses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .interval import Array
 from .participation import Participation
 
 MOST_BUFFERS = 64
-"""Buffers of a BLT; more add nothing."""
+"""Most buffers of a BLT; more add nothing."""
 
 
 def root_coefficients(rounds: int) -> Array:
     """Return the coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ..."""
-    # By ratios of neighbours: factorials would overflow.
+    # By ratios of neighbours, because factorials would overflow.
     k = np.arange(1.0, rounds)
     return np.cumprod(np.concatenate([[1.0], (2.0 * k - 1.0) / (2.0 * k)]))
 
@@ -49,11 +49,11 @@ class Identity(ToeplitzFactor):
         return 1
 
     def slots(self, rounds: int) -> int:
-        """None is needed."""
+        """Return 0."""
         return 0
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
-        """Return the empty one."""
+        """Return the empty recurrence."""
         return Recurrence(np.zeros(0))
 
 
@@ -66,11 +66,11 @@ class SquareRootToeplitz(ToeplitzFactor):
     """
 
     def coefficients(self, rounds: int) -> Array:
-        """Return those of (1 - x)^(-1/2)."""
+        """Return the coefficients of (1 - x)^(-1/2)."""
         return root_coefficients(rounds)
 
     def inverse(self, rounds: int) -> Array:
-        """Return those of (1 - x)^(1/2)."""
+        """Return the coefficients of (1 - x)^(1/2)."""
         return inverse_root_coefficients(rounds)
 
     def slots(self, rounds: int) -> int:
@@ -89,7 +89,7 @@ class Banded(ToeplitzFactor):
     """C with ``bands`` diagonals (Choquette-Choo et al. 2023; Kalinin and Lampert 2024).
 
     Args:
-        bands: p, at most the separation of a unit's rounds; its columns then share no row.
+        bands: p, at most the separation of a unit's rounds. The unit's columns then share no row.
         weights: the p numbers of a column, the first above 0, any signs; None for the first p
             coefficients of (1 - x)^(-1/2). ``optimised`` finds better ones for a workload.
     """
@@ -108,7 +108,7 @@ class Banded(ToeplitzFactor):
             refuse("weights", self.weights[0], "begin above 0", "C must have an inverse")
 
     def check(self, rounds: int, participation: Participation) -> None:
-        """Refuse more bands than a unit stays away for: the theorem of disjoint columns fails."""
+        """Refuse more bands than the separation: the theorem of disjoint columns would fail."""
         gap = participation.gap(rounds)
         if self.bands > gap:
             rule = f"be at most the separation {gap}: columns that a unit may have then share rows"
@@ -120,19 +120,19 @@ class Banded(ToeplitzFactor):
         return root_coefficients(self.bands) if self.weights is None else np.array(self.weights)
 
     def coefficients(self, rounds: int) -> Array:
-        """Return the p numbers, and 0 behind them."""
+        """Return the p numbers, followed by 0."""
         found = np.zeros(rounds)
-        # Fewer rounds than bands cut the column.
+        # With fewer rounds than bands, truncate the column.
         kept = self.column()[:rounds]
         found[: len(kept)] = kept
         return found
 
     def error(self, rounds: int) -> float:
-        """None: the numbers as held are those of the matrix."""
+        """Return 0: the stored numbers are those of the matrix."""
         return 0.0
 
     def width(self, rounds: int) -> int:
-        """Return the bands."""
+        """Return the number of bands."""
         return min(self.bands, rounds)
 
     def inverse(self, rounds: int) -> Array:
@@ -154,7 +154,7 @@ class Banded(ToeplitzFactor):
 @registered
 @dataclass(frozen=True)
 class BandedInverse(ToeplitzFactor):
-    """C whose inverse has ``bands`` diagonals: those of (1 - x)^(1/2), cut.
+    """C whose inverse has ``bands`` diagonals: the truncated coefficients of (1 - x)^(1/2).
 
     The banded inverse square root of Kalinin, McKenna, Upadhyay and Lampert (2025).
 
@@ -173,13 +173,13 @@ class BandedInverse(ToeplitzFactor):
 
     def error(self, rounds: int) -> float:
         """Return a bound: every coefficient is a sum of positive products of earlier ones."""
-        # 4 p for the inverse's own numbers; then p + 2 roundings a step, at most n steps long.
+        # 4 p for the inverse's own numbers, then p + 2 roundings per step over at most n steps.
         return (
             4.0 * min(self.bands, rounds) + rounds * (min(self.bands, rounds) + 2.0)
         ) * HALF_SPACING
 
     def inverse(self, rounds: int) -> Array:
-        """Return the numbers of the inverse, and 0 behind them."""
+        """Return the numbers of the inverse, followed by 0."""
         found = np.zeros(rounds)
         kept = inverse_root_coefficients(min(self.bands, rounds))
         found[: len(kept)] = kept
@@ -191,7 +191,7 @@ class BandedInverse(ToeplitzFactor):
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
         """Return the window of ``bands - 1`` draws."""
-        # A row of C^-1 z is a short sum of draws, so draws are what is remembered.
+        # A row of C^-1 z is a short sum of draws, so the memory holds draws.
         return Recurrence(self.inverse(rounds)[1 : self.slots(rounds) + 1], inputs=True)
 
 
@@ -203,11 +203,11 @@ class BufferedToeplitz(ToeplitzFactor):
     Coefficient k >= 1 is sum_j scales_j decays_j^(k - 1). A run keeps ``buffers`` vectors.
 
     Args:
-        buffers: how many, at least 1.
-        scales: positive numbers; None for closed ones: (1 - x)^(-1/2) has the coefficients E T^k,
-            T of the arcsine law, which is cut into ``buffers`` pieces. ``optimised`` finds better
-            ones for a workload.
-        decays: in (0, 1), given if ``scales`` are.
+        buffers: number of series, at least 1.
+        scales: positive numbers; None for closed ones. (1 - x)^(-1/2) has the coefficients E T^k
+            with T of the arcsine law, which is split into ``buffers`` pieces. ``optimised`` finds
+            better ones for a workload.
+        decays: in (0, 1), required with ``scales``.
     """
 
     buffers: int
@@ -234,7 +234,7 @@ class BufferedToeplitz(ToeplitzFactor):
         require(largest < 1.0, "decays", largest, "be below 1")
 
     def leading(self, rows: int, rounds: int) -> BufferedToeplitz:
-        """Return it with its parameters written out: closed ones depend on the rounds."""
+        """Return the factor with explicit parameters, because closed ones depend on the rounds."""
         scales, decays = (tuple(part.tolist()) for part in self.parameters(rounds))
         return BufferedToeplitz(self.buffers, scales=scales, decays=decays)
 
@@ -254,13 +254,13 @@ class BufferedToeplitz(ToeplitzFactor):
         return found
 
     def error(self, rounds: int) -> float:
-        """Return a bound on powers, products and sums of positive terms."""
+        """Return a bound on the error of powers, products and sums of positive terms."""
         return (2.0 * self.buffers + 16.0) * HALF_SPACING
 
     def inverse(self, rounds: int) -> Array:
-        """Return the first column of the inverse, which is of the same kind (for errors only)."""
+        """Return the first column of the inverse, a sum of geometric series; only for errors."""
         scales, decays = self.parameters(rounds)
-        # A rank-one change of a diagonal: its eigenvalues are the inverse's decays.
+        # A rank-one change of a diagonal matrix: its eigenvalues are the inverse's decays.
         values, vectors = np.linalg.eig(np.diag(decays) - np.outer(np.ones(self.buffers), scales))
         left = scales @ vectors
         right = np.linalg.solve(vectors, np.ones(self.buffers))
@@ -281,7 +281,7 @@ class BufferedToeplitz(ToeplitzFactor):
 
 
 def _powers(base: Any, count: int) -> Any:
-    """Return base^0, ..., base^(count - 1): two powers and a product each, a tenth of the time."""
+    """Return base^0, ..., base^(count - 1), as products of two powers: ten times faster."""
     wide = math.isqrt(count) + 1
     return np.outer(
         base ** (wide * np.arange(float(wide))), base ** np.arange(float(wide))
@@ -291,14 +291,14 @@ def _powers(base: Any, count: int) -> Any:
 def arcsine_pieces(buffers: int, rounds: int) -> tuple[Array, Array]:
     """Return (scales, decays) of a BLT near the square root, of shape (buffers,) each.
 
-    S = 1 - T has the density 1 / (pi sqrt(s (1 - s))); it is cut at places of equal ratio from
-    about 1 / rounds to 1, and every piece is put at its mean.
+    S = 1 - T has the density 1 / (pi sqrt(s (1 - s))). It is split at points of equal ratio from
+    about 1 / rounds to 1, and every piece is replaced by its mean.
     """
-    # What decays more slowly than over all rounds looks constant within them.
+    # Decays slower than the whole run look constant within it.
     first = 1.0 / (2.0 * max(rounds, 2))
     cuts = np.concatenate([[0.0], np.geomspace(first, 1.0, buffers + 1)[1:]])
     mass = np.diff(betainc(0.5, 0.5, cuts))
     mean = 0.5 * np.diff(betainc(1.5, 0.5, cuts)) / mass
-    # The ends themselves are refused as decays.
+    # The ends themselves are invalid decays.
     decays = np.clip(1.0 - mean, 1e-12, 1.0 - 1e-12)
     return mass * decays, decays

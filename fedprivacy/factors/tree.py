@@ -14,7 +14,7 @@ from .interval import Array, Interval, outward
 from .participation import Participation
 
 PLACES = 16
-"""Binary places of the weights of Honaker's estimate: products with the grid's points are exact."""
+"""Binary places of the weights of Honaker's estimate: products with grid points are exact."""
 
 
 @registered
@@ -22,12 +22,12 @@ PLACES = 16
 class Tree(Factor):
     """Noise on the nodes of a binary tree over the rounds; prefix sums add a few nodes.
 
-    A node that ends in round t is drawn in round t, so O(log n) vectors are kept. With ``online``
-    a node's sum is estimated from itself and its two halves (Honaker 2015; what Kairouz et al. 2021
-    train with), with weights of 16 binary places, for which every step is exact.
+    A node that ends in round t is drawn in round t, so O(log n) vectors are kept. With ``online`` a
+    node's sum is estimated from the node and its two halves (Honaker 2015; used for training by
+    Kairouz et al. 2021). The weights have 16 binary places, so that every step is exact.
 
     Args:
-        online: Honaker's estimate from below; False for the node alone.
+        online: whether to use Honaker's estimate from below; False for only the node.
     """
 
     online: bool = True
@@ -37,11 +37,11 @@ class Tree(Factor):
             refuse("online", self.online, "be True or False")
 
     def levels(self, rounds: int) -> int:
-        """Return how many sizes of nodes end within the rounds."""
+        """Return the number of node sizes that end within the rounds."""
         return rounds.bit_length()
 
     def nodes(self, rounds: int) -> list[tuple[int, int]]:
-        """Return (start, size) of every node that ends within the rounds, by when it ends."""
+        """Return (start, size) of every node that ends within the rounds, ordered by its end."""
         found = []
         for end in range(1, rounds + 1):
             size = 1
@@ -60,19 +60,20 @@ class Tree(Factor):
         return found
 
     def own_weights(self, rounds: int) -> Array:
-        """Return how much of a node's estimate is the node itself, by level."""
+        """Return the weight of the node itself in its estimate, by level."""
         weights, variance = [1.0], 1.0
         for _ in range(1, self.levels(rounds)):
-            # Weights by inverse variance: the node has 1, its two halves' sum twice an estimate's.
+            # Inverse-variance weights: the node has variance 1, the sum of its halves twice an
+            # estimate's.
             own = 2.0 * variance / (1.0 + 2.0 * variance) if self.online else 1.0
             own = round(own * 2**PLACES) / 2**PLACES
             weights.append(own)
-            # Of the rounded weight, which is the one that is used.
+            # Variance with the rounded weight, which is the one in use.
             variance = own * own + (1.0 - own) ** 2 * 2.0 * variance
         return np.array(weights)
 
     def noise_matrix(self, rounds: int) -> Array:
-        """Return what the nodes' draws are multiplied by in each round, shape (rounds, nodes)."""
+        """Return the matrix applied to the nodes' draws, shape (rounds, nodes)."""
         check_dense(rounds, "Tree")
         nodes, own = self.nodes(rounds), self.own_weights(rounds)
         prefix = np.zeros((rounds + 1, len(nodes)))
@@ -81,24 +82,25 @@ class Tree(Factor):
         for end in range(1, rounds + 1):
             level, estimate = 0, np.zeros(len(nodes))
             while row < len(nodes) and sum(nodes[row]) == end:
-                # The left half waits in ``held`` one level below; the right half was made just now.
+                # ``held`` has the left half one level below. The right half was made just now.
                 estimate = (1.0 - own[level]) * (held.pop(level - 1, 0.0) + estimate)
                 estimate[row] += own[level]
                 row, level = row + 1, level + 1
             held[level - 1] = estimate
-            # What is held are the nodes of the round's binary digits: they make up the prefix.
+            # ``held`` has the nodes of the round's binary digits, which make up the prefix.
             prefix[end] = sum(held.values())
         return np.diff(prefix, axis=0)
 
     def sensitivity(self, rounds: int, participation: Participation) -> Interval:
-        """Return it level by level: nodes of size m hold at most ceil(m / b) of a unit's rounds.
+        """Return the sensitivity, computed level by level.
 
-        Sums of squares are largest where full nodes hold all. From below: rounds 0, b, 2 b, ...
-        Entries are 0 and 1, so only the last square root rounds.
+        A node of size m holds at most ceil(m / b) of a unit's rounds. Sums of squares are largest
+        if full nodes hold all rounds. The lower end uses rounds 0, b, 2 b, ... Entries are 0 and 1,
+        so only the last square root rounds.
         """
         gap, most = participation.gap(rounds), participation.most(rounds)
         places = np.arange(0, rounds, gap)[:most]
-        # Whole numbers of Python: exact, however large.
+        # Python integers are exact at any size.
         low = high = 0
         for level in range(self.levels(rounds)):
             size = 1 << level
@@ -113,5 +115,5 @@ class Tree(Factor):
         return outward(float(low), float(high), 0.0)
 
     def slots(self, rounds: int) -> int:
-        """Return one a level, and the prefix before."""
+        """Return one slot per level, plus one for the prefix before."""
         return self.levels(rounds) + 1

@@ -1,4 +1,4 @@
-"""What is wanted of a run, and how large the noise in it is."""
+"""Workloads of a run, and the size of the noise in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .participation import Participation
 
 @dataclass(frozen=True)
 class Workload:
-    """The sums of rounds that a model is made of: what rounds y add up to.
+    """The sums of rounds y that make up a model.
 
     x_i = sum over t <= i of rate_t u_t, with u_t the sum over j <= t of m^(t-j) y_j.
 
@@ -35,14 +35,15 @@ class Workload:
             object.__setattr__(self, "rates", as_numbers(rates=self.rates))
 
     def coefficients(self, rounds: int) -> Array:
-        """Return the first column of the matrix where rates are 1, shape (rounds,)."""
+        """Return the first column of the matrix for rates of 1, shape (rounds,)."""
         return np.cumsum(self.momentum ** np.arange(float(rounds)))
 
     def matrix(self, rounds: int) -> Array:
-        """Return the matrix that makes iterates out of rounds, shape (rounds, rounds).
+        """Return the matrix from rounds to iterates, shape (rounds, rounds).
 
         Raises:
-            ParameterError: it would not fit in memory, or there are not so many rates.
+            ParameterError: it would not fit in memory, or the number of rates differs from
+                ``rounds``.
         """
         check_dense(rounds, "Workload")
         if not self.rates:
@@ -54,7 +55,7 @@ class Workload:
 
     def of_series(self, column: Array) -> Array:
         """Return the product with a lower-triangular Toeplitz matrix, as a first column."""
-        # Divided by 1 - m x, then by 1 - x: linear in the rounds, and no matrix is made.
+        # Divide by 1 - m x, then by 1 - x: linear in the rounds, without a matrix.
         found = np.array(column, dtype=np.float64)
         if self.momentum:
             for k in range(1, len(found)):
@@ -63,12 +64,12 @@ class Workload:
 
 
 def rates(rounds: int, *, decay: float = 1.0, cooldown: int = 0) -> tuple[float, ...]:
-    """Return learning rates that are multiplied by ``decay`` and fall to 0 at the end.
+    """Return learning rates that are multiplied by ``decay`` and decrease towards 0 at the end.
 
     Args:
-        rounds: how many.
+        rounds: number of rates.
         decay: factor after every round, in (0, 1].
-        cooldown: over how many last rounds they fall, linearly, to 1 / (cooldown + 1).
+        cooldown: number of last rounds with a linear decrease to 1 / (cooldown + 1).
     """
     count, last = integer(1, rounds=rounds), integer(0, cooldown=cooldown)
     require(0.0 < decay <= 1.0, "decay", decay, "be in (0, 1]")
@@ -78,7 +79,7 @@ def rates(rounds: int, *, decay: float = 1.0, cooldown: int = 0) -> tuple[float,
 
 
 class Errors(NamedTuple):
-    """Std of a workload's numbers where z has the std that the sensitivity asks for, times 1."""
+    """Std of a workload's numbers, with the std of z equal to the sensitivity."""
 
     root_mean_square: float
     largest: float
@@ -92,11 +93,11 @@ def errors(
     Args:
         factor: C.
         rounds: n.
-        participation: what the sensitivity, its upper end, is over.
-        workload: prefix sums unless given.
+        participation: rule for the sensitivity; its upper end is used.
+        workload: default: prefix sums.
     """
     wanted = workload or Workload()
-    # The upper end: what a run has to add noise for.
+    # The upper end: a run has to add noise for it.
     scale = factor.sensitivity(rounds, participation).upper
     squares = _squares(factor, rounds, wanted)
     return Errors(scale * math.sqrt(float(squares.mean())), scale * math.sqrt(squares.max()))
@@ -104,7 +105,7 @@ def errors(
 
 def _squares(factor: Factor, rounds: int, workload: Workload) -> Array:
     """Return the variance of every number of a workload, z of std 1."""
-    # A product of Toeplitz matrices is one: row i has the first i + 1 coefficients.
+    # A product of Toeplitz matrices is Toeplitz: row i has the first i + 1 coefficients.
     if isinstance(factor, ToeplitzFactor) and not workload.rates:
         return np.cumsum(workload.of_series(factor.inverse(rounds)) ** 2)
     product = workload.matrix(rounds) @ factor.noise_matrix(rounds)

@@ -1,6 +1,6 @@
-"""Mechanisms: frozen values whose privacy loss is known.
+"""Mechanisms: frozen values with a known privacy loss.
 
-What ``__all__`` names is ``fp.NAME`` as well.
+Names in ``__all__`` are also available as ``fp.NAME``.
 """
 
 from .adaptive import AdaptiveClipping

@@ -1,10 +1,11 @@
-"""A clip norm that follows a quantile of the updates' norms, learned from bits with noise.
+"""A clip norm that follows a quantile of the updates' norms, learned from noisy bits.
 
-Andrew, Thakkar, McMahan and Ramaswamy (2021) release two sums a round: of clipped updates, and of
-bits that say whose norm is within the threshold. Both are Gaussian, so that together they are one
-Gaussian sum: each client's contribution is its update with one more coordinate, the bit, scaled so
-that the noise of every coordinate has one std. The bit is +h or -h, never 0 or 2 h, and so the two
-of them have norm at most C where the update alone has at most sqrt(C^2 - h^2).
+Andrew, Thakkar, McMahan and Ramaswamy (2021) release two sums a round: a sum of clipped updates,
+and a sum of bits. A bit says whether a norm is within the threshold. Both sums are Gaussian, so
+together they are one Gaussian sum. Each client's contribution is its update with one more
+coordinate, the bit. The bit is scaled so that the noise has the same std on every coordinate. The
+bit is +h or -h, not 0 or 2 h. So update and bit together have norm at most C if the update has norm
+at most sqrt(C^2 - h^2).
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from .rounded import on_grid
 from .tensors import is_tensor
 
 CLIP_NORMS = 1e-15, 1e15
-"""Between these a clip norm stays, as training in single precision needs."""
+"""Range of the clip norm, as required by training in single precision."""
 
 BIT_DIGITS = 20
-"""Binary digits of the bit's height: a sum in single precision holds it."""
+"""Binary digits of the bit's height, so that a single-precision sum holds it."""
 
 LOUDEST = float(1 << 27)
 """Largest std over the square root of the bits' share: the grid then holds 16 points below h."""
@@ -43,27 +44,27 @@ _WITNESS = (
 @registered
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping(Gaussian):
-    """A noisy sum of clipped updates and of bits, from which the next round's clip norm is learned.
+    """A noisy sum of clipped updates and of bits that determine the next round's clip norm.
 
-    With z = ``noise_multiplier`` and s = ``bits_share`` the updates have noise of multiplier
-    z_delta = z / sqrt(1 - s) and the sum of bits in {-1/2, +1/2} noise of std z_bits / 2 where
-    z_bits = z / sqrt(s), so that z = (z_delta^-2 + z_bits^-2)^-1/2 as in Andrew et al. (2021),
-    Theorem 1, whatever the adjacency: a contribution has norm at most C, and two of them are at
-    most 2 C apart. An update of zeros has no bit: it is as if its client were not there. So a round
-    is one Gaussian sum of multiplier z, and the clip norms, which depend on earlier releases alone,
-    change nothing in the account.
+    Let z = ``noise_multiplier`` and s = ``bits_share``. The updates have noise of multiplier
+    z_delta = z / sqrt(1 - s). The sum of bits in {-1/2, +1/2} has noise of std z_bits / 2 with
+    z_bits = z / sqrt(s). So z = (z_delta^-2 + z_bits^-2)^-1/2 as in Andrew et al. (2021), Theorem
+    1. This holds for every adjacency: a contribution has norm at most C, and two of them differ by
+    at most 2 C. An update of zeros has no bit, as if its client were absent. So a round is one
+    Gaussian sum of multiplier z. The clip norms depend only on earlier releases and do not change
+    the account.
 
-    After a round C is multiplied by exp(-``clip_learning_rate`` (b - ``quantile``)), b the noisy
-    share of updates within the threshold. Their paper's std of the bits' noise, a twentieth of the
-    cohort m, is ``bits_share`` = (10 z / m)^2.
+    After a round, C is multiplied by exp(-``clip_learning_rate`` (b - ``quantile``)), with b the
+    noisy share of updates within the threshold. The paper sets the std of the bits' noise to a
+    twentieth of the cohort m. This corresponds to ``bits_share`` = (10 z / m)^2.
 
     Args:
         noise_multiplier: z, std of the noise over the clip norm, above 0.
         clip_norm: C of the first round, norm of an update with its bit.
-        quantile: share of updates that are to be within the threshold, in (0, 1).
-        bits_share: s, what the bits cost of 1 / z^2, in (0, 1/2].
+        quantile: target share of updates within the threshold, in (0, 1).
+        bits_share: s, the bits' share of 1 / z^2, in (0, 1/2].
         clip_learning_rate: above 0, at most 10.
-        unit: "client" or "record"; may be left out.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value out of its range.
@@ -92,16 +93,16 @@ class AdaptiveClipping(Gaussian):
     def bit(self) -> float:
         """The height h of a bit, on the grid: about C sqrt(``bits_share``)."""
         height = self.clip_norm * math.sqrt(self.bits_share)
-        # Rounded down to few digits; the threshold takes what is left of the clip norm.
+        # Rounded down to few digits. The threshold uses the rest of the clip norm.
         unit = math.ldexp(1.0, math.frexp(height)[1] - BIT_DIGITS)
         unit = max(unit, self.grid)
         return math.floor(height / unit) * unit
 
     @cached_property
     def threshold(self) -> float:
-        """Norm that an update is clipped to, and that its bit is about: sqrt(C^2 - h^2)."""
+        """Norm that an update is clipped to and that its bit refers to: sqrt(C^2 - h^2)."""
         left = (self.clip_norm - self.bit) * (self.clip_norm + self.bit)
-        # Below it by more than its own rounding.
+        # Lowered by more than the rounding error.
         return math.sqrt(left) * (1.0 - 2.0**-50)
 
     @property
@@ -115,11 +116,11 @@ class AdaptiveClipping(Gaussian):
         return self.full_noise_std / (2.0 * self.bit)
 
     def travelling(self, kept: int) -> int:
-        """Return one number more than coordinates: the bit."""
+        """Return one more than the number of coordinates, for the bit."""
         return kept + 1
 
     def upload_bits(self, kept: int) -> int:
-        """Return 32 a coordinate, and the bit."""
+        """Return 32 bits per coordinate plus 1 for the bit."""
         return 32 * kept + 1
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
@@ -143,32 +144,32 @@ class AdaptiveClipping(Gaussian):
         return joined
 
     def _signed(self, update: Any) -> float:
-        """Return the bit of an update as it came: of one that was clipped it is always set."""
+        """Return the bit of an unclipped update; after clipping it would always be set."""
         given = update if is_tensor(update) else np.asarray(update, dtype=np.float64)
         size = norm(given)
-        # Who contributes nothing is nowhere: a bit would move the sum by 2 h more.
+        # An update of zeros gets no bit, because a bit would change the sum by 2 h more.
         if not size:
             return 0.0
         return self.bit if size <= self.threshold else -self.bit
 
     def decoded(self, total: Any) -> Any:
-        """Return the noisy sum of updates, without that of bits."""
+        """Return the noisy sum of updates, without the sum of bits."""
         return total[:-1]
 
     def share_within(self, released: Any, denominator: float) -> float:
-        """Return the noisy share of updates within the threshold, cut to [0, 1].
+        """Return the noisy share of updates within the threshold, clipped to [0, 1].
 
         Args:
             released: a noisy sum, shape (d + 1,).
-            denominator: how many contributions were expected, a public number.
+            denominator: expected number of contributions, a public number.
         """
         found = 0.5 + float(released[-1]) / (2.0 * self.bit * denominator)
         return min(max(found, 0.0), 1.0)
 
     def after(self, released: Any, denominator: float) -> AdaptiveClipping:
-        """Return the next round's mechanism, which differs in the clip norm alone.
+        """Return the next round's mechanism, which differs only in the clip norm.
 
-        A function of a release, which costs nothing.
+        It is a function of a release and costs no privacy.
 
         Args:
             released: the noisy sum of this round, shape (d + 1,).

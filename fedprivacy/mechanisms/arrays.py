@@ -1,4 +1,4 @@
-"""What whole numbers need of arrays and of tensors alike."""
+"""Operations on arrays and tensors of integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doubles(value: Any) -> Any:
 
 
 def jittered(value: Any, offsets: NDArray[np.int16]) -> None:
-    """Add offsets / 2^16 in place, and round to the nearest whole numbers."""
+    """Add offsets / 2^16 in place, and round to the nearest integers."""
     if is_tensor(value):
         value.add_(placed_like(offsets, value), alpha=2.0**-16).round_()
     else:
@@ -38,14 +38,14 @@ def truncated(value: Any) -> Any:
 
 
 def squared_norm(points: Any) -> float:
-    """Return the squared norm of whole numbers, exactly: part by part in a core's cache.
+    """Return the squared norm of integers, exactly: in parts that fit a core's cache.
 
-    Sums of squares below 2^24 are exact in single precision, and those below 2^53 in double: in
-    whatever order they are added, a sum that is not below has a rounded one that is not either.
-    Beyond 2^53 it may round, and is far above any limit.
+    Sums of squares below 2^24 are exact in single precision, and those below 2^53 in double. This
+    holds in any order of addition. A sum at or above the limit also has a rounded value at or above
+    the limit. Beyond 2^53 the result may be rounded, but it is far above any norm limit.
     """
     values, total = points.reshape(-1), 0.0
-    # numpy's products are of the stated precision, whatever torch is told to do for speed.
+    # numpy products keep the stated precision; torch may reduce it for speed.
     flat = values.detach().cpu().numpy() if is_tensor(values) else values
     for start in range(0, len(flat), PART):
         part = flat[start : start + PART]

@@ -1,8 +1,8 @@
-"""The algebra of mechanisms: sampled, repeated, put in sequence, put inside a cohort.
+"""The algebra of mechanisms: sampling, repetition, sequence, and a mechanism inside a cohort.
 
-A mechanism is a frozen value that answers one question, ``privacy_loss(adjacency, observer)``.
-``step.sampled(scheme)`` samples the mechanism's own units; ``inner.in_cohort(scheme)`` samples
-the clients that hold them; ``m * count`` repeats and ``a + b`` runs both.
+A mechanism is a frozen value with one main method, ``privacy_loss(adjacency, observer)``.
+``step.sampled(scheme)`` samples the mechanism's own units. ``inner.in_cohort(scheme)`` samples the
+clients that hold them. ``m * count`` repeats a mechanism and ``a + b`` runs both.
 """
 
 from __future__ import annotations
@@ -36,43 +36,44 @@ _UNLISTED = "the unit is a record (a client's membership would show in the list 
 
 
 class Mechanism(ABC):
-    """Anything whose privacy loss is known."""
+    """Base class of everything with a known privacy loss."""
 
     @property
     @abstractmethod
     def protects(self) -> Unit | None:
-        """Whose data is one unit; None where the mechanism was made without saying."""
+        """Privacy unit; None if the mechanism was made without one."""
 
     @property
     def sum_multiplier(self) -> float | None:
         """Noise std over clip norm if this is one Gaussian sum of clipped vectors, else None.
 
-        Theorem T9's rows of the table hold for such a sum only.
+        The table rows of theorem T9 hold only for this kind of sum.
         """
         return None
 
     @property
     def zeroed_is_absent(self) -> bool:
-        """Whether a unit that is zeroed out releases just what its absence would (T2, T10, T11).
+        """Whether a zeroed unit leads to the same release as an absent unit (T2, T10, T11).
 
-        So it is of a sum whose noise does not depend on how many contribute. A mechanism that does
-        not say so is not amplified under ``zero_out`` (T4): it may show who takes part.
+        This is true for a sum if its noise does not depend on the number of contributors. If it is
+        False, the mechanism is not amplified under ``zero_out`` (T4), because it may show who takes
+        part.
         """
         return self.sum_multiplier is not None
 
     @property
     def zeroing_replaces(self) -> bool:
-        """Whether to zero a unit out is one of the ways to replace its data (T1)."""
+        """Whether zeroing a unit out is one way to replace its data (T1)."""
         return self.sum_multiplier is not None
 
     @property
     def samples_its_unit(self) -> bool:
-        """Whether the mechanism's own units are sampled somewhere inside."""
+        """Whether the mechanism already samples its own units inside."""
         return False
 
     @property
     def secret_size(self) -> bool:
-        """Whether, its schemes aside, it counts on nobody's learning how many were drawn."""
+        """Whether the mechanism itself, not its schemes, needs a secret number of drawn units."""
         return False
 
     @abstractmethod
@@ -80,69 +81,69 @@ class Mechanism(ABC):
         """Return the loss under validated facts."""
 
     depends_on: ClassVar[tuple[str, ...]] = ()
-    """Public numbers that no field holds, in words."""
+    """Names of public numbers that no field holds."""
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return the numbers that a release, or its law, shows or depends on beside the data.
+        """Return the public numbers: those that a release or its law shows or depends on.
 
-        Every Bound's assumptions name them: whoever does not hold them to be public knowledge, the
-        same for neighbouring data sets, has no guarantee. Unless a mechanism says otherwise they
-        are its fields and ``depends_on``.
+        The assumptions of every Bound name them. The guarantee holds only if these numbers are
+        public and the same for neighbouring data sets. By default they are the fields and
+        ``depends_on``.
 
         Args:
-            adjacency: how neighbouring data sets differ; numbers that may differ between
-                neighbours are not public.
+            adjacency: how neighbouring data sets differ. A number that may differ between
+                neighbours is not public.
 
         Returns:
-            By name; None for a number that is not known here.
+            Numbers by name; None for a number that is not known here.
         """
         del adjacency
         return plain_fields(self) | dict.fromkeys(self.depends_on)
 
     @property
     def holds(self) -> tuple[Mechanism, ...]:
-        """The mechanisms that it is made of, those that its fields hold, each with its own."""
+        """The mechanisms in this mechanism's fields. Each of them has its own ``holds``."""
         return held_by(self, Mechanism)  # type: ignore[type-abstract]
 
     def check_beside(self) -> None:  # noqa: B027
-        """Raise if what it loses is right only where it stands for itself, inside no other."""
+        """Raise if the mechanism's loss is not valid inside another mechanism."""
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
-        """Raise if the mechanism's noise does not hold under ``scheme``."""
+        """Raise if the mechanism's noise is not valid under ``scheme``."""
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the scheme by which units look drawn to whoever knows who cannot take part."""
+        """Return the scheme as seen by an observer who knows which units cannot take part."""
         return scheme
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return std of private noise over clip norm of every kind of noise inside.
+        """Return the std of private noise over the clip norm, for every kind of noise inside.
 
         Args:
             clip_norm: as a ledger states it for a round of this mechanism.
 
         Returns:
-            Ratios above 0, as ledgers write them: of a sum its whole noise, colluders' shares
-            included; of an upload the smallest of a step. Empty where they are not known.
+            Ratios above 0, as ledgers write them. For a sum: all of its noise, including colluders'
+            shares. For an upload: the smallest ratio of a step. Empty if they are not known.
         """
         del clip_norm
         return frozenset()
 
     def knows_norm(self, clip_norm: float) -> bool:
-        """Return whether a ledger's clip norm says of what unit its noise is.
+        """Return whether a ledger's clip norm is the unit of its recorded noise.
 
-        Where it does not, the least that it may be is priced, and no noise is certain.
+        If it is not, an audit prices the smallest possible clip norm, and no noise is certain.
         """
         del clip_norm
         return True
 
     def rescaled(self, fraction: float) -> Mechanism | None:
-        """Return the mechanism with a fraction of all its noise; None where no noise then counts.
+        """Return the mechanism with a fraction of all its noise; None if no counted noise is left.
 
         Args:
             fraction: at least 0; above 1 for more noise.
 
         Raises:
-            UnsupportedCombination: it cannot be said what the mechanism then is.
+            UnsupportedCombination: the mechanism with that noise has no known description.
         """
         raise UnsupportedCombination(
             f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; give it a "
@@ -150,27 +151,27 @@ class Mechanism(ABC):
         )
 
     def single_uploads(self) -> Mechanism | None:
-        """Return what one upload shows where no secure sum hides it; None where nothing is summed.
+        """Return the mechanism of one upload without a secure sum; None if there is no sum.
 
         Raises:
-            UnsupportedCombination: it depends on what is not known.
+            UnsupportedCombination: it depends on an unknown value.
         """
         return None
 
     def as_event(self) -> object | None:
-        """Return dp-accounting's event for a mechanism of your own; None where there is none.
+        """Return dp-accounting's event for a user-defined mechanism; None if it has none.
 
-        It must say exactly what the mechanism does; ours are known to ``to_event`` by themselves. A
-        scheme of your own says by ``as_event(inner)`` what it makes of the event of one.
+        The event must be exact. ``to_event`` knows the built-in mechanisms. A user-defined scheme
+        has ``as_event(inner)``, which converts the event of a mechanism.
         """
         return None
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what is wrong with a round's noise; empty where nothing is.
+        """Return an error text if a round's noise is inconsistent; empty if it is consistent.
 
         Args:
-            shares: how many clients sent a share of the noise.
-            noise_multiplier: std of the noise in their sum over the clip norm, as recorded.
+            shares: number of clients that sent a share of the noise.
+            noise_multiplier: recorded std of the noise in their sum over the clip norm.
         """
         del shares, noise_multiplier
         return ""
@@ -184,11 +185,11 @@ class Mechanism(ABC):
 
         Args:
             adjacency: how neighbouring data sets differ.
-            observer: who looks.
+            observer: who sees the outputs.
 
         Raises:
             ParameterError: an unknown adjacency or observer.
-            UnsupportedCombination: no theorem covers it; the message names what works.
+            UnsupportedCombination: no theorem covers it; the message names supported cases.
         """
         facts = Facts(
             self.protects,
@@ -196,14 +197,14 @@ class Mechanism(ABC):
             member(Observer, observer=observer),
         )
         parameters = getattr(self, "__dataclass_params__", None)
-        # What may change, or has more than its value, cannot be remembered by its value.
+        # Only frozen values that equality describes fully can be cached by value.
         if parameters is None or not parameters.frozen or not self._told:
             return self._loss_of(facts)
         return remembered((self, facts), lambda: self._loss_of(facts))
 
     def _loss_of(self, facts: Facts) -> PrivacyLoss:
         if facts.observer is Observer.FINAL:
-            # What is seen at the end is a function of what the aggregate shows.
+            # The final view is a function of the aggregate view.
             seen = self._answered(facts._replace(observer=Observer.AGGREGATE))
             return self._with_public(seen.seen_at_the_end())
         loss = self._with_public(self._answered(facts))
@@ -213,22 +214,22 @@ class Mechanism(ABC):
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
 
     def _answered(self, facts: Facts) -> PrivacyLoss:
-        # Whoever wraps a mechanism may forget to hand on what was asked.
+        # A wrapper may forget to pass the facts on.
         return asked_about(f"{type(self).__name__}._loss", self._loss(facts), facts)
 
     @cached_property
     def _told(self) -> bool:
-        """Whether whatever equals it loses what it does."""
+        """Whether every equal value has the same loss."""
         try:
             hash(self)
-        except TypeError:  # it holds what may change
+        except TypeError:  # it holds a mutable value
             return False
         return alike(self)
 
     def _with_public(self, loss: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss with the public numbers of this mechanism beside those it has."""
+        """Return the loss with this mechanism's public numbers added."""
         own = self.public(loss.facts.adjacency)
-        # Under add_remove the number of units is what neighbours differ in.
+        # Under add_remove, neighbours differ in the number of units.
         if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
         return replace(loss, public=merged([loss.public, in_words(own)]))
@@ -243,13 +244,13 @@ class Mechanism(ABC):
         """Return the mechanism run on the units that ``scheme`` draws.
 
         Args:
-            scheme: how they are drawn.
-            held: how many of them one client holds at most. Above 1 they are records, the unit is
-                the client, and a neighbour differs in all of its records (T13).
+            scheme: how units are drawn.
+            held: largest number of drawn units that one client holds. Above 1 they are records, the
+                privacy unit is the client, and a neighbour differs in all of its records (T13).
 
         Raises:
-            ParameterError: ``held`` is no whole number from 1 to 10^9, or more than there are.
-            UnsupportedCombination: no theorem covers a client of several records here.
+            ParameterError: ``held`` is not an integer from 1 to 10^9, or exceeds the population.
+            UnsupportedCombination: no theorem covers a client with several records here.
         """
         if integer(1, held=held) == 1:
             return SampledMechanism(self, scheme)
@@ -258,7 +259,7 @@ class Mechanism(ABC):
     def in_cohort(self, scheme: Scheme) -> CohortMechanism:
         """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
 
-        The unit is a record that the client holds; a mechanism whose unit is the client raises.
+        The privacy unit is a record of the client. A mechanism that protects clients raises.
         """
         return CohortMechanism(self, scheme)
 
@@ -276,22 +277,22 @@ class Mechanism(ABC):
         return Run(together(self.sequence() + other.sequence()))
 
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
-        """Return the mechanism as (part, count) pairs, in the order they first ran."""
+        """Return the mechanism as (part, count) pairs, in the order of their first run."""
         return ((self, 1),)
 
 
 def together(parts: Iterable[tuple[Mechanism, int]]) -> tuple[tuple[Mechanism, int], ...]:
-    """Return parts in sequence, equal ones counted together: composition asks for no order."""
+    """Return parts in sequence with equal parts merged. Composition does not depend on order."""
     counts: dict[object, tuple[Mechanism, int]] = {}
     for part, count in parts:
-        # What equals a part need not lose what it does.
+        # Equal parts may have different losses, unless ``_told``.
         key = part if part._told else id(part)
         counts[key] = part, counts.get(key, (part, 0))[1] + count
     return tuple(counts.values())
 
 
 class UnitGiven(Mechanism):
-    """A mechanism with a field for whose data one unit is, which may be left out."""
+    """A mechanism with an optional field for the privacy unit."""
 
     unit: Unit | str | None
 
@@ -300,53 +301,53 @@ class UnitGiven(Mechanism):
 
     @property
     def protects(self) -> Unit | None:
-        """The unit given, if any."""
+        """The given unit, if any."""
         return None if self.unit is None else Unit(self.unit)
 
 
 class Several(Mechanism):
-    """A mechanism made of several of one unit, which are asked one by one."""
+    """A mechanism made of several mechanisms with the same unit."""
 
     @property
     @abstractmethod
     def _every(self) -> tuple[Mechanism, ...]:
-        """All of them, at least one."""
+        """All parts, at least one."""
 
     @property
     def protects(self) -> Unit | None:
-        """The unit that all protect."""
+        """The common unit of all parts."""
         return reduce(merge_units, (one.protects for one in self._every))
 
     @property
     def zeroed_is_absent(self) -> bool:
-        """Whether it is in every one."""
+        """Whether it holds for every part."""
         return all(one.zeroed_is_absent for one in self._every)
 
     @property
     def zeroing_replaces(self) -> bool:
-        """Whether it does in every one."""
+        """Whether it holds for every part."""
         return all(one.zeroing_replaces for one in self._every)
 
     @property
     def samples_its_unit(self) -> bool:
-        """Whether any samples its units."""
+        """Whether any part samples its units."""
         return any(one.samples_its_unit for one in self._every)
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Ask every one."""
+        """Check every part."""
         for one in self._every:
             one.check_scheme(scheme)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return that of the one that draws a unit most often."""
+        """Return the scheme of the part that draws a unit most often."""
         return max((one.worst_scheme(scheme) for one in self._every), key=lambda each: each.rate)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return everyone's."""
+        """Return the ratios of all parts."""
         return frozenset().union(*(one.noise_ratios(clip_norm) for one in self._every))
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what one that is alone says: of several, one number says nothing."""
+        """Return the error text of the only part; one number cannot check several parts."""
         if len(self._every) > 1:
             return ""
         return self._every[0].unlike(shares=shares, noise_multiplier=noise_multiplier)
@@ -373,7 +374,7 @@ class Run(Several):
             part.check_beside()
         settled = tuple((part, integer(1, count=count)) for part, count in pairs)
         object.__setattr__(self, "parts", settled)
-        # Parts about different units are refused now.
+        # This refuses parts with different units now.
         _ = self.protects
 
     @property
@@ -381,7 +382,7 @@ class Run(Several):
         return tuple(part for part, _ in self.parts)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return nothing: the parts' losses have theirs."""
+        """Return an empty dict: the losses of the parts have their own public numbers."""
         del adjacency
         return {}
 
@@ -390,7 +391,7 @@ class Run(Several):
         return _rebuilt((part.rescaled(fraction), count) for part, count in self.parts)
 
     def single_uploads(self) -> Run | None:
-        """Return every part's; None where one has none."""
+        """Return the run of single uploads of every part; None if one part has none."""
         return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
@@ -403,7 +404,7 @@ class Run(Several):
 
 
 def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
-    """Return a run of parts, None where one of them is."""
+    """Return a run of the parts; None if any part is None."""
     made = list(parts)
     kept = tuple((part, count) for part, count in made if part is not None)
     return Run(kept) if len(kept) == len(made) else None
@@ -411,7 +412,7 @@ def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
 
 @dataclass(frozen=True)
 class _Drawn(Mechanism):
-    """A mechanism around another that a scheme draws for; its noise is the inner one's."""
+    """A mechanism whose units or clients a scheme draws; its noise is that of ``inner``."""
 
     inner: Mechanism
     scheme: Scheme
@@ -421,28 +422,28 @@ class _Drawn(Mechanism):
         self.inner.check_beside()
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return the scheme's and the inner mechanism's."""
-        # A scheme of a user's own need not say.
+        """Return the public numbers of the scheme and of the inner mechanism."""
+        # A user-defined scheme may lack ``public``.
         asked = getattr(self.scheme, "public", None)
         own = plain_fields(self.scheme) if asked is None else asked(adjacency)
         return {**self.inner.public(adjacency), **own}
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the inner mechanism's."""
+        """Return those of the inner mechanism."""
         return self.inner.noise_ratios(clip_norm)
 
     def rescaled(self, fraction: float) -> Self | None:
-        """Return it with the fraction of the inner mechanism's noise."""
+        """Return the mechanism with the fraction of the inner mechanism's noise."""
         inner = self.inner.rescaled(fraction)
         return None if inner is None else replace(self, inner=inner)
 
     def single_uploads(self) -> Self | None:
-        """Return the inner mechanism's, drawn alike."""
+        """Return the single uploads of the inner mechanism, drawn by the same scheme."""
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what the inner mechanism says, unless a client may send several shares."""
+        """Return the inner mechanism's error text; empty if a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
         return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
@@ -467,7 +468,7 @@ class SampledMechanism(_Drawn):
         """The inner mechanism's unit."""
         return self.inner.protects
 
-    # This is where they are sampled.
+    # The units are sampled here.
     samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
@@ -483,7 +484,7 @@ class SampledMechanism(_Drawn):
                 "zero_out or replace_one, or top the noise up"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
-        # Above by the worst scheme; what is attained, the scheme as stated attains.
+        # The worst scheme gives the upper end. The stated scheme gives the attained lower end.
         return replace(loss, witness=as_stated.witness)
 
 
@@ -492,17 +493,17 @@ class SampledMechanism(_Drawn):
 class HeldMechanism(_Drawn):
     """A mechanism run on sampled records, for a client that holds several of them (T13).
 
-    Made by ``sampled(scheme, held=k)``. Every record is clipped and drawn by itself; the unit is
-    the client, with all of its records.
+    Made by ``sampled(scheme, held=k)``. Every record is clipped and drawn separately. The unit is
+    the client, with all its records.
 
     Args:
         inner: one Gaussian sum of clipped contributions of records.
         scheme: Poisson, FixedSize, WithReplacement or Everyone.
-        held: how many records one client holds at most, from 2 to 10^9.
+        held: largest number of records of one client, from 2 to 10^9.
 
     Raises:
         ParameterError: ``held`` outside its range, or above the scheme's population.
-        UnsupportedCombination: another mechanism or scheme; no theorem covers it.
+        UnsupportedCombination: no theorem covers this mechanism or scheme.
     """
 
     held: int
@@ -532,14 +533,14 @@ class HeldMechanism(_Drawn):
             )
         holding(self.scheme, self.held)
 
-    # The client that holds the records.
+    # The unit is the client that holds the records.
     protects = Unit.CLIENT
 
-    # Its records are sampled here.
+    # The client's records are sampled here.
     samples_its_unit = True
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return the scheme's, the inner mechanism's, and the most records of a client."""
+        """Return the public numbers of scheme and mechanism, and the most records of a client."""
         return {**super().public(adjacency), "records of a client, at most": self.held}
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
@@ -561,8 +562,8 @@ class HeldMechanism(_Drawn):
 class CohortMechanism(_Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
 
-    T4 compares rounds with the same cohort, as it is when a record changes. A client that comes or
-    goes changes who else is drawn, and is on the list of participants or is not.
+    T4 compares rounds with the same cohort, which holds when a record changes. Adding or removing a
+    client would change who else is drawn, and the list of participants.
     """
 
     def __post_init__(self) -> None:
@@ -579,14 +580,14 @@ class CohortMechanism(_Drawn):
                 f"{self.scheme}; use .sampled"
             )
 
-    # A record of a client, also where the inner mechanism was made without saying.
+    # The unit is a client's record, also if the inner mechanism was made without a unit.
     protects = Unit.RECORD
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Ask the inner mechanism: it is drawn by this scheme as well."""
+        """Check the inner mechanism: this scheme draws it too."""
         self.inner.check_scheme(scheme)
 
-    # The units inside a client cannot be sampled again from outside.
+    # Units inside a client cannot be sampled again from outside.
     samples_its_unit = True
 
     def _loss(self, facts: Facts) -> PrivacyLoss:

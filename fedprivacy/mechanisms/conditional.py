@@ -1,10 +1,10 @@
-"""Poisson sampling of rounds whose noise is correlated, row after row: conditional composition.
+"""Poisson sampling of rounds with correlated noise, row by row: conditional composition.
 
-Given the rows before, a unit's chance of having been drawn for round j is at most a number p_ij,
-unless the past is of a kind that comes with little probability. So row i loses at most what a sum
-of C_ij does that are drawn independently with chances p_ij, the rows compose, and the little
-probability is revealed. Choquette-Choo, Ganesh, Steinke and Thakurta (2024), restated and proved as
-Theorem H of docs/theory/correlated_noise.md, for any C by its absolute values (Theorem A).
+Given the rows before, the probability that a unit was drawn for round j is at most a number p_ij,
+except for pasts of small total probability. So row i loses at most as much as a sum of C_ij drawn
+independently with probabilities p_ij. The rows compose, and the small probability is revealed.
+Source: Choquette-Choo, Ganesh, Steinke and Thakurta (2024), restated and proved as Theorem H of
+docs/theory/correlated_noise.md, for any C by its absolute values (Theorem A).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
 UNLIKELY = 1e-13
-"""Probability of pasts that are not counted on, all together; it is added to delta."""
+"""Total probability of the excluded pasts; it is added to delta."""
 
 MOST_ROUNDS = 512
-"""Rounds for which rows are told apart; more take long."""
+"""Most rounds with separate rows; more take too long."""
 
 _BLOCKS = 12
-"""Rows are taken together in so many blocks, each row as the worst of its block."""
+"""Number of blocks of rows; each row counts as the worst of its block."""
 _FINE = 256
-"""Parts of the largest entry that entries are rounded up to."""
+"""Entries are rounded up to multiples of the largest entry divided by this number."""
 _UP = 1.0 + 1e-9
 _ORDERS = (1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 32.0, 64.0, 128.0)
 _CELLS = 2048
 _FARTHEST = 350.0
-"""Half of a grid's reach at most: the exponential of all of it still is a double."""
+"""Largest half reach of a grid: the exponential of the full reach is still a double."""
 
 Parts = list[tuple[Curve, int]]
 
@@ -42,24 +42,24 @@ Parts = list[tuple[Curve, int]]
 def rows_of(
     matrix: Array, probability: float, multiplier: float, unlikely: float = UNLIKELY
 ) -> Parts:
-    """Return what rows lose as long as the past is likely, with how many rows lose it.
+    """Return the curves of rows for likely pasts, with the number of rows of each.
 
     Args:
         matrix: |C|, shape (m, n), rows in any order that does not depend on data.
         probability: q, of every unit in every round, above 0 and below 1.
         multiplier: noise multiplier z.
-        unlikely: probability of pasts that are not counted on, all together.
+        unlikely: total probability of the excluded pasts.
     """
     unit = float(matrix.max()) / _FINE
-    # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
+    # Keep a quotient that is an integer up to rounding; ``moved_up`` covers the error.
     steps = np.ceil(matrix / unit * (1.0 - TENS)).astype(np.int64)
-    # However small: no entry counts for nothing.
+    # Every nonzero entry counts, however small.
     steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []
     for few in np.array_split(np.arange(len(matrix)), min(_BLOCKS, len(matrix))):
         chances = _chances(matrix, few, probability, multiplier, unlikely)
         sums = [sums_above(steps[i], own) for i, own in zip(few, chances, strict=True)]
-        # The larger of two tails at every place is the tail of a law above both.
+        # The larger of two tails at every point is the tail of a law above both.
         above = np.zeros(max(map(len, sums)))
         for one in sums:
             above[: len(one)] = np.maximum(above[: len(one)], one)
@@ -69,30 +69,30 @@ def rows_of(
 
 
 def revealed(parts: Parts) -> float:
-    """Return with what probability all is to be revealed, so that unlikely pasts are paid for.
+    """Return the probability of full revelation that pays for unlikely pasts.
 
-    What holds but for a probability d in either orientation is dominated once d / (1 - TV) is
-    revealed, since 1 - delta >= 1 - TV is left at every epsilon >= 0; 1 - TV >= exp(-KL) / 2
-    (Bretagnolle and Huber 1979), and order 2's divergence is at least KL. At 1 or above, as where
-    rows lose very much, nothing is left to be said.
+    A bound that holds except for a probability d in either orientation dominates once d / (1 - TV)
+    is revealed. The reason is that 1 - delta >= 1 - TV is left at every epsilon >= 0. Also 1 - TV
+    >= exp(-KL) / 2 (Bretagnolle and Huber 1979), and the divergence of order 2 is at least KL. If
+    rows lose very much, the result can be 1 or above, and it gives no bound.
     """
     divergence = sum(count * curve.log_moment(2.0) for curve, count in parts)
     return 2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP
 
 
 def unless_unlikely(parts: Parts, told: float) -> Curve:
-    """Return rows composed, and all revealed with a probability below 1; see ``revealed``."""
+    """Return the composed rows, with full revelation at a probability below 1; see ``revealed``."""
     return compose([*parts, (Atoms(((0.0, 1.0 - told),), infinite=told, vanishing=told), 1)])
 
 
 def rough_epsilon_of_rows(parts: Parts) -> float:
-    """Return about the epsilon at delta = 1e-5, to choose among curves; it certifies nothing."""
+    """Return an approximate epsilon at delta = 1e-5 to choose among curves; it is not certified."""
     moments = _by_moments(parts)
     reach = 2.0 * min(moments, _FARTHEST)
     edges = np.linspace(-reach, reach, _CELLS + 1)
     spectrum = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
     for curve, count in parts:
-        # Masses of cells, that around loss 0 first; what is beyond the last is in the last.
+        # Masses of cells, the one around loss 0 first. The last cell holds everything beyond.
         beyond = np.exp(curve.tails(edges).p_above)
         beyond[0], beyond[-1] = 1.0, 0.0
         spectrum *= np.fft.rfft(np.roll(-np.diff(beyond), -_CELLS // 2)) ** count
@@ -101,7 +101,7 @@ def rough_epsilon_of_rows(parts: Parts) -> float:
     above = np.cumsum(masses[::-1])[::-1]
     other = np.cumsum((masses * np.exp(-losses))[::-1])[::-1]
     found = float(edges[int(np.argmax(above - np.exp(losses) * other <= 1e-5))])
-    # Beyond the grid all is in its last cell.
+    # Mass beyond the grid is in its last cell.
     return found if found < 0.99 * reach else moments
 
 
@@ -121,34 +121,35 @@ def _chances(
     multiplier: float,
     unlikely: float = UNLIKELY,
 ) -> Array:
-    """Return bounds p_ij on chances given likely pasts, shape (rows, n)."""
+    """Return bounds p_ij on probabilities given likely pasts, shape (rows, n)."""
     drawn = matrix > 0.0
-    # Two events for every entry: its weighted noise is large, or its weighted company is.
+    # Two events for every entry: its weighted noise is large, or its weighted company is large.
     each = unlikely / (2.0 * max(int(drawn.sum()), 1))
     reach = -float(ndtri(each)) * _UP
     squares = matrix**2
-    # Of the rows before, never by a difference: small ones would be lost behind a large row.
+    # Sum the rows before, without a difference that would lose small values after a large row.
     lengths = np.vstack([np.zeros_like(squares[:1]), np.cumsum(squares, axis=0)[:-1]])[rows]
     company = _company(matrix[: rows[-1]], probability, each)
     log_odds = reach * np.sqrt(lengths) / multiplier + company / multiplier**2
-    # Less half a square, at least what it surely is.
+    # Subtract half a square, rounded down.
     log_odds = (log_odds - 0.5 * lengths / multiplier**2 * (1.0 - 1e-9)) * _UP
-    # Nothing before says anything of a round: its chance is as drawn.
+    # If no earlier row depends on a round, its probability is the prior one.
     log_odds = np.where(lengths > 0.0, np.maximum(log_odds, 0.0), 0.0)
     log_odds += math.log(probability) - math.log1p(-probability)
-    # A log-odds of at most some thousands is off by less than what is added.
+    # Log-odds up to some thousands have a smaller error than the added margin.
     return np.asarray(np.minimum(expit(log_odds) * _UP, 1.0))
 
 
 def _company(before: Array, probability: float, unlikely: float) -> Array:
-    """Return for every round what sum over rounds drawn of <c_j, c_j'> it exceeds so unlikely.
+    """Return for every round a bound on the sum over drawn rounds j' of <c_j, c_j'>.
 
-    Chernoff: any tilt gives a bound, so the best of a few is one.
+    The sum exceeds it with probability at most ``unlikely``. By Chernoff any tilt gives a bound, so
+    the best of a few tilts is valid.
 
     Args:
         before: rows before, shape (i, n).
         probability: of every round.
-        unlikely: probability that the sum exceeds its bound, of each.
+        unlikely: probability that the sum exceeds its bound, for each round.
     """
     products = before.T @ before * (1.0 + len(before) * 4e-16)
     largest = np.maximum(products.max(axis=1, initial=0.0), 1e-300)

@@ -1,4 +1,4 @@
-"""Gaussian noise that is correlated from round to round: one mechanism for a whole run."""
+"""Gaussian noise that is correlated between rounds: one mechanism for a whole run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every
 
 
 MOST_ROUNDS = 10**6
-"""Rounds of a run whose columns are held in memory."""
+"""Largest number of rounds of a run, because its columns are held in memory."""
 
 
 @registered
@@ -51,26 +51,27 @@ MOST_ROUNDS = 10**6
 class CorrelatedNoise(NoisySum):
     """The sums of ``rounds`` rounds plus the rows of C^-1 z: DP-FTRL, matrix factorisation.
 
-    A later round takes away part of an earlier one's noise, so prefix sums, which a model is, have
-    much less of it. The loss is that of one Gaussian with multiplier ``noise_multiplier /
-    sensitivity``, for observers ``aggregate``, ``server`` and ``final`` alike: nothing rests on who
-    was drawn in secret. ``sampled`` adds what secret sampling gives, where a theorem knows.
+    A later round subtracts part of an earlier round's noise. So prefix sums, and hence the model,
+    have much less noise. The loss is that of one Gaussian with multiplier ``noise_multiplier /
+    sensitivity``. It is the same for observers ``aggregate``, ``server`` and ``final``, because it
+    does not rely on secret sampling. ``sampled`` adds amplification by secret sampling, if a
+    theorem covers it.
 
     Args:
-        factor: C, of ``fedprivacy.factors``.
+        factor: C, from ``fedprivacy.factors``.
         noise_multiplier: std of z over the clip norm, above 0.
         rounds: n, of the whole run.
-        participation: in which rounds a unit may take part.
+        participation: rounds that a unit may take part in.
         clip_norm: norm of a unit's contribution to one round.
-        unit: "client" or "record"; may be left out.
-        kept: k, coordinates that travel, scaled by d/k as in Fed-SMP; None for all. Rows of one
-            block keep the same ones (``mask``): a row takes an earlier one's noise away only in
-            coordinates that both have. Blocks are the factor's (``factors.Restarted``), or the
+        unit: "client" or "record"; optional.
+        kept: k, number of coordinates sent, scaled by d/k as in Fed-SMP; None for all. Rows of one
+            block keep the same coordinates (``mask``), because a row cancels an earlier row's noise
+            only in common coordinates. A block is the factor's (``factors.Restarted``), or the
             whole run.
-        dimension: d, given if ``kept`` is.
+        dimension: d, required with ``kept``.
 
     Raises:
-        ParameterError: a value out of its range, or a factor that cannot serve the run.
+        ParameterError: a value out of its range, or a factor that does not fit the run.
     """
 
     factor: Factor
@@ -104,7 +105,7 @@ class CorrelatedNoise(NoisySum):
 
     @property
     def sensitivity(self) -> Interval:
-        """Certified (lower, upper) of what a unit moves C x by, at clip norm 1 (not replaced)."""
+        """Certified bounds on the change of C x by a unit at clip norm 1 (not replaced)."""
         return _sensitivity(self.factor, self.rounds, self.participation)
 
     def leading(self, rows: int) -> CorrelatedNoise:
@@ -112,10 +113,10 @@ class CorrelatedNoise(NoisySum):
         return replace(self, factor=self.factor.leading(rows, self.rounds), rounds=rows)
 
     def with_gaps(self, separation: int, at_most: int) -> CorrelatedNoise:
-        """Return the run for units that come again sooner, or more often.
+        """Return the run for units that return sooner, or more often.
 
         Raises:
-            ParameterError: the factor cannot serve them.
+            ParameterError: the factor does not fit this participation.
         """
         apart = self.participation.apart
         rule = MinimumSeparation(separation, at_most=at_most, apart=apart)
@@ -123,7 +124,7 @@ class CorrelatedNoise(NoisySum):
 
     @property
     def sparsification(self) -> Sparsification | None:
-        """Which coordinates travel, chosen at random; None for all of them."""
+        """The random choice of the coordinates sent; None if all are sent."""
         if self.kept is None or self.dimension is None:
             return None
         return Sparsification(kept=self.kept, dimension=self.dimension)
@@ -133,13 +134,13 @@ class CorrelatedNoise(NoisySum):
         return row // self.factor.block(self.rounds)
 
     def mask(self, row: int, nonce: str) -> Indices | None:
-        """Return the coordinates of a row's block, shape (kept,); None where all travel.
+        """Return the coordinates of a row's block, shape (kept,); None if all are sent.
 
-        Anybody can draw them again, so that nobody can have chosen them by data.
+        Anyone can draw the mask again. So a check shows that it was not chosen by data.
 
         Args:
-            row: which row, from 0.
-            nonce: of the run's ledger, which was fixed before the first row.
+            row: index of the row, from 0.
+            nonce: of the run's ledger, fixed before the first row.
         """
         if self.kept is None or self.dimension is None or self.kept == self.dimension:
             return None
@@ -148,18 +149,18 @@ class CorrelatedNoise(NoisySum):
     # A unit may send 0.
     zeroing_replaces = True
 
-    # Rounds are not apart, so no scheme's row for one round holds.
+    # Rounds are dependent, so no scheme's theorem for one round applies.
     samples_its_unit = True
 
     @property
     def stream(self) -> NoiseStream:
-        """What draws the noise, row after row."""
+        """The generator of the noise, row after row."""
         return NoiseStream(
             self.factor,
             self.rounds,
             self.full_noise_std,
             self.grid,
-            # The lower end: roundings may use a share of what a unit surely moves.
+            # The certified lower end, because rounding must be a small share of the true value.
             self.sensitivity.lower * self.clip_norm,
         )
 
@@ -168,7 +169,7 @@ class CorrelatedNoise(NoisySum):
 
         Args:
             update: flat array or tensor, shape (d,).
-            mask: the block's, shape (kept,); None where all are kept.
+            mask: the block's, shape (kept,); None if all are kept.
 
         Raises:
             ParameterError: a mask that does not fit, or an entry that is not finite.
@@ -204,8 +205,8 @@ class CorrelatedNoise(NoisySum):
         """Return the run with units that ``scheme`` draws in secret; see ``SampledNoise``.
 
         Raises:
-            ParameterError: ``held`` is no whole number of at least 1.
-            UnsupportedCombination: no theorem amplifies the two together, or ``held`` is above 1.
+            ParameterError: ``held`` is not an integer of at least 1.
+            UnsupportedCombination: no theorem amplifies this combination, or ``held`` is above 1.
         """
         if integer(1, held=held) > 1:
             raise UnsupportedCombination(
@@ -238,11 +239,11 @@ class CorrelatedNoise(NoisySum):
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
 
-# All rows of a block ask for the same one.
+# All rows of a block use the same mask.
 @lru_cache(maxsize=2)
 def _mask(kept: int, dimension: int, name: str) -> Indices:
-    """Return the places of the smallest of ``dimension`` random words: any set is as likely."""
-    # Raw words, which no release of numpy changes: an audit may have another one than the run.
+    """Return the positions of the smallest of ``dimension`` random words: a uniform subset."""
+    # Raw words do not change with numpy releases: an audit may use another release than the run.
     words = np.random.PCG64DXSM(list(sha256(name.encode()).digest())).random_raw(dimension)
     found: Indices = np.sort(np.argpartition(words, kept)[:kept])
     found.flags.writeable = False
@@ -250,13 +251,13 @@ def _mask(kept: int, dimension: int, name: str) -> Indices:
 
 
 def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
-    # What equals a factor of a user's own need not be like it.
+    # Equal user-defined factors may differ in behaviour.
     known = alike((factor, participation))
     ask = _sensitivity_once if known else _sensitivity_once.__wrapped__
     return ask(factor, rounds, participation)
 
 
-# An audit asks the same run again and again, and a large factor takes long.
+# Cached: an audit needs the same run repeatedly, and a large factor takes long.
 @lru_cache(maxsize=64)
 def _sensitivity_once(factor: Factor, rounds: int, participation: Participation) -> Interval:
     return factor.sensitivity(rounds, participation)
@@ -267,21 +268,21 @@ def _sensitivity_once(factor: Factor, rounds: int, participation: Participation)
 class CorrelatedRow(Mechanism):
     """One round of a run with correlated noise, as a ledger names it.
 
-    Rows have no loss of their own that adds up: whichever is asked about is priced as the whole
-    run, and none is put in sequence with another, drawn for or chosen by itself. A ``Budget``
-    charges a run once, at its row 0 or the first that it meets. An audit prices whatever rows there
-    are as the whole run, for the participation that they record, and looks that none comes twice.
+    The losses of single rows do not add up. Every row is priced as the whole run. A row cannot be
+    put in sequence with another mechanism, sampled or selected. A ``Budget`` charges a run once, at
+    its row 0 or at the first row that it meets. An audit prices any set of rows as the whole run,
+    for the recorded participation. It also checks that no row occurs twice.
 
     Args:
         run: the whole run.
-        row: which row of its factor, from 0.
-        separation: the fewest rounds since anybody who is drawn was drawn before; None where
-            nobody was, or where it is not known.
-        participations: how often anybody who is drawn was drawn so far, this round included; None
-            where it is not known.
+        row: row of its factor, from 0.
+        separation: the fewest rounds since any drawn unit was last drawn; None if no unit was drawn
+            before, or if it is not known.
+        participations: largest number of draws of any drawn unit, this round included; None if it
+            is not known.
 
     Raises:
-        ParameterError: no such row.
+        ParameterError: the factor has no such row.
     """
 
     run: CorrelatedNoise
@@ -302,7 +303,7 @@ class CorrelatedRow(Mechanism):
 
     @property
     def kept(self) -> bool:
-        """Whether what is recorded of who was drawn keeps the run's rule of participation."""
+        """Whether the recorded draws keep the run's rule of participation."""
         rule, rounds = self.run.participation, self.run.rounds
         gap, apart = rule.gap(rounds), self.separation
         soon = apart is not None and (apart < gap or (rule.together and apart % gap > 0))
@@ -313,11 +314,11 @@ class CorrelatedRow(Mechanism):
         """The run's unit."""
         return self.run.protects
 
-    # As of the run.
+    # As for the run.
     samples_its_unit = True
 
     def check_beside(self) -> NoReturn:
-        """Refuse: inside another mechanism nobody tells which rows were released, and how often.
+        """Refuse: inside another mechanism the released rows and their number are unknown.
 
         Raises:
             UnsupportedCombination: always.
@@ -329,11 +330,11 @@ class CorrelatedRow(Mechanism):
         )
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the run's."""
+        """Return the run's ratios."""
         return self.run.noise_ratios(clip_norm)
 
     def rescaled(self, fraction: float) -> CorrelatedRow | None:
-        """Return a first row of a run with a fraction of the noise: it pays for all of that."""
+        """Return row 0 of a run with a fraction of the noise; it pays for the whole run."""
         run = self.run.rescaled(fraction)
         return None if run is None else replace(self, run=run, row=0)
 
@@ -342,7 +343,7 @@ class CorrelatedRow(Mechanism):
             told = f"a unit came after {self.separation} rounds, or {self.participations} times"
             raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
-        return replace(whole, witness=None)  # of a whole run, of which this may be all
+        return replace(whole, witness=None)  # it needs the whole run
 
 
 _SERVES = (
@@ -367,16 +368,16 @@ _SENT = "a unit sends C u in its rounds, every other sends 0; "
 @registered
 @dataclass(frozen=True)
 class SampledNoise(Mechanism):
-    """A whole run of correlated noise whose rounds a unit is drawn for in secret.
+    """A whole run of correlated noise with secret sampling of units.
 
-    Made by ``CorrelatedNoise.sampled``. The participation says how rounds belong together, the
-    scheme how a unit is drawn:
+    Made by ``CorrelatedNoise.sampled``. The participation describes how rounds belong together. The
+    scheme describes how a unit is drawn:
 
-    - ``RandomAllocation(b)``, ``FixedEpochs(b)``: every unit draws one of b places, and keeps it in
-      every epoch ("balls in bins"); any factor.
-    - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k rounds of all, at random.
+    - ``RandomAllocation(b)``, ``FixedEpochs(b)``: every unit draws one of b positions and keeps it
+      in every epoch ("balls in bins"); any factor.
+    - ``RandomAllocation(rounds)``, ``MinimumSeparation(1, at_most=k)``: k of all rounds, at random.
     - any scheme that draws round by round, ``FixedEpochs(b)``, at most b bands: units are in b
-      groups, independently of data, and round i samples group i modulo b, afresh.
+      groups, independently of data. Round i samples group i modulo b, with a new draw each time.
     - ``Poisson(q)``, ``FixedEpochs(1)``: every unit in every round with probability q; any factor.
 
     Args:
@@ -384,7 +385,7 @@ class SampledNoise(Mechanism):
         scheme: how units are drawn.
 
     Raises:
-        UnsupportedCombination: no theorem covers it; the message names what works.
+        UnsupportedCombination: no theorem covers the combination. The message names supported ones.
     """
 
     noise: CorrelatedNoise
@@ -392,7 +393,7 @@ class SampledNoise(Mechanism):
 
     def __post_init__(self) -> None:
         check_kind(self.scheme)
-        # The theorems read the run's numbers, not what a subclass may say in their place.
+        # The theorems use the numbers of CorrelatedNoise, which a subclass may override.
         own = own_parts(type(self.noise), CorrelatedNoise)
         if own:
             raise UnsupportedCombination(
@@ -404,13 +405,13 @@ class SampledNoise(Mechanism):
 
     @property
     def _kind(self) -> str:
-        """Which theorem is about the run: bins, some, cycle or line."""
+        """Kind of theorem that covers the run: bins, some, cycle or line."""
         rule = self.noise.participation
         epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
         found = ""
         if isinstance(self.scheme, RandomAllocation) and priced_as(self.scheme, RandomAllocation):
             found = self._allocated(self.scheme.rounds_per_epoch, epochs)
-        # Schemes of whole epochs draw their rounds together: nothing is drawn afresh.
+        # Schemes of whole epochs draw their rounds jointly, not independently.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
             found = self._in_groups
         if found:
@@ -421,7 +422,7 @@ class SampledNoise(Mechanism):
         )
 
     def _allocated(self, rounds_per_epoch: int, epochs: bool) -> str:
-        """Return which theorem is about rounds that a unit is allocated to at random, or none."""
+        """Return the kind of theorem for rounds allocated at random; empty if none applies."""
         rule, rounds = self.noise.participation, self.noise.rounds
         once = isinstance(rule, SingleParticipation)
         if (once or epochs) and rounds_per_epoch == rule.gap(rounds):
@@ -431,7 +432,7 @@ class SampledNoise(Mechanism):
 
     @property
     def _in_groups(self) -> str:
-        """Which theorem is about groups that take turns and are drawn in each, or none."""
+        """Kind of theorem for sampled groups that take turns; empty if none applies."""
         factor, rounds = self.noise.factor, self.noise.rounds
         gap = self.noise.participation.gap(rounds)
         if isinstance(factor, ToeplitzFactor) and factor.width(rounds) <= gap:
@@ -446,7 +447,7 @@ class SampledNoise(Mechanism):
     samples_its_unit = True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the run's."""
+        """Return the run's ratios."""
         return self.noise.noise_ratios(clip_norm)
 
     def rescaled(self, fraction: float) -> SampledNoise | None:
@@ -457,7 +458,7 @@ class SampledNoise(Mechanism):
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if self._kind == "cycle":
             return self._cycle(facts)
-        # Units are drawn independently: nobody moves when another leaves.
+        # Units are drawn independently: no unit moves when another leaves.
         apart = replace(self.noise.participation, apart=True)  # type: ignore[type-var]
         whole = replace(self.noise, participation=apart)
         if facts.adjacency is Adjacency.REPLACE_ONE or facts.observer is Observer.SERVER:
@@ -475,10 +476,10 @@ class SampledNoise(Mechanism):
         )
 
     def _amplified(self, known: Curve) -> tuple[Curve, Witness | None, str]:
-        """Return what dominates, what is attained, and why.
+        """Return the dominating curve, the witness, and the theorem.
 
         Args:
-            known: what dominates where the unit's rounds are known.
+            known: curve that dominates if the unit's rounds are known.
         """
         noise = self.noise
         matrix = noise.factor.magnitudes(noise.rounds)
@@ -499,7 +500,7 @@ class SampledNoise(Mechanism):
         return unknown_position.best_tree(gram), Witness(shown, _SENT + how), _BINS
 
     def _cycle(self, facts: Facts) -> PrivacyLoss:
-        """Return the composition of a group's rounds, each with a whole column's noise."""
+        """Return the composition of a group's rounds, each with the noise of a whole column."""
         noise, gap = self.noise, self.noise.participation.gap(self.noise.rounds)
         moves = isinstance(self.scheme, Poisson) and noise.participation.apart
         if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
@@ -508,17 +509,17 @@ class SampledNoise(Mechanism):
                 "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson, "
                 f"got {noise.participation} drawn by {self.scheme}"
             )
-        # Blocks of a group share no row: each time is one Gaussian, of a single column.
+        # Columns of a group share no row: each round is one Gaussian of a single column.
         single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper
         one = Gaussian(
             noise_multiplier=noise.noise_multiplier / single,
             clip_norm=noise.clip_norm,
             unit=noise.unit,
         )
-        # Of the first groups; later ones may come once less.
+        # This is the count of the first groups; later groups may have one round less.
         count = -(-noise.rounds // gap)
         loss = (one.sampled(self.scheme) * count).privacy_loss(facts.adjacency, facts.observer)
-        # A group whose last column is cut off has more noise; the first group of n - p is whole.
+        # A truncated last column has more noise: the witness needs a group that fits fully.
         assert isinstance(noise.factor, ToeplitzFactor)
         fits = (count - 1) * gap + noise.factor.width(noise.rounds) <= noise.rounds
         witness = loss.witness if fits else None

@@ -24,27 +24,27 @@ from .rounded import bits_of
 from .tensors import numbers_of, placed_like
 
 MAX_SENSITIVITY = 10_000
-"""Most steps that one unit moves a sum with discrete Laplace noise."""
+"""Largest change, in integer steps, of a sum with discrete Laplace noise by one unit."""
 MAX_LOSS = 500.0
-"""Largest loss of one release: beyond, Q-masses near the smallest number would matter."""
+"""Largest loss of one release. Above it, Q-masses near the smallest double would matter."""
 
 
 LEAST_PARAMETER = 1e-9
 """Smallest parameter of discrete Laplace noise: the most noise."""
 _SLACK = 2e-15
-"""By how much losses of one rounded logarithm and their masses are moved, relatively."""
+"""Relative margin on losses of one rounded logarithm, and on their masses."""
 
 
 class Ends(NamedTuple):
-    """A pair known to rounding: one that dominates it, and one that it dominates."""
+    """A pair known up to rounding: one that dominates it, and one that it dominates."""
 
     above: Curve
     below: Curve
 
 
 def _ends(points: list[tuple[float, float]]) -> Ends:
-    """Return the pairs of (loss, P-mass) with losses and masses a little further out, and in."""
-    # Not a single loss: the two laws are one.
+    """Return the pairs of (loss, P-mass) with all numbers slightly increased, and decreased."""
+    # Without any loss the two laws are equal.
     if not any(loss for loss, _ in points):
         return Ends(IDENTITY, IDENTITY)
     out, into = (
@@ -55,7 +55,7 @@ def _ends(points: list[tuple[float, float]]) -> Ends:
 
 
 def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
-    """Return the pairs of what is its own swap, given at losses of at least 0."""
+    """Return the pairs of a curve that equals its swap, given at losses of at least 0."""
     if not any(loss for loss, _ in points):
         return Ends(IDENTITY, IDENTITY)
     found = []
@@ -74,16 +74,16 @@ class _Discrete(UnitGiven):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class RandomizedResponse(_Discrete):
-    """Every unit gives one of k answers: its own, or by chance one drawn uniformly from all k.
+    """Every unit gives one of k answers: its own, or at random one drawn uniformly from all k.
 
-    ``replace_one`` compares two answers. ``zero_out`` compares an answer with none, for which a
-    uniformly drawn one is given. Who answers at all is seen, so ``add_remove`` and sampling
-    are not served. The pair is exact: every answer is as good as every other.
+    ``replace_one`` compares two answers. ``zero_out`` compares an answer with a missing one, which
+    is replaced by a uniformly drawn answer. The observer sees who answers, so ``add_remove`` and
+    sampling are not supported. The pair is exact, because all answers are symmetric.
 
     Args:
         chance: the probability p of a uniformly drawn answer, in (0, 1].
         answers: k, at least 2.
-        unit: "client" or "record"; may be left out.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value outside its range, or an unknown unit.
@@ -108,7 +108,7 @@ class RandomizedResponse(_Discrete):
         return (self.answers - 1) * told
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Refuse every scheme but Everyone: an answer that is not given is seen."""
+        """Refuse every scheme but Everyone, because a missing answer is seen."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
                 "whoever is not drawn gives no answer, and that is seen: randomised response is "
@@ -126,7 +126,7 @@ class RandomizedResponse(_Discrete):
         largest = math.log1p(self._odds(facts.adjacency))
         own = (largest, told + each)
         if facts.adjacency is Adjacency.REPLACE_ONE:
-            # All other answers are as likely under the one as under the other.
+            # All other answers are equally likely under both.
             pair = _mirrored([(0.0, (k - 2) * each), own] if k > 2 else [own])
             names = "one unit's answer is x or x'"
         else:
@@ -141,7 +141,7 @@ class RandomizedResponse(_Discrete):
         """Return randomised answers, int64.
 
         Args:
-            value: whole numbers from 0 to ``answers - 1``, one of each unit; an array or a number.
+            value: integers from 0 to ``answers - 1``, one per unit; an array or a number.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
@@ -152,7 +152,7 @@ class RandomizedResponse(_Discrete):
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
             refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
         bits = bits_of(generator)
-        # All are drawn, used or not: the time it takes does not tell who answered truly.
+        # Draw all, used or not, so that the time does not show who answered truly.
         drawn = exact_bernoulli.uniform(given.size, self.answers, bits).reshape(given.shape)
         by_chance = exact_bernoulli.coins(
             given.size, exact_bernoulli.share(self.chance), bits
@@ -163,16 +163,16 @@ class RandomizedResponse(_Discrete):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class DiscreteLaplace(_Discrete):
-    """A sum of vectors of whole numbers, plus discrete Laplace noise on every coordinate.
+    """A sum of integer vectors plus discrete Laplace noise on every coordinate.
 
-    Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C, so a
-    unit moves the sum by at most C, and by 2 C when it is replaced. One coordinate taking it all
-    is the worst vector (docs/integrations.md).
+    Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C. So a
+    unit changes the sum by at most C, and by at most 2 C if it is replaced. The worst vector has
+    its whole norm in one coordinate (docs/integrations.md).
 
     Args:
-        noise_parameter: a, above 0; the larger, the less noise.
-        sensitivity: C, a whole number from 1 to 10,000.
-        unit: "client" or "record"; may be left out.
+        noise_parameter: a, above 0; a larger value means less noise.
+        sensitivity: C, an integer from 1 to 10,000.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value outside its range, or an unknown unit.
@@ -197,15 +197,15 @@ class DiscreteLaplace(_Discrete):
         return 1.0 / (math.sqrt(2.0) * math.sinh(0.5 * self.noise_parameter))
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the noise's std over the sensitivity, or over the clip norm where that is less."""
+        """Return the noise's std over the smaller of the sensitivity and the clip norm."""
         return frozenset({self._noise_std / min(clip_norm, self.sensitivity)})
 
     def knows_norm(self, clip_norm: float) -> bool:
-        """Return whether the clip norm is the sensitivity: else steps may be parts of it."""
+        """Return whether the clip norm is the sensitivity; else steps may be parts of the norm."""
         return clip_norm == self.sensitivity
 
     def rescaled(self, fraction: float) -> DiscreteLaplace | None:
-        """Return the sum with the fraction of its noise; None for so little that none counts."""
+        """Return the sum with the fraction of its noise; None for too little noise to count."""
         std = fraction * self._noise_std
         a = 2.0 * math.asinh(1.0 / (math.sqrt(2.0) * std)) if std > 0.0 else math.inf
         if a > MAX_LOSS / (2.0 * self.sensitivity):
@@ -227,20 +227,20 @@ class DiscreteLaplace(_Discrete):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the sum ``value`` plus noise, int64, the difference of two geometric numbers.
 
-        It is one modulo 2^64.
+        The sum is taken modulo 2^64.
 
         Args:
-            value: whole numbers of at most 63 bits, an array of any shape or one number.
+            value: integers of at most 63 bits, an array of any shape or one number.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: ``value`` is not made of such numbers.
+            ParameterError: ``value`` does not consist of these numbers.
         """
         value = readable("value", value)
         given = numbers_of(value)
         if given.dtype.kind not in "iu":
             refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
-        # With noise these would be rounded to doubles.
+        # Adding noise would round uint64 values to doubles.
         if given.dtype == np.uint64:
             refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
@@ -251,15 +251,15 @@ class DiscreteLaplace(_Discrete):
 
 @functools.lru_cache(maxsize=256)
 def discrete_laplace(a: float, moves: int) -> Ends:
-    """Return the pair of noise moved by so many steps, and not: losses a (2 w - moves).
+    """Return the pair of noise shifted by ``moves`` steps, and not: losses a (2 w - moves).
 
-    With r = e^-a, P gives w = 0 r^moves / (1 + r), w = moves 1 / (1 + r), and any w between
-    (1 - r) / (1 + r) r^(moves - w).
+    Let r = e^-a. P gives w = 0 the mass r^moves / (1 + r), w = moves the mass 1 / (1 + r), and any
+    w between the mass (1 - r) / (1 + r) r^(moves - w).
     """
-    # Losses from 0 on; those below are their mirror images.
+    # Losses of at least 0; the negative ones are mirror images.
     w = np.arange((moves + 1) // 2, moves + 1)
     log_mass = a * (w - moves) - math.log1p(math.exp(-a))
     log_mass[:-1] += math.log(-math.expm1(-a))
     points = zip((a * (2.0 * w - moves)).tolist(), np.exp(log_mass).tolist(), strict=True)
-    # Exponentials round in proportion to their exponents.
+    # The rounding error of an exponential is proportional to its exponent.
     return _mirrored(list(points), _SLACK * (1.0 + a * moves))

@@ -1,10 +1,9 @@
-"""Secure aggregation in whole numbers: clients round, add whole noise, and sum modulo 2^bits.
+"""Secure aggregation of integers: clients round, add integer noise, and sum modulo 2^bits.
 
-A client clips its update, rotates it if asked to, divides it by the granularity, rounds it at
-random to whole numbers of a norm that is checked, adds its share of the noise and sends that modulo
-2^bits.
-Nothing but the sum modulo 2^bits is seen. What is accounted are whole numbers, their norm and an
-exact law: no rounding of floating-point numbers enters (docs/theory/integers.md).
+A client clips its update, optionally rotates it and divides it by the granularity. It rounds it at
+random to integers and checks their norm. It adds its share of the noise and sends the result modulo
+2^bits. The observer sees only the sum modulo 2^bits. The account uses integers, their norm and an
+exact law. Floating-point rounding does not enter (docs/theory/integers.md).
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ MOST_BITS = 40
 _TRIES = 16
 
 _SINGLE = float(1 << 22)
-"""Below it, single precision holds whole numbers and most of the fractions to be rounded."""
+"""Below this size, single precision holds integers and most of the fractions to be rounded."""
 
 _ODD = np.uint64(0x0001_0001_0001_0001)
-"""Makes each 16 bits of a word an odd number: symmetric about 0."""
+"""Makes each 16 bits of a word an odd number, which is symmetric about 0."""
 
 _FARTHEST = 1e100
 
@@ -52,15 +51,15 @@ _HELD = (
 )
 
 _MOST_APART = 1e-6
-"""Largest total variation between rounds of different numbers of shares that is accounted for."""
+"""Largest accepted total variation between rounds with different numbers of shares."""
 
 _LONGEST = float(1 << 25)
-"""Largest clip norm in whole numbers: squares of norms are then exact in doubles."""
+"""Largest clip norm in integer units. Squares of norms are then exact in doubles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerPerturbation(SparsifiedPerturbation):
-    """What mechanisms of whole numbers share; see ``DistributedDiscreteGaussian``."""
+    """Common base of the integer mechanisms; see ``DistributedDiscreteGaussian``."""
 
     kept: int = 0
     bits: int
@@ -71,19 +70,19 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     draws: ClassVar[bool] = True
     widest: ClassVar[float]
-    """Largest std of noise, in whole numbers."""
+    """Largest std of the noise, in integer units."""
     divisible: ClassVar[bool]
-    """Whether any number of equal shares adds up to one law."""
+    """Whether any number of equal shares adds up to the same law."""
 
     def __post_init__(self) -> None:
         settle(self, partial(integer, 0), "kept")
-        # All coordinates travel unless fewer are named.
+        # All coordinates are sent unless ``kept`` says fewer.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
         settle(self, partial(integer, 2), "bits")
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
-        # Products and quotients of these are far from the ends of the doubles.
+        # Products and quotients within these bounds are far from overflow and underflow.
         for name, size in (("clip_norm", self.clip_norm), ("noise's std", self.full_noise_std)):
             if not 1.0 / _FARTHEST <= size <= _FARTHEST:
                 refuse(name, size, f"be from {1.0 / _FARTHEST:g} to {_FARTHEST:g}")
@@ -104,54 +103,54 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @property
     def width(self) -> int:
-        """How many whole numbers travel: ``kept``, padded to a power of two where it is rotated."""
+        """Number of integers sent: ``kept``, padded to a power of two if rotated."""
         return self.travelling(self.kept)
 
     def travelling(self, kept: int) -> int:
-        """Return ``kept``, padded to a power of two where it is rotated."""
+        """Return ``kept``, padded to a power of two if rotated."""
         return padded(kept) if self.rotated else kept
 
     @property
     def grid(self) -> float:
-        """What a whole number stands for: the granularity."""
+        """The granularity: size of one integer step, in the unit of the update."""
         assert self.granularity is not None
         return self.granularity
 
-    # Contributions are whole numbers.
+    # Contributions are integers.
     spacing = 1.0
 
     @property
     def room(self) -> int:
-        """How many contributions a sum holds: ``cohort``, for which ``bits`` were checked.
+        """Number of contributions that a sum holds: ``cohort``, for which ``bits`` were checked.
 
-        Of cohorts that vary as many as doubles add up exactly: far more than ``most_on_average``.
+        For varying cohorts, the number that doubles add exactly, far above ``most_on_average``.
         """
         most = math.floor(LARGEST / math.sqrt(self.square))
         return most if self.topped_up else min(self.cohort, most)
 
     @property
     def most_on_average(self) -> int:
-        """``cohort``: sums of more clients would wrap more often than ``overflow`` says."""
+        """``cohort``: sums of more clients would wrap more often than ``overflow`` allows."""
         return self.cohort
 
     @property
     def square(self) -> int:
-        """Largest squared norm of a contribution, in whole numbers.
+        """Largest squared norm of a contribution, in integer units.
 
-        With c = clip_norm / granularity a random rounding of a vector of norm c has a larger one
-        with probability ``REJECTED`` at most, and is drawn again then (Kairouz, Liu and Steinke
+        Let c = clip_norm / granularity. A random rounding of a vector of norm c exceeds this value
+        with probability at most ``REJECTED``. It is then drawn again (Kairouz, Liu and Steinke
         2021, Proposition on conditional rounding).
         """
         return integer_laws.inflated_square(self.clip_norm / self.grid, self.width)
 
     @property
     def whole_std(self) -> float:
-        """Std parameter of the full sum's noise, in whole numbers."""
+        """Std parameter of the full sum's noise, in integer units."""
         return self.full_noise_std / self.grid
 
     @property
     def share_variance(self) -> float:
-        """Variance of the smallest share of the noise, in whole numbers."""
+        """Variance of the smallest share of the noise, in integer units."""
         if self.topped_up:
             return self.whole_std**2 / self.most_shares
         return (self.share_std / self.grid) ** 2
@@ -162,13 +161,13 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return math.ceil(math.log2(2.0 * reach + 2.0))
 
     def _reach(self, granularity: float) -> float:
-        """Return what no entry of a round's sum exceeds, but with a chance of ``overflow``.
+        """Return a bound that any entry of a sum exceeds with a chance of at most ``overflow``.
 
-        Without rotation nothing is assumed of updates: every client may have all its norm in one
-        coordinate. With it a coordinate is a sum of independent signs (Hoeffding), and so are the
-        roundings, whose law is at most 1 / (1 - REJECTED) times that of unconditional ones.
+        Without rotation every client may have its whole norm in one coordinate. With rotation a
+        coordinate is a sum of independent signs (Hoeffding). So are the roundings: their law is at
+        most 1 / (1 - REJECTED) times that of unconditional roundings.
         """
-        # Data, rounding and noise have a third of the chance each; the cohort's size a share too.
+        # Data, rounding and noise share the chance equally, with the cohort's size if it varies.
         parts, cohort = 4.0 if self.topped_up else 3.0, self.most_shares
         length, part = self.clip_norm / granularity, parts * self.width / self.overflow
         log_part = math.log(2.0 * part)
@@ -183,10 +182,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @property
     def most_shares(self) -> int:
-        """How many clients a sum may hold: those of ``cohort``, or of one that varies about it.
+        """Largest number of clients in a sum: ``cohort``, or a bound if the cohort size is random.
 
-        A sum of independent coins of mean r is r (1 + x) or more with a chance of e^(-r h(x)) at
-        most, h(x) = (1 + x) log(1 + x) - x >= x^2 / (2 + 2 x / 3) (Bennett, Bernstein).
+        A sum of independent coins with mean r is at least r (1 + x) with a chance of at most e^(-r
+        h(x)), h(x) = (1 + x) log(1 + x) - x >= x^2 / (2 + 2 x / 3) (Bennett, Bernstein).
         """
         if not self.topped_up:
             return self.cohort
@@ -195,7 +194,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return math.ceil(self.cohort + third + math.sqrt(third**2 + 2.0 * depth * self.cohort))
 
     def _noise_reach(self, std: float, log_part: float) -> float:
-        """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
+        """Return a bound that noise exceeds on either side with a chance of at most e^-log_part."""
         return std * math.sqrt(2.0 * log_part)
 
     def _finest(self) -> float:
@@ -220,12 +219,12 @@ class IntegerPerturbation(SparsifiedPerturbation):
         refuse("bits", self.bits, rule, way_out)
 
     def _check_room(self) -> None:
-        """Refuse bits in which a round's sum wraps more often than ``overflow``."""
+        """Refuse ``bits`` if a round's sum would wrap more often than ``overflow``."""
         if self._reach(self.grid) > 2.0 ** (self.bits - 1) - 1.0:
             self._too_few(self.grid)
 
     def _check_shares(self) -> None:
-        """Refuse noise that the samplers do not draw, and norms that doubles do not hold."""
+        """Refuse noise that the samplers cannot draw, and norms that doubles cannot hold."""
         if self.clip_norm / self.grid > _LONGEST:
             refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "coarser")
         share, whole = math.sqrt(self.share_variance), self.whole_std
@@ -243,11 +242,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def of_round(self, generator: np.random.Generator | None = None) -> IntegerPerturbation:
         """Return the mechanism with a round's own public signs, the same for all its clients.
 
-        A loop that stands for all clients rounds with ``generator`` too. A client of its own makes
+        A loop that simulates all clients also uses ``generator`` for rounding. A real client makes
         the mechanism with the ``seed`` that the server sends, and rounds with its own randomness.
 
         Args:
-            generator: draws their seed; None for one from the operating system.
+            generator: draws the seed of the signs; None for one from the operating system.
         """
         source = private_generator() if generator is None else generator
         found = replace(self, seed=int(source.integers(2**62)))
@@ -256,7 +255,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @cached_property
     def _rounding(self) -> np.random.Generator:
-        """What roundings are drawn from; privacy does not rest on them."""
+        """Generator for roundings. Privacy does not depend on them."""
         return private_generator()
 
     @cached_property
@@ -268,22 +267,22 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return signs_of(self.seed, self.width)
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return a client's clipped, rotated and rounded update: whole numbers, shape (width,).
+        """Return a client's clipped, rotated and rounded update: integers, shape (width,).
 
         Args:
             update: flat array or tensor of shape (dimension,).
-            mask: the round's indices, shape (kept,); None where every coordinate is kept.
+            mask: the round's indices, shape (kept,); None if every coordinate is kept.
 
         Returns:
-            Whole numbers as doubles, or in single precision where that holds them, of squared norm
-            at most ``square``: checked on what is returned, whatever rounding did before.
+            Integers as doubles, or in single precision if that holds them. Their squared norm,
+            checked after rounding, is at most ``square``.
 
         Raises:
             ParameterError: a wrong shape, an entry that is not finite, or no signs of the round.
         """
         kept = self.sparsification.select(update, mask)
         size = norm(kept)
-        # Norms that overflow are finite only once they are scaled down.
+        # Norms that overflow become finite only after scaling down.
         if not math.isfinite(size):
             refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
@@ -297,19 +296,19 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return self._whole(scaled)
 
     def _precise(self, kept: Any) -> Any:
-        """Return numbers in single precision where they came in it and it holds what is sent.
+        """Return numbers in single precision if they came in it and it holds the sent values.
 
-        Without rotation doubles are taken: in them what is whole is sent as it is.
+        Without rotation, use doubles. They send integers unchanged.
         """
         single = is_tensor(kept) and kept.element_size() == 4 and self.rotated
         low, high = self.grid > 1e-30, max(self.clip_norm / self.grid, self.clip_norm) < _SINGLE
         return kept.detach() if single and low and high else doubles(kept)
 
     def _whole(self, scaled: Callable[[], Any]) -> Any:
-        """Return a random rounding of norm at most ``square``; towards 0 if none of 16 has it.
+        """Return a random rounding within ``square``; after 16 failures, round towards 0.
 
         Args:
-            scaled: makes what is rounded, afresh: a rounding is written over it.
+            scaled: makes a fresh copy of the values, because rounding overwrites them.
         """
         limit = float(self.square)
         for _ in range(_TRIES):
@@ -317,16 +316,16 @@ class IntegerPerturbation(SparsifiedPerturbation):
             if self._rounded(points) <= limit:
                 return points
         points = truncated(scaled())
-        # Rounding before may have put it outside; what is sent must be inside.
+        # Earlier rounding may have put it outside the ball. The sent vector must be inside.
         while squared_norm(points) > limit:
             points = truncated(points * (1.0 - 2.0**-20))
         return points
 
     def _rounded(self, points: Any) -> float:
-        """Round at random in place, part by part in a core's cache; return the squared norm.
+        """Round at random in place, part by part to fit a core's cache; return the squared norm.
 
-        To the nearest number after an odd k / 2^16, |k| < 2^15, is added: its mean is within 2^-16
-        of what was rounded, and a whole number stays what it is.
+        An odd k / 2^16 with |k| < 2^15 is added and the result is rounded to the nearest integer.
+        The mean is within 2^-16 of the input, and integers are unchanged.
         """
         flat, total = points.reshape(-1), 0.0
         for start in range(0, len(flat), PART):
@@ -340,14 +339,14 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
     ) -> tuple[Any, float]:
-        """Draw the noise of a sum of ``shares`` clients in one go, whole numbers as doubles.
+        """Draw the noise of a sum of ``shares`` clients in one call, integers as doubles.
 
-        The account of so many shares holds for it: one number is a sum of one share (I1), and
-        Skellam numbers of the summed variance are the sum.
+        The account of that many shares holds for it. By I1 one number replaces a sum of discrete
+        Gaussian shares. A Skellam number of the summed variance has the law of the sum.
 
         Returns:
-            The noise, to be added to a sum of contributions before ``decoded``; and its std on a
-            coordinate, in units of the update.
+            The noise, to be added to a sum of contributions before ``decoded``; and its std per
+            coordinate, in the unit of the update.
         """
         std = self.sum_noise_std(self.cohort if shares is None else shares)
         count = int(np.prod(np.shape(like)))
@@ -357,29 +356,29 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @abstractmethod
     def _numbers(self, count: int, variance: Fraction | float, generator: Any) -> integers.Integers:
-        """Draw so many numbers of the noise's law."""
+        """Draw ``count`` numbers of the noise's law."""
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
     ) -> integers.Integers:
-        """Return what one client sends: its contribution and its share, modulo 2^bits.
+        """Return one client's message: its contribution plus its share, modulo 2^bits.
 
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
             generator: see ``rounded.bits_of``; None is the only private choice.
-            mask: the round's kept indices; None where every coordinate is kept.
-            shares: how many shares the sum will hold; see ``SparsifiedPerturbation.release``.
+            mask: the round's kept indices; None if every coordinate is kept.
+            shares: number of shares in the sum; see ``SparsifiedPerturbation.release``.
 
         Returns:
-            int64, shape (width,), from 0 to 2^bits - 1. Sums of them modulo 2^bits are for
+            int64, shape (width,), from 0 to 2^bits - 1. Pass sums of them modulo 2^bits to
             ``decoded``.
 
         Raises:
-            ParameterError: as of ``contribution``; send a share of zeros then.
+            ParameterError: as in ``contribution``; send a share of zeros then.
         """
         variance = Fraction((self._std_of_one(shares) / self.grid) ** 2)
         if self.topped_up and shares is not None:
-            # Exactly: sums of different numbers of shares have one variance.
+            # Exact arithmetic: sums of different numbers of shares have the same variance.
             variance = Fraction(self.whole_std**2) / integer(1, shares=shares)
             if not self.divisible and shares > self.most_shares:
                 way_out = "let so many clients add shares, and the others contribution() alone"
@@ -392,23 +391,23 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return np.asarray((own.astype(np.int64) + drawn) % (1 << self.bits))
 
     def decoded(self, total: Any) -> Any:
-        """Return the sum of updates that a sum of whole numbers, wrapped or not, stands for.
+        """Return the sum of updates that a sum of integers, wrapped or not, represents.
 
         Args:
             total: shape (width,), array or tensor, equal modulo 2^bits to the clients' sum.
 
         Raises:
-            ParameterError: another shape, or what is no whole number.
+            ParameterError: another shape, or an entry that is not an integer.
 
         Returns:
-            Doubles, shape (kept,): entries taken from -2^(bits-1) to 2^(bits-1) - 1, times the
-            granularity, rotated back.
+            Doubles, shape (kept,). Entries are taken from -2^(bits-1) to 2^(bits-1) - 1, multiplied
+            by the granularity and rotated back.
         """
         half = float(1 << self.bits - 1)
         values = doubles(total)
         if tuple(values.shape) != (self.width,):
             refuse("total", tuple(values.shape), f"have shape ({self.width},)")
-        # Beyond 2^53 doubles hold no last bits to wrap.
+        # Beyond 2^53 doubles have no last bits to wrap.
         whole = (
             bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
         )
@@ -421,27 +420,27 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return wrapped * self.grid
 
     def upload_bits(self, kept: int) -> int:
-        """Return how many bits a client's numbers take."""
+        """Return the number of bits of one client's message."""
         del kept
         return self.bits * self.width
 
     # ---- the account
 
-    # Zeros are a contribution like any other.
+    # Zeros are a valid contribution.
     zeroing_replaces = True
 
-    # Theorems about one Gaussian sum are not used.
+    # Theorems about one Gaussian sum do not apply.
     sum_multiplier = None
 
     @property
     def _summed(self) -> tuple[int, float]:
-        """How many shares count, and their variance; topped up, one that is all the noise."""
+        """Number of counted shares and their variance. Topped-up noise counts as one share."""
         if self.topped_up:
             return 1, self.whole_std**2
         return self.cohort - self.missing - self.colluding, self.share_variance
 
     def single_uploads(self) -> Gaussian:
-        """Refuse: a single upload is whole numbers modulo 2^bits with one share of the noise."""
+        """Refuse: a single upload is integers modulo 2^bits with one share of the noise."""
         raise UnsupportedCombination(
             "without secure aggregation a client's own share is all the noise it has; account "
             f"{type(self).__name__} with cohort=1 and noise_multiplier="
@@ -450,14 +449,14 @@ class IntegerPerturbation(SparsifiedPerturbation):
 
     @abstractmethod
     def _curve(self, shift: integer_laws.Shift) -> tuple[Curve, str] | None:
-        """Return what dominates a shift, and by which theorem; None where noise is too small."""
+        """Return the curve that dominates a shift, and its theorem; None if noise is too small."""
 
     def _law(self) -> tuple[tuple[int, ...], float] | None:
         """Return weights of one number of the counted noise; see ``scalar_law``."""
         return integer_laws.scalar_law(*self._summed, skellam=self.divisible)
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
-        # Refuses what no share of absent clients covers, and says what is assumed.
+        # This refuses add_remove for noise that is not topped up, and returns the assumptions.
         assumed = self._assumed(facts)
         times = facts.adjacency.moves
         shift = integer_laws.shift_of(self.square, self.width, times)
@@ -469,7 +468,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if found is None:
             raise self._too_small()
         curve, theorem = found
-        # Topped up, a sum has any number of shares, of which a loop adds up ``room`` at most.
+        # A topped-up sum has any number of shares. A loop adds at most ``room`` shares.
         off = integers.TOTAL_VARIATION * self.width * (self.room if self.topped_up else self.cohort)
         off += self.width * self._apart()
         if self.topped_up and not self.divisible:
@@ -482,15 +481,15 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
 
     def _apart(self) -> float:
-        """Return by how much sums of up to ``most_shares`` shares differ from one of one share.
+        """Return the distance of a sum of up to ``most_shares`` shares from one single share.
 
-        In total variation, a number: eta / (1 - eta), eta of I1, which grows with the shares; each
-        mass is off by twice that share of itself at most. 0 unless shares vary in number.
+        The total variation per number is eta / (1 - eta), eta of I1, and increases with the shares.
+        The relative error of each mass is at most twice this. It is 0 unless shares vary in number.
         """
         if self.divisible or not self.topped_up:
             return 0.0
         eta = integer_laws.sum_error(self.most_shares, self.share_variance)
-        # More is no room for any delta that is asked for.
+        # A larger distance leaves no room for a usual delta.
         if not eta * self.width < _MOST_APART:
             raise self._too_small()
         return eta / (1.0 - eta) * (1.0 + 1e-9)
@@ -504,7 +503,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
         )
 
     def _attained(self, times: int) -> Witness | None:
-        """Return what one coordinate shows, where updates of whole numbers are sent as they are."""
+        """Return the witness of one coordinate, if updates of integers are sent unchanged."""
         moves = self._sendable()
         if self.rotated or not moves:
             return None
@@ -521,9 +520,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
         return None if atoms is None else Witness(atoms, names)
 
     def _sendable(self) -> int:
-        """Return a k for which an update k granularities long is sent as the whole number k."""
+        """Return a k for which an update of length k granularities is sent as the integer k."""
         most = math.floor(Fraction(self.clip_norm) / Fraction(self.grid))
-        # As ``contribution`` computes it.
+        # Same arithmetic as in ``contribution``.
         for k in range(most, max(most - 8, 0), -1):
             sent = k * self.grid
             if sent <= self.clip_norm and sent * (1.0 / self.grid) == k:
@@ -536,30 +535,31 @@ class IntegerPerturbation(SparsifiedPerturbation):
 class DistributedDiscreteGaussian(IntegerPerturbation):
     """One round of the distributed discrete Gaussian mechanism (Kairouz, Liu and Steinke 2021).
 
-    Fields not named here are those of ``SparsifiedPerturbation``; the unit is a client. The noise
-    of a sum of r clients is the sum of r discrete Gaussian numbers, of variance r times a share's.
+    Other fields are those of ``SparsifiedPerturbation``; the unit is a client. The noise of a sum
+    of r clients is the sum of r discrete Gaussian numbers, with r times the variance of a share.
 
     Args:
         noise_multiplier: std of the full sum's noise over the clip norm, above 0.
         clip_norm: norm that an update is clipped to.
         dimension: d, number of coordinates.
         cohort: r, number of clients whose shares make up the full noise.
-        kept: how many coordinates travel; 0 for all.
+        kept: number of coordinates sent; 0 for all.
         bits: b from 2 to 40: sums are taken modulo 2^b.
-        granularity: what a whole number stands for, unit of the update; None for the finest one
+        granularity: size of one integer step, in the unit of the update; None for the finest one
             whose sums fit, within 0.1 %.
-        rotated: whether updates are rotated first, by public random signs and a Hadamard matrix, so
-            that their norm is spread over all coordinates; they are padded with zeros to a power of
-            two. No account of a rotated sum has a lower end.
-        overflow: chance that some entry of a round's sum wraps, at most; it costs accuracy, never
-            privacy. Where the noise is topped up, of cohorts of independent draws of mean
-            ``cohort`` or less.
+        rotated: whether updates are first rotated by public random signs and a Hadamard matrix.
+            This spreads their norm over all coordinates. They are padded with zeros to a power of
+            two. The account of a rotated sum has no lower end.
+        overflow: largest chance that some entry of a round's sum wraps. Wrapping costs accuracy,
+            never privacy. For topped-up noise it holds for cohorts of independent draws with a mean
+            of at most ``cohort``.
 
     Raises:
-        ParameterError: a value out of its range; bits that hold no sum, with the smallest that do.
+        ParameterError: a value out of its range, or too few bits; the message says how many are
+            enough.
 
-    Topped up, sums of different numbers of shares, ``most_shares`` at most, differ by a total
-    variation that is counted in delta (I6); finer granularities (more bits) make it vanish.
+    With topped-up noise, sums of different numbers of shares, at most ``most_shares``, differ by a
+    total variation, which delta includes (I6). A finer granularity (more bits) makes it vanish.
     """
 
     widest: ClassVar[float] = integers.WIDEST_GAUSSIAN
@@ -577,19 +577,19 @@ class DistributedDiscreteGaussian(IntegerPerturbation):
 class Skellam(IntegerPerturbation):
     """One round of the distributed Skellam mechanism (Agarwal, Kairouz and Liu 2021).
 
-    Fields are those of ``DistributedDiscreteGaussian``. Shares are differences of two Poisson
-    numbers; sums of them are of the same kind, whatever their number. The account is one of Renyi
+    Fields are those of ``DistributedDiscreteGaussian``. A share is a difference of two Poisson
+    numbers. A sum of any number of shares has a law of the same kind. The account consists of Renyi
     divergences: use ``accountant="rdp"`` for many rounds.
 
     Raises:
-        ParameterError: as of ``DistributedDiscreteGaussian``.
+        ParameterError: as in ``DistributedDiscreteGaussian``.
     """
 
     widest: ClassVar[float] = integers.WIDEST_SKELLAM / 2.0
     divisible: ClassVar[bool] = True
 
     def _noise_reach(self, std: float, log_part: float) -> float:
-        """Return what noise exceeds with a chance of e^-log_part at most, on either side."""
+        """Return a bound that noise exceeds on either side with a chance of at most e^-log_part."""
         return integers.skellam_reach(std * std, log_part)
 
     def _numbers(self, count: int, variance: Fraction | float, generator: Any) -> integers.Integers:

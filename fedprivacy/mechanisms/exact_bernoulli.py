@@ -1,8 +1,8 @@
-"""Coins and whole numbers of an exact law, from fair bits.
+"""Bernoulli variables and integers of an exact law, from fair bits.
 
-A coin falls to 1 where a uniform V is below its probability, which is known to any number of bits:
-64 of V's decide nearly always, and where they do not, more are drawn (``refined``). No floating
-point enters the laws.
+A Bernoulli variable (a coin) is 1 if a uniform V is below its probability, which is known to any
+number of bits. 64 bits of V nearly always decide. If they do not, more bits are drawn
+(``exact_tails``). The laws use no floating point.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def coins(
     """Return independent coins that are 1 with probability S.
 
     Args:
-        count: how many.
+        count: number of coins.
         survival: number of places p -> S 2^p, within 1.
-        bits: where randomness comes from; None, the operating system, is the only private choice.
+        bits: source of randomness; None, the operating system, is the only private choice.
     """
     source = bits or system_bits
     words, target = fresh_words(source, count), survival(_WORD)
-    # What lies so near the target has not decided yet.
+    # Words this close to the target are undecided.
     low, high = max(target - 1, 0), min(target + 1, 2**_WORD)
     found = words < np.uint64(low) if low < 2**_WORD else np.ones(count, np.bool_)
     near = ~found & (words <= np.uint64(min(high, 2**_WORD - 1)))
@@ -48,12 +48,12 @@ def coins(
 def geometric(count: int, rate: Fraction, bits: Bits | None = None) -> Integers:
     """Return independent numbers k = 0, 1, ... of probability (1 - r) r^k, r = e^-rate.
 
-    The binary digits of such a number are independent, the i-th is 1 with probability
-    1 / (1 + e^(rate 2^i)): (1 - r) r^k is the product over them. What is left above n of them is
-    2^n times such a number of rate 2^n, which is counted up coin by coin.
+    The binary digits of this number are independent: (1 - r) r^k is the product over them. The i-th
+    digit is 1 with probability 1 / (1 + e^(rate 2^i)). The rest above n digits is 2^n times a
+    geometric number with a rate 2^n times larger. It is counted up coin by coin.
 
     Args:
-        count: how many.
+        count: number of values.
         rate: above 0.
         bits: see ``coins``.
     """
@@ -69,10 +69,10 @@ def geometric(count: int, rate: Fraction, bits: Bits | None = None) -> Integers:
 
 
 def uniform(count: int, below: int, bits: Bits | None = None) -> Integers:
-    """Return independent numbers from 0 to ``below - 1``, all as likely.
+    """Return independent numbers from 0 to ``below - 1``, all equally likely.
 
     Args:
-        count: how many.
+        count: number of values.
         below: from 1 to 2^53.
         bits: see ``coins``.
     """
@@ -82,13 +82,13 @@ def uniform(count: int, below: int, bits: Bits | None = None) -> Integers:
     while len(open_):
         words = fresh_words(source, len(open_))
         found[open_] = (words % np.uint64(below)).astype(np.int64)
-        # Beyond the last multiple the first numbers would come once more.
+        # Reject words beyond the last multiple, because they would favour the first numbers.
         open_ = open_[words > most]
     return found
 
 
 def share(probability: float) -> Callable[[int], int]:
-    """Return the survival of ``coins`` that are 1 with a probability."""
+    """Return the survival function of ``coins`` for a probability."""
     above, below = probability.as_integer_ratio()
     return lambda places: (above << places) // below
 
@@ -102,6 +102,6 @@ def _odds(x: Fraction, places: int) -> int:
     """Return 1 / (1 + e^x) times 2^places, within 1."""
     wide = places + _GUARD
     power = _power(x, wide)
-    # q / (1 + q) moves by less than q does.
+    # q / (1 + q) changes by less than q does.
     inside = (power << wide) // ((1 << wide) + power)
     return (inside + (1 << _GUARD - 1)) >> _GUARD

@@ -1,9 +1,9 @@
-"""Noise of an exact law: whole-number arithmetic that decides on which side of a bound it falls.
+"""Noise of an exact law: integer arithmetic decides whether the noise exceeds a bound.
 
-The size X of a noise is S^-1(V), S(x) being the probability of a size above x and V uniform on
-(0, 1): as many bits of V are drawn as are needed. X exceeds a bound x exactly where V < S(x). Both
-sides are known to any number of bits, S by a series in whole numbers with a proved error, so that
-the comparison is never wrong and ends with probability 1. Proofs: docs/theory/rounding.md.
+The size X of the noise is S^-1(V). S(x) is the probability of a size above x, and V is uniform on
+(0, 1), with as many bits as needed. X exceeds a bound x exactly if V < S(x). Both sides are known
+to any number of bits. S is computed by an integer series with a proved error. So the comparison is
+never wrong and ends with probability 1. Proofs: docs/theory/rounding.md.
 """
 
 from __future__ import annotations
@@ -22,44 +22,45 @@ from scipy.special import ndtri
 from ..errors import refuse
 
 Bits = Callable[[int], bytes]
-"""A source of randomness: the number of bytes asked for -> as many fresh, uniform bytes."""
+"""A source of randomness: a number of bytes -> as many fresh, uniform bytes."""
 
 DRAWN_BITS = 63
-"""Bits of V that every number starts with; the 64th bit of its word is the sign."""
+"""Initial bits of V of every number; the 64th bit of its word is the sign."""
 
 FAST_FROM = 44
-"""The table serves V of at least 2^(FAST_FROM - DRAWN_BITS): all but a share of 2^-19."""
+"""The table covers V of at least 2^(FAST_FROM - DRAWN_BITS): all but a share of 2^-19."""
 
 CELLS_PER_OCTAVE = 64
 DEGREE = 6
 CENTRE_ERROR = Fraction(1, 2**47)
-"""Largest relative error of S at the middle of a cell that a table is built with."""
+"""Largest relative error of S at the middle of a cell when a table is built."""
 
 QUICK_FROM, QUICK_CELLS, QUICK_DEGREE = 47, 512, 2
-"""The quick table serves V of at least 2^(QUICK_FROM - DRAWN_BITS); its cells in an octave, degree.
+"""The quick table covers V of at least 2^(QUICK_FROM - DRAWN_BITS); cells per octave; degree.
 
-More cells would leave less to the table, but what training put into the cache would be gone sooner.
-"""
+More cells would leave fewer numbers to the table, but evict the training data from the cache
+sooner."""
 
 QUICK_ERROR = 2.0**-33
-"""Most that a polynomial of the quick table is off from that of the table, before rounding."""
+"""Largest difference of a quick-table polynomial from the table's polynomial, before rounding."""
 
 MOST_BITS = 1 << 11
-"""A fair source leaves a comparison open for so many bits with probability below 2^-2000."""
+"""With a fair source, a comparison is undecided after this many bits with probability < 2^-2000."""
 
 
 def _rounded(number: int, places: int) -> int:
-    """Return number / 2^places to the nearest whole number."""
+    """Return number / 2^places, rounded to the nearest integer."""
     return (number + (1 << places - 1)) >> places
 
 
 def series(y: Fraction, places: int) -> tuple[int, int]:
     """Return e^-y and the sum of (-y)^n / (n! (2n + 1)), times 2^places, each within 1.
 
-    Every term is rounded down; errors add up to at most 2 (n + 1) e^y, which the guard bits take.
+    Every term is rounded down. The errors add up to at most 2 (n + 1) e^y, which the guard bits
+    cover.
     """
     guard = math.ceil(y * 3 / 2) + 64
-    # A fraction's parts are properties, and asking for them takes longer than the product.
+    # A fraction's parts are properties, and reading them takes longer than the product.
     above, below = y.numerator, y.denominator
     term, n, exponential, integral = 1 << places + guard, 0, 0, 0
     while term or n < y:
@@ -88,13 +89,13 @@ def _root_two_over_pi(places: int) -> int:
 
 
 class Tail(Hashable, Protocol):
-    """The law of a size X: what it must be able to say."""
+    """The law of a size X, as an interface."""
 
     def curve(self, x: Fraction, places: int) -> tuple[int, int]:
         """Return P(X > x) and X's density at x, times 2^places, each within 1, for x above 0."""
 
     def guess(self, v: float) -> float:
-        """Return about the x with P(X > x) = v; nothing rests on it."""
+        """Return an approximation of the x with P(X > x) = v; correctness does not depend on it."""
 
     def polynomials(self, x: float) -> list[float]:
         """Return P_0(x) .. P_5(x), the k-th derivative of x by v being P_(k-1)(x) (dx/dv)^k."""
@@ -104,7 +105,7 @@ class NormalTail:
     """X = |Z|, Z standard normal: P(X > x) = erfc(x / sqrt(2))."""
 
     def curve(self, x: Fraction, places: int) -> tuple[int, int]:
-        """Return erfc(x / sqrt(2)) and sqrt(2 / pi) e^(-x^2 / 2), as ``Tail`` says."""
+        """Return erfc(x / sqrt(2)) and sqrt(2 / pi) e^(-x^2 / 2), as in ``Tail``."""
         y = x * x / 2
         if y >= places:  # both are at most e^-y < 2^-places
             return 0, 0
@@ -116,7 +117,7 @@ class NormalTail:
         return _rounded((1 << wide) - inside, extra), _rounded(root * exponential, wide + extra)
 
     def guess(self, v: float) -> float:
-        """Return about the x with erfc(x / sqrt(2)) = v."""
+        """Return an approximation of the x with erfc(x / sqrt(2)) = v."""
         return float(-ndtri(v / 2.0))
 
     def polynomials(self, x: float) -> list[float]:
@@ -136,12 +137,12 @@ class ExponentialTail:
     """X of density e^-x, the size of Laplace noise of scale 1."""
 
     def curve(self, x: Fraction, places: int) -> tuple[int, int]:
-        """Return e^-x twice, as ``Tail`` says."""
+        """Return e^-x twice, as in ``Tail``."""
         size = 0 if x >= places else series(x, places)[0]
         return size, size
 
     def guess(self, v: float) -> float:
-        """Return about -log v."""
+        """Return an approximation of -log v."""
         return -math.log(v)
 
     def polynomials(self, x: float) -> list[float]:
@@ -176,7 +177,7 @@ def table(tail: Tail) -> Table:
     """
     halves = [(1 << octave) // (2 * CELLS_PER_OCTAVE) for octave in range(FAST_FROM, DRAWN_BITS)]
     odd = range(2 * CELLS_PER_OCTAVE + 1, 4 * CELLS_PER_OCTAVE, 2)
-    # Whole numbers of a few leading bits: exact as doubles.
+    # Integers of a few leading bits are exact as doubles.
     middles = [half * i for half in halves for i in odd]
     first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
     columns = [_taylor(tail, middle) for middle in middles]
@@ -188,7 +189,7 @@ def _taylor(tail: Tail, middle: int) -> list[float]:
     """Return the polynomial about the middle of a cell, in units of 2^-63, without libm."""
     places, v = 128, Fraction(middle, 1 << DRAWN_BITS)
     x = tail.guess(float(v))
-    # Newton's steps from any guess: where they end is checked in whole numbers.
+    # Newton steps from any guess. Integer arithmetic checks the result.
     for _ in range(20):
         survival, density = (Fraction(n, 1 << places) for n in tail.curve(Fraction(x), places))
         if abs(survival - v) <= CENTRE_ERROR * v:
@@ -206,7 +207,7 @@ class QuickTable(NamedTuple):
     """x as small polynomials in 2^63 v, one for each cell; NaN in the first and the last.
 
     Attributes:
-        first: index of the first cell, of what lies below all others.
+        first: index of the first cell, which holds everything below the others.
         rows: the constant first, shape (QUICK_DEGREE + 1, cells).
     """
 
@@ -220,24 +221,24 @@ QUICK_SHIFT = 52 - QUICK_CELLS.bit_length() + 1
 
 @functools.cache
 def quick_table(tail: Tail) -> QuickTable:
-    """Build smaller polynomials out of the table's, in cells that are narrower.
+    """Build smaller polynomials from the table's, in narrower cells.
 
-    Of a cubic's last power, the straight line that is nearest to it in the cell is kept. What it
-    and the higher powers that are left out add up to is at most ``QUICK_ERROR``.
+    The cubic term is replaced by the straight line nearest to it in the cell. This error and the
+    omitted higher powers add up to at most ``QUICK_ERROR``.
 
     Raises:
-        ArithmeticError: more than that is left out.
+        ArithmeticError: the error is larger.
     """
     first, centres, coefficients = table(tail)
     octaves = 2.0 ** np.arange(QUICK_FROM, DRAWN_BITS)
     places = QUICK_CELLS + 0.5 + np.arange(QUICK_CELLS)
-    # Of every cell its width and its middle, in widths.
+    # Width of every cell, and its middle in widths.
     width = np.repeat(octaves / QUICK_CELLS, QUICK_CELLS)
     middles = np.tile(places, len(octaves))
     old = ((middles * width).view(np.int64) >> CELL_SHIFT) - first
     shift = middles * width - centres[old]
     powers = coefficients[:, old]
-    # The same polynomial about another middle, of t in (-1/2, 1/2), the place in the cell.
+    # The same polynomial about another middle, in t in (-1/2, 1/2), the position in the cell.
     moved = [
         width**k * sum(math.comb(i, k) * powers[i] * shift ** (i - k) for i in range(k, DEGREE + 1))
         for k in range(DEGREE + 1)
@@ -257,19 +258,19 @@ def quick_table(tail: Tail) -> QuickTable:
 
 @functools.lru_cache(maxsize=4)
 def scaled_table(tail: Tail, scale: float) -> QuickTable:
-    """Return the quick table of ``scale`` X: a run asks for one or two scales, again and again."""
+    """Return the quick table of ``scale`` X; cached because a run uses one or two scales."""
     first, rows = quick_table(tail)
     return QuickTable(first, rows * scale)
 
 
 @dataclass
 class Uniform:
-    """A uniform number V of which more bits are drawn whenever they are asked for.
+    """A uniform number V; more bits are drawn when needed.
 
     Attributes:
         value: the bits drawn until now: V is between value and value + 1 in units of 2^-places.
-        places: how many they are.
-        bits: where more come from.
+        places: number of bits drawn.
+        bits: source of more bits.
     """
 
     value: int
@@ -280,11 +281,11 @@ class Uniform:
         """Return whether V < S, where ``survival(places)`` is S times 2^places, within 1.
 
         Raises:
-            ParameterError: 2^11 bits do not tell: the source is not random.
+            ParameterError: 2^11 bits do not decide it: the source is not random.
         """
         while True:
             target = survival(self.places)
-            # V is below value + 1 and S above target - 1: only a gap between these is an answer.
+            # V is below value + 1 and S above target - 1. Only a gap between these decides.
             if self.value + 1 <= target - 1:
                 return True
             if self.value >= target + 1:
@@ -304,18 +305,19 @@ def nearest(
     *,
     or_next: bool = False,
 ) -> int:
-    """Return the whole number nearest to offset + X / step, X being the size that V stands for.
+    """Return the integer nearest to offset + X / step, where X is the size of V.
 
-    The answer is at least k exactly where X exceeds (k - 1/2 - offset) step: the search, up or down
-    from ``guess``, asks nothing else, so that a bad guess costs time only.
+    The answer is at least k exactly if X exceeds (k - 1/2 - offset) step. The search from
+    ``guess``, up or down, uses only this test. A bad guess therefore costs only time.
 
     Args:
         tail: the law of X.
-        offset: what X is added to, in steps.
+        offset: number that X is added to, in steps.
         step: the grid's spacing in units of X.
-        uniform: V, at least as many bits of it as are known.
-        guess: where the search begins.
-        or_next: whether it is known to be ``guess`` or the next number: one question is enough.
+        uniform: V, with at least the known bits.
+        guess: start of the search.
+        or_next: whether the answer is known to be ``guess`` or the next integer. One test is then
+            enough.
     """
 
     def reaches(k: int) -> bool:
@@ -325,7 +327,7 @@ def nearest(
 
     if or_next:
         return guess + reaches(guess + 1)
-    # Longer and longer strides, then halves: from a good guess two questions are enough.
+    # Double the stride, then bisect. From a good guess two tests are enough.
     low, high, stride = guess, guess + 1, 1
     while not reaches(low):
         low, high, stride = low - stride, low, 2 * stride

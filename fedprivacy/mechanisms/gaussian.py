@@ -21,9 +21,9 @@ SUM_WITNESS = "one unit sends C u, every other sends 0 (replace_one: it sends C 
 def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
     """Return the loss of a sum of vectors of norm at most C with noise std multiplier * C.
 
-    The sum moves by at most C when a unit appears or is zeroed out and by 2 C when it is replaced
-    (triangle inequality), and a shift of s standard deviations is exactly s-GDP (Dong, Roth and
-    Su 2022, Theorem 2.7).
+    The sum changes by at most C if a unit is added, removed or zeroed out. It changes by at most 2
+    C if a unit is replaced (triangle inequality). A shift of s standard deviations is exactly s-GDP
+    (Dong, Roth and Su 2022, Theorem 2.7).
     """
     curve = Gdp(facts.adjacency.moves / multiplier)
     assumption = "every unit's contribution is clipped to the clip norm before the sum"
@@ -32,7 +32,7 @@ def gaussian_sum_loss(multiplier: float, facts: Facts) -> PrivacyLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySum(UnitGiven, Perturbation):
-    """A sum of clipped contributions plus noise: the fields and checks of every such mechanism."""
+    """A sum of clipped contributions plus noise: fields and checks of these mechanisms."""
 
     noise_multiplier: float
     clip_norm: float = 1.0
@@ -46,12 +46,12 @@ class NoisySum(UnitGiven, Perturbation):
     def full_noise_std(self) -> float:
         """``noise_multiplier * clip_norm``.
 
-        Of correlated noise it is that of z; a round's noise has more.
+        For correlated noise it is the std of z; the noise of a round is larger.
         """
         return self.noise_multiplier * self.clip_norm
 
     def rescaled(self, fraction: float) -> Self | None:
-        """Return the sum with the fraction of its noise; None where that is none."""
+        """Return the sum with the fraction of its noise; None if no noise is left."""
         multiplier = fraction * self.noise_multiplier
         # A product that underflows leaves no noise.
         return replace(self, noise_multiplier=multiplier) if multiplier > 0.0 else None
@@ -65,7 +65,7 @@ class Gaussian(NoisySum):
     Args:
         noise_multiplier: std of the noise over the clip norm of one unit, above 0.
         clip_norm: norm C that contributions are clipped to; only ``release`` uses it.
-        unit: "client" or "record"; may be left out.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
@@ -73,7 +73,7 @@ class Gaussian(NoisySum):
 
     @property
     def sum_multiplier(self) -> float:
-        """Return the noise multiplier."""
+        """The noise multiplier."""
         return self.noise_multiplier
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
@@ -97,7 +97,7 @@ class Gaussian(NoisySum):
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
     ) -> tuple[Any, float]:
-        """Draw the sum's noise, whatever the number of ``shares``; see ``Perturbation.noise``."""
+        """Draw the sum's noise, for any number of ``shares``; see ``Perturbation.noise``."""
         del shares
         std = self.full_noise_std
         return noise_like(like, std=std, grid=self.grid, generator=generator), std
@@ -108,10 +108,11 @@ class Gaussian(NoisySum):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the sum ``value`` plus noise of std ``noise_multiplier * clip_norm``.
 
-        The grid point nearest to the sum plus ideal noise; a tensor's is rounded to its type then.
+        The result is the grid point nearest to the sum plus ideal noise. A tensor is then rounded
+        to its type.
 
         Args:
-            value: the sum of contributions already clipped; numpy array or torch tensor.
+            value: the sum of clipped contributions; numpy array or torch tensor.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Noisy gradient descent: one private local solve, of Fed-PLT and others."""
+"""Noisy gradient descent: one private local solve, for Fed-PLT and others."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ CONSTANT = (
 class NoisyGradientDescent(Upload):
     """One local solve x <- x - step_size gradient + N(0, noise_std^2), ``steps`` times.
 
-    The unit is a record, the start is known to the observer, and what is released is the end.
-    With strong convexity and smoothness every observer's account is T6, which needs steps that
-    contract, for all data, and a ``sensitivity`` that is the loss's own. Clipping gradients
-    destroys contraction: leave both out, and the steps are composed.
+    The unit is a record, the observer knows the start, and only the end is released. With strong
+    convexity and smoothness, T6 accounts for every observer. T6 needs contractive steps for all
+    data, and a ``sensitivity`` that is the loss's own. Clipping gradients destroys contraction:
+    omit both, and the steps are composed.
 
-    For Fed-PLT's local problem: noise_std = sqrt(2 step_size) tau, and strong convexity and
-    smoothness are those of f_i plus 1 / rho.
+    For Fed-PLT's local problem, noise_std = sqrt(2 step_size) tau. Strong convexity and smoothness
+    are those of f_i plus 1 / rho.
 
     Args:
         step_size: above 0; with ``smoothness`` below 2 / ``smoothness``.
@@ -63,7 +63,7 @@ class NoisyGradientDescent(Upload):
         steps: number of steps.
 
     Raises:
-        ParameterError: a value out of its range, or one of convexity and smoothness alone.
+        ParameterError: a value out of its range, or only one of convexity and smoothness is given.
     """
 
     depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
@@ -79,7 +79,7 @@ class NoisyGradientDescent(Upload):
         settle(self, positive, "step_size", "noise_std", "sensitivity")
         settle(self, natural, "steps")
         if self._convexity is not None:
-            # Tried now: a step that does not contract is refused before any account.
+            # Check now: a step that does not contract is refused before any accounting.
             contracted(1.0, 1, self.step_size, self._convexity)
 
     @property
@@ -88,13 +88,13 @@ class NoisyGradientDescent(Upload):
 
     @cached_property
     def step_multiplier(self) -> float:
-        """Noise std of one step over how far replacing a record moves it."""
+        """Noise std of one step over the change of the step by replacing a record."""
         moved = self.step_size * self.sensitivity
         return finite(self.noise_std / moved if 0.0 < moved < math.inf else math.inf)
 
     @property
     def contracts(self) -> bool:
-        """Whether T6 serves: strongly convex and smooth."""
+        """Whether T6 applies: strongly convex and smooth."""
         return self._convexity is not None
 
     @property
@@ -107,18 +107,18 @@ class NoisyGradientDescent(Upload):
         return self.noise_std
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of one step: the noise on the gradient over half its sensitivity.
+        """Return the ratio of one step: the noise on the gradient over half its sensitivity.
 
         Ledgers state 2 C / q for the mean of q gradients as C, and the noise of their sum. Without
         clipping, which needs convexity, they state the sensitivity itself and the noise on the
-        gradient. Where neither fits, which of them was meant is not known.
+        gradient. If neither fits, the meaning of the recorded values is unknown.
         """
         ratio = self.noise_std / self.step_size / self.sensitivity
         if self._convexity is not None and clip_norm == self.sensitivity:
             return known_ratio(ratio)
         # If C was meant, 2 C over the sensitivity is a number of records.
         records = 2.0 * clip_norm / self.sensitivity
-        # From 2^53 on every double is a whole number.
+        # From 2^53 on, every double is an integer.
         whole = abs(records - round(records)) <= ROUNDING * records if records < 2**53 else True
         return known_ratio(2.0 * ratio) if self._convexity is None or whole else frozenset()
 
@@ -129,7 +129,9 @@ class NoisyGradientDescent(Upload):
 
     @property
     def quadratic(self) -> Gdp:
-        """What a quadratic of the smallest curvature and a constant drift show, from any start.
+        """Curve attained by a quadratic of the smallest curvature and a constant drift.
+
+        It is attained from any start.
 
         Raises:
             UnsupportedCombination: no convexity is given.
@@ -151,13 +153,13 @@ class NoisyGradientDescent(Upload):
         theorem = "T6: contractive steps from a known start, seen at their end"
         witness = Witness(attained, QUADRATIC)
         turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
-        # Both are attained: the one that shows more.
+        # Both are attained. Take the larger one.
         if turning is not None and turning.mu > attained.mu:
             witness = Witness(turning, SWITCHING)
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
     def _composed(self, facts: Facts) -> PrivacyLoss:
-        """Return the steps composed, which gradients that do not depend on the point attain."""
+        """Return the composed steps; gradients that do not depend on the point attain them."""
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
         theorem = f"{MU_GDP}, local steps composed"
         return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))

@@ -29,27 +29,28 @@ from .base import ROUNDING
 class FederatedHamiltonian(upload.SamplersUpload):
     """One upload of a Hamiltonian client after ``iterations``; the unit is a record.
 
-    In an iteration a fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private, is followed
-    by K leapfrog steps, which ask for 2 K - 1 gradients; each may carry noise of its own.
+    An iteration draws a fresh momentum, sqrt(rho) shared + sqrt((1 - rho) / w) private. K leapfrog
+    steps follow, which use 2 K - 1 gradients. Each gradient may carry its own noise.
 
-    With K = 1 an iteration is theta + eta p - eta^2 / 2 gradient, so the private momentum and the
+    With K = 1 an iteration is theta + eta p - eta^2 / 2 gradient. So the private momentum and the
     gradient's noise add up to one Gaussian. With K > 1 the momentum passes through gradients at
-    points that it moved, and no bound on gradients' differences bounds what that shows: it counts
-    as noise on the first gradient, before it moves anything, and the others have their own only.
+    points that it changed. A bound on gradient differences does not bound the resulting loss. The
+    momentum therefore counts as noise on the first gradient, before it changes any point. The other
+    gradients have only their own noise.
 
     Args:
-        step_size: eta, above 0; or one for each of the ``iterations``, where they differ.
+        step_size: eta, above 0; or one value for each of the ``iterations``, if they differ.
         leapfrog_steps: K, at least 1.
         correlation: rho in [0, 1], the shared part of the momentum's *variance*
             (``FederatedLangevin.correlation`` squared).
         weight: w, the client's weight, in (0, 1].
-        batch_fraction: gamma, share of the client's records in the batch of a query, a fixed
-            number drawn afresh without replacement for every query, in (0, 1].
-        gradient_sensitivity: D, the largest distance of two records' gradients (twice the clip
-            norm for clipped gradients).
+        batch_fraction: gamma, share of the client's records in the batch of a query, in (0, 1]. The
+            batch has a fixed size and is drawn anew without replacement for every query.
+        gradient_sensitivity: D, the largest distance of two records' gradients (twice the clip norm
+            for clipped gradients).
         gradient_noise_multiplier: std of the noise on a query's gradient over that gradient's
             sensitivity D / (gamma w), at least 0.
-        iterations: T, how many trajectories come before the upload.
+        iterations: T, number of trajectories before the upload.
 
     Raises:
         ParameterError: a value out of its range.
@@ -76,11 +77,11 @@ class FederatedHamiltonian(upload.SamplersUpload):
     def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
         """Return the upload with the fraction of its noise.
 
-        One std does not tell how much of it was the momentum's and how much the gradients'. Where
-        that matters each is counted as the least that the std leaves to it.
+        One std does not determine the parts of the momentum and of the gradients. If that matters,
+        each part counts as the least that the std allows.
 
         Raises:
-            UnsupportedCombination: that least is nothing, or there was more noise.
+            UnsupportedCombination: that least value is 0, or there was more noise.
         """
         both = self.gradient_noise_multiplier > 0.0 and self.correlation < 1.0
         if both and self.leapfrog_steps > 1:
@@ -88,7 +89,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
         sensitivity = upload.larger(self.gradient_sensitivity, fraction)
         if not sensitivity:
             return None
-        # Gradients grow where their noise stays: its multiplier shrinks alike.
+        # Larger gradients with the same noise: the multiplier shrinks by the same factor.
         noise = self.gradient_noise_multiplier * fraction
         return replace(self, gradient_sensitivity=sensitivity, gradient_noise_multiplier=noise)
 
@@ -96,7 +97,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
         eta = min(upload.each_step(self.step_size, 1))
         momentum = eta * self.momentum_noise_std
         asked = 0.5 * eta**2 * self.gradient_noise_std
-        # What was recorded may be a rounding too much: less noise is the safe side.
+        # The recorded std may be too large by rounding: less noise is the safe side.
         total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
         moved, kept = total - asked**2, total - momentum**2
         if fraction > 1.0 or kept <= 0.0:
@@ -104,7 +105,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
                 f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
                 "is not recorded; account the round by hand"
             )
-        # Nothing of the momentum is certain where the gradients' noise explains it all.
+        # No momentum noise is certain if the gradients' noise explains the whole std.
         left = max(0.0, moved) / momentum**2
         return replace(
             self,
@@ -114,14 +115,14 @@ class FederatedHamiltonian(upload.SamplersUpload):
 
     @property
     def queries(self) -> int:
-        """How many gradients one iteration depends on: 2 K - 1."""
+        """Number of gradients that one iteration depends on: 2 K - 1."""
         return 2 * self.leapfrog_steps - 1
 
     @cached_property
     def momentum_multiplier(self) -> float:
-        """Private momentum's part at the end of one leapfrog step over the gradient's.
+        """Private momentum's part over the gradient's part, at the end of one leapfrog step.
 
-        Of the largest step, where they differ.
+        This is for the largest step, if steps differ.
         """
         return self._momentum(max(upload.each_step(self.step_size, 1)))
 
@@ -140,8 +141,8 @@ class FederatedHamiltonian(upload.SamplersUpload):
     def step_noise_std(self) -> float:
         """Std of all private noise in one leapfrog step of a fresh momentum.
 
-        eta sqrt((1 - rho) / w) of the momentum and eta^2 / 2 times the gradient noise; of the
-        smallest step, where they differ.
+        It combines eta sqrt((1 - rho) / w) of the momentum and eta^2 / 2 times the gradient noise,
+        for the smallest step if steps differ.
         """
         eta = min(upload.each_step(self.step_size, 1))
         return math.hypot(eta * self.momentum_noise_std, 0.5 * eta**2 * self.gradient_noise_std)
@@ -160,7 +161,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
 
         Raises:
             ParameterError: ``value`` has an entry that is not finite.
-            UnsupportedCombination: K > 1, where noise enters at every gradient.
+            UnsupportedCombination: K > 1, because noise enters at every gradient.
         """
         if self.leapfrog_steps > 1:
             raise UnsupportedCombination(
@@ -198,7 +199,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
 
     @property
     def _langevin(self) -> Curve:
-        """Return the first query of every iteration, composed: all there is of one leapfrog step.
+        """The first query of every iteration, composed: the full curve for one leapfrog step.
 
         The momentum p enters a trajectory only with that gradient, as p - (eta / 2) gradient.
         """
@@ -210,9 +211,9 @@ class FederatedHamiltonian(upload.SamplersUpload):
 
     @property
     def _queried(self) -> Curve:
-        """Return all queries of all iterations, composed."""
+        """All queries of all iterations, composed."""
         other = upload.subsampled(self.gradient_noise_multiplier, self.batch_fraction)
-        # The first query of each iteration is in the first part already.
+        # The first part already contains the first query of each iteration.
         return compose([(self._langevin, 1), (other, (self.queries - 1) * self.iterations)])
 
     def _total(self, step_size: float) -> float:
@@ -220,11 +221,12 @@ class FederatedHamiltonian(upload.SamplersUpload):
 
     @property
     def _witness(self) -> Witness | None:
-        """Return what linear losses show: a momentum that gradients only add to.
+        """The witness of linear losses: gradients only add to the momentum.
 
-        In units of eta^2 / 2 times a query's sensitivity an iteration's end moves by K for the
-        first query and by K - j for each of the two at point j; momentum noise counts K times.
-        Iterations add up. Step sizes that differ scale them: a single Gaussian without batches.
+        In units of eta^2 / 2 times a query's sensitivity, an iteration's end changes by K for the
+        first query and by K - j for each of the two queries at point j. Momentum noise counts K
+        times. Iterations add up. Different step sizes scale them. Without batches the result is a
+        single Gaussian.
         """
         # Weights are listed one by one.
         if self.queries * self.iterations > upload.MAX_STEPS:

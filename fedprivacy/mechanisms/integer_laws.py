@@ -1,17 +1,20 @@
-"""What whole-number noise loses: dominating pairs of shifted discrete Gaussian and Skellam laws.
+"""Privacy loss of integer noise: dominating pairs of shifted discrete Gaussian and Skellam laws.
 
-A release is s + X, X of d independent whole numbers, s a whole-number vector of the data;
-neighbours move s by a vector of norm at most S. Theorems, proved in docs/theory/integers.md:
+A release is s + X. X holds d independent integers and s is an integer vector of the data.
+Neighbours change s by a vector of norm at most S. The theorems are proved in
+docs/theory/integers.md:
 
-- *Sums* (I1): masses of a sum of n shares N_Z(0, v) are those of N_Z(0, n v) within a factor
-  (1 +- eta) / (1 -+ eta), eta a theta series of the lattice dual to {w in Z^n: sum w = 0}.
-- *Gaussian* (I2): N_Z(s, V) is, within a factor close to 1, a function of N(s, V - r^2), so that it
-  is dominated by a Gaussian pair of a shift a little above S / sqrt(V - r^2).
-- *Concentrated* (I3): Renyi divergences are at most a S^2 / (2V) + m w, and at most a/2 times
-  (S^2 + 2 w S_1 sqrt(V) + w^2 m V) / V, with w the log of I1's factor and m coordinates that move.
-- *Chains* (I4): if a shift by one has divergences of at most a c / 2 at orders up to A, a shift by
-  a vector of norm S has at most a c S^2 / 2 at orders up to A / S. It serves Skellam noise.
-- *One number* (I5): of a log-concave law, the largest shift is the worst, and its profile is known
+- *Sums* (I1): the masses of a sum of n shares N_Z(0, v) equal those of N_Z(0, n v) up to a factor
+  (1 +- eta) / (1 -+ eta). Here eta is a theta series of the lattice dual to {w in Z^n: sum w = 0}.
+- *Gaussian* (I2): up to a factor close to 1, N_Z(s, V) is a function of N(s, V - r^2). A Gaussian
+  pair whose shift is slightly above S / sqrt(V - r^2) therefore dominates it.
+- *Concentrated* (I3): Renyi divergences are at most a S^2 / (2V) + m w. They are also at most a/2
+  times (S^2 + 2 w S_1 sqrt(V) + w^2 m V) / V. Here w is the log of I1's factor and m the number of
+  coordinates that change.
+- *Chains* (I4): suppose that a shift by one has divergences of at most a c / 2 at orders up to A.
+  Then a shift by a vector of norm S has divergences of at most a c S^2 / 2 at orders up to A / S.
+  Skellam noise uses this theorem.
+- *One number* (I5): for a log-concave law the largest shift is the worst. Its profile is computed
   outcome by outcome.
 """
 
@@ -37,31 +40,32 @@ from .integers import gaussian_weights, skellam_weights
 Array = NDArray[np.float64]
 
 LEAST_ORDER = 1.5
-"""The highest order of a Renyi account is at least this, else the shares are too small."""
+"""Smallest allowed value of the highest order of a Renyi account. Below it, shares are too small.
+"""
 
 MOST_SUM_ERROR = 0.5
-"""Largest eta of a sum of shares; beyond, the shares are too small to say anything."""
+"""Largest eta of a sum of shares. Above it, the shares are too small for a bound."""
 
 REJECTED = 1e-3
-"""Chance that a rounding is drawn again, at most: beta of Kairouz, Liu and Steinke (2021)."""
+"""Largest chance that a rounding is redrawn: beta of Kairouz, Liu and Steinke (2021)."""
 
 _UP = 1.0 + THOUSANDS
 _RADII = np.arange(0.7, 4.05, 0.05)
 _MOST_NOISE_LOST = 0.5
-"""Most that I2 may take off the variance; beyond, I3 serves."""
+"""Smallest share of the variance that I2 may leave; below it, I3 is used."""
 
 MOST_WITNESS_ERROR = 1e-10
-"""Largest relative error of the masses of a pair that is shown: a pair's masses add up to 1."""
+"""Largest relative error of the masses of an attained pair: the masses of a pair sum to 1."""
 
 _POINTS = 1500
-"""Points of a pair that is attained: outcomes of nearby losses are merged."""
+"""Number of points of an attained pair: outcomes with nearby losses are merged."""
 
 
 def sum_error(shares: int, variance: float) -> float:
-    """Return eta of I1 for so many shares N_Z(0, variance), rounded up; infinite where too large.
+    """Return eta of I1 for ``shares`` shares N_Z(0, variance), rounded up; infinity if too large.
 
-    With q = e^(-2 pi^2 variance) and n q < 1 it is at most (n^2 q^2 + 2 sum_j C(n+j-1, j)
-    q^(j - j^2/n)) / (1 - n^2 q^2), j from 1 to n / 2.
+    Let q = e^(-2 pi^2 variance) and n q < 1. Then eta is at most (n^2 q^2 + 2 sum_j C(n+j-1, j)
+    q^(j - j^2/n)) / (1 - n^2 q^2), with j from 1 to n / 2.
     """
     if shares == 1:
         return 0.0
@@ -72,7 +76,7 @@ def sum_error(shares: int, variance: float) -> float:
     j = np.arange(1.0, shares // 2 + 1.0)
     log_terms = gammaln(shares + j) - gammaln(j + 1.0) - gammaln(float(shares))
     log_terms = log_terms - exponent * (j - j * j / shares)
-    # gammaln of large numbers is right to a few units of its size.
+    # gammaln of large numbers is accurate to a few units of its size.
     log_terms += TENS * (1.0 + np.abs(gammaln(shares + j)))
     log_total = float(np.logaddexp(2.0 * log_first, math.log(2.0) + logsumexp(log_terms)))
     found = math.exp(min(log_total, 0.0)) / -math.expm1(2.0 * log_first) * _UP
@@ -80,9 +84,10 @@ def sum_error(shares: int, variance: float) -> float:
 
 
 def smoothing_error(variance: float) -> float:
-    """Return by how much sums of e^(-(k-y)^2 / 2v) over whole k differ with y, over their mean.
+    """Return a bound on how far sum_k e^(-(k-y)^2 / 2v), k integer, differs from its mean over y.
 
-    2 sum e^(-2 pi^2 v k^2) by Poisson's summation formula; at most 2 q / (1 - q).
+    The difference is relative to the mean. By Poisson's summation formula it is 2 sum e^(-2 pi^2 v
+    k^2), at most 2 q / (1 - q).
     """
     q = math.exp(-2.0 * math.pi**2 * variance * (1.0 - THOUSANDS))
     return 2.0 * q / (1.0 - q)
@@ -95,12 +100,12 @@ def _width(error: float) -> float:
 
 @dataclass(frozen=True)
 class Shift:
-    """How far neighbours move the sum, in whole numbers.
+    """Bounds on the integer vector that neighbours add to the sum.
 
     Attributes:
         square: largest squared norm S^2.
         one_norm: largest 1-norm.
-        moved: most coordinates that move.
+        moved: largest number of coordinates that change.
     """
 
     square: int
@@ -110,10 +115,10 @@ class Shift:
 
 @functools.lru_cache(maxsize=256)
 def inflated_square(length: float, dimension: int) -> int:
-    """Return the largest squared norm of a rounding of a vector of norm ``length``, rounded up.
+    """Return the largest squared norm of a rounded vector of norm ``length``, rounded up.
 
-    The smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2); of one
-    number that of c rounded up.
+    With c = ``length`` it is the smaller of (c + sqrt d)^2 and c^2 + d/4 + sqrt(2 log(1 / beta)) (c
+    + sqrt(d) / 2). In one dimension it is the square of c rounded up.
     """
     if dimension == 1:
         return math.ceil(length) ** 2
@@ -123,19 +128,19 @@ def inflated_square(length: float, dimension: int) -> int:
 
 
 def shift_of(square: int, dimension: int, times: int) -> Shift:
-    """Return the shift of one contribution z in Z^d of |z|^2 <= square; twice, of z - z'.
+    """Return the shift of one contribution z in Z^d, |z|^2 <= square (times=2: of z - z').
 
-    A whole number is at most its square, so that |z|_1 and the number of z's entries that are not 0
-    are at most |z|^2; and |z|_1 <= sqrt(d) |z| (Cauchy and Schwarz).
+    The absolute value of an integer is at most its square. So |z|_1 and the number of nonzero
+    entries of z are at most |z|^2. Also |z|_1 <= sqrt(d) |z| (Cauchy and Schwarz).
     """
     one = min(math.sqrt(dimension * square) * _UP, float(square))
     return Shift(times**2 * square, times * one, min(dimension, times * square))
 
 
 def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Curve, str] | None:
-    """Return what dominates a shifted sum of shares N_Z(0, share_variance), and by which theorem.
+    """Return the curve that dominates a shifted sum of shares, and its theorem.
 
-    None where the shares are too small for I1.
+    The shares are N_Z(0, share_variance). Return None if the shares are too small for I1.
     """
     eta = sum_error(shares, share_variance)
     if not eta < math.inf:
@@ -145,7 +150,7 @@ def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Cu
     if mu is not None:
         return Gdp(mu), "I1, I2: sums of discrete Gaussians, as functions of one Gaussian"
     width = _width(eta)
-    # Both hold at every order: the one that is smaller at 10, where few rounds are converted.
+    # Both lines hold at every order. Take the smaller one at order 10, which a few rounds use.
     lines = [
         (shift.square / (2.0 * variance), width * shift.moved),
         (_second_line(shift, variance, width), 0.0),
@@ -167,7 +172,7 @@ def _line(rho: float, xi: float) -> RenyiLine:
 
 
 def _gaussian_shift(shift: Shift, variance: float, eta: float) -> float | None:
-    """Return I2's mu, the least over the radii r; None where no radius gives a useful one."""
+    """Return the least mu of I2 over the radii r; None if no radius gives a useful one."""
     found = []
     for radius in _RADII.tolist():
         left = variance - radius * radius
@@ -185,9 +190,10 @@ def _gaussian_shift(shift: Shift, variance: float, eta: float) -> float | None:
 def _widened(mu: float, slack: float) -> float | None:
     """Return mu' with H_mu'(e) >= e^slack H_mu(e - slack) for all e >= 0, H a Gaussian profile.
 
-    mu' = mu + 2 sqrt(2 pi) slack e^(b^2 / 2) does for b = 1.01 mu / 2 + slack / mu if mu' is at
-    most 1.01 mu: on the way dH/dmu = phi(a) outweighs H and the fall of H in e, which are at most
-    phi(a) times Mills' ratio at a >= -b, and that is at most sqrt(2 pi) e^(b^2 / 2).
+    Let b = 1.01 mu / 2 + slack / mu. Then mu' = mu + 2 sqrt(2 pi) slack e^(b^2 / 2) is enough if
+    mu' is at most 1.01 mu. Between mu and mu', dH/dmu = phi(a) outweighs H and the decrease of H in
+    e. These two are at most phi(a) times Mills' ratio at a >= -b, and that ratio is at most sqrt(2
+    pi) e^(b^2 / 2).
     """
     b = 1.01 * mu / 2.0 + slack / mu
     log_more = math.log(2.0 * math.sqrt(2.0 * math.pi)) + b * b / 2.0
@@ -201,9 +207,9 @@ def _widened(mu: float, slack: float) -> float | None:
 
 
 def _depths(losses: Array) -> tuple[Array, float]:
-    """Return log p(0) / p(y) for y = 0 .. len(losses), and by how much of itself it may be off.
+    """Return log p(0) / p(y) for y = 0 .. len(losses), and a bound on its relative error.
 
-    Sums of numbers above 0 in blocks: an entry has as many roundings as a block is long, twice.
+    Positive numbers are summed in blocks. An entry has twice as many roundings as a block is long.
     """
     size = math.isqrt(len(losses)) + 1
     padded = np.zeros(size * size)
@@ -218,12 +224,14 @@ def _depths(losses: Array) -> tuple[Array, float]:
 def concentrated_unit(variance: float, highest: float) -> float:
     """Return c with D_a(Skellam + 1 || Skellam) <= a c / 2 at all orders a in (1, highest].
 
-    K(b) = log E e^(b L) at b = a - 1 is convex and 0 at 0. It is bounded at nodes so close that,
-    between two, a chord is above the parabola by a share of (db)^2 / (4 b (b + 1)) at most; that
-    share is added. A node's bound counts every rounding and all that its sum leaves out.
+    K(b) = log E e^(b L) at b = a - 1 is convex and 0 at 0. It is bounded at nodes. Between two
+    nodes, a chord exceeds the parabola by a share of at most (db)^2 / (4 b (b + 1)). The nodes are
+    close enough that this share is at most the constant that is added. The bound at a node includes
+    every rounding and all terms that its sum omits.
 
     Args:
-        variance: of the law, its root at most 2^13: the law is summed term by term.
+        variance: variance of the law. Its root is at most 2^13, because the law is summed term by
+            term.
         highest: largest order, at most 1 + 2 variance.
     """
     law = _UnitShift.of(variance, highest - 1.0)
@@ -235,7 +243,7 @@ _SHARE = 4e-4
 
 
 def _nodes(highest: float) -> list[float]:
-    """Return increasing b from below ``_SHARE`` to ``highest``, neighbours close enough."""
+    """Return increasing b from ``_SHARE`` to ``highest``, with neighbours close enough."""
     nodes = [_SHARE]
     while nodes[-1] < highest:
         b = nodes[-1]
@@ -244,28 +252,28 @@ def _nodes(highest: float) -> list[float]:
 
 
 _DEEP = 60.0
-"""Masses below e^-60 of the largest are left out on the left."""
+"""Masses below e^-60 of the largest are omitted on the left."""
 
 _DIRECT = 30.0
-"""Exponents up to here are summed as they are, lest a small cumulant drown beside 1."""
+"""Up to this exponent, terms are summed minus 1, so that a small cumulant keeps its digits."""
 
 _CELL = 0.006
-"""Width of cells in stds, where that is above 1: K is raised by 1e-5 of itself."""
+"""Width of cells in stds, where that exceeds 1. It raises K by 1e-5 of itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class _UnitShift:
-    """A Skellam law beside itself moved by one, its outcomes merged to fewer losses.
+    """A Skellam law compared with its shift by one, with outcomes merged to fewer losses.
 
     Attributes:
-        variance: x, of the law.
-        loss: points L(y) = log p(y) / p(y + 1), increasing, each within ``FEW`` of itself, or above
-            that.
-        log_mass: of the points, over p(0).
-        off: relative error of the masses, apart from ``unsure``.
-        unsure: relative error of each mass that comes from the errors of the losses.
-        log_total: a lower bound of log sum p / p(0): masses are too large then, and their sums.
-        last: (y, log p(y) / p(0)) of the last outcome that has its mass in the sum.
+        variance: x, variance of the law.
+        loss: points L(y) = log p(y) / p(y + 1), increasing. Each is within ``FEW`` of itself, or
+            above that.
+        log_mass: log of the masses of the points over p(0).
+        off: relative error of the masses, without ``unsure``.
+        unsure: relative error of each mass that the errors of the losses cause.
+        log_total: lower bound of log sum p / p(0). It makes masses and their sums too large.
+        last: (y, log p(y) / p(0)) of the last outcome whose mass is in the sum.
     """
 
     variance: float
@@ -278,24 +286,24 @@ class _UnitShift:
 
     @classmethod
     def of(cls, variance: float, most: float) -> _UnitShift:
-        """Return the law, far enough out for e^(b L) of every b up to ``most``."""
+        """Return the law, with a range that covers e^(b L) for every b up to ``most``."""
         reach = _reach(variance, most)
         right, unsure = losses(variance, reach)
         depth, slip = _depths(right)
-        # Depths grow: so many are not too deep.
+        # Depths increase, so at most this many are above the limit.
         left = min(int(np.searchsorted(depth, _DEEP)), reach)
         depth = np.concatenate([depth[left:0:-1], depth[:-1]])
-        # e^(b L) grows with L: no loss may be below the true one.
+        # e^(b L) increases with L, so no loss may be below the true one.
         loss = np.concatenate([-right[:left][::-1], right]) + unsure
         mass = np.exp(-depth[depth < 700.0])
-        # Roundings of the sum, of the exponentials, and of the depths: all shares of a mass.
+        # Roundings of the sum, the exponentials and the depths, as shares of a mass.
         off = (len(depth) + 16.0) * UNIT + 2.0 * FEW + slip * float(depth.max())
         place = np.abs(np.arange(-left, reach))
         lowered = unsure * float(mass @ place[depth < 700.0])
         log_total = math.log(float(mass.sum()) - 1.001 * lowered) - 1.001 * off - FEW * 32.0
         width = max(int(_CELL * math.sqrt(variance)), 1)
         points, log_mass, starts = _merged(loss, depth, width)
-        # A point has masses of outcomes up to a cell away.
+        # A point holds masses of outcomes up to one cell away.
         shares = 1.001 * unsure * (place[starts] + width)
         last = (reach - 1, -float(depth[-1]) + unsure * reach)
         return cls(variance, points, log_mass, off, shares, log_total, last)
@@ -306,13 +314,13 @@ class _UnitShift:
 
     @functools.cached_property
     def _middle(self) -> int:
-        """How many losses are below 0."""
+        """Number of losses below 0."""
         return int(np.searchsorted(self.loss, 0.0))
 
     def cumulant(self, b: float) -> float:
-        """Return an upper bound of K(b) = log E e^(b L), b above 0 and at most ``most``.
+        """Return an upper bound of K(b) = log E e^(b L), for 0 < b <= ``most``.
 
-        On the left e^(b L) - 1 is below 0, so that leaving masses out there is an upper bound.
+        On the left e^(b L) - 1 is negative. Omitting masses there therefore gives an upper bound.
         """
         power = b * self.loss
         y, log_last = self.last
@@ -336,10 +344,8 @@ class _UnitShift:
 def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array, NDArray[np.int64]]:
     """Return every ``width``-th loss and the last, with log-masses that bound E e^(b L), b > 0.
 
-    Also which losses these are.
-
-    e^(b L) is convex in L: a mass between two points is shared so that its mean stays (or grows,
-    by what rounding may be), which raises the sum.
+    Also return the indices of these losses. e^(b L) is convex in L. A mass between two points is
+    split so that its mean stays, or increases by the possible rounding. This raises the sum.
     """
     starts = np.arange(0, len(loss) - 1, width)
     taken = np.append(starts, len(loss) - 1)
@@ -349,7 +355,7 @@ def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array, NDArra
     least = np.minimum.reduceat(depth, starts)
     mass = np.exp(np.repeat(least, sizes) - depth)
     share = (loss - low) / gap
-    # Losses are off by ``FEW`` of themselves, and so are their differences.
+    # The relative error of a loss is ``FEW``, and differences inherit it.
     share += np.where(
         share > 0.0, 8.0 * FEW * np.maximum(np.abs(low), np.abs(low + gap)) / gap, 0.0
     )
@@ -362,9 +368,9 @@ def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array, NDArra
 
 
 def _reach(variance: float, b: float) -> int:
-    """Return how far out p e^(b L) is summed: beyond, it falls quickly, see ``_fall``."""
+    """Return how far out p e^(b L) is summed; beyond it, terms fall fast (``_fall``)."""
     std, tilt = math.sqrt(variance), b / variance
-    # The tilted law's mean is at most x sinh(b / x), its spread about std.
+    # The mean of the tilted law is at most x sinh(b / x), its spread about std.
     reach = math.ceil(variance * math.sinh(tilt) + 11.0 * std * math.sqrt(math.cosh(tilt)) + 64)
     while _fall(variance, b, reach - 0.5) <= 1.0 / (std + 1.0):
         reach += reach // 8
@@ -372,23 +378,23 @@ def _reach(variance: float, b: float) -> int:
 
 
 def _fall(variance: float, b: float, y: float) -> float:
-    """Return an f: from the whole number below y on, p e^(b L) falls by e^-f a step, if f > 0.
+    """Return f such that p e^(b L) decreases by e^-f a step, from the integer below y on, if f > 0.
 
-    Amos's bounds (1974) give asinh((y + 1/2) / x) <= L(y) <= asinh((y + 3/2) / x), so that L
-    grows by at most 2 / sqrt(x^2 + (y + 1/2)^2) a step; f = asinh((y + 1/2) / x) less b of those
-    grows with y, and counts from the last y on.
+    Amos's bounds (1974) give asinh((y + 1/2) / x) <= L(y) <= asinh((y + 3/2) / x). So L increases
+    by at most 2 / sqrt(x^2 + (y + 1/2)^2) a step. f is asinh((y + 1/2) / x) minus b times that
+    step. It increases with y, so its value at the last y holds for all later ones.
     """
     return math.asinh(y / variance) - 2.0 * b / math.hypot(variance, y)
 
 
 def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
-    """Return the Renyi account of shifted Skellam noise (I4); None where the noise is too small."""
+    """Return the Renyi account of shifted Skellam noise (I4); None if the noise is too small."""
     norm = math.sqrt(shift.square)
     multiplier = math.sqrt(variance) / norm
     top = math.ceil(norm) + 1
     wanted = 1.0 + 20.0 * max(1.0, multiplier)
     highest = min(wanted * top, 1.0 + 2.0 * variance)
-    # Orders that are served: those of a shift by one over the shift.
+    # Served orders: those of a shift by one, divided by the shift.
     most = highest / top
     if most < LEAST_ORDER:
         return None
@@ -402,16 +408,16 @@ def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
 
 
 _WIDEST_TABLE = 4096.0
-"""Largest std of a law whose outcomes are looked at one by one."""
+"""Largest std of a law whose outcomes are examined one by one."""
 
 _WIDEST_SUM = 64.0
-"""Largest std of a sum of shares whose law is made by convolution."""
+"""Largest std of a sum of shares whose law is computed by convolution."""
 
 _OFF = 2.0**-50
-"""More than a table's weights, of sums too, and a double made of two are off, relatively."""
+"""Bound on the relative error of a table's weights, of sums, and of a double made of two."""
 
 _CUT_OFF = 2.0**-200
-"""More mass than tables leave out."""
+"""Upper bound on the mass that tables omit."""
 
 _GUARANTEES = 1200
 
@@ -419,9 +425,10 @@ _MOST_EPSILON = 480.0
 
 
 def scalar_law(shares: int, variance: float, skellam: bool) -> tuple[tuple[int, ...], float] | None:
-    """Return weights at 0, 1, ... of a sum of shares' law, and how far they may be off, relatively.
+    """Return weights at 0, 1, ... of the law of a sum of shares, and their relative error.
 
-    Discrete Gaussian shares too small for I1 are convolved. None where the table is too long.
+    Discrete Gaussian shares that are too small for I1 are convolved. Return None if the table is
+    too long.
     """
     exact, std = Fraction(variance), math.sqrt(shares * variance)
     if std > _WIDEST_TABLE:
@@ -436,10 +443,10 @@ def scalar_law(shares: int, variance: float, skellam: bool) -> tuple[tuple[int, 
 
 @functools.lru_cache(maxsize=16)
 def _summed(shares: int, variance: Fraction) -> tuple[int, ...]:
-    """Return weights at 0, 1, ... of a sum of discrete Gaussians: squared and multiplied, exactly.
+    """Return weights at 0, 1, ... of a sum of discrete Gaussians, by exact repeated squaring.
 
-    Polynomials are multiplied as whole numbers with room for every coefficient. A product loses at
-    most a unit of 2^-400 an entry, and less than 2^-260 of its mass where it is cut.
+    Polynomials are multiplied as integers with room for every coefficient. A product loses at most
+    one unit of 2^-400 per entry. It loses less than 2^-260 of its mass by truncation.
     """
     half = gaussian_weights(variance)
     one, found = [*half[:0:-1], *half], [1 << 400]
@@ -451,7 +458,7 @@ def _summed(shares: int, variance: Fraction) -> tuple[int, ...]:
 
 
 def _product(left: list[int], right: list[int]) -> list[int]:
-    """Return the convolution of symmetric weights, rounded down and cut, 2^400 in the middle."""
+    """Return the convolution of symmetric weights, rounded down, truncated, 2^400 in the middle."""
     # A coefficient is at most the number of terms times 2^800.
     size = (800 + len(left).bit_length() + 8) // 8
     packed = [
@@ -471,20 +478,20 @@ def _product(left: list[int], right: list[int]) -> list[int]:
 def scalar_guarantees(
     weights: tuple[int, ...], moves: int, off: float
 ) -> tuple[tuple[float, float], ...] | None:
-    """Return (epsilon, delta) of X + k beside X, both ways, for every whole |k| up to ``moves``.
+    """Return (epsilon, delta) of X + k against X, both ways, for every integer |k| up to ``moves``.
 
-    I5: where X's law is log-concave, an event {X >= t} is the worst for each epsilon, and the worse
-    the larger k is. Losses at t and their delta come from whole numbers, and are rounded up.
+    I5: if the law of X is log-concave, an event {X >= t} is the worst for each epsilon. A larger k
+    is worse. Losses at t and their delta are computed from integers and rounded up.
 
     Args:
-        weights: of X at 0, 1, ...; None is answered where they are not log-concave.
-        moves: at least 1.
-        off: how far weights may be off, relatively.
+        weights: weights of X at 0, 1, ... The function returns None if they are not log-concave.
+        moves: largest shift, at least 1.
+        off: bound on the relative error of the weights.
     """
     w, reach = weights, len(weights) - 1
     if any(w[k] * w[k] < w[k - 1] * w[k + 1] for k in range(1, reach)) or moves > reach:
         return None
-    # above[i]: the weight of {X >= i - reach}.
+    # above[i] is the weight of {X >= i - reach}.
     law = [*w[:0:-1], *w]
     above = [0, *itertools.accumulate(reversed(law))][::-1]
     total = above[0]
@@ -494,7 +501,7 @@ def scalar_guarantees(
         excess = Fraction(above[t - moves + reach] * q - above[t + reach] * p, total * q)
         ratio = Fraction(p, q)
         epsilon = math.log(ratio.numerator) - math.log(ratio.denominator)
-        # Logarithms of numbers of 400 bits are right to a few units of their size.
+        # Logarithms of 400-bit numbers are accurate to a few units of their size.
         epsilon += 2.0 * off + FEW * 600.0
         return epsilon, float(excess) * (1.0 + 2.0 * off) + _CUT_OFF
 
@@ -513,13 +520,13 @@ def scalar_guarantees(
 def scalar_curve(
     weights: tuple[int, ...], moves: int, off: float, other: Curve | None
 ) -> tuple[Curve, str] | None:
-    """Return the dominating pair of whole shifts of one number up to ``moves``.
+    """Return the dominating pair of integer shifts of one number up to ``moves``.
 
     Args:
-        weights: of the number's law.
+        weights: weights of the number's law.
         moves: largest shift.
-        off: how far weights may be off, relatively.
-        other: what dominates them by another theorem: its Renyi divergences are kept.
+        off: bound on the relative error of the weights.
+        other: curve that dominates them by another theorem. Its Renyi divergences are kept.
     """
     points = scalar_guarantees(weights, moves, off)
     if not points:
@@ -535,16 +542,17 @@ def scalar_curve(
 def scalar_witness(
     weights: tuple[int, ...], shift: int, modulus: int, *, error: float
 ) -> Atoms | None:
-    """Return a pair that X + shift and X modulo ``modulus`` attain: few outcomes, all errors off.
+    """Return a pair that X + shift and X modulo ``modulus`` attain: few outcomes, less all errors.
 
-    X is symmetric, and so is the pair. Outcomes that P favours are merged, their P-mass is lowered
-    and their Q-mass raised by all that rounding and ``error`` may be; mirror images are those of Q,
-    and what is left has loss 0: no delta at any epsilon is above the true one.
+    X is symmetric, and so is the pair. Outcomes that P favours are merged. Their P-mass is lowered
+    and their Q-mass is raised by the possible rounding and by ``error``. Mirror images are the
+    outcomes that Q favours, and the remaining mass has loss 0. So no delta at any epsilon is above
+    the true one.
 
     Args:
-        weights: of X at 0, 1, ....
-        shift: whole, at least 1; None is answered where it leaves the table.
-        modulus: sums are seen modulo this.
+        weights: weights of X at 0, 1, ....
+        shift: integer, at least 1. The function returns None if it exceeds the table.
+        modulus: sums are observed modulo this number.
         error: relative error of X's masses.
     """
     if shift > len(weights):
@@ -557,14 +565,14 @@ def scalar_witness(
     if len(p) > modulus:
         place = np.arange(len(p)) % modulus
         p, q = _collected(place, p), _collected(place, q)
-    # Where a law has no mass in the table it has less than the cut.
+    # A law without mass in the table has less than the truncated mass there.
     q = q + _CUT_OFF
     favoured = (p > q) & (p > 1e-45)
     return _mirrored(p[favoured], q[favoured], 1e-11 + 3.0 * error)
 
 
 def _collected(cell: NDArray[np.int64], mass: Array) -> Array:
-    """Return the mass of every cell."""
+    """Return the total mass of every cell."""
     return np.bincount(cell, mass).astype(np.float64)
 
 

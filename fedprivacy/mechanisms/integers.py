@@ -1,11 +1,11 @@
-"""Whole-number noise of a proved law: discrete Gaussian and Skellam numbers from fair bits.
+"""Integer noise of a proved law: discrete Gaussian and Skellam numbers from fair bits.
 
-The law is a table of 256-bit thresholds, made in whole-number arithmetic. A number is drawn by its
-place among them: 64 random bits decide it, but where they equal the first 64 of a threshold the
-other 192 are drawn too. No floating point enters the law. The law differs from the ideal one by a
-total variation of at most ``TOTAL_VARIATION`` a number; what it is made of is proved in
-docs/theory/integers.md: thresholds cut at 2^-256, tails cut at masses of 2^-270, and, for wide
-discrete Gaussians, the sum of two narrow ones.
+The law is a table of 256-bit thresholds, computed in integer arithmetic. The position of random
+bits among the thresholds is the drawn number. 64 bits decide it, unless they equal the first 64
+bits of a threshold. Then the other 192 bits are drawn too. No floating point enters the law. It
+differs from the ideal law by a total variation of at most ``TOTAL_VARIATION`` per number. The parts
+of this error are proved in docs/theory/integers.md: thresholds truncated at 2^-256, tails truncated
+at masses of 2^-270, and, for wide discrete Gaussians, the sum of two narrow ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .exact_tails import Bits, series
 Integers = NDArray[np.int64]
 
 TOTAL_VARIATION = 2.0**-235
-"""Most that the law of one number is off from the ideal one, in total variation."""
+"""Largest total variation between the law of one number and the ideal law."""
 
 WIDEST_GAUSSIAN = float(1 << 22)
 """Largest std of a discrete Gaussian number."""
@@ -35,16 +35,16 @@ WIDEST_SKELLAM = float(1 << 14)
 """Largest std of a Skellam number: one table holds its law."""
 
 NARROWEST = 1.0 / 8.0
-"""Smallest std: below, nearly every number is 0."""
+"""Smallest std; below it, nearly every number is 0."""
 
 _PLACES = 400
-"""Bits after the point of a weight; what is lost to rounding is below 2^-340 of the total."""
+"""Bits after the point of a weight; the rounding loss is below 2^-340 of the total."""
 _BITS = 256
 _TOP = 64
 _CUT = 270
 """Weights below 2^-CUT of the largest end the table."""
 _ONE_TABLE = 2048.0
-"""Largest std of a discrete Gaussian that has a table of its own."""
+"""Largest std of a discrete Gaussian with a single table."""
 _CHUNK = 1 << 15
 
 
@@ -63,13 +63,13 @@ class Table:
     reach: int
 
     def draw(self, count: int, bits: Bits) -> Integers:
-        """Return so many independent numbers."""
+        """Return ``count`` independent numbers."""
         found = np.empty(count, dtype=np.int64)
-        # Part by part, so that words and answers stay in a core's cache.
+        # In parts, so that words and results fit a core's cache.
         for start in range(0, count, _CHUNK):
             words = fresh_words(bits, min(_CHUNK, count - start))
             places = np.searchsorted(self.tops, words, side="right")
-            # A word that equals a threshold's first bits has not decided yet.
+            # A word that equals a threshold's first bits is undecided.
             open_ = np.flatnonzero(self.tops[np.maximum(places, 1) - 1] == words)
             for index in open_.tolist():
                 places[index] = self._decided(int(words[index]), bits)
@@ -96,7 +96,7 @@ def _table(weights: list[int]) -> Table:
 def gaussian_weights(variance: Fraction) -> list[int]:
     """Return e^(-k^2 / (2 variance)) times 2^400 for k = 0, 1, ... until it is below 2^-270.
 
-    Each is within 2 k^2 + 4 k of the truth: factors g^(2k+1), each product rounded down.
+    The error of each is at most 2 k^2 + 4 k: factors g^(2k+1), each product rounded down.
     """
     one, least = 1 << _PLACES, 1 << _PLACES - _CUT
     base, _ = series(1 / (2 * variance), _PLACES)
@@ -124,12 +124,13 @@ def skellam_weights(variance: Fraction) -> list[int]:
 def bessel_ratios(variance: Fraction, end: int, places: int) -> list[int]:
     """Return I_k(variance) / I_(k-1)(variance) times 2^places for k = 1 .. end.
 
-    They are 1 / (2 k / variance + I_(k+1) / I_k), backwards from Amos's upper bound (1974) far out,
-    x / (w + sqrt(w^2 + x^2)) with w = k + 1/2. A step turns a relative error into one smaller by a
-    product of two such ratios, so that in all a ratio is off by end + 2 units of 2^-places at most.
+    They are 1 / (2 k / variance + I_(k+1) / I_k), computed backwards. The recurrence starts far out
+    at Amos's upper bound (1974), x / (w + sqrt(w^2 + x^2)) with w = k + 1/2. A step multiplies a
+    relative error by a product of two ratios, which makes it smaller. In total, the error of a
+    ratio is at most end + 2 units of 2^-places.
     """
     x = float(variance)
-    # As many steps further as shrink an error of 1 below 2^-places.
+    # Enough extra steps to shrink an error of 1 below 2^-places.
     slope = 2.0 * math.asinh(end / x)
     start = end + math.ceil(places * math.log(2.0) / slope) + 16
     w, ratios = start + 0.5, []
@@ -144,8 +145,8 @@ def bessel_ratios(variance: Fraction, end: int, places: int) -> list[int]:
 
 
 def skellam_reach(variance: float, depth: float) -> float:
-    """Return an x, within 1 %, that a Skellam number exceeds with a chance of e^-depth at most."""
-    # The rate is below u^2 / 2, so that this start is not yet far enough.
+    """Return an x, within 1 %, that a Skellam number exceeds with a chance of at most e^-depth."""
+    # The rate is below u^2 / 2, so this start is too small.
     u = math.sqrt(2.0 * depth / variance)
     while variance * skellam_rate(u) < depth:
         u *= 1.01
@@ -153,7 +154,7 @@ def skellam_reach(variance: float, depth: float) -> float:
 
 
 def skellam_rate(u: float) -> float:
-    """Return h(u): a Skellam number of variance v is v u or above with chance e^(-v h(u)) at most.
+    """Return h(u): a Skellam number of variance v is >= v u with a chance of at most e^(-v h(u)).
 
     h(u) = u asinh u - (sqrt(1 + u^2) - 1), the conjugate of cosh t - 1 (Chernoff).
     """
@@ -177,14 +178,15 @@ def discrete_gaussian(
 ) -> Integers:
     """Return independent numbers of N_Z(0, variance): P(k) proportional to e^(-k^2/(2 variance)).
 
-    Where the std is above 2048 a number is x + a y with x of variance 16 a^2 and y of what is left:
-    its masses are those of the ideal law within a factor of 1 +- 10^-110 (docs/theory/integers.md).
+    If the std is above 2048, a number is x + a y with x of variance 16 a^2 and y of the remaining
+    variance. Its masses equal those of the ideal law within a factor of 1 +- 10^-110
+    (docs/theory/integers.md).
 
     Args:
-        count: how many, at least 0.
-        variance: the law's parameter, a fraction or a float taken for what it is; its root from
-            1/8 to 2^22. The variance of the numbers is that within 2 e^(-2 pi^2 variance).
-        bits: where randomness comes from; None, the operating system, is the only private choice.
+        count: number of values, at least 0.
+        variance: the law's parameter, a fraction or a float (used exactly). Its root is from 1/8 to
+            2^22. The variance of the numbers equals it within 2 e^(-2 pi^2 variance).
+        bits: source of randomness; None, the operating system, is the only private choice.
 
     Returns:
         int64, shape (count,).
@@ -207,7 +209,7 @@ def discrete_gaussian(
 def skellam(count: int, *, variance: Fraction | float, bits: Bits | None = None) -> Integers:
     """Return independent Skellam numbers: differences of two Poisson numbers of mean variance / 2.
 
-    Arguments, answer and errors are those of ``discrete_gaussian``; the std is at most 2^14.
+    Arguments, result and errors are those of ``discrete_gaussian``; the std is at most 2^14.
     """
     wanted, exact, source = _checked(count, variance, WIDEST_SKELLAM, bits)
     return skellam_table(exact).draw(wanted, source)

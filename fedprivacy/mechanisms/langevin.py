@@ -21,23 +21,23 @@ from .gaussian import MU_GDP
 class FederatedLangevin(upload.SamplersUpload):
     """One upload of a Langevin client after ``steps`` local steps; the unit is a record.
 
-    A step moves the parameters by -step_size / (gamma p) times the sum of the batch's gradients,
-    adds noise sqrt(2 step_size temperature) times (rho shared + sqrt((1 - rho^2) / p) private),
-    p the client's weight. The shared noise cancels between two uploads, so it counts for nothing
-    and the multiplier of a step is (gamma / D) sqrt(2 temperature (1 - rho^2) p / step_size).
+    A step changes the parameters by -step_size / (gamma p) times the sum of the batch's gradients.
+    It adds noise sqrt(2 step_size temperature) times (rho shared + sqrt((1 - rho^2) / p) private),
+    with p the client's weight. The shared noise cancels between two uploads, so it does not count.
+    The multiplier of a step is (gamma / D) sqrt(2 temperature (1 - rho^2) p / step_size).
 
-    With ``batch_fraction`` 1 and both ``strong_convexity`` and ``smoothness`` the block of steps
-    is accounted by T6, which needs a sensitivity that the loss itself has: with clipped gradients
-    leave them out, and the steps are composed. Clients with different weights are accounted each
-    by itself: see ``Parallel``.
+    If ``batch_fraction`` is 1 and both ``strong_convexity`` and ``smoothness`` are given, T6
+    accounts for the block of steps. T6 needs a sensitivity that the loss itself has. With clipped
+    gradients, omit both; the steps are then composed. Clients with different weights are accounted
+    separately: see ``Parallel``.
 
     Args:
-        step_size: eta, above 0; or one for each of the ``steps`` steps, where they differ.
+        step_size: eta, above 0; or one value for each of the ``steps`` steps, if they differ.
         temperature: tau, above 0.
-        correlation: rho in [0, 1]; at 1 no noise is private and nothing finite holds.
+        correlation: rho in [0, 1]; at 1 no noise is private and the loss is unbounded.
         weight: p, the client's weight, in (0, 1].
-        batch_fraction: gamma, the share of the client's records in a batch of fixed size drawn
-            without replacement in every step, in (0, 1].
+        batch_fraction: gamma, share of the client's records in a batch, in (0, 1]. The batch has a
+            fixed size and is drawn without replacement in every step.
         gradient_sensitivity: D, the largest distance of two records' gradients of the negative
             log-likelihood, over all parameters (twice the clip norm for clipped gradients).
         steps: local steps before the upload.
@@ -45,7 +45,7 @@ class FederatedLangevin(upload.SamplersUpload):
         smoothness: of the same function.
 
     Raises:
-        ParameterError: a value out of its range, or one of the last two without the other.
+        ParameterError: a value out of its range, or only one of the last two is given.
     """
 
     step_size: float | tuple[float, ...]
@@ -67,20 +67,20 @@ class FederatedLangevin(upload.SamplersUpload):
         settle(self, probability, "weight", "batch_fraction")
         if self._convexity is None:
             return
-        # Tried now: a step that does not contract is refused before any account.
+        # Check now: a step that does not contract is refused before any accounting.
         for size in set(upload.each_step(self.step_size, 1)):
             upload.contracted(1.0, 1, size, self._convexity)
 
     def rescaled(self, fraction: float) -> FederatedLangevin | None:
-        """Return the upload with the fraction of its noise, gradients that much larger instead."""
+        """Return the upload with the fraction of its noise, as larger gradients."""
         sensitivity = upload.larger(self.gradient_sensitivity, fraction)
         return replace(self, gradient_sensitivity=sensitivity) if sensitivity else None
 
     @cached_property
     def step_multiplier(self) -> float:
-        """Private noise std of one step over how far replacing a drawn record moves it.
+        """Private noise std of one step over the change by replacing a drawn record.
 
-        Of the largest step, where they differ.
+        This is for the largest step, if steps differ.
         """
         return self._multiplier(max(upload.each_step(self.step_size, 1)))
 
@@ -94,13 +94,13 @@ class FederatedLangevin(upload.SamplersUpload):
     def step_noise_std(self) -> float:
         """Std of the private noise of one step: sqrt(2 eta tau (1 - rho^2) / p).
 
-        Of the smallest step, where they differ.
+        This is for the smallest step, if steps differ.
         """
         return min(self.step_noise_stds)
 
     @cached_property
     def step_noise_stds(self) -> tuple[float, ...]:
-        """Std of the private noise of every step, or of one where all are alike."""
+        """Std of the private noise of every step; one value if all steps are equal."""
         private = (1.0 - self.correlation) * (1.0 + self.correlation) / self.weight
         return tuple(
             math.sqrt(2.0 * size * self.temperature * private)
@@ -113,8 +113,8 @@ class FederatedLangevin(upload.SamplersUpload):
 
     @property
     def contracts(self) -> bool:
-        """Whether T6 serves: strongly convex, smooth, and no batches are drawn."""
-        # At correlation 1 no noise is private, and contraction hides nothing.
+        """Whether T6 applies: strongly convex, smooth, and full batches."""
+        # At correlation 1 no noise is private, and contraction does not help.
         noisy = self.step_multiplier > 0.0
         return noisy and self._convexity is not None and self.batch_fraction == 1.0
 
@@ -139,21 +139,23 @@ class FederatedLangevin(upload.SamplersUpload):
         return PrivacyLoss(curve, facts, witness, self._theorems, (upload.SENSITIVE,))
 
     def _straight_line(self) -> Witness | None:
-        """Return what linear losses show at the end of the steps: no strongly convex ones are.
+        """Return the witness of linear losses at the end of the steps.
 
-        A step of size eta moves the end by eta and has variance eta, in the same unit each, so
-        steps that differ show as much as as many of their mean when no batches are drawn.
+        Linear losses are not strongly convex, so the witness needs steps without convexity. A step
+        of size eta changes the end by eta and has variance eta, in the same unit. So without
+        batches, steps of different sizes show as much as the same number of steps of their mean
+        size.
         """
         sizes = upload.each_step(self.step_size, self.steps)
         mean = math.fsum(sizes) / len(sizes)
-        # With batches, steps that differ need a part of the mixture for every choice of them.
+        # With batches, different steps need a mixture component for every subset of steps.
         if self.batch_fraction < 1.0 and isinstance(self.step_size, tuple):
             return None
         noise = math.sqrt(self.steps) * self._multiplier(mean)
         return upload.summed_witness([1] * self.steps, self.batch_fraction, noise, 1.0)
 
     def _by_contraction(self, facts: Facts, convexity: tuple[float, float]) -> PrivacyLoss:
-        """Return T6's loss, and what quadratics of curvature ``strong_convexity`` show."""
+        """Return T6's loss, with quadratics of curvature ``strong_convexity`` as the witness."""
         if isinstance(self.step_size, tuple):
             curve, attained = upload.varying(self._multiplier(1.0), self.step_size, convexity)
         else:

@@ -25,13 +25,13 @@ from .tensors import is_tensor
 class Laplace(NoisySum):
     """A sum of numbers clipped to [-C, C], plus Laplace noise.
 
-    One number, not a vector: only there is the pair of the shifted and the unshifted noise the
-    worst one for every neighbouring pair.
+    It is for one number, not a vector. Only for one number is the pair of the shifted and the
+    unshifted noise the worst one for every neighbouring pair.
 
     Args:
         noise_multiplier: scale of the noise (its std is sqrt(2) scale) over the clip norm.
         clip_norm: C, the largest absolute contribution of one unit; only ``release`` uses it.
-        unit: "client" or "record"; may be left out.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
@@ -52,7 +52,7 @@ class Laplace(NoisySum):
         return self.noise_multiplier * self.clip_norm
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of the noise's std: sqrt(2) times the multiplier of its scale."""
+        """Return the ratio of the noise's std: sqrt(2) times the multiplier of its scale."""
         return frozenset({math.sqrt(2.0) * self.noise_multiplier})
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
@@ -60,7 +60,7 @@ class Laplace(NoisySum):
 
         Args:
             update: array or tensor of one element.
-            mask: None: a number has no coordinates to leave out.
+            mask: None: a single number has no coordinates to omit.
 
         Raises:
             ParameterError: more than one element, one that is not finite, or a mask.
@@ -76,7 +76,7 @@ class Laplace(NoisySum):
         """Draw the noise of one number; see ``Perturbation.noise``."""
         del shares
         drawn = self._noisy(np.zeros(tuple(np.shape(like))), generator)
-        # In doubles: single precision would round the noise once more.
+        # In doubles: single precision would round the noise again.
         whole = like.double() if is_tensor(like) else np.asarray(like)
         return same_kind(drawn, whole), self.full_noise_std
 
@@ -93,10 +93,10 @@ class Laplace(NoisySum):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return the number ``value`` plus noise of scale ``noise_multiplier * clip_norm``.
 
-        The grid point nearest to it; a tensor's is rounded to its type then.
+        The result is the nearest grid point. A tensor is then rounded to its type.
 
         Args:
-            value: the sum of numbers already clipped, a float or an array or tensor of one element.
+            value: the sum of clipped numbers, a float or an array or tensor of one element.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:

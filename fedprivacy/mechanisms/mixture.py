@@ -1,4 +1,4 @@
-"""A Gaussian sum that a unit moves by a random amount."""
+"""A Gaussian sum that a unit changes by a random amount."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..sampling.scheme import VISIBLE
 from .base import UnitGiven
 
 ROUNDED = 2.0**-50
-"""How far from 1 probabilities may add up for being doubles, over the largest move's."""
+"""Allowed rounding of the probabilities' sum, relative to the largest move's probability."""
 MAX_MOVES = 200
 """Most different moves."""
 
@@ -24,16 +24,17 @@ MAX_MOVES = 200
 class MixtureOfGaussians(UnitGiven):
     """N(0, s^2) without the unit, sum_i p_i N(c_i, s^2) with it: a move drawn in secret.
 
-    A larger move for the same chances loses more (T9), so probabilities that miss a sum of 1 by
-    rounding are completed at the largest move. Nothing more is sampled from outside, and
-    ``replace_one`` is not served: the pair does not say how two units' moves are directed. The
-    observer ``server``, who sees who takes part, is taken to see which move was drawn (T4).
+    A larger move with the same probabilities loses more (T9). So if probabilities miss a sum of 1
+    by rounding, the rest goes to the largest move. No further sampling from outside is possible.
+    ``replace_one`` is not supported, because the pair does not define how two units' moves are
+    directed. The observer ``server`` sees who takes part. It is assumed to see which move was drawn
+    (T4).
 
     Args:
         standard_deviation: s, above 0.
         sensitivities: the moves c_i, at least 0, the largest above 0.
         probabilities: p_i, at least 0; they add up to 1.
-        unit: "client" or "record"; may be left out.
+        unit: "client" or "record"; optional.
 
     Raises:
         ParameterError: a value outside its range, or an unknown unit.
@@ -56,7 +57,7 @@ class MixtureOfGaussians(UnitGiven):
             refuse("probabilities", self.probabilities, "add up to 1")
         if max(self.sensitivities) == 0.0:
             refuse("sensitivities", self.sensitivities, "have one above 0", "leave it out")
-        # Numbers that make no pair are refused now.
+        # This refuses values that do not form a pair.
         _ = self.curve
 
     # The draw of the move is a sample.
@@ -64,7 +65,7 @@ class MixtureOfGaussians(UnitGiven):
 
     @property
     def secret_size(self) -> bool:
-        """Whether a move is drawn: how many drew which is random, and a secret."""
+        """Whether a move is drawn: the number of units with each move is then random and secret."""
         return len(self._moves) > 1
 
     @property
@@ -73,15 +74,15 @@ class MixtureOfGaussians(UnitGiven):
 
     @property
     def curve(self) -> Curve:
-        """The pair, moves in order, the weights adding up to 1."""
+        """The pair, with moves in order and weights that add up to 1."""
         return self._curve(self._moves)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the noise over the largest move, or over the clip norm where that is less."""
+        """Return the noise over the smaller of the largest move and the clip norm."""
         return frozenset({self.standard_deviation / min(clip_norm, self._largest)})
 
     def knows_norm(self, clip_norm: float) -> bool:
-        """Return whether the clip norm is the largest move: else moves may be multiples of it."""
+        """Return whether the clip norm is the largest move; else moves may be multiples."""
         return clip_norm == self._largest
 
     def rescaled(self, fraction: float) -> MixtureOfGaussians | None:
@@ -91,13 +92,13 @@ class MixtureOfGaussians(UnitGiven):
 
     @property
     def _shown(self) -> Curve:
-        """A pair that the stated one dominates: what misses a sum of 1 is of the smallest move."""
+        """A pair that the stated one dominates: missing probability goes to the smallest move."""
         kept = self._weights
         over = math.fsum([*(weight for weight, _ in kept), -1.0])
-        # Decimals of doubles say no more than that.
+        # Rounding of decimal fractions to doubles explains this difference.
         if abs(over) <= ROUNDED * kept[-1][0]:
             return self.curve
-        # What is too much is taken off the largest moves.
+        # Subtract the excess from the largest moves.
         for i in range(len(kept) - 1, 0, -1):
             less = min(max(over, 0.0), kept[i][0])
             kept[i] = (kept[i][0] - less, kept[i][1])
@@ -112,13 +113,13 @@ class MixtureOfGaussians(UnitGiven):
 
     @property
     def _seen(self) -> Curve:
-        """The pair of somebody who sees which move was drawn (T4)."""
+        """The pair of an observer who sees which move was drawn (T4)."""
         std = self.standard_deviation
         return Mix(tuple((w, Gdp(move / std) if move else IDENTITY) for w, move in self._moves))
 
     @property
     def _weights(self) -> list[tuple[float, float]]:
-        """(weight, move) as stated, moves rising, equal ones together."""
+        """(weight, move) as stated, with increasing moves; equal moves are merged."""
         weights: dict[float, float] = {}
         for move, weight in sorted(zip(self.sensitivities, self.probabilities, strict=True)):
             weights[move] = weights.get(move, 0.0) + weight
@@ -126,17 +127,17 @@ class MixtureOfGaussians(UnitGiven):
 
     @property
     def _moves(self) -> tuple[tuple[float, float], ...]:
-        """(weight, move), moves rising, the weights adding up to 1 or a little more."""
+        """(weight, move) with increasing moves; the weights add up to 1 or slightly more."""
         kept = self._weights
         if len(kept) > MAX_MOVES:
             refuse("sensitivities", f"{len(kept)} numbers", f"be at most {MAX_MOVES} different")
         if len(kept) == 1:
             return ((1.0, kept[0][1]),)
         rest = math.fsum(weight for weight, _ in kept[:-1])
-        # The largest move gets the rest, and never less than was stated.
+        # The largest move gets the rest, and never less than its stated weight.
         kept[-1] = (max(1.0 - rest, kept[-1][0]), kept[-1][1])
         rest = math.fsum(weight for weight, _ in kept[1:])
-        # What that is too much is taken off the smallest move.
+        # Subtract the excess from the smallest move.
         kept[0] = (1.0 - rest, kept[0][1])
         if kept[0][0] <= 0.0:
             refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")
@@ -152,11 +153,12 @@ class MixtureOfGaussians(UnitGiven):
         assumption = "the laws with and without the unit lose no more than the stated pair"
         curve = self.curve
         theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
-        # A move that is no secret hides nothing; one that is the only one has none.
+        # A known move hides no participation. A single move has no secret.
         if facts.observer is Observer.SERVER and len(self._moves) > 1:
             _check_seen(facts)
             curve, theorem = self._seen, VISIBLE
-        # Whether it is really seen nobody said: where the move is hidden is attained for sure.
+        # It is not stated whether the move is seen. The loss with a hidden move is attained in any
+        # case.
         witness = Witness(
             self._shown, "the stated pair: the unit's move is drawn, or there is none"
         )
@@ -164,7 +166,7 @@ class MixtureOfGaussians(UnitGiven):
 
 
 def _check_seen(facts: Facts) -> None:
-    """Refuse who may be there or not to be seen."""
+    """Refuse add_remove for an observer who sees the drawn move."""
     if facts.adjacency is Adjacency.ADD_REMOVE:
         raise UnsupportedCombination(
             "the server sees which move was drawn, and that one was: no theorem covers "

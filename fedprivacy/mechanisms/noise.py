@@ -1,4 +1,4 @@
-"""Where the randomness of a release comes from."""
+"""Sources of randomness for a release."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from .tensors import is_tensor, loaded_torch
 
 
 class _SystemSeed(np.random.bit_generator.ISpawnableSeedSequence):
-    """Fills a generator's state with the operating system's bits, all of it, and keeps nothing."""
+    """Fills a generator's full state with the operating system's bits, and keeps no copy."""
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        """Return so many fresh words."""
+        """Return ``n_words`` fresh words."""
         return np.frombuffer(os.urandom(n_words * np.dtype(dtype).itemsize), dtype)
 
     def spawn(self, n_children: int) -> list[Any]:
-        """Return so many sources of fresh words."""
+        """Return ``n_children`` sources of fresh words."""
         return [self] * n_children
 
 
 def system_seed() -> Any:
-    """Return what seeds a generator of numpy's with the operating system's bits."""
+    """Return a seed for a numpy generator that uses the operating system's bits."""
     return _SystemSeed()
 
 
 def private_generator() -> np.random.Generator:
-    """Return a generator seeded by the operating system, as every private release must be."""
+    """Return a generator seeded by the operating system, as every private release needs."""
     return np.random.Generator(np.random.PCG64DXSM(system_seed()))
 
 
 def drawn_from(generator: np.random.Generator | None) -> np.random.Generator:
-    """Return a generator, or a private one in the place of None.
+    """Return the generator, or a private one for None.
 
     Raises:
-        ParameterError: something else.
+        ParameterError: ``generator`` is not a NumPy generator.
     """
     if generator is None:
         return private_generator()
@@ -49,9 +49,9 @@ def drawn_from(generator: np.random.Generator | None) -> np.random.Generator:
 
 
 def norm(value: Any) -> float:
-    """Return the Euclidean norm of an array or tensor; infinite or NaN where an entry is.
+    """Return the Euclidean norm of an array or tensor; infinite or NaN if an entry is.
 
-    Squares of single precision neither overflow nor vanish in double; of double they are scaled.
+    Squares of single precision neither overflow nor underflow in double. Doubles are scaled.
     """
     if isinstance(value, np.ndarray) and value.itemsize < 8:
         return float(np.linalg.norm(value.reshape(-1).astype(np.float64)))
@@ -71,23 +71,23 @@ def is_finite(value: Any) -> bool:
     """Return whether every entry of an array or tensor is finite."""
     if not len(value.reshape(-1)):
         return True
-    # NaN and infinity pass through one of the two, and no mask is made.
+    # NaN and infinity pass through min or max, and no mask array is needed.
     ends = (value.min(), value.max()) if isinstance(value, np.ndarray) else value.aminmax()
     return all(math.isfinite(float(end)) for end in ends)
 
 
 def readable(name: str, value: Any) -> Any:
-    """Return what a caller says are numbers: an array, or a tensor that leads back to nothing.
+    """Return a caller's numbers as an array, or as a detached tensor.
 
     Raises:
-        ParameterError: they are no real numbers, or not all there: complex, masked, sparse, nested,
-            quantised, of eight bits a number, or on the meta device.
+        ParameterError: they are not real numbers, or not all present: complex, masked, sparse,
+            nested, quantised, of eight bits a number, or on the meta device.
     """
     if not is_tensor(value):
         return _array(name, value)
     check_readable(name, value)
     plain = value.detach().resolve_neg()
-    # What is shorter than single precision has few functions of torch's own.
+    # Types shorter than single precision lack many torch functions.
     short = plain.is_floating_point() and plain.element_size() < 4
     return plain.float() if short else plain
 
@@ -95,10 +95,10 @@ def readable(name: str, value: Any) -> Any:
 def _array(name: str, value: Any) -> np.ndarray:
     try:
         array = np.asarray(value)
-    # An object may have a conversion of its own, which raises whatever it likes.
+    # An object may have its own conversion, which may raise any exception.
     except Exception as error:
         refuse(name, type(value).__name__, f"be numbers ({type(error).__name__}: {error})")
-    # The numbers behind a mask are still there, and would be released.
+    # The numbers under a mask still exist and would be released.
     masked = isinstance(value, np.ma.MaskedArray)
     if masked or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         told = "a masked array" if masked else str(array.dtype)
@@ -107,12 +107,12 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 
 def check_readable(name: str, value: Any) -> None:
-    """Refuse a tensor as ``readable`` does, or an array."""
+    """Refuse a tensor or an array under the same conditions as ``readable``."""
     if not is_tensor(value):
         _array(name, value)
         return
     torch = loaded_torch()
-    # The usual case at once: this is asked for every step.
+    # Fast path for the usual case, because every step runs this check.
     real = value.dtype is torch.float64 or value.dtype is torch.float32
     if real and value.is_cpu and value.layout is torch.strided and not value.is_nested:
         return

@@ -1,4 +1,4 @@
-"""Units of several kinds, each in a mechanism of its own: the worst kind counts."""
+"""Units of several kinds, each in its own mechanism: the worst kind counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APART = (
     "draws and noise of different kinds are made independently of each other (of kinds with equal "
     "schemes: the noise)"
 )
-"""What the price of one kind assumes of the others."""
+"""Assumption about the other kinds, in the account of one kind."""
 
 ONE_DRAW = "one draw for several kinds: T4, who takes part counts as seen"
 
@@ -32,24 +32,24 @@ THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whol
 class Parallel(Several):
     """One round in which every unit belongs to exactly one of several mechanisms.
 
-    Neighbouring data sets differ in one unit, so only the mechanism that holds it differs between
-    them, and the others' outputs are functions of the same data. A run is accounted kind by kind
-    and the largest bound is taken at the end; the k-th mechanism of every round is the same
-    kind's. Clients of different weight are such kinds of records: ``Parallel(tuple(
-    FederatedLangevin(weight=p, ...).in_cohort(...) for p in weights)) * rounds``.
+    Neighbouring data sets differ in one unit. So only the mechanism of that unit differs between
+    them, and the others' outputs are functions of the same data. A run is accounted kind by kind,
+    and the largest bound is taken at the end. The k-th mechanism of every round is of the same
+    kind. Clients of different weight are an example, with records as units:
+    ``Parallel(tuple(FederatedLangevin(weight=p, ...).in_cohort(...) for p in weights)) * rounds``.
 
-    What the other kinds release must not depend on the draw that hides the unit. Kinds sampled by
+    The releases of the other kinds must not depend on the draw that hides the unit. Kinds with
     equal schemes in which units take each other's slots (all but Poisson, RandomAllocation and
-    Everyone) may be drawn together: participation then counts as seen (T4), and ``add_remove`` is
+    Everyone) may be drawn together. Participation then counts as seen (T4), and ``add_remove`` is
     refused.
 
-    Which unit is of which kind must not depend on the data of the unit in question.
+    The kind of a unit must not depend on the data of that unit.
 
     Args:
         mechanisms: one for each kind, at least one; all protect the same unit.
 
     Raises:
-        ParameterError: no mechanism, something else, or mechanisms of different units.
+        ParameterError: no mechanism, another object, or mechanisms with different units.
     """
 
     mechanisms: tuple[Mechanism, ...]
@@ -64,7 +64,7 @@ class Parallel(Several):
             if not isinstance(one, Mechanism):
                 refuse("mechanisms", type(one).__name__, "hold mechanisms only")
             one.check_beside()
-        # Kinds of a kind are kinds.
+        # Nested kinds are flattened.
         nested = [
             one.mechanisms if isinstance(one, Parallel) else (one,) for one in self.mechanisms
         ]
@@ -75,7 +75,7 @@ class Parallel(Several):
     def _every(self) -> tuple[Mechanism, ...]:
         return self.mechanisms
 
-    # Sampling goes inside, where each kind may have its own.
+    # Sampling goes inside, because each kind may have its own scheme.
     samples_its_unit = True
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
@@ -90,7 +90,7 @@ class Parallel(Several):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
-        # Equal kinds lose alike: their one curve is the simpler answer.
+        # Equal kinds have equal losses, so one curve is enough.
         if len(set(losses)) == 1:
             return losses[0]
         return PrivacyLoss(
@@ -104,19 +104,19 @@ class Parallel(Several):
         )
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return nothing: the kinds' losses have theirs."""
+        """Return an empty dict: the losses of the kinds have their own public numbers."""
         del adjacency
         return {}
 
     def _of_one_kind(self, k: int, facts: Facts) -> PrivacyLoss:
-        """Return what one kind loses, beside the others."""
+        """Return the loss of one kind in the presence of the others."""
         one = self.mechanisms[k]
         others = [
             scheme
             for other in self.mechanisms[:k] + self.mechanisms[k + 1 :]
             for scheme in _draws(other)
         ]
-        # Schemes that draw every unit apart give nobody's slot to another kind.
+        # Schemes with independent draws never give a unit's slot to another kind.
         hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
             return one.privacy_loss(facts.adjacency, facts.observer)
@@ -144,18 +144,18 @@ def _apart(scheme: Scheme) -> bool:
 
 
 def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
-    """Return the schemes that draw a kind's participants; what a client draws inside is its own.
+    """Return the schemes that draw a kind's participants; draws inside a client are its own.
 
     Args:
         mechanism: of one kind.
-        seen: whether to list those too of which nothing is hidden (``in_cohort``).
+        seen: whether to include schemes with observed draws (``in_cohort``).
     """
     match mechanism:
         case SampledMechanism() | HeldMechanism() | SampledNoise():
             return [mechanism.scheme]
         case CohortMechanism():
             return [mechanism.scheme] if seen else []
-    # Whatever it is made of may draw, in a wrapper of a user's own as well.
+    # Any inner mechanism may draw, also inside a user-defined wrapper.
     return [scheme for one in mechanism.holds for scheme in _draws(one, seen=seen)]
 
 
@@ -163,7 +163,7 @@ def _witness(losses: list[PrivacyLoss]) -> Witness | None:
     known = [loss.witness for loss in losses if loss.witness is not None]
     if not known:
         return None
-    # A kind without a witness shows nothing.
+    # A kind without a witness enters as a curve without loss.
     curves: list[Curve] = [NOTHING if s.witness is None else s.witness.curve for s in losses]
     names = dict.fromkeys(witness.datasets for witness in known)
     return Witness(AnyOf(tuple(curves)), "the unit is of the worst kind; " + " or ".join(names))

@@ -1,4 +1,4 @@
-"""Mechanisms that a training loop runs: they clip contributions and perturb their sum."""
+"""Mechanisms for a training loop: they clip contributions and perturb their sum."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PLACES = 24
 
 
 class Perturbation(Mechanism):
-    """One object clips, draws the noise, says how much it drew, and is accounted.
+    """A mechanism that clips, draws noise, reports the noise std, and has an account.
 
-    A loop sums ``contribution(update)`` over its cohort and releases the sum plus ``noise``; what
-    ``noise`` returns as its std is what the ledger records. Both lie on ``grid``, so that sums of
-    up to ``room`` contributions are exact and the release is the correct rounding of the sum plus
-    ideal noise (docs/theory/rounding.md). A mechanism of your own that has these methods trains in
+    A loop sums ``contribution(update)`` over its cohort and releases the sum plus ``noise``. The
+    ledger records the std that ``noise`` returns. Both lie on ``grid``. So sums of up to ``room``
+    contributions are exact, and the release is the correct rounding of the sum plus ideal noise
+    (docs/theory/rounding.md). A user-defined mechanism with these methods trains in
     ``FederatedAveraging``.
     """
 
@@ -33,29 +33,29 @@ class Perturbation(Mechanism):
     )
 
     draws: ClassVar[bool] = False
-    """Whether ``contribution`` draws something, so that its order matters to a seeded run."""
+    """Whether ``contribution`` uses randomness, so that its order matters to a seeded run."""
 
     clip_norm: float
     """Norm that a contribution is clipped to."""
 
     @cached_property
     def grid(self) -> float:
-        """Spacing of what is released, a power of two; contributions lie on it."""
+        """Spacing of the release, a power of two; contributions lie on this grid."""
         return grid_for(self.full_noise_std, self.clip_norm, PLACES)
 
     @property
     def spacing(self) -> float:
-        """What contributions are whole multiples of, a power of two: the grid."""
+        """Spacing of contributions, a power of two: the grid."""
         return self.grid
 
     @property
     def room(self) -> int:
-        """How many contributions are summed without rounding."""
+        """Number of contributions that are summed without rounding."""
         return room(self.clip_norm, self.grid)
 
     @property
     def most_on_average(self) -> float:
-        """How many contributions a round may have on average, where their number varies."""
+        """Largest mean number of contributions a round, if their number varies."""
         return math.inf
 
     def gridded(self, update: Any) -> Any:
@@ -68,64 +68,64 @@ class Perturbation(Mechanism):
 
     @property
     def sparsification(self) -> Sparsification | None:
-        """Which coordinates travel; None for all of them."""
+        """Choice of the coordinates sent; None if all are sent."""
         return None
 
     def of_round(self, generator: np.random.Generator | None = None) -> Perturbation:
-        """Return the mechanism with what is drawn afresh, and publicly, for one round: itself.
+        """Return the mechanism with a round's new public random values; here, itself.
 
         Args:
-            generator: what it is drawn from; None for the operating system.
+            generator: source of these values; None for the operating system.
         """
         del generator
         return self
 
     def travelling(self, kept: int) -> int:
-        """Return how many numbers a contribution of ``kept`` coordinates is made of."""
+        """Return the number of values in a contribution of ``kept`` coordinates."""
         return kept
 
     def upload_bits(self, kept: int) -> int:
-        """Return how many bits the numbers of a client's upload take: 32 each."""
+        """Return the number of bits of a client's upload: 32 per value."""
         return 32 * kept
 
     def decoded(self, total: Any) -> Any:
-        """Return the noisy sum of updates that a sum of contributions and noise stands for."""
+        """Return the noisy sum of updates that a sum of contributions and noise represents."""
         return total
 
     @property
     @abstractmethod
     def full_noise_std(self) -> float:
-        """Std of a sum's noise, on each coordinate, when no share of it is missing."""
+        """Std of a sum's noise on each coordinate if no share is missing."""
 
     @property
     def full_cohort(self) -> int | None:
-        """How many contributions a round is made for; None where any number will do."""
+        """Number of contributions that a round is designed for; None for any number."""
         return None
 
     def carries(self, shares: int) -> bool:
-        """Return whether a sum of ``shares`` clients' shares has the noise that is accounted."""
+        """Return whether a sum of ``shares`` clients' shares has the accounted noise."""
         del shares
         return True
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return ``full_noise_std`` over ``clip_norm``; not known where shares may be missing."""
+        """Return ``full_noise_std`` over ``clip_norm``; empty if shares may be missing."""
         del clip_norm
         ratio = self.full_noise_std / self.clip_norm
         return frozenset({ratio} if self.full_cohort is None and 0.0 < ratio < math.inf else ())
 
     @abstractmethod
     def contribution(self, update: Any, mask: Any = None) -> Any:
-        """Return what a unit adds to the sum: on the grid, of norm at most ``clip_norm``.
+        """Return a unit's contribution to the sum: on the grid, of norm at most ``clip_norm``.
 
         Args:
             update: flat array or tensor of shape (d,).
-            mask: the round's kept coordinates, shape (k,); None where all are kept.
+            mask: the round's kept coordinates, shape (k,); None if all are kept.
 
         Returns:
             Shape (d,) or (k,), in a precision that holds the grid; sums are in double precision.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled.
+            ParameterError: a wrong shape, or an entry that is not finite, possibly after scaling.
         """
 
     @abstractmethod
@@ -135,11 +135,11 @@ class Perturbation(Mechanism):
         """Draw the noise of a whole sum.
 
         Args:
-            like: whose shape and device are taken: the sum.
+            like: the sum, which gives shape and device.
             generator: see ``rounded.bits_of``; None is the only private choice.
-            shares: how many shares of the noise came; None for all.
+            shares: number of noise shares received; None for all.
 
         Returns:
             The noise on the grid, in double precision, to be added to a sum of contributions in
-            double; and its std on each coordinate: what was really drawn.
+            double; and the std of the drawn noise on each coordinate.
         """

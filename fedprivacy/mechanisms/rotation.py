@@ -1,7 +1,7 @@
-"""Random rotations that are fast: public signs, then a Hadamard matrix, padded to a power of two.
+"""Fast random rotations: public signs, then a Hadamard matrix, padded to a power of two.
 
-Rotations spread a vector's norm over all coordinates. Privacy does not rest on them: what is sent
-is checked after them.
+Rotations spread a vector's norm over all coordinates. Privacy does not depend on them: the sent
+values are checked after the rotation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .tensors import is_tensor, loaded_torch, placed_like
 
 _NEAR, _FAR = 5, 4
-"""Powers of two that one small matrix does at a time: larger ones multiply more than they save."""
+"""Powers of two of one small matrix product; larger products cost more than they save."""
 
 
 def padded(count: int) -> int:
@@ -26,7 +26,7 @@ def padded(count: int) -> int:
 
 @functools.lru_cache(maxsize=4)
 def signs_of(seed: int, width: int) -> NDArray[np.float32]:
-    """Return ``width`` public random signs that follow from a seed."""
+    """Return ``width`` public random signs, determined by a seed."""
     drawn = np.random.Generator(np.random.PCG64DXSM(seed)).integers(0, 2, width, dtype=np.int8)
     return (1 - 2 * drawn).astype(np.float32)
 
@@ -42,7 +42,7 @@ def rotated(value: Any, signs: NDArray[np.float32], width: int, scale: float = 1
     """
     block = _block(width)
     count = len(value)
-    # Blocks of nothing but padding stay 0 until the last step, and are left out.
+    # Blocks with only padding stay 0 until the last step, and are left out.
     held = block * -(-count // block)
     if is_tensor(value):
         full = value.new_empty(held)
@@ -66,23 +66,23 @@ def hadamard(value: Any) -> Any:
 
 
 def _block(width: int) -> int:
-    """Return how long the parts are that the last step of a transform puts together."""
+    """Return the length of the parts that the last step of a transform combines."""
     return max(width >> _FAR, 1)
 
 
 def _transformed(value: Any, width: int, scale: float) -> Any:
-    """Return ``scale`` times the transform of ``value``, padded; writes over ``value``.
+    """Return ``scale`` times the transform of ``value``, padded; overwrites ``value``.
 
     Args:
-        value: whole blocks, as many as hold something.
+        value: complete blocks, only those with data.
         width: of the transform.
         scale: a factor.
     """
     rows = value.reshape(-1, _block(width))
     multiply, spare = _product(rows[0])
-    # The first matrix takes the scale: no sum of huge numbers is made before it.
+    # The first matrix includes the scale, so that huge numbers are scaled before they are summed.
     first = scale if len(spare) > 1 else 1.0
-    # Block by block, so that both buffers stay in a core's cache.
+    # Block by block, so that both buffers fit a core's cache.
     for row in rows:
         _in_place(row, spare, multiply, first)
     last = _matrix(width // len(spare)) * (scale / first)
@@ -90,11 +90,11 @@ def _transformed(value: Any, width: int, scale: float) -> Any:
 
 
 def _in_place(value: Any, spare: Any, multiply: Callable[..., Any], scale: float) -> None:
-    """Write scale times its orthonormal transform over ``value``, and anything over ``spare``."""
+    """Overwrite ``value`` with scale times its orthonormal transform, using ``spare``."""
     here, there, done = value, spare, 1
     while done < len(value):
         size = min(1 << (_NEAR if done == 1 else _FAR), len(value) // done)
-        # Kronecker's product acts on one axis at a time; the innermost needs no batch.
+        # A Kronecker product acts on one axis at a time; the innermost axis needs no batch.
         if done == 1:
             matrix = _as(_matrix(size) * scale, value)
             multiply(here.reshape(-1, size), matrix, out=there.reshape(-1, size))
@@ -107,7 +107,7 @@ def _in_place(value: Any, spare: Any, multiply: Callable[..., Any], scale: float
 
 
 def _product(value: Any) -> tuple[Callable[..., Any], Any]:
-    """Return the matrix product of an array's or a tensor's kind, and room for another one."""
+    """Return the matrix product for an array or a tensor, and an empty array of the same shape."""
     if not is_tensor(value):
         return np.matmul, np.empty_like(value)
     torch = loaded_torch()

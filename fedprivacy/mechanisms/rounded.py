@@ -1,20 +1,21 @@
-"""Noise whose low bits tell nothing: the correct rounding of a sum plus ideal noise to a grid.
+"""Noise without floating-point leaks: the correct rounding of a sum plus ideal noise to a grid.
 
-Adding floating-point noise to a floating-point sum gives outputs that another sum cannot give.
-Here a release is the grid point nearest to total + std Z, Z being a true standard normal number of
-which as many digits are made as that rounding needs. It is a function of what the ideal mechanism
-releases, so that every account of the ideal mechanism holds for it, to the last bit.
+Floating-point noise added to a floating-point sum gives outputs that another sum cannot give. Here
+a release is the grid point nearest to total + std Z. Z is a true standard normal number, with as
+many digits as that rounding needs. The release is a function of the ideal mechanism's release. So
+every account of the ideal mechanism holds for it exactly.
 
-Contributions are put on the grid first, their norm still at most C (``on_grid``), so that a sum of
-them is exact, whatever the order (``room`` says of how many), and moves by at most C. Then::
+Contributions are first put on the grid with a norm of at most C (``on_grid``). A sum of them is
+then exact in any order (``room`` gives their largest number), and one contribution changes it by at
+most C. Example::
 
     grid = grid_for(std, clip_norm)
     total = sum(on_grid(update, clip_norm=clip_norm, grid=grid) for update in updates)
     released = noisy_sum(total, std=std, grid=grid)
 
-Mechanisms use ``on_grid``, ``noise_like``, ``noisy_like``, which take torch tensors too, and
-samplers ``noisy_scaled``. A later rounding to single precision is a function of the release and
-costs nothing. What is proved and what is assumed of the machine: docs/theory/rounding.md.
+Mechanisms use ``on_grid``, ``noise_like`` and ``noisy_like``, which also take torch tensors.
+Samplers use ``noisy_scaled``. A later rounding to single precision is post-processing and costs no
+privacy. Proofs and assumptions about the machine are in docs/theory/rounding.md.
 """
 
 from __future__ import annotations
@@ -37,49 +38,52 @@ LARGEST = float(1 << 52)
 """Largest total and largest sum of contributions, in spacings: half of what doubles add exactly."""
 
 FINEST = float(1 << 32)
-"""Largest std / grid; beyond, too many roundings are not clear at once."""
+"""Largest std / grid. Above it, doubles leave too many roundings undecided."""
 
 WIDEST = 31
-"""Powers of two from the grid to the larger of std and clip norm: rounding stays cheap, sums exact.
-"""
+"""Most powers of two from the grid to the larger of std and clip norm.
+
+It keeps rounding cheap and sums exact."""
 
 _HUGE = 2.0**500
-"""What has a larger norm is divided by it first: the factor that clips has all its digits then."""
+"""Vectors with a larger norm are divided by it first, so that the clipping factor keeps its digits.
+"""
 
 _SINGLE = 1e-30, 1e30
-"""Between these, factors, grids and clip norms leave single precision all of its digits."""
+"""Factors, grids and clip norms between these keep all digits in single precision."""
 
 STEP_GRID = 1.0 / (1 << 20)
-"""Spacing of a sampler's step, in its stds: as fine as doubles decide it at full speed."""
+"""Spacing of a sampler's step in its stds: the finest that doubles decide at full speed."""
 
 HIDDEN_GRID = 1.0 / (1 << 22)
-"""The same for steps that are accounted together: their rounding is paid for in noise."""
+"""The same for steps that are accounted together. Extra noise pays for their rounding."""
 
 _TINY = 1e-150
-"""Squares of what is larger do not vanish."""
+"""Squares of larger numbers do not underflow."""
 
 SHORT = 1 << 13
-"""Numbers whose scalar product is faster than a search, and is not given to several threads."""
+"""Below this length, a scalar product is faster than a maximum and stays in one thread."""
 
 PART = 1 << 17
-"""Numbers of a contribution that are put on the grid at a time."""
+"""Number of entries of a contribution that are put on the grid at a time."""
 
 ROW = 128
-"""Numbers of single precision whose squares are added up in it; more are in double."""
+"""Number of single-precision entries whose squares are added in single; longer sums use double."""
 
 ROW_ERROR = 2.0**-15
-"""Largest relative error of such a sum of squares; proved: less, in whatever order and rounding."""
+"""Largest relative error of such a sum of squares. The proved bound, for any order, is smaller."""
 
 _QUICK = 2.0**-50, 2.0**50
-"""Between these, squares of grids and of clip norms neither vanish nor overflow in single."""
+"""Squares of grids and clip norms between these neither underflow nor overflow in single."""
 
 NORMAL, EXPONENTIAL = NormalTail(), ExponentialTail()
 
 
 def reproducible_bits(generator: np.random.Generator) -> Bits:
-    """Return bits that can be drawn again: for tests and replays, never for a private release.
+    """Return a source of reproducible bits: for tests and replays, never for a private release.
 
-    Whoever knows the seed subtracts the noise, and numpy's generators are not made to keep theirs.
+    Anyone who knows the seed can subtract the noise, and numpy's generators do not protect their
+    seed.
     """
     if not isinstance(generator, np.random.Generator):
         refuse("generator", generator, "be a numpy.random.Generator")
@@ -87,11 +91,11 @@ def reproducible_bits(generator: np.random.Generator) -> Bits:
 
 
 def bits_of(generator: Any) -> Bits | None:
-    """Return where a mechanism's generator takes its bits from.
+    """Return the source of bits for a mechanism's generator.
 
     Args:
-        generator: None for the operating system, the only private choice; a
-            ``numpy.random.Generator`` or a ``torch.Generator`` for bits that can be drawn again.
+        generator: None for the operating system, the only private choice. A
+            ``numpy.random.Generator`` or a ``torch.Generator`` gives reproducible bits.
     """
     if generator is None:
         return None
@@ -107,20 +111,21 @@ def _torch_bytes(generator: Any, count: int) -> bytes:
 
 
 def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
-    """Return a spacing, a power of two, of about 2^-places times the smaller of std and clip norm.
+    """Return a power-of-two spacing of about 2^-places times the smaller of std and clip norm.
 
-    Rounding to it adds at most spacing^2 / 4 to a coordinate's mean square: 2^-42 of the smaller.
-    Where the two are far apart it is coarser, so that the larger is below 2^32 spacings.
+    Rounding to the grid adds at most spacing^2 / 4 to a coordinate's mean square: 2^-42 of the
+    smaller one. If std and clip norm differ by many orders, the grid is coarser, so that the larger
+    is below 2^32 spacings.
 
     Args:
         std: standard deviation (or scale) of the noise, unit of the sum.
         clip_norm: C, the largest norm of a contribution, unit of the sum.
-        places: from 1 to 30; the finer, the more roundings need exact arithmetic.
+        places: from 1 to 30. With a finer grid, more roundings need exact arithmetic.
     """
     ends = moderate(std=std), moderate(clip_norm=clip_norm)
     if places not in range(1, 31):
         refuse("places", places, "be a whole number from 1 to 30")
-    # frexp's exponent less 1: the power of two at or below the number.
+    # frexp's exponent less 1 is the power of two at or below the number.
     low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
     return math.ldexp(1.0, max(low - int(places), high - WIDEST))
 
@@ -134,17 +139,18 @@ def room(clip_norm: float, grid: float) -> int:
 def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     """Return ``value`` clipped to a norm of at most C and rounded to the grid, still at most C.
 
-    To the nearest point where that keeps the norm, else a little shrunk first or rounded towards 0.
-    The norm of what is returned, not of what came, is checked, with rounding against it.
+    Entries are rounded to the nearest grid point if that keeps the norm. Otherwise they are first
+    shrunk slightly, or rounded towards 0. The check is on the norm of the returned value, with all
+    rounding counted against it.
 
     Args:
-        value: numbers, any shape; an array, or a torch tensor, which stays on its device.
+        value: numbers of any shape: an array, or a torch tensor, which stays on its device.
         clip_norm: C, from 1e-50 to 1e50, at most 2^52 spacings.
         grid: the spacing, a power of two.
 
     Returns:
-        double precision, every entry a multiple of ``grid``; a long tensor of single precision
-        stays one where its numbers hold that: add it up in double precision.
+        double precision, every entry a multiple of ``grid``. A long single-precision tensor keeps
+        its type if single precision holds the result. Sum those tensors in double precision.
 
     Raises:
         ParameterError: an entry is not finite, or a parameter breaks its rule.
@@ -153,17 +159,17 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
     clip_norm, grid, reach = (_limits if plain else _limits.__wrapped__)(clip_norm, grid)
     value = readable("value", value)
     if not value.shape:
-        # Functions of arrays make a plain number of one that has no shape.
+        # Array functions turn an array without shape into a plain number.
         return on_grid(value.reshape(1), clip_norm=clip_norm, grid=grid).reshape(())
     quick = _quick(value, clip_norm, grid)
     if quick is not None:
         return quick
     array, size = _measured(value)
     count = math.prod(array.shape)
-    # Only ever down: a short update is not made longer.
+    # Only shrink: a short update keeps its length.
     factor = min(1.0, clip_norm / size) if size else 1.0
     tries = ((_rint, 0.0), (_rint, 2.0**-20), (_trunc, (count + 8) * 2.0**-50))
-    # Clipped to the very limit, rounding adds count / 12 to the square: the first try is lost.
+    # If the value was clipped, rounding adds count / 12 to the square, so the first try fails.
     hopeless = factor < 1.0 and count / 12.0 > reach * reach * 2.0**-48
     array = _single_or_double(array, factor / grid, clip_norm, grid)
     for round_, shrunk in tries[hopeless:]:
@@ -171,7 +177,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
         if fits:
             if not isinstance(points, np.ndarray):
                 return points
-            # Adding 0 turns -0, which would tell a sign, into 0.
+            # Adding 0 turns -0, which would reveal a sign, into 0.
             points += 0.0
             return placed_like(points, value)
     raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
@@ -179,7 +185,7 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _limits(clip_norm: float, grid: float) -> tuple[float, float, float]:
-    """Return clip norm, grid and their quotient, which is asked for anew for every contribution."""
+    """Return clip norm, grid and their quotient; cached because every contribution needs them."""
     grid, clip_norm = _spacing(grid), moderate(clip_norm=clip_norm)
     if clip_norm / grid > LARGEST:
         refuse("grid", grid, f"be at least clip_norm / 2^52 = {clip_norm / LARGEST:g}")
@@ -187,11 +193,12 @@ def _limits(clip_norm: float, grid: float) -> tuple[float, float, float]:
 
 
 def _quick(value: Any, clip_norm: float, grid: float) -> Any:
-    """Return a long tensor of single precision on the grid, in two walks; None where that may fail.
+    """Return a long single-precision tensor on the grid in two passes; None if that may fail.
 
-    It is shrunk by ``ROW_ERROR`` more than need be: sums in single precision tell whether the norm
-    holds. How the points came about does not matter, as norm and largest entry of what is returned
-    are looked at: what is left of a number from 2^23 to 2^24 spacings is a whole number of them.
+    The tensor is shrunk by an extra ``ROW_ERROR``, so that sums in single precision can verify the
+    norm. The check uses the norm and the largest entry of the returned points, so the way they were
+    made does not matter. Subtracting the bias from numbers of 2^23 to 2^24 spacings leaves an
+    integer number of spacings.
     """
     low, high = _QUICK
     if not _is_long_single(value) or not (low < grid and clip_norm < high):
@@ -199,7 +206,7 @@ def _quick(value: Any, clip_norm: float, grid: float) -> Any:
     flat = value.detach().reshape(-1)
     rows = _row_norms(flat)
     size = math.sqrt(rows.dot(rows))
-    # NaN is not between them either.
+    # This also excludes NaN.
     if not 1e-15 < size < 1e15:
         return None
     factor = min(1.0, clip_norm * (1.0 - ROW_ERROR) / size)
@@ -222,7 +229,7 @@ def _is_long_single(value: Any) -> bool:
 
 
 def _row_norms(flat: Any) -> np.ndarray:
-    """Return the norms of rows of ``ROW`` numbers of single precision, as doubles."""
+    """Return the norms of rows of ``ROW`` single-precision numbers, as doubles."""
     norms_of, whole = loaded_torch().linalg.vector_norm, len(flat) // ROW * ROW
     norms = norms_of(flat[:whole].view(-1, ROW), dim=1).numpy()
     if whole < len(flat):
@@ -231,14 +238,14 @@ def _row_norms(flat: Any) -> np.ndarray:
 
 
 def _measured(value: Any) -> tuple[Any, float]:
-    """Return numbers as doubles and their norm; both scaled down where the norm is huge."""
+    """Return numbers as doubles and their norm, both scaled down if the norm is huge."""
     if not is_tensor(value):
         array = _doubles("value", value)
         size = norm(array)
     else:
         array = value.detach()
         if array.element_size() < 8 and _is_short(array) and array.device.type == "cpu":
-            # Doubles have room for these squares, and numpy's calls are the shorter ones.
+            # Doubles hold these squares, and numpy has less overhead per call.
             array = array.double().numpy()
             size = math.sqrt(_square(array))
         else:
@@ -252,10 +259,10 @@ def _measured(value: Any) -> tuple[Any, float]:
 
 
 def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) -> Any:
-    """Return a tensor in double precision unless single is as good and it is of that.
+    """Return a tensor in double precision, unless single precision is equally good.
 
-    What is rounded and checked are whole numbers, whose norm is looked at: how they came about does
-    not matter, if nothing overflows or loses its digits on the way back.
+    The rounded values are integers and their norm is checked. So the precision before does not
+    matter, unless a value overflows or loses digits when scaled back.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -267,14 +274,14 @@ def _single_or_double(array: Any, factor: float, clip_norm: float, grid: float) 
 def _rounded(
     array: Any, factor: float, round_: Callable[[Any], Any], grid: float, reach: float
 ) -> tuple[Any, bool]:
-    """Return whole numbers times ``grid``, and whether their norm is at most ``reach``.
+    """Return integers times ``grid``, and whether their norm is at most ``reach``.
 
-    A large tensor is done part by part, so that each stays in a core's cache.
+    A large tensor is processed in parts that fit a core's cache.
     """
     if isinstance(array, np.ndarray) or _is_short(array) or array.device.type != "cpu":
         points = round_(array * factor)
         fits = _within(math.prod(points.shape), _square(points), reach)
-        # Exact: the grid is a power of two.
+        # Exact, because the grid is a power of two.
         points *= grid
         return points, fits
     out, squares = loaded_torch().empty(array.shape, dtype=array.dtype), []
@@ -301,14 +308,14 @@ def _trunc(points: Any) -> Any:
 def noisy_sum(total: Any, *, std: float, grid: float, bits: Bits | None = None) -> np.ndarray:
     """Return the grid points nearest to ``total`` + std Z, Z independent standard normal numbers.
 
-    ``total`` need not lie on the grid: it is taken for the number that it is, and only the answer
-    is rounded, once. Where it does, noise alone may be rounded (``noise_on_grid``).
+    ``total`` need not lie on the grid. It is used exactly, and only the result is rounded, once. If
+    ``total`` lies on the grid, rounding only the noise is enough (``noise_on_grid``).
 
     Args:
         total: the exact sum, any shape, at most 2^52 spacings in size.
         std: standard deviation of the noise, from 1e-50 to 1e50, at most 2^32 spacings.
         grid: the spacing, a power of two.
-        bits: where randomness comes from; None, the operating system, is the only private choice.
+        bits: source of randomness; None, the operating system, is the only private choice.
 
     Returns:
         double precision, the shape of ``total``; every entry a multiple of ``grid``, no -0.
@@ -324,7 +331,7 @@ def noisy_laplace_sum(
 ) -> np.ndarray:
     """Return the grid points nearest to ``total`` + scale L, L of density e^-|x| / 2.
 
-    Arguments, answer and errors are those of ``noisy_sum``; the noise's std is sqrt(2) scale.
+    Arguments, result and errors are those of ``noisy_sum``. The noise has std sqrt(2) scale.
     """
     return _noisy(EXPONENTIAL, total, moderate(scale=scale), grid, bits)
 
@@ -332,9 +339,9 @@ def noisy_laplace_sum(
 def noise_on_grid(
     shape: tuple[int, ...] | int, *, std: float, grid: float, bits: Bits | None = None
 ) -> np.ndarray:
-    """Return std Z rounded to the grid: what ``noisy_sum`` adds to a total that lies on the grid.
+    """Return std Z rounded to the grid: the noise of ``noisy_sum`` for a total on the grid.
 
-    The grid point nearest to t + y is t plus the one nearest to y wherever t is on the grid.
+    If t is on the grid, the grid point nearest to t + y is t plus the grid point nearest to y.
     """
     sizes = shape if isinstance(shape, tuple) else (shape,)
     spread, spacing = _checked(moderate(std=std), grid)
@@ -344,10 +351,10 @@ def noise_on_grid(
 
 
 def noise_like(value: Any, *, std: float, grid: float, generator: Any = None) -> Any:
-    """Return ``noise_on_grid`` of the shape of an array or tensor, on its device, in doubles.
+    """Return ``noise_on_grid`` with the shape and device of an array or tensor, in doubles.
 
     Args:
-        value: whose shape and device are taken.
+        value: gives shape and device.
         std: see ``noisy_sum``.
         grid: see ``noisy_sum``.
         generator: see ``bits_of``.
@@ -365,20 +372,20 @@ def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) ->
 
 
 def drawn_ahead(generator: Any, numbers: int) -> Deviates:
-    """Return the normal numbers of one round's steps, to be given to ``noisy_scaled``.
+    """Return the normal numbers of one round's steps, for ``noisy_scaled``.
 
     Args:
         generator: see ``bits_of``.
-        numbers: how many the round will take, as far as that is known.
+        numbers: expected number of values of the round.
     """
     return Deviates(NORMAL, bits_of(generator), numbers)
 
 
 def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STEP_GRID) -> Any:
-    """Return total + stds Z where stds differ: stds times the rounding of total / stds + Z.
+    """Return total + stds Z for differing stds: stds times the rounding of total / stds + Z.
 
-    Multiplying by public stds is a function of a release. What the division rounds, 2^-53 of an
-    entry, belongs to the total.
+    Multiplying by public stds is post-processing of a release. The division rounds an entry by
+    2^-53 of itself. This rounding counts as part of the total.
 
     Args:
         total: numpy array or torch tensor.
@@ -387,16 +394,16 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
         grid: spacing in each std, a power of two.
 
     Returns:
-        doubles, shape and device of ``total``; NaN for an entry that is not finite or above 2^52
-        spacings, which a chain has to be stopped for.
+        doubles, shape and device of ``total``. An entry that is not finite or above 2^52 spacings
+        becomes NaN, and the chain must stop.
     """
     spacings = stds * grid
     points, largest, kept = _in_spacings(total, spacings, deviates)
     flat, lost = points.reshape(-1), None
-    # Not `>`: NaN is lost too.
+    # Not `>`: NaN also counts as lost.
     if not largest <= LARGEST:
         lost = ~(np.abs(flat) <= LARGEST)
-        # 0 while the others are rounded: there is room for 2^52 spacings and no more.
+        # Use 0 while the others are rounded: only entries up to 2^52 spacings fit.
         flat[lost] = 0.0
     out = None if kept else flat
     noisy = deviates.rounded(flat, flat.size, 1.0 / grid, 1.0, largest, out)
@@ -408,9 +415,9 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
 
 
 def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
-    """Return a total in spacings, what none is above, and whether the next step has it again.
+    """Return a total in spacings, an upper bound of its entries, and whether it is constant.
 
-    An array that cannot be written to, and is no view of another, is the same in every step.
+    An array that is read-only and not a view of another array is the same in every step.
     """
     constant = isinstance(total, np.ndarray) and isinstance(spacings, float)
     constant = constant and not total.flags.writeable and total.base is None
@@ -419,7 +426,7 @@ def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndar
             deviates.constant, deviates.quotients = total, {}
         if spacings in deviates.quotients:
             return *deviates.quotients[spacings], True
-    # Single precision would round the total, by far more than its sensitivity leaves room for.
+    # Single precision would round the total by far more than its sensitivity allows.
     points = np.divide(numbers(total), spacings, dtype=np.float64)
     largest = at_most(points.reshape(-1))
     kept = constant and largest <= LARGEST
@@ -429,24 +436,24 @@ def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndar
 
 
 def _largest(flat: np.ndarray) -> float:
-    """Return the largest size of some doubles, NaN if one is."""
+    """Return the largest absolute value of some doubles; NaN if one is NaN."""
     if not flat.size:
         return 0.0
-    # No array of absolute values is made, and NaN passes through.
+    # This avoids an array of absolute values, and NaN passes through.
     return float(np.maximum(np.maximum.reduce(flat), -np.minimum.reduce(flat)))
 
 
 def at_most(flat: np.ndarray) -> float:
-    """Return what no size of some doubles is above, the largest or the norm; NaN if one is."""
+    """Return an upper bound of absolute values, the largest or the norm; NaN if one is NaN."""
     if flat.size >= SHORT:
         return _largest(flat)
-    # Twice the norm: squares round, and those of the tiniest vanish.
+    # Twice the norm: squares round, and tiny ones underflow.
     size = 2.0 * math.sqrt(flat.dot(flat)) + _TINY
     return size if size <= LARGEST else _largest(flat)
 
 
 def numbers(value: Any) -> np.ndarray:
-    """Return an array of a tensor's numbers (single precision or less in doubles), or of any."""
+    """Return a tensor (in doubles), an array or other numbers as an array."""
     value = readable("value", value)
     if isinstance(value, np.ndarray):
         return value
@@ -454,7 +461,7 @@ def numbers(value: Any) -> np.ndarray:
 
 
 def same_kind(array: np.ndarray, value: Any) -> Any:
-    """Return doubles as what ``value`` is: tensor of its type, array or number."""
+    """Return doubles in the kind of ``value``: a tensor of its type, an array or a number."""
     if isinstance(value, np.ndarray):
         return array
     if is_tensor(value):
@@ -464,17 +471,17 @@ def same_kind(array: np.ndarray, value: Any) -> Any:
 
 def _spacing(grid: object) -> float:
     spacing = moderate(grid=grid)
-    # Powers of two, and no other numbers, have the mantissa 1/2.
+    # Exactly the powers of two have the mantissa 1/2.
     if math.frexp(spacing)[0] != 0.5:
         refuse("grid", grid, "be a power of two", "grid_for chooses one")
     return spacing
 
 
 def _doubles(name: str, value: Any) -> np.ndarray:
-    """Return numbers as a contiguous array of doubles that are equal to them."""
+    """Return numbers as a contiguous array of equal doubles."""
     array = readable(name, value)
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
-    # Beyond 2^53 a whole number may change when it becomes a double.
+    # Beyond 2^53 an integer may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
         refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
     if not is_finite(doubles):
@@ -483,21 +490,22 @@ def _doubles(name: str, value: Any) -> np.ndarray:
 
 
 def _square(points: Any) -> float:
-    """Return about the squared norm; of whole numbers see ``_within``."""
+    """Return the squared norm approximately; for integers see ``_within``."""
     flat = points.reshape(-1)
     if isinstance(flat, np.ndarray) or flat.element_size() == 8:
         return float(flat.dot(flat))
-    # Of single precision in doubles, where squares of whole numbers have room.
+    # Single precision is squared in doubles, which hold squares of integers.
     return norm(flat) ** 2
 
 
 def _within(count: int, squares: float, reach: float) -> bool:
-    """Return whether the norm of whole numbers is at most ``reach``; True is certain.
+    """Return whether the norm of integers is at most ``reach``; True is certain.
 
-    A sum of n products in double is off by less than n 2^-52 of itself, in whatever order and
-    parts, and the norm of single precision, taken in double, by a root and a square more.
+    In double precision, a sum of n products has a relative error below n 2^-52, in any order and
+    any parts. The norm of single-precision numbers, taken in double, adds the error of a root and a
+    square.
     """
-    if squares * (1.0 + (count + 32) * 2.0**-50) < reach * reach:  # clear, roundings here included
+    if squares * (1.0 + (count + 32) * 2.0**-50) < reach * reach:  # clear, including rounding here
         return True
     # Near the limit the comparison itself must not round.
     return Fraction(squares) * (1 + Fraction(count + 16, 2**51)) <= Fraction(reach) ** 2
@@ -516,7 +524,7 @@ def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | Non
 
 
 def _checked(spread: float, grid: object) -> tuple[float, float]:
-    """Return a spread of noise and the spacing of a grid that is not too fine for it."""
+    """Return the spread of the noise and the spacing, if the grid is not too fine for the noise."""
     spacing = _spacing(grid)
     if spread / spacing > FINEST:
         refuse("grid", grid, f"be at least 2^-32 of the noise, {spread / FINEST:g}")

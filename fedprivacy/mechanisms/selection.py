@@ -1,4 +1,4 @@
-"""Private choice of hyper-parameters: a random number of trials, of which the best is shown."""
+"""Private choice of hyper-parameters: a random number of trials; only the best is released."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from .noise import drawn_from
 Points = tuple[tuple[float, float], ...]
 
 _ORDERS: tuple[float, ...] = tuple((1.0 + np.geomspace(1e-2, 1e4, 97)).tolist())
-"""Orders at which the base's divergences are taken."""
+"""Orders of the base's divergences."""
 _GRID = 128
-"""Epsilons at which the base's profile is taken."""
+"""Number of epsilons of the base's profile."""
 _STRETCHES = 8
-"""Parts of the grid that are inverted apart: where one end fails the others do not."""
+"""Parts of the grid with separate inversions, so that a failure at one end stays local."""
 _DEPTH = 1e-30
-"""The profile is taken up to about this delta."""
+"""Approximate smallest delta of the profile."""
 _MORE = 1.0 + 1e-10
-"""Covers what the law that is drawn has as its mean beyond the stated one, and rounding."""
+"""Covers rounding, and the excess of the mean of the drawn law over the stated mean."""
 _ROUNDED = 1.0 + TENS
 _MAX_MEAN = 1e12
 
 
 class Trials(ABC):
-    """A law of the number of trials, drawn without a look at the data."""
+    """A law of the number of trials, drawn independently of the data."""
 
     @property
     @abstractmethod
     def nothing(self) -> float:
-        """Chance that there is no trial, and so no output; rounded up."""
+        """Probability of no trial, and so of no output; rounded up."""
 
     @abstractmethod
     def draw(self, generator: np.random.Generator) -> int:
-        """Return a number of trials; it must stay as secret as the outputs that are not shown."""
+        """Return a number of trials. It must stay as secret as the outputs that are not shown."""
 
     @property
     @abstractmethod
     def theorem(self) -> str:
-        """What the Renyi divergences rest on."""
+        """Theorem for the Renyi divergences."""
 
     @abstractmethod
     def divergences(self, base: Points, profile: Points) -> Points:
@@ -63,15 +63,15 @@ class Trials(ABC):
 
         Args:
             base: (order, divergence) of one trial, for both orders of any two neighbours.
-            profile: (epsilon, delta) of one trial, likewise; epsilons rising from 0.
+            profile: (epsilon, delta) of one trial, also for both orders; epsilons increase from 0.
         """
 
     @abstractmethod
     def shift(self, profile: Points) -> float:
-        """Return the log of what f'(F) / f'(G) is at most, f the law's generating function.
+        """Return the log of an upper bound of f'(F) / f'(G), f the law's generating function.
 
-        F and G are the chances that a trial on either of two neighbours is no better than some
-        output. With E K = f'(1) it is all that the profile of the best output needs (T14).
+        F and G are the probabilities, on two neighbours, that a trial is no better than some given
+        output. With E K = f'(1) this is enough for the profile of the best output (T14).
         """
 
     @property
@@ -83,7 +83,7 @@ class Trials(ABC):
 @registered
 @dataclass(frozen=True)
 class PoissonTrials(Trials):
-    """A Poisson number of trials; with chance exp(-mean) there is none, and nothing is shown.
+    """A Poisson number of trials; with probability exp(-mean) there is none, and no output.
 
     Args:
         mean: from 1e-6 to 1e12.
@@ -107,7 +107,7 @@ class PoissonTrials(Trials):
         """The mean, rounded up."""
         return self.mean * _MORE
 
-    # T14, which sharpens a theorem.
+    # T14 sharpens the published theorem.
     theorem = "Poisson number of trials: Papernot, Steinke (2022), Theorem 6, sharpened (T14)"
 
     def draw(self, generator: np.random.Generator) -> int:
@@ -117,9 +117,10 @@ class PoissonTrials(Trials):
     def divergences(self, base: Points, profile: Points) -> Points:
         """T14: log(1 + mu e^((a-1) mu delta) (e^((a-1) eps) - 1)) / (a - 1).
 
-        delta is the base's at log(1 + 1/(a-1)), by a chord of its profile, convex in e^epsilon.
+        delta is the base's at log(1 + 1/(a-1)), computed by a chord of its profile, which is convex
+        in e^epsilon.
         """
-        # A little less epsilon needs a little more delta: the safe side.
+        # A slightly smaller epsilon needs a slightly larger delta: the safe side.
         at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - TENS)
         grid = np.expm1([epsilon for epsilon, _ in profile])
         found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + THOUSANDS)
@@ -147,11 +148,11 @@ class PoissonTrials(Trials):
 class TruncatedNegativeBinomial(Trials):
     """At least one trial: k of them in proportion to (1-gamma)^k Gamma(k+shape) / k!.
 
-    ``shape`` 1 is the geometric law, 0 the logarithmic one. A smaller shape has the same mean with
+    ``shape`` 1 is the geometric law, 0 the logarithmic law. A smaller shape with the same mean has
     a longer tail and costs less: about (2 + shape) times the epsilon of one trial.
 
     Args:
-        mean: from 1 to 1e12; gamma is what gives it.
+        mean: from 1 to 1e12; it determines gamma.
         shape: eta, from -0.9 to 1000.
 
     Raises:
@@ -192,7 +193,7 @@ class TruncatedNegativeBinomial(Trials):
         return drawn
 
     def _one_by_one(self, left: float) -> int:
-        """Return the first number whose chance, and those of all before, add up to ``left``."""
+        """Return the first number whose cumulative probability exceeds ``left``."""
         if self.stops == 0.0:
             return 1
         chance = math.exp(log_mean(self.stops, self.shape) - (1.0 + self.shape) * self.stops)
@@ -213,7 +214,7 @@ class TruncatedNegativeBinomial(Trials):
         return tuple((a, (each + more + ends / (a - 1.0)) * _ROUNDED) for a, each in base)
 
     def shift(self, profile: Points) -> float:
-        """Return (1 + eta) max(eps, log(1 + (1/gamma - 1) delta)) at the best of the points."""
+        """Return (1 + eta) max(eps, log(1 + (1/gamma - 1) delta)) at the best point."""
         odds = math.expm1(self.stops)
         each = (max(epsilon, math.log1p(odds * delta)) for epsilon, delta in profile)
         return (1.0 + self.shape) * min(each) * _ROUNDED
@@ -224,24 +225,23 @@ LAWS: dict[str, Callable[[float], Trials]] = {
     "geometric": lambda mean: TruncatedNegativeBinomial(mean=mean, shape=1.0),
     "poisson": PoissonTrials,
 }
-"""Laws of the number of trials by name, each from its mean."""
+"""Laws of the number of trials by name; each is a function of its mean."""
 
 
 def log_mean(stops: float, shape: float) -> float:
     """Return the log of E K for gamma = e^-stops: eta (1/gamma - 1) / (1 - gamma^eta)."""
-    # expm1 would overflow, and its log is its argument by then.
+    # Here expm1 would overflow, and its log equals its argument.
     rises = stops if stops > 700.0 else math.log(math.expm1(stops))
-    # Products of subnormal shapes have no digits; the limit at 0 is off by half the product.
+    # A product with a subnormal shape has no digits. The limit at 0 is off by half the product.
     limit = abs(shape) * stops < 1e-20
     falls = math.log(stops) if limit else math.log(-math.expm1(-shape * stops) / shape)
     return rises - falls
 
 
 def log_stops(mean: float, shape: float) -> float:
-    """Return log(1/gamma) of the law with this mean, from above; 0 where K is 1.
+    """Return log(1/gamma) of the law with this mean, rounded up; 0 if K is always 1.
 
-    The mean grows with it, and by bisection ends at a value whose mean is larger, rounding
-    included.
+    The mean increases with it. Bisection ends at a value whose mean is larger, rounding included.
     """
     if mean == 1.0:
         return 0.0
@@ -271,29 +271,29 @@ _ASSUMED = (
 @registered
 @dataclass(frozen=True)
 class PrivateSelection(Several):
-    """The best of a random number of trials of one mechanism; nothing else is shown.
+    """The best of a random number of trials of one mechanism; only this output is released.
 
-    So are hyper-parameters chosen: every trial draws its setting from a public grid, trains by
-    ``base`` and scores itself, the score being part of what ``base`` accounts for, or computed
-    from public data. Renyi divergences are Papernot and Steinke's (2022), Theorems 2 and 6, and
-    the profile is T14's, for both from the base's certified ends; accountants use the better.
-    Whether a score attains them is not known: ``Bound.lower`` is the base's, which a score that is
-    always the same shows.
+    This describes a private choice of hyper-parameters. Every trial draws its setting from a public
+    grid, trains by ``base`` and scores itself. ``base`` must account for the score, or the score
+    must come from public data. Renyi divergences are those of Papernot and Steinke (2022), Theorems
+    2 and 6. The profile is T14's. Both start from the base's certified ends, and accountants use
+    the better one. It is not known whether a score attains them. ``Bound.lower`` is the base's,
+    which a constant score attains.
 
-    The observer ``server`` is not served: whoever runs the trials sees them all, so for it
-    compose them. What the law calls a tie may be broken in any way fixed beforehand.
+    The observer ``server`` is not supported, because it sees all trials. Compose the trials for it.
+    Ties may be broken in any way fixed beforehand.
 
     Args:
         base: one trial.
         trials: ``TruncatedNegativeBinomial(mean=, shape=)`` or ``PoissonTrials(mean)``.
-        others: what else a trial may be, where settings of the grid differ in price: a mechanism
-            for each. A trial costs no more than the worst of all at every order and epsilon; what
-            is attained is not known then, as it depends on how settings are drawn.
+        others: other possible mechanisms of a trial, if settings of the grid differ in cost. A
+            trial costs at most the worst of all at every order and epsilon. No attained end is
+            known then, because it depends on how settings are drawn.
 
     Raises:
-        ParameterError: a base that is no mechanism, or trials that are no law; a fixed number of
-            trials is ``base * number`` and no selection is cheaper by a theorem. Or ``others``
-            that are no mechanisms or protect another unit.
+        ParameterError: ``base`` is not a mechanism; ``trials`` is not a law; ``others`` are not
+            mechanisms or protect another unit. A fixed number of trials is ``base * number``; no
+            theorem makes a selection cheaper.
     """
 
     base: Mechanism
@@ -330,10 +330,10 @@ class PrivateSelection(Several):
         return {f"{name} of trials": value for name, value in plain_fields(self.trials).items()}
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the trials' common one.
+        """Return the common scheme of all trials.
 
         Raises:
-            UnsupportedCombination: they have none.
+            UnsupportedCombination: the trials have different schemes.
         """
         found = {each.worst_scheme(scheme) for each in self._every}
         if len(found) > 1:
@@ -358,7 +358,7 @@ class PrivateSelection(Several):
         return replace(self, base=known[0], others=tuple(known[1:]))
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what the trials say, the first that says something."""
+        """Return the first error text of a trial; empty if no trial has one."""
         said = (x.unlike(shares=shares, noise_multiplier=noise_multiplier) for x in self._every)
         return next(filter(None, said), "")
 
@@ -381,22 +381,22 @@ class PrivateSelection(Several):
             ),
             (*_ASSUMED, *_all("assumptions", every)),
             merged(each.public for each in every),
-            # So many trials run on average, each as far off as the worst of them at most.
+            # On average ``most`` trials run, each with at most the largest ``off``.
             self.trials.most * max(each.off for each in every),
         )
 
     def _curve(self, curves: Sequence[Curve]) -> Curve:
-        """Return the curve of the best trial, kind by kind where units differ in one mechanism."""
+        """Return the curve of the best trial, kind by kind if units of one mechanism differ."""
         if len(curves) == 1:
             return _of_kinds(curves[0], lambda curve: _selected((curve,), self.trials))
-        # Of several mechanisms the kinds need not be the same: any trial may be any of them.
+        # With several mechanisms, any trial may be of any kind of any mechanism.
         kinds = [each.curves if isinstance(each, AnyOf) else (each,) for each in curves]
         return _selected(tuple(dict.fromkeys(one for each in kinds for one in each)), self.trials)
 
     def _witness(self, base: Witness | None) -> Witness | None:
-        """Return the base's, shown whenever there is a trial.
+        """Return the base's witness, shown whenever there is a trial.
 
-        Under a score that is always the same the first trial is the best.
+        With a constant score the first trial is the best.
         """
         if base is None:
             return None
@@ -411,20 +411,20 @@ class PrivateSelection(Several):
 
 
 def _all(name: str, losses: Sequence[PrivacyLoss]) -> tuple[str, ...]:
-    """Return what losses say, once each."""
+    """Return the named texts of all losses, without duplicates."""
     return tuple(dict.fromkeys(said for one in losses for said in getattr(one, name)))
 
 
 def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
-    """Return a curve changed, kind by kind where units differ."""
+    """Return the changed curve; a curve of several kinds is changed kind by kind."""
     if isinstance(curve, AnyOf):
         return AnyOf(tuple(change(each) for each in curve.curves))
     return change(curve)
 
 
 def _selected(bases: tuple[Curve, ...], trials: Trials) -> Curve:
-    """Return the curve of the best trial; both orientations of a base count in both of its."""
-    # What equals a law of a user's own need not be like it.
+    """Return the curve of the best trial; each of its orientations covers both of each base."""
+    # Equal user-defined laws may differ in behaviour.
     ask = _selected_once if alike(trials) else _selected_once.__wrapped__
     return ask(bases, trials)
 
@@ -445,12 +445,12 @@ def _selected_once(bases: tuple[Curve, ...], trials: Trials) -> Curve:
 
 @lru_cache(maxsize=64)
 def _divergences(turned: tuple[Curve, ...]) -> Points:
-    """Return (order, divergence) of one trial in its worse orientation, where that is finite."""
+    """Return (order, divergence) of one trial in its worse orientation, where it is finite."""
     found = []
     for order in _ORDERS:
         moment = max(each.log_moment(order) for each in turned)
         divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
-        # Log-moments are convex: past the first infinite order all are.
+        # Log-moments are convex: after the first infinite order all are infinite.
         if not math.isfinite(divergence):
             break
         found.append((order, divergence))
@@ -459,7 +459,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
 
 @lru_cache(maxsize=64)
 def _profile(turned: tuple[Curve, ...]) -> Points:
-    """Return certified (epsilon, delta) of one trial: epsilons rising from 0, deltas falling."""
+    """Return certified (epsilon, delta) of one trial: increasing epsilons, decreasing deltas."""
     ends = [each.max_loss() for each in turned]
     top = max(each.high for each in ends)
     reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
@@ -467,7 +467,7 @@ def _profile(turned: tuple[Curve, ...]) -> Points:
     epsilons = reach * (np.arange(_GRID + 1) / _GRID) ** 2
     deltas = np.max([_deltas(each, epsilons) for each in turned], axis=0)
     if top <= MAX_EPSILON:
-        # At the largest finite loss nothing but the infinite one is left.
+        # At the largest finite loss only the infinite loss is left.
         epsilons = np.append(epsilons, top)
         deltas = np.append(deltas, max(each.infinite_high for each in ends))
     falling = np.minimum.accumulate(deltas)
@@ -477,8 +477,8 @@ def _profile(turned: tuple[Curve, ...]) -> Points:
 def _deltas(curve: Curve, epsilons: Array) -> Array:
     """Return certified upper ends of one orientation.
 
-    Inverted from lines that neighbours share, stretch by stretch; what that leaves follows from
-    Renyi divergences, and beyond the largest loss there is nothing but the infinite one.
+    Deltas are inverted on lines shared by neighbouring epsilons, stretch by stretch. The remaining
+    ones follow from Renyi divergences. Beyond the largest loss only the infinite loss is left.
     """
     known, end = _divergences((curve,)), curve.max_loss()
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)

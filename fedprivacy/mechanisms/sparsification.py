@@ -1,4 +1,4 @@
-"""Which coordinates of an update travel: drawn at random, or the largest of public data."""
+"""Choice of an update's coordinates to send: at random, or the largest of public data."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Indices = NDArray[np.int64]
 
 
 class Sparsifier(StrEnum):
-    """How the kept coordinates are chosen; all clients of a round keep the same ones."""
+    """Choice of the kept coordinates; all clients of a round keep the same ones."""
 
     RAND_K = "rand_k"
     """k coordinates at random, scaled by d/k."""
     TOP_K = "top_k"
-    """The k largest of an update on public data, that belong to no client; not scaled."""
+    """The k largest of an update on public data, which belong to no client; not scaled."""
 
 
 def fingerprint(indices: Indices | None) -> str | None:
-    """Return what tells one mask from another in the ledger; None for no mask."""
+    """Return a hash that identifies a mask in the ledger; None for no mask."""
     if indices is None:
         return None
-    # In one order of bytes, so that machines agree on fingerprints.
+    # Fixed byte order, so that all machines agree on fingerprints.
     return hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sparsification:
-    """Which coordinates of an update travel, and how they are scaled; no noise, no privacy.
+    """Choice and scaling of the coordinates sent; no noise, no privacy.
 
     Args:
         kept: k, from 1 to ``dimension``.
@@ -60,7 +60,7 @@ class Sparsification:
 
     @property
     def factor(self) -> float:
-        """What kept coordinates are multiplied with: d/k for rand_k, else 1."""
+        """Factor on kept coordinates: d/k for rand_k, else 1."""
         return self.dimension / self.kept if self.sparsifier is Sparsifier.RAND_K else 1.0
 
     def draw_mask(self, generator: np.random.Generator | None = None) -> Indices:
@@ -68,7 +68,7 @@ class Sparsification:
         generator = private_generator() if generator is None else generator
         if self.kept == self.dimension:
             return np.arange(self.dimension)
-        # In order: a mask is a set, and memory is walked through once.
+        # Sorted: a mask is a set, and memory is read in order.
         return np.sort(generator.choice(self.dimension, size=self.kept, replace=False))
 
     def select(self, update: Any, mask: Any = None) -> Any:
@@ -76,13 +76,13 @@ class Sparsification:
 
         Args:
             update: flat array or tensor of shape (dimension,).
-            mask: the round's indices, shape (kept,); None where every coordinate is kept.
+            mask: the round's indices, shape (kept,); None if every coordinate is kept.
 
         Raises:
             ParameterError: a wrong shape, an entry that is not finite, or a mask that does not hold
                 ``kept`` different indices.
         """
-        # What is sent must not lead back to what it was made of.
+        # Detach: sent values must not lead back to the data they were made from.
         update = readable("update", update)
         if tuple(update.shape) != (self.dimension,):
             refuse("update", tuple(update.shape), f"have shape ({self.dimension},)")
@@ -94,7 +94,7 @@ class Sparsification:
         kept = update if whole else _taken(update, mask)
         if self.factor == 1.0:
             return kept
-        # What overflows is refused with all that is not finite.
+        # Entries that overflow are refused later, with all that are not finite.
         with np.errstate(over="ignore"):
             return kept * self.factor
 
@@ -107,11 +107,11 @@ class Sparsification:
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
             refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
-        # Types by name: torch is not imported for this.
+        # Compare types by name, because torch is not imported here.
         whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
         if not str(mask.dtype).startswith(whole):
             refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
-        # Masks are drawn in order, and are then checked without searching or sorting them.
+        # Drawn masks are sorted, so they are checked without a search or a sort.
         rising = bool((mask[1:] > mask[:-1]).all())
         ends = (mask[0], mask[-1]) if rising else (mask.min(), mask.max())
         low, high = map(int, ends)
@@ -122,6 +122,6 @@ class Sparsification:
 
 
 def _taken(update: Any, mask: Any) -> Any:
-    """Return the coordinates of a mask that was checked, faster than torch's indexing does."""
+    """Return the coordinates of a checked mask, faster than torch's indexing."""
     both = is_tensor(update) and is_tensor(mask)
     return update.index_select(0, mask) if both else update[mask]

@@ -22,8 +22,8 @@ from .sparsification import Indices, Sparsification, Sparsifier
 from .tensors import is_tensor
 
 _STEADY = (Everyone, FixedSize, WithReplacement, Shuffled)
-"""Schemes whose cohorts have a size that is known; shares of any others must be topped up, those of
-subclasses with a price of their own too: the worst scheme is known of these alone."""
+"""Schemes with a known cohort size. Other schemes need topped-up noise, and so do subclasses with a
+price of their own, because the worst scheme is known only for these."""
 
 
 _ASSUMED = (
@@ -55,11 +55,11 @@ _TOPPED_UP = (
 class SparsifiedPerturbation(Perturbation):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
 
-    Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips
-    them to ``clip_norm`` and adds noise of std ``clip_norm * noise_multiplier / sqrt(cohort)``.
-    The secure sum then carries std ``clip_norm * noise_multiplier``, less what is missing: shares
-    of clients that dropped out, and shares that colluders can subtract. ``kept = dimension`` with
-    rand_k is DP-FedAvg.
+    Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips them
+    to ``clip_norm`` and adds noise of std ``clip_norm * noise_multiplier / sqrt(cohort)``. The
+    secure sum then carries std ``clip_norm * noise_multiplier``, minus missing shares. Shares are
+    missing if clients drop out, or if colluders can subtract them. ``kept = dimension`` with rand_k
+    is DP-FedAvg.
 
     Args:
         noise_multiplier: std of the full sum's noise over the clip norm, above 0.
@@ -68,15 +68,17 @@ class SparsifiedPerturbation(Perturbation):
         dimension: d, number of coordinates.
         cohort: r, number of clients whose shares make up the full noise.
         sparsifier: "rand_k" or "top_k" (the mask must come from public data).
-        missing: how many shares of a cohort may be missing; with more the round releases nothing.
-        colluding: how many shares of a cohort the observer may know. Clients that collude for the
-            whole run know, too, which of them were drawn: count them in ``absent`` as well.
-        topped_up: whether the secure sum carries exactly the full noise for every realised
-            cohort, the empty one included, whatever is missing; needed where its size varies
-            (Poisson, TruncatedPoisson, RandomAllocation), and for ``add_remove`` where nobody
-            takes an absent client's place (``Everyone``, no scheme).
-        absent: how many clients of the population may be away, whoever is drawn. Rounds that
-            release something then have those in the cohort who are there: FixedSize and
+        missing: largest number of missing shares of a cohort. With more, the round releases
+            nothing.
+        colluding: largest number of shares of a cohort that the observer may know. Clients that
+            collude for the whole run also know which of them were drawn: count them in ``absent``
+            too.
+        topped_up: whether the secure sum carries exactly the full noise for every realised cohort,
+            including the empty one, whatever shares are missing. Needed if the cohort size varies
+            (Poisson, TruncatedPoisson, RandomAllocation). Also needed for ``add_remove`` if no
+            client takes an absent client's place (``Everyone``, no scheme).
+        absent: number of clients of the population that may be away, whoever is drawn. Rounds that
+            release an output then have only present clients in the cohort. FixedSize and
             WithReplacement are accounted with the population less ``absent``.
 
     Raises:
@@ -119,8 +121,8 @@ class SparsifiedPerturbation(Perturbation):
     protects = Unit.CLIENT
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return the fields, and what the model, the average and a mask of top_k rest on."""
-        # Only a mask that leaves something out is made of public records.
+        """Return the fields, and the inputs of the model, the average and a top_k mask."""
+        # Only a mask that omits coordinates is made of public records.
         mask = self.sparsifier is Sparsifier.TOP_K and self.kept < self.dimension
         more = ("public records that masks are made of",) if mask else ()
         words = ("number of classes of the model", "denominator of the sum", *more)
@@ -128,7 +130,7 @@ class SparsifiedPerturbation(Perturbation):
 
     @cached_property
     def sparsification(self) -> Sparsification:
-        """Which coordinates travel, and how they are scaled."""
+        """Choice and scaling of the coordinates sent."""
         return Sparsification(kept=self.kept, dimension=self.dimension, sparsifier=self.sparsifier)
 
     @property
@@ -138,14 +140,14 @@ class SparsifiedPerturbation(Perturbation):
 
     @property
     def counted_multiplier(self) -> float:
-        """Std of the noise that counts in the secure sum, over the clip norm."""
-        # Topped up, nothing is missing; else the fewest honest shares count.
+        """Std of the counted noise in the secure sum, over the clip norm."""
+        # Topped-up noise is complete. Otherwise the fewest honest shares count.
         lost = 0 if self.topped_up else self.colluding + self.missing
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
 
     @property
     def zeroed_is_absent(self) -> bool:
-        """Whether the noise is topped up: a zeroed client sends its share of it, an absent none."""
+        """Whether the noise is topped up: else zeroed clients send a share, absent ones none."""
         return self.topped_up
 
     @property
@@ -155,35 +157,35 @@ class SparsifiedPerturbation(Perturbation):
 
     @property
     def full_noise_std(self) -> float:
-        """``clip_norm * noise_multiplier``: colluders' shares included, nobody missing."""
+        """``clip_norm * noise_multiplier``: with colluders' shares and without missing shares."""
         return self.clip_norm * self.noise_multiplier
 
     @property
     def full_cohort(self) -> int:
-        """The cohort whose shares make up the full noise."""
+        """Number of clients whose shares make up the full noise."""
         return self.cohort
 
     def carries(self, shares: int) -> bool:
-        """Return whether no more shares of the noise are missing than ``missing``."""
+        """Return whether at most ``missing`` shares of the noise are missing."""
         return self.topped_up or shares >= self.cohort - self.missing
 
     def noise(
         self, like: Any, generator: Any = None, *, shares: int | None = None
     ) -> tuple[Any, float]:
-        """Draw the noise that a secure sum of ``shares`` clients carries, in one go.
+        """Draw the noise of a secure sum of ``shares`` clients in one call.
 
-        The sum of independent normal shares is one normal deviate of the summed variance, so a
-        loop that sees the sum alone need not draw a share for each client.
+        The sum of independent normal shares is one normal variable of the summed variance. So a
+        loop that sees only the sum need not draw a share for each client.
         """
         std = self.sum_noise_std(self.cohort if shares is None else shares)
         return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
     def sum_noise_std(self, shares: int) -> float:
-        """Return the std of the secure sum's noise when ``shares`` clients' shares are in it.
+        """Return the std of the secure sum's noise with the shares of ``shares`` clients.
 
-        With ``topped_up`` it is the full noise for every number of shares, larger ones included
-        (clients then send smaller shares): a variance that moved with the realised size would
-        itself tell who took part.
+        With ``topped_up`` it is the full noise for every number of shares, also above ``cohort``
+        (clients then send smaller shares). A variance that depended on the realised size would show
+        who took part.
         """
         return self.full_noise_std if self.topped_up else self.share_std * math.sqrt(shares)
 
@@ -193,14 +195,14 @@ class SparsifiedPerturbation(Perturbation):
         return replace(self, colluding=0).counted_multiplier
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of the sum's noise, colluders' shares included."""
+        """Return the ratio of the sum's noise, colluders' shares included."""
         return frozenset({self._total})
 
     def rescaled(self, fraction: float) -> SparsifiedPerturbation | None:
-        """Return the sum with the fraction of its noise; what colluders know is known in full.
+        """Return the sum with the fraction of its noise; colluders know their full shares.
 
-        As many clients are missing as explains it, if a whole number does; else every share has
-        less noise.
+        If an integer number of missing clients explains the fraction, that many are missing.
+        Otherwise every share has less noise.
         """
         total = fraction * self._total
         return self._with_missing(total) or self._scaled(total)
@@ -208,7 +210,7 @@ class SparsifiedPerturbation(Perturbation):
     def _with_missing(self, total: float) -> SparsifiedPerturbation | None:
         if self.topped_up:
             return None
-        # Variances add up: as many shares as make this one.
+        # Variances add up: find the number of shares with this variance.
         arrived = round(self.cohort * (total / self.noise_multiplier) ** 2)
         if not self.colluding < arrived <= self.cohort:
             return None
@@ -216,8 +218,8 @@ class SparsifiedPerturbation(Perturbation):
         return found if abs(found._total - total) <= ROUNDING * total else None
 
     def _scaled(self, total: float) -> SparsifiedPerturbation | None:
-        # What colluders know stays known in full: only the rest of the noise counts.
-        # As shares of all the noise, since squares of noise itself may overflow.
+        # Colluders know their full shares, so only the rest of the noise counts. Use shares of all
+        # the noise, because squares of the noise itself may overflow.
         counts = (total / self.noise_multiplier) ** 2 - self.colluding / self.cohort
         if counts <= 0.0:
             return None
@@ -226,7 +228,7 @@ class SparsifiedPerturbation(Perturbation):
         return replace(self, noise_multiplier=multiplier)
 
     def unlike(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return what is wrong with more noise than the shares that arrived have."""
+        """Return an error text if there is more noise than the received shares have."""
         most = self.noise_multiplier * math.sqrt(shares / self.cohort)
         if self.topped_up or noise_multiplier <= most * (1.0 + ROUNDING):
             return ""
@@ -259,7 +261,7 @@ class SparsifiedPerturbation(Perturbation):
         )
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Refuse cohorts for which the clients' shares do not add up to the stated noise."""
+        """Refuse cohorts in which the clients' shares do not add up to the stated noise."""
         if isinstance(scheme, FixedSize) and scheme.size != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
         if isinstance(scheme, WithReplacement) and scheme.draws != self.cohort:
@@ -279,13 +281,13 @@ class SparsifiedPerturbation(Perturbation):
                 f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
                 "or leave colluding at 0"
             )
-        # What no worst scheme is known for is refused here.
+        # This refuses schemes without a known worst scheme.
         _ = self.worst_scheme(scheme)
 
     def _check_rounds(self, scheme: Shuffled) -> None:
-        """Refuse an epoch whose rounds are not known to hold the shares that are counted on.
+        """Refuse an epoch whose rounds may lack the counted shares.
 
-        The noise of a round of fewer clients is less, and all see which round that is.
+        A round of fewer clients has less noise, and the observer knows which round it is.
         """
         if scheme.population is None:
             raise UnsupportedCombination(
@@ -294,7 +296,7 @@ class SparsifiedPerturbation(Perturbation):
                 "clients there are, Shuffled(rounds_per_epoch=..., population=...), or pass "
                 "topped_up=True"
             )
-        # Rounds of a shuffled epoch differ by one client at most.
+        # Rounds of a shuffled epoch differ by at most one client.
         shortest = scheme.population // scheme.rounds_per_epoch
         longest = -(-scheme.population // scheme.rounds_per_epoch)
         if longest != self.cohort:
@@ -305,11 +307,11 @@ class SparsifiedPerturbation(Perturbation):
             refuse("missing", self.missing, rule, way_out)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the scheme by which clients look drawn to whoever knows who cannot take part.
+        """Return the scheme as seen by an observer who knows which clients cannot take part.
 
-        Of r drawn from n without replacement, let j be among some a who are known not to be there,
-        or known to collude: the others are r - j drawn from n - a, each of them with probability
-        (r - j) / (n - a) <= r / (n - a), and what is accounted grows with it.
+        Draw r of n without replacement. Let j of the drawn clients be among a clients who are known
+        to be away or to collude. The others are r - j drawn from n - a, each with probability (r -
+        j) / (n - a) <= r / (n - a). The accounted loss increases with this probability.
 
         Raises:
             ParameterError: ``absent`` for draws by a probability, whose population is not known.
@@ -330,7 +332,7 @@ class SparsifiedPerturbation(Perturbation):
         return replace(loss, assumptions=(*loss.assumptions, *assumed))
 
     def _assumed(self, facts: Facts) -> tuple[str, ...]:
-        """Return what must be true of the run; refuse an adjacency that shares do not serve."""
+        """Return the assumptions; refuse an adjacency that shares do not support."""
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
             raise UnsupportedCombination(
                 "a client that is not there, and whose place nobody takes, leaves its share of "
@@ -352,35 +354,36 @@ class SparsifiedPerturbation(Perturbation):
 
         Args:
             update: flat array or tensor of shape (dimension,).
-            mask: the round's indices, shape (kept,); None where every coordinate is kept.
+            mask: the round's indices, shape (kept,); None if every coordinate is kept.
 
         Returns:
             Shape (kept,), on the grid, norm at most ``clip_norm``.
 
         Raises:
-            ParameterError: a wrong shape, or an entry that is not finite, maybe once scaled by d/k.
+            ParameterError: a wrong shape, or an entry that is not finite, possibly after scaling by
+                d/k.
         """
         return self.gridded(self.sparsification.select(update, mask))
 
     def release(
         self, value: Any, generator: Any = None, *, mask: Any = None, shares: int | None = None
     ) -> Any:
-        """Return one client's noisy share: shape of ``value``, zero off the mask.
+        """Return one client's noisy share: shape of ``value``, zero outside the mask.
 
-        The grid point nearest to contribution plus ideal noise. A sum of shares in double precision
-        is, within a total variation below 1e-100, a correct rounding of the sum plus the whole
-        noise and more (docs/theory/rounding.md); shares of single precision are rounded again, one
-        by one, and what that shows of their sum is not counted.
+        The result is the grid point nearest to contribution plus ideal noise. A sum of shares in
+        double precision is a correct rounding of the sum plus the whole noise and more, within a
+        total variation below 1e-100 (docs/theory/rounding.md). Single-precision shares are rounded
+        again, one by one. The account does not cover what that shows about their sum.
 
         Args:
             value: the client's flat update, shape (dimension,); numpy array or torch tensor.
             generator: see ``rounded.bits_of``; None is the only private choice.
-            mask: the round's kept indices, shape (kept,), the same for all clients of a round:
-                noise on different coordinates does not add up. Needed for top_k, whose mask comes
-                from public data; for rand_k one is drawn from a numpy ``generator`` where that is
-                given, to try things out, and for a cohort of one.
-            shares: how many shares the sum will hold; None for ``cohort``. Needed where the noise
-                is topped up: each then has a ``shares``-th of the variance.
+            mask: the round's kept indices, shape (kept,), the same for all clients of a round,
+                because noise on different coordinates does not add up. Required for top_k, whose
+                mask comes from public data. For rand_k a mask is drawn if a numpy ``generator`` is
+                given, for experiments, and for a cohort of one.
+            shares: number of shares in the sum; None for ``cohort``. Required if the noise is
+                topped up: each share then has 1 / ``shares`` of the variance.
 
         Raises:
             ParameterError: a wrong shape, an entry that is not finite, no mask, or no ``shares``.
@@ -389,7 +392,7 @@ class SparsifiedPerturbation(Perturbation):
             mask = self._own_mask(generator)
         kept, std = self.contribution(value, mask), self._std_of_one(shares)
         noisy = noisy_like(kept, std=std, grid=self.grid, generator=generator)
-        # Zeros of the update's type, on its device; none is -0, which would tell a sign.
+        # Zeros of the update's type, on its device. abs removes -0, which would reveal a sign.
         share = abs((value.detach() if is_tensor(value) else value) * 0.0)
         share[mask] = noisy if isinstance(share, np.ndarray) else noisy.to(share.dtype)
         return share

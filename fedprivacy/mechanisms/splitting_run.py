@@ -1,4 +1,4 @@
-"""A whole run of Fed-PLT, which at its end shows less than its rounds do."""
+"""A whole run of Fed-PLT, whose end shows less than its rounds do."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 @registered
 @dataclass(frozen=True, kw_only=True)
 class SplittingRun(Mechanism):
-    """``rounds`` rounds of private Fed-PLT with everybody taking part; the unit is a record.
+    """``rounds`` rounds of private Fed-PLT with full participation; the unit is a record.
 
     ``aggregate`` and ``server`` see every upload: ``NoisyGradientDescent`` composed over the
-    rounds. ``final`` sees every agent's model after the last round and nothing else, which need
-    not grow with the number of rounds (docs/theory/splitting.md); the smaller bound counts.
+    rounds. ``final`` sees only every agent's model after the last round. Its loss need not grow
+    with the number of rounds (docs/theory/splitting.md). The smaller bound counts.
 
     Args:
         step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty).
         noise_scale: tau; a step's noise has std sqrt(2 gamma) tau.
-        sensitivity: g, how far replacing a record moves an agent's gradient at most; the loss's
-            own, clipping would destroy what the proofs need.
+        sensitivity: g, the largest change of an agent's gradient by replacing a record. It must be
+            the loss's own: clipping would break the assumptions of the proofs.
         strong_convexity: of every f_i, for all data.
         smoothness: of every f_i, for all data.
         penalty: rho.
@@ -68,7 +68,7 @@ class SplittingRun(Mechanism):
     rounds: int
 
     def __post_init__(self) -> None:
-        # The setting checks and converts; its values are taken over.
+        # PrivateSplitting checks and converts the values. Copy them back.
         for field in fields(PrivateSplitting):
             object.__setattr__(self, field.name, getattr(self._setting, field.name))
 
@@ -82,7 +82,7 @@ class SplittingRun(Mechanism):
     samples_its_unit = True
 
     def check_scheme(self, scheme: Scheme) -> None:
-        """Refuse every scheme but Everyone: here every agent takes part in every round."""
+        """Refuse every scheme but Everyone: every agent takes part in every round."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
                 "SplittingRun is a whole run in which every agent takes part in every round, got "
@@ -103,7 +103,7 @@ class SplittingRun(Mechanism):
         )
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return a local solve's."""
+        """Return those of a local solve."""
         return self.round.noise_ratios(clip_norm)
 
     def rescaled(self, fraction: float) -> SplittingRun | None:
@@ -120,7 +120,7 @@ class SplittingRun(Mechanism):
             return whole
         shown = self._shown(Observer.FINAL)
         mu = final_models_mu(self._setting)
-        # Where the end shows no less than the rounds do, the rounds are the account.
+        # If the end shows no less than the rounds, use the account of the rounds.
         if mu >= rounds_mu(self._setting):
             return replace(whole.seen_at_the_end(), witness=shown)
         theorem = "Fed-PLT's final models: shifted interpolation over agents and rounds"
@@ -139,20 +139,20 @@ class SplittingRun(Mechanism):
         )
 
     def _shown(self, observer: Observer) -> Witness | None:
-        """Return the pair that is known to be attained by these dynamics, start included.
+        """Return the pair known to be attained by these dynamics, including the start.
 
-        Data may lie as far away as one likes, and then what is lost to iterates in the wrong place
-        is as little as one likes: a supremum.
+        Data may be arbitrarily far away. The loss from iterates in the wrong place is then
+        arbitrarily small. The value is therefore a supremum.
         """
         found = _attained(self._setting, observer)
         known = Gdp(math.sqrt(self.rounds) * self.round.quadratic.mu)
-        # Both are attained: the one that shows more.
+        # Both are attained. Take the larger one.
         if observer is Observer.SERVER and known.mu >= found.mu:
             return Witness(known, QUADRATIC)
         return Witness(Gdp(found.mu), found.witness + START) if found.mu > 0.0 else None
 
 
-# One account asks for it several times, and it is a search.
+# Cached: one account needs it several times, and it is a search.
 @functools.lru_cache(maxsize=64)
 def _attained(setting: PrivateSplitting, observer: Observer) -> Attained:
     return attained(setting, observer, 1e-15)

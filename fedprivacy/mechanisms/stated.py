@@ -1,4 +1,4 @@
-"""Mechanisms of which nothing is known but a guarantee: they enter at its price."""
+"""Mechanisms with a known guarantee and no other description."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Check = Callable[[object, object], tuple[float, float]]
 
 
 def _points(name: str, value: object, example: str, check: Check) -> Points:
-    """Return checked pairs of numbers, sorted, each once."""
+    """Return checked pairs of numbers, sorted, without duplicates."""
     rule, way_out = "be pairs of numbers, at least one", f"such as {name}={example}"
     try:
         pairs = [tuple(pair) for pair in value]  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def _points(name: str, value: object, example: str, check: Check) -> Points:
         refuse(name, f"{len(pairs)} pairs", f"be at most {MAX_POINTS}", "leave some out")
     if not pairs or any(len(pair) != 2 for pair in pairs):
         refuse(name, value, rule, way_out)
-    # In order and once each, so that equal guarantees compare equal.
+    # Sorted and unique, so that equal guarantees compare equal.
     return tuple(sorted({check(first, second) for first, second in pairs}))
 
 
@@ -61,7 +61,7 @@ def _divergence(order: object, divergence: object) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stated(UnitGiven):
-    """What stated mechanisms share: the adjacency that their guarantee is about, and the unit."""
+    """Base of stated mechanisms: the adjacency and the unit of the guarantee."""
 
     adjacency: Adjacency | str
     unit: Unit | str | None = None
@@ -84,13 +84,13 @@ class Stated(UnitGiven):
 
     @property
     def secret_size(self) -> bool:
-        """Whether the guarantee may count on nobody's learning how many took part."""
+        """Whether the guarantee may need the number of participants to be secret."""
         return self.observer is Observer.AGGREGATE
 
     @property
     @abstractmethod
     def curve(self) -> Curve:
-        """What dominates everything that keeps the guarantee."""
+        """Curve that dominates every mechanism with this guarantee."""
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is not self.adjacency:
@@ -100,7 +100,7 @@ class Stated(UnitGiven):
                 f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
                 f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
             )
-        # Whoever sees who takes part needs a guarantee that allows for it.
+        # An observer who sees participation needs a guarantee that covers it.
         if facts.observer is Observer.SERVER is not self.observer:
             raise UnsupportedCombination(
                 f"this {type(self).__name__} was stated for those who do not see who took part, "
@@ -116,22 +116,24 @@ class Stated(UnitGiven):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class ApproximateDp(Stated):
-    """Anything that is (epsilon, delta)-DP at each of some points.
+    """Any mechanism that is (epsilon, delta)-DP at each of the given points.
 
-    Of all mechanisms that keep all the guarantees one loses most, alone and composed, and it is
-    what is accounted (T12); of one point with many runs this is the optimal composition of
-    Kairouz, Oh and Viswanath (2015). More points are cheaper. Nobody says which data sets lose
-    that much, so ``Bound.lower`` is 0. A delta above 0 at every epsilon has no Renyi account.
+    The account uses the mechanism with the largest loss, single and composed, among all that
+    satisfy the guarantees (T12). For one point and many runs this is the optimal composition of
+    Kairouz, Oh and Viswanath (2015). More points give a smaller loss. No data sets are known to
+    attain it, so ``Bound.lower`` is 0. If delta is above 0 at every epsilon, there is no Renyi
+    account.
 
     Args:
         guarantees: (epsilon, delta) pairs that all hold, for both orders of any two neighbours;
             epsilon in [0, 500], delta in [0, 1).
-        adjacency: how neighbours differ; no other is served.
-        unit: "client" or "record"; may be left out.
-        observer: "aggregate" where the guarantee counts on it that nobody sees who took part.
-        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release just what its
-            absence would. Sampling amplifies only what says so: a guarantee alone allows to show
-            who takes part, and then nothing is hidden but whether the unit did (T4).
+        adjacency: how neighbours differ; no other adjacency is supported.
+        unit: "client" or "record"; optional.
+        observer: "aggregate" if the guarantee assumes that participation is not observed.
+        zeroed_is_absent: for "zero_out", whether a zeroed unit is known to release exactly the same
+            as an absent unit. Sampling amplifies only mechanisms with this property. A guarantee by
+            itself allows the mechanism to show who takes part. Then only the participation of the
+            unit itself is hidden (T4).
 
     Raises:
         ParameterError: a value outside its range, or an unknown adjacency or unit.
@@ -154,18 +156,19 @@ class ApproximateDp(Stated):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class RenyiDp(Stated):
-    """Anything whose Renyi divergences are at most the given ones.
+    """Any mechanism with Renyi divergences of at most the given ones.
 
-    The RDP accountant adds the divergences up, with chords between orders and nothing beyond the
-    largest. The PLD and advanced accountants cannot: they use the (epsilon, delta) guarantees
-    that the divergences of *one* run imply (T12), which many runs make loose. So account long
-    compositions with ``accountant="rdp"``, and each run alone with either. Sampling that needs a
-    symmetric curve (T1: ``replace_one``, and ``zero_out`` at a fixed size) is not served.
+    The RDP accountant adds the divergences, with chords between orders and no value beyond the
+    largest order. The PLD and advanced accountants cannot add them. They use the (epsilon, delta)
+    guarantees that the divergences of *one* run imply (T12), which are loose for many runs. So use
+    ``accountant="rdp"`` for long compositions; any accountant is fine for one run. Sampling that
+    needs a symmetric curve (T1: ``replace_one``, and ``zero_out`` at a fixed size) is not
+    supported.
 
     Args:
-        divergences: (order, divergence) pairs that all hold, for both orders of any two
-            neighbours; orders finite and above 1.
-        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
+        divergences: (order, divergence) pairs that all hold, for both orders of any two neighbours;
+            orders finite and above 1.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, also for errors.
     """
 
     divergences: Points
@@ -187,11 +190,11 @@ class RenyiDp(Stated):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class GaussianDp(Stated):
-    """Anything that loses no more than one Gaussian with a shift of mu standard deviations.
+    """Any mechanism with at most the loss of one Gaussian shifted by mu standard deviations.
 
     Args:
         mu: above 0 (Dong, Roth and Su 2022: mu-GDP).
-        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, also for errors.
     """
 
     mu: float
@@ -212,16 +215,16 @@ class GaussianDp(Stated):
 @registered
 @dataclass(frozen=True, kw_only=True)
 class ConcentratedDp(Stated):
-    """Anything with Renyi divergences of at most xi + rho a at every order a above 1.
+    """Any mechanism with Renyi divergences of at most xi + rho a at every order a above 1.
 
-    That is (xi, rho)-zCDP (Bun and Steinke 2016). As with ``RenyiDp``, the RDP accountant adds the
-    divergences up, and the others use what they imply for one run. One run of (xi n, rho n) says
-    more to those than n runs of (xi, rho), and is as true.
+    This is (xi, rho)-zCDP (Bun and Steinke 2016). As for ``RenyiDp``, the RDP accountant adds the
+    divergences. The others use the (epsilon, delta) guarantees that they imply for one run. For
+    these, one run of (xi n, rho n) is tighter than n runs of (xi, rho), and equally valid.
 
     Args:
         rho: at least 0.
         xi: at least 0; one of the two is above 0.
-        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, as for errors.
+        adjacency, unit, observer, zeroed_is_absent: see ``ApproximateDp``, also for errors.
     """
 
     rho: float
@@ -247,15 +250,15 @@ class ConcentratedDp(Stated):
 
     @property
     def divergences(self) -> Points:
-        """(order, divergence) at the orders that are converted, rounded up.
+        """(order, divergence) at the orders used for conversion, rounded up.
 
-        One that converts at log(1/delta) = L is 1 + sqrt(L / rho) at best, so the orders cover
-        L from 1e-6 to 1e4; without rho, the larger the better.
+        The best order for log(1/delta) = L is 1 + sqrt(L / rho), so the orders cover L from 1e-6 to
+        1e4. If rho is 0, larger orders are better.
         """
-        # Without rho larger orders are better, as they are for a tiny one.
+        # Without rho, or with a tiny rho, larger orders are better.
         scale = 1.0 / math.sqrt(max(self.rho, 1e-12))
         powers = scale * np.geomspace(1e-3, 1e2, 122)
         orders = np.unique(1.0 + powers).tolist()
-        # Next to 1 a power is lost to rounding, and 1 is no order.
+        # Near 1 a power is lost to rounding, and 1 is not a valid order.
         found = ((a, (self.xi + self.rho * a) * (1.0 + FEW)) for a in orders if a > 1.0)
         return tuple(found)

@@ -1,12 +1,12 @@
-"""Noise of one round after the other, correlated: the rows of C^-1 z as they are needed.
+"""Correlated noise, one round after the other: the rows of C^-1 z as they are needed.
 
-Row i of the noise is e_i = m_i + std z_i / C_ii, m_i a weighted sum of a memory of earlier rows.
-``noisy_like`` rounds m_i plus ideal noise once, to the grid that contributions lie on. What doubles
-lose in m_i is another shift that data may have: it is bounded as it arises, and paid for by
-``SPARE`` more noise than is accounted; a stream that would need more stops. A tree's steps are
-exact. Proofs: docs/theory/correlated_noise.md, "What is drawn".
+Row i of the noise is e_i = m_i + std z_i / C_ii, with m_i a weighted sum of a memory of earlier
+rows. ``noisy_like`` rounds m_i plus ideal noise once, to the grid of the contributions. The double
+rounding error of m_i acts like another possible shift by data. It is bounded as it arises. Drawing
+``SPARE`` more noise than is accounted pays for it; a stream that would need more stops. The steps
+of a tree are exact. Proofs: docs/theory/correlated_noise.md, "What is drawn".
 
-The memory is secret: whoever has it can take the noise of past releases away.
+The memory is secret: anyone who has it can remove the noise of past releases.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .noise import norm
 from .rounded import noise_like, noisy_like
 
 SPARE = 2.0**-20
-"""How much more noise is drawn than is accounted, and so what rounding may move a release by."""
+"""Relative excess of drawn over accounted noise, and so the allowed rounding of a release."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseMemory:
-    """What the next rows of the noise depend on. Secret.
+    """State that the next rows of the noise depend on. Secret.
 
     Args:
         row: the next row, from 0.
         vectors: shape (slots, d), double precision, an array or a tensor.
-        errors: a bound on the norm of every slot's rounding error, shape (slots,).
-        drift: the sum so far of squared bounds on rounding errors of m_i, in the norm of z.
-        drawn: std of z in the last row as it was drawn, less what is spared; 0 before the first.
+        errors: bound on the norm of every slot's rounding error, shape (slots,).
+        drift: accumulated sum of squared bounds on rounding errors of m_i, in the norm of z.
+        drawn: std of z in the last row as drawn, without the spare part; 0 before the first.
     """
 
     row: int
@@ -48,14 +48,14 @@ class NoiseMemory:
 
 @dataclass(frozen=True)
 class NoiseStream:
-    """Draws row after row.
+    """Draws the noise row by row.
 
     Args:
         factor: C.
         rounds: its size.
-        std: of the independent draws z, as accounted.
-        grid: what the noise lies on.
-        reach: how far a unit may move C x, for the share of it that rounding errors may have.
+        std: std of the independent draws z, as accounted.
+        grid: grid of the noise.
+        reach: largest change of C x by a unit; rounding errors may use a share of this change.
     """
 
     factor: Factor
@@ -68,7 +68,7 @@ class NoiseStream:
         """Return the memory before the first row.
 
         Args:
-            like: an array or tensor of shape (d,), whose device is taken.
+            like: an array or tensor of shape (d,), which gives the device.
         """
         slots = self.factor.slots(self.rounds)
         shape = (slots, len(like))
@@ -81,11 +81,11 @@ class NoiseStream:
         """Return the next row of the noise, shape (d,), on the grid, and the memory after it.
 
         Args:
-            memory: of this stream; unchanged.
+            memory: memory of this stream; unchanged.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Raises:
-            ParameterError: all rows were drawn, or roundings have used up what is spared for them.
+            ParameterError: all rows were drawn, or rounding errors exceed the spare noise.
         """
         if memory.row >= self.rounds:
             rule = f"be below rounds = {self.rounds}: the factor has no more rows"
@@ -100,7 +100,7 @@ class NoiseStream:
     def _in_block(
         self, blocks: Restarted, memory: NoiseMemory, generator: Any
     ) -> tuple[Any, NoiseMemory]:
-        """Draw a row by the factor of its block, whose first row remembers nothing."""
+        """Draw a row by the factor of its block; the first row of a block has no memory."""
         inner, place = replace(self, factor=blocks.factor, rounds=blocks.every), memory.row
         held = replace(memory, row=place % blocks.every)
         if not held.row:
@@ -111,7 +111,7 @@ class NoiseStream:
 
     @property
     def drawn_std(self) -> float:
-        """Std that z is drawn with."""
+        """Std of the drawn z."""
         return self.std * (1.0 + SPARE)
 
     def _row(
@@ -120,7 +120,7 @@ class NoiseStream:
         mean, error = _weighted(step, memory)
         # In units of z, which enters this row divided by the diagonal.
         drift = memory.drift + (float(step.diagonal) * error) ** 2
-        # Twice: each of two neighbouring runs may be off by as much.
+        # Twice, because each of two neighbouring runs may have this error.
         if 2.0 * math.sqrt(drift) > SPARE * self.reach:
             rule = "stay within what is spared for rounding"
             refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")
@@ -131,13 +131,14 @@ class NoiseStream:
         return noise, NoiseMemory(memory.row + 1, vectors, errors, drift, drawn)
 
     def _tree_row(self, tree: Tree, memory: NoiseMemory, generator: Any) -> tuple[Any, NoiseMemory]:
-        """Draw the nodes that end in this round; slot 0 is the prefix before, then a slot a level.
+        """Draw the nodes that end in this round; slot 0 is the prefix before.
 
-        A node's estimate is rounded towards minus infinity from a half up, which commutes with
-        adding what the node sums up, a multiple of the grid.
+        The other slots hold one node per level. A node's estimate is rounded to the nearest grid
+        point, a half up. Adding the node's sum, a multiple of the grid, commutes with this
+        rounding.
         """
         end, own, std = memory.row + 1, tree.own_weights(self.rounds), self.drawn_std
-        # A copy: the memory before this row stays as it was.
+        # A copy: the memory before this row stays unchanged.
         vectors = _copy(memory.vectors)
         estimate = 0.0 * vectors[0]
         for level in range(_ending(end)):
@@ -145,7 +146,7 @@ class NoiseStream:
             if level:
                 below = vectors[level] + estimate
                 vectors[level] = 0.0
-                # In spacings: whole numbers times weights of 16 places are exact.
+                # In spacings: integers times weights of 16 binary places are exact.
                 mixed = own[level] * (fresh / self.grid) + (1.0 - own[level]) * (below / self.grid)
                 fresh = _floor(mixed + 0.5) * self.grid
             estimate = fresh
@@ -157,17 +158,18 @@ class NoiseStream:
 
 
 def _ending(end: int) -> int:
-    """Return how many nodes end in round ``end``, counted from 1."""
+    """Return the number of nodes that end in round ``end``, counted from 1."""
     return (end & -end).bit_length()
 
 
 def _weighted(step: Recurrence, memory: NoiseMemory) -> tuple[Any, float]:
     """Return the mean m and a bound on the norm of its error.
 
-    A sum of t products is off by at most (t + 2) units of the sum of their sizes, in any order.
+    A sum of t products has an error of at most (t + 2) units of the sum of their sizes, in any
+    order.
     """
     vectors, weights = memory.vectors, step.weights
-    # Slots that nothing was written to yet add neither noise nor error.
+    # Slots that were not written yet add neither noise nor error.
     filled = len(weights) if step.decays is not None else min(memory.row, len(weights))
     if not filled:
         return vectors.sum(0) * 0.0, 0.0
@@ -176,7 +178,7 @@ def _weighted(step: Recurrence, memory: NoiseMemory) -> tuple[Any, float]:
     error = float(used @ np.array(memory.errors[:filled]))
     error += (filled + 2.0) * HALF_SPACING * float(used @ np.array(sizes))
     if isinstance(vectors, np.ndarray):
-        # The last factor covers the roundings of the bound itself.
+        # The last factor covers the rounding of the bound itself.
         return weights[:filled] @ vectors[:filled], error * (1.0 + 1e-9)
     factors = vectors.new_tensor(weights[:filled])
     return factors @ vectors[:filled], error * (1.0 + 1e-9)
@@ -193,7 +195,7 @@ def _moved(
         newest = noise - mean if step.inputs else noise
         vectors[1:] = memory.vectors[:-1]
         vectors[0] = newest
-        # Noise on its grid is held exactly; less its mean it was rounded.
+        # Noise on its grid is exact. Noise minus its mean was rounded.
         first = (error + HALF_SPACING * norm(newest)) * (1.0 + 1e-9) if step.inputs else 0.0
         return vectors, (first, *memory.errors[:-1])
     size, errors = norm(noise), []

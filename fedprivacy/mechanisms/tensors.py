@@ -1,4 +1,4 @@
-"""Tensors beside arrays, without importing torch: whoever has a tensor has done that."""
+"""Support for tensors without importing torch: a caller with a tensor has imported it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def is_tensor(value: Any) -> bool:
 
 
 def loaded_torch() -> Any:
-    """Return torch, where there is a tensor or a generator of it."""
+    """Return torch; call it only if a tensor or a torch generator exists."""
     return sys.modules["torch"]
 
 
 def numbers_of(value: Any) -> np.ndarray:
-    """Return an array of what an array, a number or a tensor on any device holds."""
+    """Return the content of an array, a number or a tensor on any device, as an array."""
     return np.asarray(value.detach().cpu() if is_tensor(value) else value)
 
 
 def placed_like(array: np.ndarray, like: Any, dtype: Any = None) -> Any:
-    """Return an array, as a tensor on its device where the other is one.
+    """Return the array, as a tensor on the device of ``like`` if that is a tensor.
 
     Args:
         array: any shape.

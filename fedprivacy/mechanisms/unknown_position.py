@@ -1,8 +1,9 @@
-"""Where a unit of unknown place stands: kernels of its rounds, and trees that dominate them.
+"""Units with a secret position: kernels of their rounds, and trees that dominate them.
 
-With V the absolute values of C summed over the rounds of every place, and G = V'V / z^2, the run is
-dominated by the average over places b of exp(X_b - G_bb / 2), X Gaussian with covariance G (Theorem
-A), and by every tree whose covariances lie above (Theorems D and E; correlated_noise.md).
+Let V be the absolute values of C summed over the rounds of each position, and G = V'V / z^2. The
+run is dominated by the average over positions b of exp(X_b - G_bb / 2), X Gaussian with covariance
+G (Theorem A). It is also dominated by every tree with larger covariances (Theorems D and E;
+correlated_noise.md).
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _CHILDREN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 _DEPTH = 3
 _TRIED = 48
 _MOVES = 256
-"""How many means a lower end's mixture has."""
+"""Number of means of a lower end's mixture."""
 _BLOCKS = (1, 2, 4, 8, 16, 32, 64, 128)
-"""How many blocks of neighbouring places a lower end's tree has."""
+"""Numbers of blocks of neighbouring positions in a lower end's tree."""
 _PARTS = 128
 _POINTS = 256
 _LITTLE = 1e-3
@@ -41,15 +42,15 @@ def kernel(matrix: Array, places: int, multiplier: float) -> Array:
     """Return G rounded up, shape (places, places).
 
     Args:
-        matrix: |C|, shape (m, n); round i belongs to place i modulo ``places``.
-        places: how many.
+        matrix: |C|, shape (m, n); round i belongs to position i modulo ``places``.
+        places: number of positions.
         multiplier: noise multiplier z.
     """
     sums = np.zeros((len(matrix), places))
     for start in range(0, matrix.shape[1], places):
         part = matrix[:, start : start + places]
         sums[:, : part.shape[1]] += part
-    # No signs, so nothing cancels: relative errors add up to this at most.
+    # All entries are non-negative, so nothing cancels. Relative errors add up to at most this.
     terms = len(matrix) + matrix.shape[1] // places + 16.0
     return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * SPACING))
 
@@ -69,30 +70,30 @@ def envelope(gram: Array) -> Array:
 
 
 def best_tree(gram: Array) -> Nested | Gdp:
-    """Return a tree of windows, of depth up to 3, that loses little (Theorem E).
+    """Return a tree of windows, of depth up to 3, with a small loss (Theorem E).
 
-    Any tree is valid: those with the least second moment are ranked by about what they lose.
+    Any tree is valid. Trees with the least second moment are ranked by their approximate loss.
     """
     above = envelope(gram)
     leaf = float(above[0])
     alone = Gdp(math.sqrt(leaf) * (1.0 + SPACING))
     best: dict[object, tuple[float, Levels]] = {}
     for levels in _trees(len(gram), above):
-        # the best of each root and depth: the second moment alone is no judge of tails
+        # Keep the best of each root and depth: the second moment is a poor guide to tails.
         moment, key = scale(levels, leaf), (len(levels), levels[0])
         if key not in best or moment < best[key][0]:
             best[key] = moment, levels
     tried = [levels for _, levels in nsmallest(_TRIED, best.values())]
-    # Too few places for any tree: the place counts as known.
+    # Too few positions for any tree: treat the position as known.
     if not tried:
         return alone
-    # Coarsely first, then the best four closely.
+    # First a coarse ranking, then a finer one of the best four.
     few = nsmallest(4, tried, key=lambda levels: rough_epsilon(levels, leaf, 6))
     return Nested(min(few, key=lambda levels: rough_epsilon(levels, leaf, 16)), leaf)
 
 
 def _trees(places: int, above: Array) -> Iterator[Levels]:
-    """Yield levels of windows that fit: children m, windows of L places, s apart: m (L+s-1)."""
+    """Yield levels of windows that fit: children m, windows of L positions, s apart: m (L+s-1)."""
     known = [s for s in _SEPARATIONS if s < len(above)]
 
     def grow(inner: Levels, length: int, least: int, depth: int) -> Iterator[Levels]:
@@ -110,30 +111,31 @@ def _trees(places: int, above: Array) -> Iterator[Levels]:
 
 
 def one_direction(gram: Array) -> Curve:
-    """Return a pair that is attained where C >= 0: the run seen along the sum of all places' means.
+    """Return a pair attained if C >= 0: the run projected on the sum of all positions' means.
 
-    Means are rounded down to few values, which only loses less (Lemma G).
+    Means are rounded down to few values, which only reduces the loss (Lemma G).
     """
     sums = gram.sum(axis=1)
-    # Downwards, as this is a lower end.
+    # Rounded down, because this is a lower end.
     means = sums / math.sqrt(float(sums.sum())) * (1.0 - 1e-9)
     levels = np.linspace(0.0, float(means.max()), _MOVES)
-    # Each to the level at or below it.
+    # Each mean moves to the level at or below it.
     index = np.clip(np.searchsorted(levels, means, side="right") - 1, 0, _MOVES - 1)
     counts = np.bincount(index, minlength=_MOVES) / len(means)
     return shifts(levels, counts)
 
 
 def attained(gram: Array) -> tuple[Curve, str]:
-    """Return what loses much of all that the run surely loses where C >= 0, and how that is seen.
+    """Return a curve that the run attains if C >= 0, with a large loss, and its description.
 
-    Of means along one direction, and of trees of contiguous blocks: the smallest entry of any block
-    inside them all, the smallest of all between them (principle B; the tree is post-processing).
+    Candidates are the means along one direction, and trees of contiguous blocks. A tree uses the
+    smallest entry inside any block, and the smallest of all entries between blocks (principle B;
+    the tree is post-processing).
 
     Args:
         gram: as of ``kernel``, shape (places, places).
     """
-    # Downwards, as this is a lower end.
+    # Rounded down, because this is a lower end.
     less, best = gram * (1.0 - 1e-9), one_direction(gram)
     how, most = "seen along the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
     root, leaf = float(less.min()), float(np.diag(less).min())
@@ -142,7 +144,7 @@ def attained(gram: Array) -> tuple[Curve, str]:
         inside = less.reshape(blocks, size, blocks, size).min(axis=(1, 3)).diagonal().min()
         levels = ((blocks, root), (size, float(inside)))
         found = rough_epsilon(levels, leaf, 16)
-        # Beyond the variances whose laws are made a tree proves nothing.
+        # Beyond the variances with a computed law, a tree gives no bound.
         if most < found < math.inf:
             best, most = Nested(levels, leaf), found
             how = f"in {blocks} block(s) of places, of which the least is counted"
@@ -150,19 +152,19 @@ def attained(gram: Array) -> tuple[Curve, str]:
 
 
 def several_of(gram: Array, count: int, known: Curve) -> Curve:
-    """Return what dominates a uniform choice of ``count`` places, all of them taken part in.
+    """Return the curve that dominates participation in ``count`` random positions.
 
     Args:
         gram: as of ``kernel``, shape (places, places).
-        count: how many of the places.
-        known: what dominates where they are known, which is taken where it loses less.
+        count: number of chosen positions.
+        known: curve that dominates if they are known. It is returned if its loss is smaller.
     """
     inside = float(np.diag(gram).max())
     shared = gram - np.diag(np.diag(gram))
     common = float(shared.max()) if len(gram) > 1 else 0.0
     apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + SPACING)
     parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + SPACING)), 1)]
-    # Fewer places hide less, so their number is rounded down.
+    # Fewer positions hide less, so their number is rounded down.
     parts.append((Allocated(apart, len(gram) // count), count))
     drawn, plain = map(conditional.rough_epsilon_of_rows, (parts, [(known, 1)]))
     return compose(parts) if drawn < plain else known
@@ -174,9 +176,9 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     Norms are rounded up to parts of the largest, and tails to the largest sum.
     """
     unit = float(norms.max()) / _PARTS
-    # A quotient that is whole but for rounding stays what it is; ``moved_up`` pays.
+    # Keep a quotient that is an integer up to rounding; ``moved_up`` covers the error.
     steps = np.ceil(norms / unit * (1.0 - TENS)).astype(np.int64)
-    # However small: no norm counts for nothing.
+    # Every nonzero norm counts, however small.
     steps = np.maximum(steps, norms > 0.0)
     above = sums_above(steps, np.full(len(norms), probability))
     return moved_up(above, int(steps.sum()), unit / multiplier, points=_POINTS)
@@ -185,17 +187,17 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
 def poisson(
     matrix: Array, probability: float, multiplier: float, known: Curve
 ) -> tuple[Curve, Why]:
-    """Return the least of what is known to dominate Poisson sampling in every round, and why.
+    """Return the best curve known to dominate Poisson sampling in every round, and its theorem.
 
     Args:
         matrix: |C|, shape (m, n).
         probability: q, of every unit in every round.
         multiplier: noise multiplier z.
-        known: what dominates where the rounds of the unit are known.
+        known: curve that dominates if the rounds of the unit are known.
     """
     if probability == 1.0:
         return known, "known"
-    # Outwards, for what squares and roots round, or lose where they are small.
+    # Rounded up, to cover rounding and underflow in squares and roots.
     norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + THOUSANDS)
     line = rank_one(np.maximum(norms, matrix.max(axis=0)), probability, multiplier)
     able: list[tuple[Curve, Why, conditional.Parts]]
@@ -203,10 +205,11 @@ def poisson(
     if max(matrix.shape) <= conditional.MOST_ROUNDS:
         rows = conditional.rows_of(matrix, probability, multiplier)
         told = conditional.revealed(rows)
-        # A probability is never cut to size: where so much is revealed, the others answer.
+        # Never truncate a probability. If the revealed probability is this large, use the other
+        # curves.
         if told <= 0.5:
             able.append((conditional.unless_unlikely(rows, told), "rows", rows))
-    # What is too little to matter is no reason to reveal something: ties go to one dimension.
+    # Negligible losses count as ties, and ties go to the curve without revelation.
     curve, why, _ = min(
         able, key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE)
     )

@@ -1,4 +1,4 @@
-"""What mechanisms share that release one client's iterate after noisy gradient steps."""
+"""Base classes for mechanisms that release one client's iterate after noisy gradient steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .noise import check_readable
 from .rounded import HIDDEN_GRID, grid_for, noise_like, noisy_like
 
 NO_NOISE = Atoms((), infinite=1.0, vanishing=1.0)
-"""The curve of a release without noise: everything may be lost."""
+"""Curve of a release without noise, with no privacy at all."""
 
 LINEAR = (
     "linear losses -<x, w>: one record's gradient is D/2 u or -D/2 u, every other's is -D/2 u, "
@@ -46,20 +46,20 @@ OWN_SENSITIVITY = (
 SENSITIVE = "replacing one record moves a gradient by at most the stated sensitivity"
 
 MAX_WITNESS = 2000
-"""Longest law of a witness's shift that is worth an account."""
+"""Longest law of a witness's shift that is evaluated."""
 
 MAX_STEPS = 10**6
-"""Most steps before an upload: they are counted one by one."""
+"""Most steps before an upload, because they are counted one by one."""
 
 MAX_SHIFT = 2e4
-"""Largest shift of a witness in stds: more shows nothing more."""
+"""Largest shift of a witness in stds; a larger shift shows no more."""
 
 
 class Upload(Mechanism):
-    """One client's iterate after noisy gradient steps; what is inside an upload nobody sees.
+    """One client's iterate after noisy gradient steps; the observer sees only the iterate.
 
-    The unit is a record of that client, and gradients' sensitivities are suprema over replacing
-    one, so only ``replace_one`` is served.
+    The unit is a record of that client. Gradient sensitivities are suprema over replacing one
+    record, so only ``replace_one`` is supported.
     """
 
     depends_on: ClassVar[tuple[str, ...]] = (
@@ -80,11 +80,11 @@ class Upload(Mechanism):
         """Draw one step's private noise.
 
         Args:
-            like: whose shape and device are taken.
+            like: gives shape and device.
             generator: see ``rounded.bits_of``; None is the only private choice.
 
         Returns:
-            The noise on a grid, in doubles, and its std on each coordinate: what was really drawn.
+            The noise on a grid, in doubles, and the std of the drawn noise on each coordinate.
         """
         std = self.step_noise_std
         if std == 0.0:
@@ -93,30 +93,31 @@ class Upload(Mechanism):
 
     @property
     def contracts(self) -> bool:
-        """Whether steps are accounted together, as T6 does, and not one by one."""
+        """Whether steps are accounted together by T6, not composed one by one."""
         return False
 
     @property
     def _largest_multiplier(self) -> float:
-        """Largest, over the steps, of private noise over how far replacing a record moves it."""
+        """Largest ratio over the steps: private noise over the change by replacing a record."""
         raise NotImplementedError
 
     def widening(self, dimension: int) -> float:
-        """Return the factor on the noise that pays for the rounding of steps T6 accounts together.
+        """Return the noise factor that pays for the rounding of steps accounted together by T6.
 
-        A rounded step brings two points nearer to each other but for sqrt(d) spacings. T6 holds for
-        it with a sensitivity that is larger by that, and by as much again for its arithmetic in
-        doubles (docs/theory/rounding.md). Noise and sensitivity that grow alike lose the same.
+        A rounded step brings two points closer to each other, up to an error of sqrt(d) spacings.
+        T6 holds for it with a sensitivity increased by that error, and by the same amount again for
+        its arithmetic in doubles (docs/theory/rounding.md). If noise and sensitivity grow by the
+        same factor, the loss stays the same.
 
         Args:
-            dimension: d, numbers in an upload.
+            dimension: d, number of values in an upload.
 
         Returns:
-            At least 1; 1 where steps are composed.
+            At least 1; 1 if steps are composed.
 
         Raises:
-            ParameterError: the noise is so large beside the sensitivity that rounding to 2^-22 of
-                it moves as much as a record does.
+            ParameterError: the noise is so large compared with the sensitivity that rounding to
+                2^-22 of it changes the result as much as a record does.
         """
         if not self.contracts:
             return 1.0
@@ -125,7 +126,7 @@ class Upload(Mechanism):
             way_out = "leave strong_convexity and smoothness out: the steps are then composed"
             rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
             refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
-        # The last factor covers what this line itself rounds.
+        # The last factor covers the rounding of this line.
         return 1.0 / (1.0 - share) * (1.0 + THOUSANDS)
 
     @abstractmethod
@@ -139,8 +140,8 @@ class Upload(Mechanism):
     def release(self, value: Any, generator: Any = None) -> Any:
         """Return ``value``, the point after one gradient step, with that step's private noise.
 
-        The grid point nearest to it, of a grid of 2^-26 of the noise; for a tensor rounded to its
-        type then.
+        The result is the nearest point of a grid with spacing 2^-26 of the noise. A tensor is then
+        rounded to its type.
 
         Args:
             value: numpy array or torch tensor, any shape; noise is added to every entry.
@@ -157,18 +158,18 @@ class Upload(Mechanism):
 
 
 class SamplersUpload(Upload):
-    """An upload of a sampler, whose gradients are of batches that it draws itself."""
+    """An upload of a sampler with gradients of batches that it draws itself."""
 
     gradient_sensitivity: float
     batch_fraction: float
 
     @property
     def _batches(self) -> tuple[str, ...]:
-        """The theorem about what a batch leaves out, where it does."""
+        """The theorem for batches; empty if the batch is the full data."""
         return () if self.batch_fraction == 1.0 else ("T1: batches without replacement",)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Of the smallest step: ``step_noise_std`` over half the gradient sensitivity."""
+        """Return ``step_noise_std`` of the smallest step over half the gradient sensitivity."""
         return known_ratio(2.0 * self.step_noise_std / self.gradient_sensitivity)
 
     # Batches are drawn inside.
@@ -176,12 +177,12 @@ class SamplersUpload(Upload):
 
 
 def known_ratio(ratio: float) -> frozenset[float]:
-    """Return a ratio of noise for ``noise_ratios``; nothing where it is none or not finite."""
+    """Return a noise ratio for ``noise_ratios``; empty if it is 0 or not finite."""
     return frozenset({ratio} if 0.0 < ratio < math.inf else ())
 
 
 def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
-    """Raise UnsupportedCombination unless the facts are about replacing a record."""
+    """Raise UnsupportedCombination unless the adjacency is replace_one."""
     if facts.adjacency is not Adjacency.REPLACE_ONE:
         raise UnsupportedCombination(
             f"{type(mechanism).__name__} serves adjacency='replace_one' only (its sensitivity is "
@@ -190,7 +191,7 @@ def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
 
 
 def nothing_private(facts: Facts, reason: str) -> PrivacyLoss:
-    """Return the loss of an upload without noise of its own: everything, which linear losses show.
+    """Return the loss of an upload without private noise: unbounded, shown by linear losses.
 
     Args:
         facts: unit, adjacency and observer.
@@ -202,10 +203,10 @@ def nothing_private(facts: Facts, reason: str) -> PrivacyLoss:
 def both_or_neither(
     strong_convexity: float | None, smoothness: float | None
 ) -> tuple[float, float] | None:
-    """Return the two as a pair, None where neither is given.
+    """Return the two as a pair; None if neither is given.
 
     Raises:
-        ParameterError: one without the other.
+        ParameterError: only one of them is given.
     """
     if strong_convexity is not None and smoothness is not None:
         return strong_convexity, smoothness
@@ -216,7 +217,7 @@ def both_or_neither(
 
 
 def step_count(**named: object) -> int:
-    """Return the named value as a whole number from 1 to ``MAX_STEPS``."""
+    """Return the named value as an integer from 1 to ``MAX_STEPS``."""
     ((name, value),) = named.items()
     found = integer(1, **named)
     if found > MAX_STEPS:
@@ -225,7 +226,7 @@ def step_count(**named: object) -> int:
 
 
 def finite(multiplier: float) -> float:
-    """Return a noise multiplier; of one that overflowed it is not known how little is lost.
+    """Return a finite noise multiplier; after an overflow the loss would be unknown.
 
     Raises:
         ParameterError: it is not finite.
@@ -236,23 +237,23 @@ def finite(multiplier: float) -> float:
 
 
 def larger(sensitivity: float, fraction: float) -> float | None:
-    """Return a sensitivity that takes noise to a fraction of it; None where no noise is left."""
+    """Return the sensitivity that reduces noise to a fraction; None if no noise is left."""
     found = sensitivity / fraction if fraction > 0.0 else math.inf
     return found if 0.0 < found < math.inf else None
 
 
 def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
-    """Return one step size, or one for each of ``steps`` steps; one that repeats is one.
+    """Return one step size, or one per step; equal sizes are merged into one.
 
     Raises:
-        ParameterError: a size that is not above 0, or not as many as there are steps.
+        ParameterError: a size is not above 0, or their number differs from ``steps``.
     """
     if not isinstance(step_size, tuple | list):
         return positive(step_size=step_size)
     sizes = tuple(positive(step_size=size) for size in step_size)
     if len(sizes) != steps:
         refuse("step_size", f"{len(sizes)} sizes", f"be one size, or one for each of {steps} steps")
-    # One size stands for equal ones, so that equal settings compare equal.
+    # One size represents equal sizes, so that equal settings compare equal.
     return sizes if len(set(sizes)) > 1 else sizes[0]
 
 
@@ -264,10 +265,10 @@ def each_step(step_size: float | tuple[float, ...], steps: int) -> tuple[float, 
 def contracted(
     multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
 ) -> tuple[Gdp, Gdp]:
-    """Return T6's curve of a block of contractive steps and the curve that quadratics attain.
+    """Return T6's curve of a block of contractive steps, and the curve that quadratics attain.
 
     Args:
-        multiplier: noise std of one step over how far a record moves it.
+        multiplier: noise std of one step over the change of the step by one record.
         steps: number of steps from a start that both data sets share.
         step_size: s.
         convexity: (strong convexity, smoothness) of the loss whose gradient is taken.
@@ -278,7 +279,7 @@ def contracted(
     gap = contraction_gap(step_size, *convexity)
     curve = Gdp(hidden_state_factor(gap, steps) / multiplier)
     slow = step_size * convexity[0]
-    # The weakest curvature sets the contraction, and quadratics of it attain the curve.
+    # The weakest curvature sets the contraction, and quadratics with it attain the curve.
     if slow == gap:
         return curve, curve
     return curve, Gdp(_shown_at_the_end(slow, steps) / multiplier)
@@ -287,12 +288,12 @@ def contracted(
 def switching(
     multiplier: float, steps: int, step_size: float, convexity: tuple[float, float]
 ) -> Gdp | None:
-    """Return what a drift that changes sides with the iterates shows; None where nothing can.
+    """Return the curve attained by a drift that changes sign with the iterates; None if none.
 
-    Quadratics of curvature l, m < l < L, have slope 1 - s l < 0 once s l > 1: iterates from far
-    away change sides, and a record whose gradient is the sensitivity g or -g by the side adds up
-    over all steps, as in T6. The turn between the two takes curvatures between m and L only if
-    these differ (docs/theory/splitting.md).
+    Quadratics of curvature l, m < l < L, have slope 1 - s l < 0 if s l > 1. Iterates that start far
+    away then change sides. Let a record's gradient be the sensitivity g or -g, depending on the
+    side. These gradients add up over all steps, as in T6. The turn between the two sides needs
+    curvatures between m and L only if these differ (docs/theory/splitting.md).
 
     Args:
         multiplier: see ``contracted``.
@@ -300,7 +301,7 @@ def switching(
         step_size: s.
         convexity: (m, L).
     """
-    # Fractions: whether a gap is above 0 or below 1 must not be a matter of rounding.
+    # Use fractions: rounding must not decide whether a gap is above 0 or below 1.
     low, high = map(Fraction, convexity)
     inside = high - (high - low) / 10**9
     gap = 2 - Fraction(step_size) * inside
@@ -312,12 +313,12 @@ def switching(
 def varying(
     multiplier: float, sizes: Sequence[float], convexity: tuple[float, float]
 ) -> tuple[Gdp, Gdp]:
-    """Return T6's curve of steps that differ, and the curve that quadratics attain.
+    """Return T6's curve of steps of different sizes, and the curve that quadratics attain.
 
     Args:
-        multiplier: noise std of a step of size 1 over how far a record moves it; both the move and
+        multiplier: noise std of a step of size 1 over its change by one record. Both the change and
             the noise's variance are proportional to the size.
-        sizes: the steps'.
+        sizes: the step sizes.
         convexity: (strong convexity m, smoothness) of the loss whose gradient is taken.
 
     Raises:
@@ -332,14 +333,14 @@ def varying(
         once.append(left * size)
         twice.append(left * left * size)
         left *= 1.0 - size * convexity[0]
-    # Inwards: what is shown is a lower end.
+    # Rounded down, because this is a lower end.
     shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - THOUSANDS)
     return curve, Gdp(shown / multiplier)
 
 
 def _shown_at_the_end(gap: float, steps: int) -> float:
     """Return sum a^j / sqrt(sum a^2j), j below ``steps``, for a slope a = 1 - gap in (-1, 1)."""
-    # expm1 keeps the digits of 1 - a^n for a near 1; from a = 0 on there is no logarithm.
+    # expm1 keeps the digits of 1 - a^n for a near 1. For a <= 0 there is no logarithm.
     if gap < 1.0:
         log = math.log1p(-gap)
         once, twice = -math.expm1(steps * log), -math.expm1(2 * steps * log)
@@ -350,10 +351,10 @@ def _shown_at_the_end(gap: float, steps: int) -> float:
 
 
 def subsampled(multiplier: float, fraction: float) -> Curve:
-    """Return one step's curve when a fixed fraction of the records is drawn (T1).
+    """Return one step's curve if a fixed fraction of the records is drawn (T1).
 
     Args:
-        multiplier: noise std over how far replacing a drawn record moves the step.
+        multiplier: noise std over the change of the step by replacing a drawn record.
         fraction: share of the records in a batch, drawn uniformly without replacement.
     """
     inner = Gdp(1.0 / multiplier)
@@ -366,21 +367,21 @@ def subsampled(multiplier: float, fraction: float) -> Curve:
 def summed_witness(
     weights: Sequence[int], fraction: float, noise: float, sensitivity: float
 ) -> Witness | None:
-    """Return what linear losses show when only the end of a block of steps is seen.
+    """Return the witness of linear losses if only the end of a block of steps is seen.
 
-    With gradients that do not depend on the iterate, the block's end is a sum: the record is in
-    the batch of query j with probability ``fraction`` and then moves the end by ``weights[j]``
-    sensitivities. That is a mixture of Gaussians against one. Noise too small to matter is
-    counted as more of it, which is post-processing.
+    With gradients that do not depend on the iterate, the block's end is a sum. The record is in the
+    batch of query j with probability ``fraction`` and then moves the end by ``weights[j]``
+    sensitivities. The result is a mixture of Gaussians against one Gaussian. Very small noise is
+    replaced by more noise, which is post-processing.
 
     Args:
-        weights: how much each query's gradient counts at the end, whole numbers above 0.
+        weights: weight of each query's gradient at the end, integers above 0.
         fraction: share of the records in a batch.
         noise: std of the noise at the end.
-        sensitivity: how far a weight of 1 moves the end, same unit as ``noise``.
+        sensitivity: change of the end by a weight of 1, same unit as ``noise``.
 
     Returns:
-        The witness; None where the mixture has too many parts to be worth it.
+        The witness; None if the mixture has too many parts.
     """
     noise = max(noise, sum(weights) * sensitivity / MAX_SHIFT)
     whole = Gdp(sum(weights) * sensitivity / noise)
@@ -396,19 +397,19 @@ def summed_witness(
 
 
 def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
-    """Return the law of the sum of ``weights`` each counted with probability ``fraction``.
+    """Return the law of the sum of ``weights``, each included with probability ``fraction``.
 
-    Sums rarer than 1e-20, and what rounding may have added to the others, are given to 0, which
-    only takes loss away (T9: likelihood ratios grow with every mean). None where too many are
-    left.
+    Sums rarer than 1e-20 are moved to 0, and so is any mass that rounding may have added to the
+    others. This only reduces the loss (T9: likelihood ratios increase with every mean). Return None
+    if too many sums are left.
     """
     law = np.ones(1)
     for weight, count in sorted(Counter(weights).items()):
         counted = _binomial(count, fraction)
-        # Longer than anybody uses: not worth the convolution.
+        # A longer law is never used, so skip the convolution.
         if weight * len(counted) + len(law) > 4 * MAX_WITNESS:
             return None
-        # A weight's sums are its multiples: zeros between them.
+        # A weight's sums are its multiples, with zeros between them.
         spread = np.zeros(weight * (len(counted) - 1) + 1)
         spread[::weight] = counted
         law = _kept(np.convolve(law, spread))
@@ -418,9 +419,9 @@ def _law(weights: Sequence[int], fraction: float) -> NDArray[np.float64] | None:
 
 
 def _binomial(count: int, fraction: float) -> NDArray[np.float64]:
-    """Return the binomial law by repeated squaring, without what is rarer than 1e-20.
+    """Return the binomial law by repeated squaring, without probabilities below 1e-20.
 
-    A law that grows too long is returned unfinished: nobody uses it.
+    A law that grows too long is returned unfinished, because it is never used.
     """
     law, square = np.ones(1), np.array([1.0 - fraction, fraction])
     while count and len(square) <= 4 * MAX_WITNESS >= len(law):
