@@ -1,10 +1,10 @@
-"""How the participants of a round are drawn, and what that does to the privacy loss.
+"""Sampling schemes: how the participants of a round are drawn, and the privacy loss of that.
 
-One file holds one family of schemes: its rows of the reference table, what their pairs are made
-of, and the drawing. ``TABLE`` is all the rows together: one cell for every scheme, observer and
-adjacency. The schemes look their cell up; the documentation prints it; the contract suite runs it.
-Theorem numbers (T1 ...) are explained in ``docs/theory/theorems.md``.
-What ``__all__`` names is ``fp.NAME`` as well.
+Each file holds one family of schemes: its rows of the reference table, the builders of their pairs,
+and the draw. ``TABLE`` joins the rows of all schemes: one cell for each scheme, observer and
+adjacency. The schemes look up their cell, the documentation prints it, and the contract suite runs
+it. Theorem numbers (T1 ...) refer to ``docs/theory/theorems.md``. The names in ``__all__`` are
+available as ``fp.NAME``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TABLE: dict[tuple[str, Observer, Adjacency], Cell] = {
     for scheme in SCHEMES
     for (observer, adjacency), cell in scheme.rows.items()
 }
-"""The reference table: scheme's name, observer and adjacency -> cell."""
+"""The reference table: (name of the scheme, observer, adjacency) -> cell."""
 
 __all__ = [
     "Everyone",

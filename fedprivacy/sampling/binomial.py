@@ -1,11 +1,11 @@
-"""Certified ends of binomial probabilities, far into their tails.
+"""Certified bounds on binomial probabilities, far into the tails.
 
-A tail is its largest term times a sum of products of falling ratios. The sum is cut, and what is
-cut off is below a geometric series. Everything is a logarithm, so nothing underflows. An interval
-is (lower, upper); both ends carry a bound on their rounding.
+A tail is its largest term times a sum of products of falling ratios. The sum is truncated, and a
+geometric series bounds the remainder. All values are logarithms, so no value underflows. An
+interval is (lower, upper). Both ends include a bound on their rounding error.
 
-A whole law (``law``) needs no logarithms: its terms are products of ratios, in decimals of many
-digits, outwards from the largest, and their sum is 1.
+A whole law (``law``) needs no logarithms. Its terms are products of ratios, in decimals of many
+digits, outwards from the largest term. Their sum is 1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Interval = tuple[float, float]
 _TINY = 1e-300
 _MAX_TERMS = 1 << 20
 _DIGITS = Context(prec=40, Emin=MIN_EMIN, Emax=MAX_EMAX)
-"""Of a law's terms: after 1e6 of them still 33 are right."""
+"""Decimal precision of the terms of a law: after 1e6 terms, 33 digits are still right."""
 RARE = 1e-30
-"""Numbers rarer than this together are moved to the end of a law, on the safe side."""
+"""Numbers with at most this total probability are moved to the end of a law, on the safe side."""
 _MOST_ATOMS = 1024
 _MOST_VARIANCE = 2.0**24
-"""From here on a law is two atoms: they are less than a per mille of their place apart."""
+"""Above this variance a law is reduced to two atoms, less than 0.1 % of their value apart."""
 NEVER: Interval = (-math.inf, -math.inf)
 ALWAYS: Interval = (0.0, 0.0)
 
@@ -67,7 +67,7 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
         successes * math.log(probability),
         failures * math.log1p(-probability),
     )
-    # Large terms cancel in the sum: what is left is their rounding, not its own.
+    # Large terms cancel in the sum, so the error is relative to the terms and not to the sum.
     error = 16 * UNIT * math.fsum(map(abs, terms)) + 16 * UNIT
     total = math.fsum(terms)
     return total - error, min(total + error, 0.0)
@@ -76,9 +76,10 @@ def log_mass(trials: int, probability: float, successes: int) -> Interval:
 def log_tail(trials: int, probability: float, successes: int) -> Interval:
     """Return log P(Bin(trials, probability) >= successes), 1 <= successes.
 
-    Above the mean it is the first term times a falling series; below, one minus the lower tail.
+    Above the mean it is the first term times a falling series. Below the mean it is one minus the
+    lower tail.
     """
-    # Asked for more than there are: common where a cohort cannot be filled.
+    # More successes than trials: common if a cohort cannot be filled.
     if successes > trials:
         return NEVER
     if probability == 1.0:
@@ -106,9 +107,9 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 
 
 def complement(log_probability: Interval) -> Interval:
-    """Return log(1 - p) of log p."""
+    """Return log(1 - p) from log p."""
     low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
-    # exp may have underflowed to 0, which is no upper end.
+    # exp may underflow to 0, which is not a valid upper end.
     high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
@@ -119,39 +120,41 @@ def _log_series(many: int, few: int, odds: float) -> Interval:
 
     Ratio i is (many - i + 1) / (few + i) * odds: it falls with i and reaches 0 after ``many``.
     """
-    # Enough terms for the series to die out; what is cut off is bounded below.
+    # Enough terms for the series to die out. The remainder is bounded below.
     terms = min(many, _MAX_TERMS, 64 + 16 * math.isqrt(few))
     if terms == 0:
         return ALWAYS
-    # One ratio more than is summed: it bounds what is cut off.
+    # One more ratio than is summed bounds the remainder.
     steps = np.arange(1.0, terms + 2.0)
     ratios = (many - steps + 1.0) / (few + steps) * odds
     products = np.cumprod(ratios[:-1])
     total = 1.0 + float(np.sum(products))
     following = float(ratios[-1])
-    # While ratios are above 1 no geometric series bounds the rest.
+    # While ratios are above 1, no geometric series bounds the rest.
     cut = float(products[-1]) * following / (1.0 - following) if following < 1.0 else math.inf
     error = 16 * UNIT * (terms + 4)
     return math.log(total * (1 - error)), math.log((total + cut) * (1 + error))
 
 
 Law = tuple[tuple[float, int], ...]
-"""(probability, number) pairs, numbers increasing."""
+"""(probability, number) pairs, with increasing numbers."""
 
 
 @functools.lru_cache(maxsize=256)
 def law(trials: int, probability: float, side: Side) -> Law:
     """Return a law above (UP) or below (DOWN) Bin(trials, probability), in the usual order.
 
-    One law lies above another if every P(number >= s) does. The probabilities are the correctly
-    rounded ones of a law that adds up to 1 and does so:
+    One law lies above another if P(number >= s) is at least as large for every s. The returned
+    probabilities are correctly rounded from a law that sums to 1 and lies on the requested side.
+    That law is built in three steps:
 
-    - as few numbers as do not count (``RARE``) are left out at either end, and stand at the end
-      to which the side moves them: ``RARE`` in all, the rest of it taken from the largest term;
-    - of more than ``_MOST_ATOMS`` numbers neighbours are put together at their end;
-    - of a very wide law nothing is left but the end of its middle (Bernstein's inequality).
+    - Negligible numbers at either end, with total probability at most ``RARE``, are left out. On
+      the side of the rounding, the end of the law gets probability ``RARE``. The difference is
+      taken from the largest term.
+    - If more than ``_MOST_ATOMS`` numbers remain, neighbours are merged at one end of their group.
+    - A very wide law is reduced to the end of its middle (Bernstein's inequality).
 
-    Both sides are the same, and the law itself, where nothing is left out.
+    If no number is left out, both sides equal the law itself.
     """
     if probability == 1.0:
         return ((1.0, trials),)
@@ -163,10 +166,10 @@ def hypergeometric_law(drawn: int, marked: int, population: int, side: Side) -> 
     """Return a law above (UP) or below (DOWN) the number of marked units in a draw; see ``law``.
 
     Args:
-        drawn: how many units are drawn without replacement, at most ``population``.
-        marked: how many are marked, at most ``population``.
-        population: how many there are.
-        side: which way to round.
+        drawn: number of units drawn without replacement, at most ``population``.
+        marked: number of marked units, at most ``population``.
+        population: number of units.
+        side: direction of rounding.
     """
     if drawn == population:
         return ((1.0, marked),)
@@ -175,7 +178,7 @@ def hypergeometric_law(drawn: int, marked: int, population: int, side: Side) -> 
 
 @dataclass(frozen=True)
 class _Binomial:
-    """Bin(trials, chance): its ends, its middle, and the ratios of neighbouring terms."""
+    """Bin(trials, chance): its ends, its mode, and the ratios of neighbouring terms."""
 
     trials: int
     chance: Fraction
@@ -207,7 +210,7 @@ class _Binomial:
 
 @dataclass(frozen=True)
 class _Hypergeometric:
-    """The number of marked units in a draw; moments below the binomial law's (Hoeffding)."""
+    """The number of marked units in a draw; moments below those of the binomial law (Hoeffding)."""
 
     drawn: int
     marked: int
@@ -223,7 +226,7 @@ class _Hypergeometric:
 
     @property
     def variance(self) -> float:
-        """The binomial law's, which is larger."""
+        """The variance of the binomial law, which is larger."""
         share = self.drawn / self.population
         return self.marked * share * (1.0 - share)
 
@@ -247,23 +250,23 @@ def _law(counts: _Binomial | _Hypergeometric, side: Side) -> Law:
     else:
         found = [(float(weight), first + at) for at, weight in enumerate(weights)]
     least, most = counts.ends
-    # What was left out stands where it does most harm.
+    # The omitted mass moves to the largest number, which raises the law.
     if up and last < most:
         found.append((RARE, most))
-    # From below it stands where it shows least.
+    # For a bound from below, the omitted mass moves to the smallest number.
     if not up and first > least:
         found.insert(0, (RARE, least))
     return tuple(atom for atom in found if atom[0] > 0.0)
 
 
 def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Decimal]]:
-    """Return the first number that counts, and the probabilities from there on."""
+    """Return the first number that is kept, and the probabilities from it on."""
     least, most = counts.ends
-    # Listing such a law takes longer than its few digits are worth.
+    # Listing so wide a law takes too long for the digits that it gains.
     if counts.variance > _MOST_VARIANCE:
-        # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there
+        # 2 exp(-t^2 / (2 (1 + t / (3 sd)))) < 1e-30 there.
         away = 12.5 * math.sqrt(counts.variance)
-        # Exact: so many trials are more than doubles count one by one.
+        # Exact arithmetic: with so many trials, doubles cannot represent every integer.
         place = counts.mean + Fraction(away if up else -away)
         at = math.ceil(place) if up else math.floor(place)
         return max(least, min(at, most)), [Decimal(1)]
@@ -277,14 +280,14 @@ def _terms(counts: _Binomial | _Hypergeometric, up: bool) -> tuple[int, list[Dec
 
 
 def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
-    """Yield the terms after the largest, which is 1, until what follows is below ``RARE``.
+    """Yield the terms after the largest, which is 1, until the remainder is below ``RARE``.
 
-    The ratios of neighbouring terms are at most 1 and fall: what follows a term is below a
-    geometric series.
+    The ratios of neighbouring terms are at most 1 and fall. So a geometric series bounds the
+    remainder after a term.
     """
     term, rare = Decimal(1), Decimal(RARE) / 2
     for ratio in ratios:
-        # The geometric series of all that follows is below what may be left out.
+        # The geometric series of the remainder is below the mass that may be omitted.
         if term * ratio < rare * (1 - ratio):
             return
         term *= ratio
@@ -292,8 +295,8 @@ def _falling(ratios: Iterable[Decimal]) -> Iterator[Decimal]:
 
 
 def _grouped(first: int, weights: list[Decimal], up: bool) -> list[tuple[float, int]]:
-    """Return neighbours as one number each, the largest (UP) or smallest of them."""
-    # Neighbours are alike, so that moving them to one end costs little.
+    """Return each group of neighbours as one number, the largest (UP) or smallest of the group."""
+    # Neighbours are similar, so moving them to one end costs little.
     size = math.ceil(len(weights) / _MOST_ATOMS)
     groups = [weights[at : at + size] for at in range(0, len(weights), size)]
     starts = range(first, first + len(weights), size)

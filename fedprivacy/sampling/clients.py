@@ -1,8 +1,8 @@
-"""Cohorts of clients whose chances differ, and what each client's own scheme is.
+"""Cohorts of clients with different probabilities, and the scheme of each client.
 
-An account of records speaks of one client at a time: what counts is how often that client takes
-part, not with whom. These objects draw the cohort, and hand out the scheme each client is
-accounted by.
+Accounting of records covers one client at a time. The loss depends on how often that client takes
+part, not on the other participants. These classes draw the cohort and return the scheme of each
+client for the accounting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .scheme import Indices, Scheme, asked_of
 
 
 def chances(values: Sequence[float]) -> tuple[float, ...]:
-    """Return probabilities in (0, 1], at least one of them."""
+    """Return probabilities in (0, 1], at least one."""
     if not len(values):
         refuse("chances", values, "have one entry for each client, at least one")
     return tuple(probability(chance=float(value)) for value in values)
@@ -27,10 +27,10 @@ def chances(values: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Apart:
-    """Every client takes part with a probability of its own, independently, in every round.
+    """Every client takes part with a separate probability, independently, in every round.
 
     Args:
-        chances: one for each client, in (0, 1].
+        chances: one probability for each client, in (0, 1].
     """
 
     chances: tuple[float, ...]
@@ -41,14 +41,14 @@ class Apart:
     def of(self, client: int) -> Scheme:
         """Return the scheme that this client is accounted by."""
         chance = self.chances[client]
-        # At chance 1 nothing is drawn, and there is a scheme that says so.
+        # At probability 1 there is no draw, and ``Everyone`` states that.
         return Everyone() if chance == 1.0 else Poisson(chance)
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted; may be empty.
 
         Raises:
-            ParameterError: there are not as many clients as chances.
+            ParameterError: the number of clients is not the number of probabilities.
         """
         units, source = asked_of(population, generator)
         if units != len(self.chances):
@@ -58,14 +58,14 @@ class Apart:
 
 @dataclass(frozen=True)
 class WeightedDraws:
-    """``draws`` draws with replacement, a client with its weight in each; it then runs once.
+    """``draws`` weighted draws with replacement; each drawn client runs once.
 
-    How often a client was drawn is how often its one run counts, so that what its records risk is
-    whether it was drawn at all: with probability 1 - (1 - weight)^draws, independently in every
-    round.
+    The number of draws of a client is the weight of its single run in the average. So the loss of
+    its records depends only on whether the client is drawn at all. A client is drawn with
+    probability 1 - (1 - weight)^draws, independently in every round.
 
     Args:
-        draws: how many, at least 1.
+        draws: number of draws, at least 1.
         weights: probability of each client in one draw, above 0, sum to 1.
     """
 
@@ -74,7 +74,7 @@ class WeightedDraws:
 
     def __post_init__(self) -> None:
         settle(self, natural, "draws")
-        # Weights are checked as chances: one of 0 would be a client that nobody can account for.
+        # Weights are checked like probabilities: a client of weight 0 has no accounting.
         object.__setattr__(self, "weights", chances(self.weights))
 
     def of(self, client: int) -> Scheme:
@@ -85,7 +85,7 @@ class WeightedDraws:
         """Return one round's clients, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are not as many clients as weights.
+            ParameterError: the number of clients is not the number of weights.
         """
         (cohort,) = self.draw_rows(1, population, generator)
         return np.asarray(cohort)
@@ -100,10 +100,10 @@ class WeightedDraws:
 
 
 def drawn_once(draws: int, weight: float) -> Scheme:
-    """Return the scheme of a client that runs once if any of ``draws`` draws is its.
+    """Return the scheme of a client that runs once if any of ``draws`` draws selects it.
 
     Args:
-        draws: with replacement, at least 1.
-        weight: its probability in each, in (0, 1].
+        draws: number of draws with replacement, at least 1.
+        weight: the client's probability in each draw, in (0, 1].
     """
     return Everyone() if weight == 1.0 else Poisson.of_draws(draws, weight)

@@ -1,19 +1,21 @@
-"""Whether recorded cohorts can have been drawn independently, each unit with one probability.
+"""Tests of recorded cohorts: independent draws, each unit with one probability.
 
-Nobody records how many units there are, so the question is whether any one population fits. An
-answer of ``excluded`` is wrong with at most a stated probability, whatever the population is:
+The number of units is usually not recorded, so the tests ask whether any one population fits. An
+answer of ``excluded`` is wrong with at most a stated probability, for every population. The tests
+are:
 
-- the smallest and the largest round, and all rounds together, lie within the exact ends of their
-  binomial laws (the sum over T rounds of n units is Bin(n T, q)); a population that is too small
-  for the largest of them is too small at every smaller size, and so on, as tails are monotone;
-- rounds that are all of one size s >= 1: P(all T are s) <= g^(T-1) P(the first is s), where g is
-  the largest probability of s over all populations;
-- rounds that are all of one size s_v for each value v of something settled before, c_v of them:
-  P <= product of g(s_v)^(c_v - 1), by the same argument;
-- rounds most of which lie within w of one of them, of size s: P(k or more of T do) <= T max over s
-  of P(Bin(T - 1, g) >= k - 1), as any round may be the one, where g is the largest probability
-  that a cohort lies within w of s over all populations. It rises with the population n as long as
-  s - w - 1 is likelier than s + w, and falls from there on.
+- Ends. The smallest round, the largest round and the sum of all rounds lie within exact ends of
+  their binomial laws. The sum over T rounds of n units is Bin(n T, q). Tails are monotone in the
+  population: if a population is too small for the largest round, every smaller one is too.
+- All rounds of one size s >= 1. P(all T are s) <= g^(T-1) P(the first is s), where g is the largest
+  probability of s over all populations.
+- One size s_v for each value v of a quantity that was fixed before the draw, in c_v rounds.
+  P <= product of g(s_v)^(c_v - 1), by the same argument.
+- Most rounds within w of one round, of size s.
+  P(k or more of T are) <= T max over s of P(Bin(T - 1, g) >= k - 1), because any round may be that
+  one. Here g is the largest probability, over all populations, that a cohort lies within w of s.
+  This probability rises with the population n while s - w - 1 is likelier than s + w, and falls
+  after that.
 """
 
 from __future__ import annotations
@@ -28,24 +30,24 @@ from .binomial import log_below, log_mass, log_tail
 
 Number = TypeVar("Number", int, float)
 FALSE_DOUBT = 1e-9
-"""Probability that a whole record's cohorts are doubted though their sampling drew them."""
+"""Probability that the cohorts of a whole record are doubted although their sampling drew them."""
 
 MOST = 2**50
-"""Populations beyond this are not searched: then nothing is said."""
+"""Populations above this size are not searched; the tests then give no answer."""
 
 
 def excluded(
     sizes: Mapping[int, int], probability: float, chance: float, population: int | None = None
 ) -> str:
-    """Return why no population made cohorts of these sizes; empty where one may have.
+    """Return why no population fits cohorts of these sizes; empty if one may fit.
 
     Args:
-        sizes: cohort size -> in how many rounds.
+        sizes: cohort size -> number of rounds.
         probability: q, of every unit in every round.
-        chance: most probability of an answer though one did; above 0.
-        population: how many units there are; None where that is not known.
+        chance: largest probability of an answer although a population fits; above 0.
+        population: number of units; None if it is not known.
     """
-    # Half of the chance for cohorts that are too much alike, the rest for the ends of the laws.
+    # Half of the chance goes to cohorts that are too similar, half to the ends of the laws.
     alike = too_alike(sizes, probability, chance / 2.0, population)
     return alike or improbable(sizes, probability, chance / 2.0, population)
 
@@ -53,19 +55,19 @@ def excluded(
 def improbable(
     sizes: Mapping[int, int], probability: float, chance: float, population: int | None = None
 ) -> str:
-    """Return why no population made cohorts so small, or large; empty where one may have.
+    """Return why no population fits cohorts as small or as large as these; empty if one may fit.
 
-    It holds for the rounds of ``RandomAllocation``, too: each is binomial, and by Hoeffding (1956)
-    a sum of independent indicators ends within the binomial law of their mean probability.
+    The test also holds for the rounds of ``RandomAllocation``. Each round is binomial. By Hoeffding
+    (1956) a sum of independent indicators ends within the binomial law of their mean probability.
 
-    Arguments are those of ``excluded``.
+    The arguments are those of ``excluded``.
     """
     rounds, smallest, largest = sum(sizes.values()), min(sizes), max(sizes)
     total = sum(size * count for size, count in sizes.items())
-    # Beyond, binomial ends are not certified: then nothing is said.
+    # Above this limit binomial ends are not certified, so the test gives no answer.
     if total >= MOST or probability < 1e-100:
         return ""
-    # Four tests share it: smallest, largest, and the sum at both ends.
+    # Four tests share the chance: smallest round, largest round, and both ends of the sum.
     each, whole = math.log(chance / (4.0 * rounds)), math.log(chance / 4.0)
     if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
         return ""
@@ -78,7 +80,10 @@ def improbable(
 
 @dataclass(frozen=True)
 class _Ends:
-    """The ends of rounds' sizes and their sum; logs of the chance that each or the sum may have."""
+    """Test of the smallest round, the largest round and the sum.
+
+    ``each`` and ``whole`` are log-probability limits for one round and for the sum.
+    """
 
     rounds: int
     smallest: int
@@ -89,10 +94,10 @@ class _Ends:
     whole: float
 
     def allow(self, population: int | None) -> bool:
-        """Return whether a population fits, or any where it is not known."""
+        """Return whether the population fits, or any population if it is not known."""
         if population is not None:
             return not (self.too_small(population) or self.too_large(population))
-        # Too small is monotone: above the first that is not, only too large is left to ask.
+        # "Too small" is monotone. So only the first population that is not too small needs a test.
         least = _first(lambda n: not self.too_small(n), self.largest)
         return least is None or not self.too_large(least)
 
@@ -113,23 +118,24 @@ class _Ends:
 
 
 _WIDTHS = (0, 1, 2, 4, 8, 16, 32, 64)
-"""How far cohorts may be from one of them and count as alike."""
+"""Distances from one cohort within which other cohorts count as similar."""
 
 
 def too_alike(
     sizes: Mapping[int, int], probability: float, chance: float, population: int | None = None
 ) -> str:
-    """Return why cohorts are too much alike to be drawn independently; empty where they are not.
+    """Return why cohorts are too similar for independent draws; empty if they are not.
 
-    Arguments are those of ``excluded``.
+    The arguments are those of ``excluded``.
     """
-    # Draws that are certain, or of nobody, may well be all alike.
+    # Draws with probability 1 may all have the same size. Larger sizes are not searched.
     if probability == 1.0 or max(sizes) >= MOST:
         return ""
     rounds = sum(sizes.values())
-    # Half for rounds of one size, the rest for every width and every round in the middle.
+    # Half goes to rounds of one size, the rest to every width and every round in the middle.
     each = chance / (2.0 * len(_WIDTHS) * rounds)
-    # Fewer middles than rounds may be asked for; these two show the most.
+    # The union bound allows any round as the middle. Testing fewer is valid, and these two show the
+    # most.
     middles = {max(sizes, key=lambda size: sizes[size]), _median(sizes)}
     for width in _WIDTHS:
         for middle in sorted(middles):
@@ -146,16 +152,16 @@ def too_alike(
 
 
 def goes_with(rounds: Mapping[tuple[int, float], int], chance: float) -> bool:
-    """Return whether what was settled before cohorts were drawn goes with their sizes all the same.
+    """Return whether a quantity fixed before the draw is associated with the cohort sizes.
 
-    Rounds are split at the median of either. Where cohorts are drawn alike, each round apart, how
-    many of the n rounds with more of the one have more of the other, too, is hypergeometric, with
-    share p of all rounds: at least n x with probability e^(-n KL(x, p)) at most, for x > p
-    (Chvatal, 1979).
+    Rounds are split at the median of the sizes and at the median of the fixed quantity. Suppose
+    cohorts have one law and rounds are independent. Among the n rounds in the upper half of one
+    quantity, the number in the upper half of the other is hypergeometric, with share p of all
+    rounds. For x > p it is at least n x with probability at most e^(-n KL(x, p)) (Chvatal, 1979).
 
     Args:
-        rounds: (cohort size, what was settled) -> in how many rounds.
-        chance: most probability of being wrong; above 0.
+        rounds: (cohort size, fixed quantity) -> number of rounds.
+        chance: largest probability of a wrong answer; above 0.
     """
     sizes, settled = Counter[float](), Counter[float]()
     for (size, value), count in rounds.items():
@@ -169,7 +175,7 @@ def goes_with(rounds: Mapping[tuple[int, float], int], chance: float) -> bool:
     for (size, value), count in rounds.items():
         both += count * (size in large and value in more)
     limit = math.log(2.0 / chance)
-    # More of the one with more of the other, or with less of it.
+    # Large values occur with large sizes, or with small ones.
     return any(
         _apart(met / half, share) * half > limit
         for met, share in ((both, many / total), (half - both, 1.0 - many / total))
@@ -183,13 +189,14 @@ def told_by(
     probability: float | None = None,
     population: int | None = None,
 ) -> bool:
-    """Return whether what was settled before cohorts were drawn goes with their sizes, or decides.
+    """Return whether a quantity fixed before the draw is associated with the sizes or decides them.
 
     Args:
-        rounds: (cohort size, what was settled) -> in how many rounds.
-        chance: most probability of being wrong; above 0.
-        probability: of every unit in every round, each apart; None where they are not so drawn.
-        population: how many units there are, where that is known.
+        rounds: (cohort size, fixed quantity) -> number of rounds.
+        chance: largest probability of a wrong answer; above 0.
+        probability: of every unit in every round, drawn independently; None if draws are not
+            independent.
+        population: number of units, if it is known.
     """
     if goes_with(rounds, chance / 2.0):
         return True
@@ -202,18 +209,19 @@ def _decides(
     chance: float,
     population: int | None,
 ) -> bool:
-    """Return whether one size came with every value, though draws are independent of it.
+    """Return whether each value has only one size, although draws do not depend on the value.
 
-    Given the size of the first round of a value, each other one has it with probability g at most.
+    Given the size of the first round of a value, each other round has that size with probability at
+    most g.
     """
-    # Nothing was settled; some value came with two sizes; draws are certain, or too large to tell.
+    # No answer: one value only, a value with two sizes, certain draws, or cohorts above the limit.
     values, largest = {value for _, value in rounds}, max(size for size, _ in rounds)
     if len(values) < 2 or len(rounds) > len(values) or probability >= 1.0 or largest >= MOST:
         return False
     again = Counter[int]()
     for (size, _), count in rounds.items():
         again[size] += count - 1
-    # A size that nobody draws has probability 0, whose logarithm is no number.
+    # An impossible size has probability 0, whose logarithm is not finite.
     shares = {
         size: max(_most_within(size, size, probability, population), math.ulp(0.0))
         for size in again
@@ -223,13 +231,13 @@ def _decides(
 
 
 def _upper_half(counts: Mapping[float, int]) -> set[float]:
-    """Return the values above the median; the largest alone where none is; none if all are one."""
+    """Return the values above the median, else only the largest; the empty set if all are equal."""
     values, middle = sorted(counts), _median(counts)
     return {value for value in values[1:] if value > middle} or set(values[1:][-1:])
 
 
 def _apart(x: float, p: float) -> float:
-    """Return the Kullback-Leibler divergence of two coins, 0 < p < x <= 1."""
+    """Return the Kullback-Leibler divergence of two Bernoulli laws, 0 < p < x <= 1."""
     rest = (1.0 - x) * math.log((1.0 - x) / (1.0 - p)) if x < 1.0 else 0.0
     return x * math.log(x / p) + rest
 
@@ -244,10 +252,10 @@ def _median(sizes: Mapping[Number, int]) -> Number:
 
 
 def _most_within(low: int, high: int, probability: float, population: int | None) -> float:
-    """Return an upper end of P(low <= Bin(n, q) <= high), the largest over n or the one known."""
+    """Return an upper bound on P(low <= Bin(n, q) <= high), for the known n or for all n."""
     if population is not None:
         return _within(population, low, high, probability)
-    # Nobody is drawn from an empty population, surely.
+    # A draw from an empty population has size 0 with probability 1.
     if low == 0:
         return 1.0
     # P_(n+1) - P_n = q (P_n(low - 1) - P_n(high)) changes its sign once.
@@ -255,13 +263,13 @@ def _most_within(low: int, high: int, probability: float, population: int | None
     if peak is None or 8.0 * _blur(peak, high, probability) ** 2 * high > _FLAT:
         return 1.0
     most = max(_within(n, low, high, probability) for n in (max(high, peak - 1), peak, peak + 1))
-    # Masses known to a share e leave the peak open by 2 e n populations, over which a window of
-    # masses as equal changes by a share of 4 e^2 n q at most.
+    # If masses are known to a share e, the peak is known to 2 e n populations. Over this range, a
+    # window of masses that are equal up to a share e changes by a share of at most 4 e^2 n q.
     return min(1.0, most * (1.0 + _FLAT))
 
 
 _FLAT = 1e-3
-"""What a peak that is a little off may miss of a probability, relatively."""
+"""Relative amount of probability that a slightly wrong peak may miss."""
 
 
 def _blur(n: int, size: int, probability: float) -> float:
@@ -279,17 +287,17 @@ def _within(n: int, low: int, high: int, probability: float) -> float:
 
 
 def _at_least(trials: int, probability: float, successes: int) -> float:
-    """Return an upper end of log P(number >= successes)."""
+    """Return an upper bound on log P(number >= successes)."""
     return log_tail(trials, probability, successes)[1] if successes > 0 else 0.0
 
 
 def _at_most(trials: int, probability: float, successes: int) -> float:
-    """Return an upper end of log P(number <= successes)."""
+    """Return an upper bound on log P(number <= successes)."""
     return log_below(trials, probability, successes + 1)[1] if successes < trials else 0.0
 
 
 def _first(fits: Callable[[int], bool], start: int) -> int | None:
-    """Return a number that fits while the one before does not; None where none below MOST does."""
+    """Return a number that fits while the one before does not; None if none up to MOST fits."""
     if fits(start):
         return start
     step = 1
@@ -297,7 +305,7 @@ def _first(fits: Callable[[int], bool], start: int) -> int | None:
         step *= 2
         if start + step > MOST:
             return None
-    # The last doubling failed at half of it: the answer lies between.
+    # The last doubling failed at half of the step, so the answer lies between.
     below, above = start + step // 2, start + step
     while above - below > 1:
         middle = (below + above) // 2

@@ -38,7 +38,7 @@ _REPLACED = Cell("G(2/z) once an epoch", _ONCE, SAME, EXCHANGED, visible(SWAP))
 
 @dataclass(frozen=True)
 class EpochScheme(TableScheme):
-    """A scheme that draws ``rounds_per_epoch`` rounds at once, each unit in one of them."""
+    """A scheme that draws ``rounds_per_epoch`` rounds at once, each unit in one of the rounds."""
 
     rounds_per_epoch: int
 
@@ -63,36 +63,37 @@ class EpochScheme(TableScheme):
 
 
 def _spread(inner: Lossy, scheme: EpochScheme, moves: float = 1.0) -> Allocated | None:
-    """Return T11's curve of one Gaussian sum a round, None for other mechanisms."""
+    """Return the curve of T11 for one Gaussian sum a round, None for other mechanisms."""
     z = inner.sum_multiplier
     mu = math.inf if z is None else moves / z
-    # The inverse of a tiny multiplier may overflow: then there is no such curve.
+    # The inverse of a tiny multiplier may overflow; the result is then None.
     return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
 
 
 def _attained(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | None:
-    """Return the zero-out pair; for other mechanisms what one round shows of it.
+    """Return the zero-out pair; for other mechanisms the part that one round shows.
 
-    Of rounds that differ in length it is less than is attained ("A shuffled epoch", theorems.md).
+    If rounds differ in length, it is less than the attained pair ("A shuffled epoch", theorems.md).
     """
     one_round = 1.0 / scheme.rounds_per_epoch
     return _spread(inner, scheme) or sampled_zero_out(inner, one_round, observer)
 
 
 def _attained_by_replacing(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | None:
-    """Return the same, where the other data may be nothing."""
+    """Return the same pair if zeroing is a special case of replacing, else None."""
     return _attained(inner, scheme, observer) if inner.zeroing_replaces else None
 
 
 def _hidden_order(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: Shuffled, observer: Observer) -> Pair:
-        # In one round everybody takes part: no order is left to hide.
+        # With one round every unit takes part in it, so there is no secret order.
         if scheme.rounds_per_epoch == 1:
             return as_it_is(inner, adjacency, observer)
         curve = inner.privacy_loss(adjacency, observer).curve
         if adjacency is ZERO:
             return Pair(curve, _attained(inner, scheme, observer))
-        # Where all others send the opposite the unit's round alone is two clip norms off.
+        # If all other units send the opposite, only the round of the unit differs, by two clip
+        # norms.
         opposed = _spread(inner, scheme, 2.0)
         return Pair(curve, opposed or _attained_by_replacing(inner, scheme, observer))
 
@@ -105,17 +106,16 @@ _AT_MOST = "each unit takes part in at most one round of every epoch; no data de
 @registered
 @dataclass(frozen=True)
 class Shuffled(EpochScheme):
-    """Units are put in random order and cut into rounds: each is in one round of an epoch.
+    """Units are shuffled and split into rounds: each unit is in one round of an epoch.
 
     A mechanism sampled this way is one EPOCH of ``rounds_per_epoch`` rounds.
 
     Args:
         rounds_per_epoch: at least 1.
-        population: how many units there are, where that is known: mechanisms whose noise depends on
-            how long a round is ask for it. The lengths differ by one unless ``rounds_per_epoch``
-            divides it.
-        partial: whether an epoch may leave units out, as torch's ``drop_last`` does. It costs no
-            more, and what is attained is then not known: ``Bound.lower`` is 0.
+        population: number of units, if known. Mechanisms whose noise depends on the length of a
+            round require it. The lengths differ by one unless ``rounds_per_epoch`` divides it.
+        partial: whether an epoch may leave units out, as ``drop_last`` of torch does. The cost is
+            not larger, but no attained pair is known: ``Bound.lower`` is 0.
     """
 
     population: int | None = None
@@ -142,7 +142,7 @@ class Shuffled(EpochScheme):
     def amplify(
         self, inner: Lossy, adjacency: Adjacency, observer: Observer = Observer.AGGREGATE
     ) -> PrivacyLoss:
-        """See ``TableScheme``; where a unit may be in no round, nothing is attained for sure."""
+        """See ``TableScheme``; if a unit may be in no round, no pair is certain to be attained."""
         return self._left_out(super().amplify(inner, adjacency, observer))
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
@@ -159,12 +159,12 @@ class Shuffled(EpochScheme):
         """Return the participants of each round of one epoch.
 
         Raises:
-            ParameterError: there are not ``self.population`` units, where that is given.
+            ParameterError: ``self.population`` is given and differs from ``population``.
         """
         units, source = asked_of(population, generator, self.population)
-        # One order for the whole epoch: that is what puts each unit in one round.
+        # One order for the whole epoch puts each unit in exactly one round.
         order = source.permutation(units)
-        # Rounds differ by one unit at most, whatever the order.
+        # Round lengths differ by at most one unit, for every order.
         return [np.sort(part) for part in np.array_split(order, self.rounds_per_epoch)]
 
 
@@ -183,7 +183,7 @@ def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Obs
         return as_it_is(inner, SWAP, observer)
     absent = _spread(inner, scheme)
     curve = inner.privacy_loss(SWAP, observer).curve
-    # Who is replaced leaves and somebody else comes: two steps of the epoch's own pair.
+    # A replaced unit leaves and another one joins: two steps of the pair of the epoch.
     if absent is not None:
         curve = replace(absent, replaced=True)
     return Pair(curve, _attained_by_replacing(inner, scheme, observer))
@@ -199,7 +199,8 @@ _ONE = "the same pair (else: S of the zero-out pair, 1/t)"
 class RandomAllocation(EpochScheme):
     """Every unit draws its round of the epoch uniformly, independently of all others.
 
-    "Balls in bins". A mechanism sampled this way is one EPOCH of ``rounds_per_epoch`` rounds (T11).
+    This scheme is known as "balls in bins". A mechanism sampled this way is one EPOCH of
+    ``rounds_per_epoch`` rounds (T11).
 
     Args:
         rounds_per_epoch: t, at least 1.
@@ -228,11 +229,11 @@ class RandomAllocation(EpochScheme):
 
     @property
     def secret_size(self) -> bool:
-        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        """Whether the number of drawn units is random and must stay secret; see ``TableScheme``."""
         return self.rounds_per_epoch > 1
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
-        """Return the participants of each round of one epoch; some may have none."""
+        """Return the participants of each round of one epoch; some rounds may be empty."""
         units, source = asked_of(population, generator)
         rounds = source.integers(self.rounds_per_epoch, size=units)
         ends = np.cumsum(np.bincount(rounds, minlength=self.rounds_per_epoch))

@@ -43,15 +43,15 @@ class Everyone(TableScheme):
     rate = 1.0
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-        """Return that sizes differ; see ``TableScheme.unlikely``."""
-        # How many there are is not known here; only that it is always the same number.
+        """Return a fault if the sizes differ; see ``TableScheme.unlikely``."""
+        # The number of units is unknown here, but it must be the same in every round.
         if len(sizes) < 2:
             return []
         told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"
         return [Odd(told, tuple(sizes))]
 
     def among_free(self, free: int) -> Everyone:
-        """Return itself: whoever may come is drawn as before."""
+        """Return the scheme itself: available units are drawn as before."""
         del free
         return self
 

@@ -29,7 +29,7 @@ from .scheme import (
 
 
 def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    # One unit less, and the cohort could not be filled: there is no such neighbour.
+    # The cohort needs the whole population, so the neighbour with one unit less cannot fill it.
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
             f"a cohort of the whole population ({scheme}) cannot be "
@@ -43,17 +43,17 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     z = inner.sum_multiplier
-    # Everybody takes part: nothing is amplified.
+    # Every unit takes part, so there is no amplification.
     if q == 1.0:
         return pairs.as_it_is(inner, pairs.ZERO, observer)
-    # T9 needs a Gaussian sum, and T1 that zeroing is a way to replace.
+    # T9 needs a Gaussian sum. T1 needs zeroing to be a special case of replacing.
     if z is None and not inner.zeroing_replaces:
         return pairs.unamplified(inner, scheme, observer)
     if z is None:
-        # Attained is what zeroing shows by itself; the curve is that of replacing.
+        # The attained pair is the pair of zeroing; the curve is the pair of replacing.
         attained = pairs.sampled_pair(inner.privacy_loss(pairs.ZERO, observer), q).witness
         return Pair(pairs.folded(inner, scheme, observer).curve, attained)
-    # Not drawn, its place is taken by another, who may send the opposite.
+    # If the unit is not drawn, another unit takes its place and may send the opposite.
     up = given_way(z, q)
     return Pair(Triangles(up, Sampled(Gdp(1.0 / z), q)), up)
 
@@ -79,12 +79,12 @@ _ROWS: Rows = {
 @registered
 @dataclass(frozen=True)
 class FixedSize(TableScheme):
-    """A fixed number of units is drawn uniformly without replacement, afresh in every round.
+    """A fixed number of units is drawn uniformly without replacement, independently in every round.
 
     Args:
-        size: how many, from 1 to ``population``.
-        population: how many units there are, or a public number that no data set falls short of:
-            the number itself is not public under ``add_remove``.
+        size: cohort size, from 1 to ``population``.
+        population: number of units, or a public lower bound on the number of units in every data
+            set. The exact number is not public under ``add_remove``.
     """
 
     size: int
@@ -96,7 +96,7 @@ class FixedSize(TableScheme):
 
     def __post_init__(self) -> None:
         settle(self, natural, "size", "population")
-        # Without replacement nobody can be drawn twice.
+        # Without replacement no unit can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")
 
@@ -116,19 +116,19 @@ class FixedSize(TableScheme):
         return self.size
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return size and population; under add_remove that is a floor."""
+        """Return size and population; under add_remove the population is a floor."""
         name = FLOOR if adjacency is Adjacency.ADD_REMOVE else "population"
         return {"size": self.size, name: self.population}
 
     def grown(self, population: int) -> FixedSize:
-        """Return what draws as many from more units; see ``scheme.among``."""
+        """Return the scheme with the same cohort size and more units; see ``scheme.among``."""
         return replace(self, population=population)
 
     def among_free(self, free: int) -> FixedSize:
-        """Return what draws as many from those that a rule of participation lets come.
+        """Return the scheme with the same cohort size, drawn from the available units.
 
         Raises:
-            ParameterError: fewer may come.
+            ParameterError: fewer than ``size`` units are available.
         """
         if free < self.size:
             rule = f"be at most the {free} clients that the participation lets come now"
@@ -136,14 +136,14 @@ class FixedSize(TableScheme):
         return replace(self, population=free)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-        """Return every other size than ``size``; see ``TableScheme.unlikely``."""
+        """Return a fault for each size other than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted.
 
         Raises:
-            ParameterError: there are not ``self.population`` units; see ``among`` for more.
+            ParameterError: the population is not ``self.population``; see ``among`` for more units.
         """
         units, source = asked_of(population, generator, self.population)
         return np.sort(source.choice(units, size=self.size, replace=False))
@@ -151,6 +151,6 @@ class FixedSize(TableScheme):
     def draw_rows(self, rows: int, population: int, generator: np.random.Generator) -> Indices:
         """Return independent cohorts, shape (rows, size), not sorted; see ``draw``."""
         units, source = asked_of(population, generator, self.population)
-        # A permutation a row gives independent cohorts at once.
+        # One permutation for each row gives all independent cohorts in one call.
         order = np.tile(np.arange(units), (rows, 1))
         return source.permuted(order, axis=1)[:, : self.size]

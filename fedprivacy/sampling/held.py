@@ -1,4 +1,4 @@
-"""Who is drawn by records but protected as a client: how often its records are drawn (T13)."""
+"""Sampling of records if the unit is a client: how often the client's records are drawn (T13)."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ from .replacement import (
 from .scheme import VISIBLE, Cell, Lossy, Pair, Rows, Scheme, TableScheme, priced_as
 
 MOST_HELD = 10**9
-"""Most records of a client."""
+"""Largest number of records of a client."""
 
 _RARE = (2e-30, 1e-22, 1e-17, 1e-13)
-"""Masses of labels: where they do not count they are left out, and a mixture of fewer is left."""
+"""Largest masses of the labels for rare numbers. If a label is negligible, it is left out and a
+shorter mixture remains."""
 
 Counts = Callable[[Side], Law]
 
 
 def holding(scheme: Scheme, held: int) -> TableScheme:
-    """Return the scheme as a client meets it that holds up to ``held`` of the units it draws.
+    """Return the scheme for a client that holds up to ``held`` of the units that are drawn.
 
     Args:
-        scheme: draws records.
-        held: at least 2.
+        scheme: the scheme that draws records.
+        held: number of records, at least 2.
 
     Raises:
-        ParameterError: more than there are records.
-        UnsupportedCombination: no theorem says how often the client's records are drawn together.
+        ParameterError: ``held`` exceeds the number of records.
+        UnsupportedCombination: no theorem gives the law of how many of the client's records are
+            drawn together.
     """
     population = getattr(scheme, "population", None)
     if population is not None and held > population:
         refuse("held", held, f"be at most the scheme's population = {population}")
     kinds = (Poisson, Everyone, FixedSize, WithReplacement)
-    # What a subclass draws in another way has no theorem here.
+    # A subclass that draws differently has no theorem here.
     match scheme if any(priced_as(scheme, kind) for kind in kinds) else None:
         case Poisson(probability=q):
             return RecordsApart(lambda side: law(held, q, side))
@@ -75,12 +77,12 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
 
 
 def _hidden(z: float, moves: float, back: float, law: Law) -> Curve:
-    """Return the mixture over the number of records against none, or against as many others."""
+    """Return the mixture over the number of records against none, or against its mirror image."""
     return by_way_of_none(z, moves, back, law) if back else against_none(z, moves, law)
 
 
 def _pair(inner: Lossy, scheme: RecordsApart | RecordsInSlots, moves: float, back: float) -> Pair:
-    """Return the mixture, rare large numbers of records as labels."""
+    """Return the mixture, with rare large numbers of records as labels."""
     z, (common, rare) = multiplier_of(inner), _split(scheme.law(Side.UP))
     up = _hidden(z, moves, back, common)
     if rare:
@@ -90,10 +92,11 @@ def _pair(inner: Lossy, scheme: RecordsApart | RecordsInSlots, moves: float, bac
 
 
 def _split(found: Law) -> tuple[Law, Law]:
-    """Return a law and rare numbers beside it, whose mass the law's largest number gets too.
+    """Return a law and separate rare numbers, whose mass is also added to the law's largest number.
 
-    Drawn from the rare numbers with their mass t, else from the law, a number lies above the given
-    law: (1 - t) (W + t) + t >= W + t for every tail W of the law.
+    Let t be the mass of the rare numbers. Draw from the rare numbers with probability t, else from
+    the law. The result lies above the given law: (1 - t) (W + t) + t >= W + t for every tail W of
+    the law.
     """
     end, rare = len(found), []
     for most in _RARE:
@@ -143,7 +146,7 @@ _APART: Rows = {
 
 @dataclass(frozen=True)
 class RecordsApart(TableScheme):
-    """Records drawn independently of each other; ``law`` is of how many of the client's."""
+    """Records drawn independently of each other; ``law`` counts the drawn records of the client."""
 
     law: Counts
 
@@ -186,10 +189,10 @@ _IN_SLOTS: Rows = {
 
 @dataclass(frozen=True)
 class RecordsInSlots(TableScheme):
-    """A cohort of records; a record of the client's that is drawn takes another's slot.
+    """A cohort of records; each drawn record of the client takes the slot of another record.
 
     Args:
-        law: of how many of the client's records are drawn.
+        law: law of the number of drawn records of the client.
         fills: whether the records of all others fill a cohort.
     """
 

@@ -1,4 +1,4 @@
-"""What the rows of several schemes are made of: pairs, builders of cells, names of data sets."""
+"""Shared parts of the rows: pairs, builders of cells, and descriptions of data sets."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ SAME = "the same pair"
 
 
 def sampled(inner: Curve, probability: float) -> Curve:
-    """Return the inner curve's sampled one; recognisably the inner one at probability 1."""
+    """Return the sampled curve of the inner curve; the inner curve itself at probability 1."""
     return inner if probability == 1.0 else Sampled(inner, probability)
 
 
 def sampled_pair(loss: PrivacyLoss, q: float) -> Pair:
-    """Return the sampled curve of a loss, attained where the loss's own curve is."""
+    """Return the sampled curve of a loss, attained if the curve of the loss is attained."""
     attained = None if loss.witness is None else sampled(loss.witness.curve, q)
     return Pair(sampled(loss.curve, q), attained)
 
 
 def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None:
-    """Return the pair of data sets in which everybody else, and the second unit, send nothing.
+    """Return the pair of data sets whose other units, and whose replacement unit, send 0.
 
-    None where nothing sent may differ from nobody there.
+    The result is None if a unit that sends 0 may differ from an absent unit.
     """
     if not inner.zeroed_is_absent:
         return None
     try:
         witness = inner.privacy_loss(ZERO, observer).witness
-    # Without a loss under zero_out the cell stands, but nothing is attained.
+    # Without a loss under zero_out the cell remains valid, but it has no attained curve.
     except UnsupportedCombination:
         return None
     return None if witness is None else sampled(witness.curve, q)
 
 
 def as_it_is(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:
-    """Return the inner mechanism's own curves."""
+    """Return the curves of the inner mechanism."""
     loss = inner.privacy_loss(adjacency, observer)
     return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
 
 
 def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
-    """Return the inner mechanism's replace-one loss, whose curve must be symmetric (T1).
+    """Return the replace-one loss of the inner mechanism, whose curve must be symmetric (T1).
 
-    Of Renyi divergences that is the pair which dominates what they imply, both ways.
+    For Renyi divergences this is the pair that dominates their implications in both directions.
     """
     loss = inner.privacy_loss(SWAP, observer)
     if isinstance(loss.curve, RenyiPoints):
@@ -70,11 +70,11 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
 
 
 def removable(inner: Lossy) -> None:
-    """Refuse a mechanism of which it is not known that leaving a unit out is a way to replace it.
+    """Refuse a mechanism unless leaving a unit out is known to be a special case of replacing it.
 
-    Where a unit that is not drawn leaves no other in its place, T1 compares the round without the
-    unit with the round with it. How far two units' contributions are apart does not bound that:
-    contributions with a large part in common show who takes part, and then T4 is exact.
+    If a unit that is not drawn leaves its slot empty, T1 compares the round without the unit with
+    the round with it. The distance between the contributions of two units does not bound that.
+    Contributions with a large common part reveal the participants, and then T4 is exact.
     """
     if not (inner.zeroed_is_absent and inner.zeroing_replaces):
         raise UnsupportedCombination(
@@ -85,9 +85,10 @@ def removable(inner: Lossy) -> None:
 
 
 def unamplified(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    """T4's pair under zero_out, which asks nothing of the inner mechanism.
+    """Return the pair of T4 under zero_out, which puts no condition on the inner mechanism.
 
-    Who takes part is counted as seen, so that nothing is attained unless everybody does.
+    The bound assumes that participation is visible. The pair is attained only if every unit takes
+    part.
     """
     try:
         loss = inner.privacy_loss(ZERO, observer)
@@ -109,9 +110,9 @@ def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    """``folded`` at a fixed size, where rounds of one Gaussian sum are known to be triangles."""
+    """Return ``folded`` at a fixed size; rounds of one Gaussian sum are known to be triangles."""
     found, z = folded(inner, scheme, observer), inner.sum_multiplier
-    # Everybody takes part at rate 1: then nothing is folded.
+    # At rate 1 every unit takes part and there is no fold.
     if z is None or not isinstance(found.curve, Fold):
         return found
     one = Sampled(Gdp(2.0 / z), scheme.rate)
@@ -119,20 +120,20 @@ def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def visible(adjacency: Adjacency) -> Builder:
-    """Return the builder of cells that give everything about the unit's participation away."""
+    """Return the builder of cells for observers who see the participation of the unit."""
 
     def build(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         loss = inner.privacy_loss(adjacency, observer)
         if loss.witness is None:
             return Pair(scheme.visible(loss.curve), None)
-        # Attained is only what surely happens: the rate is rounded down here.
+        # An attained pair may only use guaranteed events, so the rate is rounded down.
         return Pair(scheme.visible(loss.curve), scheme.visible(loss.witness.curve, Side.DOWN))
 
     return build
 
 
 def server_rows() -> Rows:
-    """Return T4's cells for a scheme that draws a unit at most once a round."""
+    """Return the cells of T4 for a scheme that draws a unit at most once a round."""
     return {
         (SERVER, ZERO): Cell("Mix(1-q: id, q: G(1/z))", VISIBLE, SAME, APART, visible(ZERO)),
         (SERVER, SWAP): Cell("Mix(1-q: id, q: G(2/z))", VISIBLE, SAME, EXCHANGED, visible(SWAP)),

@@ -30,24 +30,25 @@ from .scheme import (
 )
 
 AT_ONCE = 1 << 16
-"""Units that are drawn for at a time: a population needs no memory of its own."""
+"""Number of units drawn at a time, so that memory does not grow with the population."""
 
 
 SPACING = 2.0**-53
-"""Of the numbers that ``numpy.random.Generator.random`` draws: whole multiples of it, below 1."""
+"""Spacing of the numbers that ``numpy.random.Generator.random`` draws: its multiples below 1."""
 
 
 def taken(numbers: NDArray[np.float64], chance: ArrayLike) -> NDArray[np.bool_]:
-    """Return which of uniform numbers mean that a unit is drawn: ``chance`` of them, never more.
+    """Return which uniform numbers select a unit: a share of at most ``chance`` of all numbers.
 
-    So many multiples of ``SPACING`` as are below the chance would be one too many unless it is a
-    multiple itself: at a chance of 1e-17 eleven times what is accounted.
+    The number of multiples of ``SPACING`` below the chance is too large by one, unless the chance
+    is itself a multiple. At a chance of 1e-17, units would be selected with eleven times the
+    accounted probability.
     """
     return np.asarray(numbers <= np.asarray(chance) - SPACING)
 
 
 def drawn_apart(population: int, probability: float, generator: np.random.Generator) -> Indices:
-    """Return the units that are drawn, each by a number of its own; memory O(those drawn)."""
+    """Return the drawn units, each decided by a separate random number; memory O(units drawn)."""
     found = []
     for start in range(0, population, AT_ONCE):
         numbers = generator.random(min(AT_ONCE, population - start))
@@ -78,13 +79,14 @@ def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | None:
-    """Return what makes the pair of a unit that sends C u or -C u of the chance that it is drawn.
+    """Return a function from the rate to the pair of a unit that sends C u or -C u.
 
-    T9's of one Gaussian sum, T1's of Laplace noise that hides anything; None of other mechanisms.
+    T9 gives it for one Gaussian sum, and T1 for Laplace noise that hides removal. The result is
+    None for other mechanisms.
     """
     if inner.sum_multiplier is not None:
         return partial(_gaussian, inner.sum_multiplier)
-    # Of all others leaving out must be a way to replace.
+    # For all other mechanisms, leaving a unit out must be a special case of replacing it.
     pairs.removable(inner)
     alone = inner.privacy_loss(pairs.ZERO, observer).curve
     if isinstance(alone, LaplacePair) and LaplaceExchanged.serves(alone.shift):
@@ -93,7 +95,7 @@ def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | Non
 
 
 def _laplace(shift: float, q: float) -> Curve:
-    # At probability 1 nobody stays: one pair, twice as far apart.
+    # At probability 1 the unit always takes part: one pair, twice as far apart.
     return LaplacePair(2.0 * shift) if q == 1.0 else LaplaceExchanged(q, shift, shift)
 
 
@@ -145,11 +147,11 @@ class Poisson(TableScheme):
 
     @classmethod
     def of_draws(cls, draws: int, chance: float) -> Poisson:
-        """Return the scheme of whoever takes part once if drawn in any of ``draws`` draws.
+        """Return the scheme of a unit that takes part once if any of ``draws`` draws selects it.
 
         Args:
-            draws: independent ones, at least 1.
-            chance: of each, in (0, 1].
+            draws: number of independent draws, at least 1.
+            chance: probability in each draw, in (0, 1].
         """
         return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
@@ -162,16 +164,16 @@ class Poisson(TableScheme):
 
     @property
     def secret_size(self) -> bool:
-        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        """Whether the number of drawn units is random and must stay secret; see ``TableScheme``."""
         return self.probability < 1.0
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-        """Return that no one population makes such cohorts; see ``TableScheme.unlikely``."""
+        """Return a fault if no single population fits the sizes; see ``TableScheme.unlikely``."""
         told = excluded(sizes, self.probability, chance)
         return [Odd(told, tuple(sizes))] if told else []
 
     def among_free(self, free: int) -> Poisson:
-        """Return itself: whoever may come is drawn as before."""
+        """Return the scheme itself: available units are drawn as before."""
         del free
         return self
 

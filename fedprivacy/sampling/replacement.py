@@ -35,18 +35,19 @@ from .scheme import (
 )
 
 FAR = 30.0
-"""So many stds apart T5's pair of a label, which dominates too, loses no more that counts."""
+"""Beyond this distance in stds, T5's sampled Gaussian pair replaces the pair of a label. It
+dominates too, and its additional loss is negligible."""
 
 
 class Counted(Protocol):
-    """A scheme that draws a unit several times in a round."""
+    """A scheme that may draw a unit several times in a round."""
 
     def law(self, side: Side) -> Law:
         """Return (probability, number of times the unit is drawn), rounded to a side."""
 
 
 def multiplier_of(inner: Lossy) -> float:
-    """Return the noise multiplier of one Gaussian sum; refuse everything else."""
+    """Return the noise multiplier of one Gaussian sum; refuse every other mechanism."""
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
@@ -63,12 +64,16 @@ def against_none(z: float, moves: float, law: Law) -> Curve:
 
 
 _LONG = 40
-"""Numbers in a law, about three draws of a unit a round, beyond which a point of a mixture of them
-against a mixture takes seconds. The pair that is known then may cost more, and never too little."""
+"""Largest number of atoms in a law, about three draws of a unit per round, for a mixture against a
+mixture. For longer laws one point of that pair takes seconds. The known pair is then used, which
+may cost more but never too little."""
 
 
 def closer(known: Curve, z: float, back: float, law: Law) -> Curve:
-    """Return the known pair, or that by way of none where it is less; long laws have no other."""
+    """Return the smaller of the known pair and T5's pair by way of the round without the unit.
+
+    Only short laws have the latter; for a long law the known pair is returned.
+    """
     if len(law) > _LONG:
         return known
     return LeastOf((known, by_way_of_none(z, 2.0, back, law)))
@@ -83,20 +88,20 @@ def by_way_of_none(z: float, moves: float, back: float, law: Law) -> Curve:
 
 
 def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pair:
-    # All draws hit this unit: without it nothing could be drawn.
+    # All draws select this unit, so no round is possible without it.
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
             f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
             "probability = 1), so without it there is no round; account for zero_out"
         )
     z = multiplier_of(inner)
-    # Every draw of the unit takes the place of another, who may send the opposite.
+    # Each draw of the unit takes the place of another unit, which may send the opposite.
     up, down = (against_none(z, 2.0, scheme.law(side)) for side in (Side.UP, Side.DOWN))
     return Pair(up, down)
 
 
 def seen(moves: float) -> Builder:
-    """Return the builder for somebody who sees how often the unit is drawn (T4)."""
+    """Return the builder for an observer who sees how often the unit is drawn (T4)."""
 
     def build(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
         z = multiplier_of(inner)
@@ -110,21 +115,21 @@ def seen(moves: float) -> Builder:
 
 
 def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
-    """Return the chance that the unit is drawn at all, and how often it is if so."""
-    # Not to be drawn at all is 1 - q, and no label of its own.
+    """Return the probability that the unit is drawn at all, and the law of its draws given that."""
+    # Not being drawn has probability 1 - q and is not a label.
     drawn = [(w, s) for w, s in law if s]
     q = 1.0 if len(drawn) == len(law) else min(math.fsum(w for w, _ in drawn), 1.0)
     return q, [(w / q, s) for w, s in drawn]
 
 
 def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(up, down), or by way of none (T5)."""
+    """F(up, down), or T5's pair by way of the round without the unit if that is smaller."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
     def leaving(s: int) -> Curve:
         if q == 1.0:
             return Gdp(s / z)
-        # So far apart the three-point mixture gains nothing that counts.
+        # At this distance the three-point mixture gains no relevant amount.
         if s > FAR * z:
             return pairs.sampled(Gdp(2.0 * s / z), q)
         stays = (1.0 - q, float(-s))
@@ -134,17 +139,20 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     down = pairs.sampled(Mix(tuple((w, Gdp(s / z)) for w, s in times)), q)
     law = scheme.law(Side.DOWN)
     shown = Opposed(z, law) if Opposed.serves(z, law) else against_none(z, 1.0, law)
-    # Drawn as often every time, the unit is in no mixture: one label, and nothing else, is exact.
+    # If the unit is always drawn equally often, there is no mixture and the one label is exact.
     if q == 1.0 and len(times) == 1:
         return Pair(leaving(times[0][1]), shown)
     return Pair(closer(Fold(up, down), z, 1.0, scheme.law(Side.UP)), shown)
 
 
 def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
-    """F(S, S), without the fold where nobody else is drawn, or by way of none (T5)."""
+    """F(S, S), or T5's pair by way of the round without the unit if that is smaller.
+
+    If no other unit is drawn, F(S, S) is S without the fold.
+    """
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
     once = pairs.sampled(Mix(tuple((w, Gdp(2.0 * s / z)) for w, s in times)), q)
-    # Without others nobody is mistaken for the unit, and both halves are one pair.
+    # Without other units none can be confused with the unit, and both halves are one pair.
     curve = once if q == 1.0 else Fold(once, once)
     dominating = closer(curve, z, 2.0, scheme.law(Side.UP))
     return Pair(dominating, against_none(z, 2.0, scheme.law(Side.DOWN)))
@@ -184,15 +192,16 @@ _ROWS: Rows = {
 @registered
 @dataclass(frozen=True)
 class WithReplacement(TableScheme):
-    """``draws`` units are drawn one after the other, each time from everybody; repeats count.
+    """``draws`` units are drawn one after the other, each time from all units; repeats count.
 
     A unit drawn s times contributes its clipped update s times.
 
     Args:
-        draws: how many draws a round has, at least 1.
-        population: how many units there are, drawn uniformly, or a public number that no data set
-            falls short of, see ``FixedSize``; or
-        probability: the unit's probability in one draw, in (0, 1]. Exactly one of the two.
+        draws: number of draws in a round, at least 1.
+        population: number of units, drawn uniformly, or a public lower bound on the number of units
+            in every data set; see ``FixedSize``.
+        probability: the unit's probability in one draw, in (0, 1]. Exactly one of ``population``
+            and ``probability`` is given.
     """
 
     draws: int
@@ -206,7 +215,7 @@ class WithReplacement(TableScheme):
 
     def __post_init__(self) -> None:
         settle(self, natural, "draws")
-        # Both might contradict each other; neither leaves the law unknown.
+        # Both values could contradict each other, and without either the law is unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
             refuse("population, probability", given, "be given one without the other")
@@ -238,24 +247,24 @@ class WithReplacement(TableScheme):
         return found
 
     def grown(self, population: int) -> WithReplacement:
-        """Return what draws as often from more units; see ``scheme.among``."""
+        """Return the scheme with the same draws and more units; see ``scheme.among``."""
         return replace(self, population=population)
 
     def law(self, side: Side = Side.UP) -> Law:
         """Return (probability, number of times a given unit is drawn), see ``binomial.law``.
 
-        Every row of the table grows with that number's law in the usual order (T5): UP serves the
-        dominating pair, DOWN an attained one.
+        Every row of the table grows with the law of that number in the usual order (T5). UP serves
+        the dominating pair, DOWN an attained one.
         """
         return binomial_law(self.draws, self.chance, side)
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
-        """Return the labelled mixture over how often the client runs."""
+        """Return the labelled mixture over the number of runs of the client."""
         parts = ((w, compose([(inner, s)]) if s else IDENTITY) for w, s in self.law(side))
         return Mix(tuple(parts))
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss of a client's runs, off by as much as they are on average together."""
+        """Return the loss of a client's runs; ``off`` grows by the mean number of runs."""
         runs = max(1.0, self.draws * self.chance) * (1.0 + FEW)
         return replace(super().group(inner), off=inner.off * runs)
 
@@ -265,7 +274,7 @@ class WithReplacement(TableScheme):
         All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
         """
         found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
-        # A probability alone says nothing of how many different units there are.
+        # A probability without a population does not bound the number of different units.
         if self.population is None:
             return found
         # A union bound over all rounds.
@@ -277,10 +286,10 @@ class WithReplacement(TableScheme):
         )
 
     def _log_within(self, size: int) -> float:
-        """Return an upper end of the log-probability that a round has at most ``size`` units."""
+        """Return an upper bound on the log-probability that a round has at most ``size`` units."""
         population = self.population or size
         if size >= min(population, self.draws):
-            # No round holds more different units than draws, or than there are.
+            # The number of different units is at most the number of draws and of units.
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = THOUSANDS * math.fsum(map(abs, terms))
@@ -291,8 +300,8 @@ class WithReplacement(TableScheme):
         """Return the participants, sorted, one entry for each draw.
 
         Raises:
-            ParameterError: there are not ``self.population`` units (see ``among`` for more), or
-                only a probability is known.
+            ParameterError: the population is not ``self.population`` (see ``among`` for more
+                units), or the scheme was given a probability and no population.
         """
         units, source = asked_of(population, generator)
         if units != self.population:

@@ -1,4 +1,4 @@
-"""What a sampling scheme is, and a cell of the reference table."""
+"""The interface of a sampling scheme, and the cells of the reference table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RECOGNISED = "; in a client of so many records that its upload shows who sent it
 
 
 class Lossy(Protocol):
-    """What a scheme needs to know of the mechanism it samples for."""
+    """The properties of a mechanism that a sampling scheme reads."""
 
     @property
     def protects(self) -> Unit | None:
-        """Whose data is one unit."""
+        """The privacy unit: the owner of one unit of data."""
 
     @property
     def sum_multiplier(self) -> float | None:
@@ -35,11 +35,11 @@ class Lossy(Protocol):
 
     @property
     def zeroed_is_absent(self) -> bool:
-        """Whether a zeroed unit releases just what its absence would."""
+        """Whether a zeroed unit releases the same as an absent unit."""
 
     @property
     def zeroing_replaces(self) -> bool:
-        """Whether to zero a unit out is one of the ways to replace its data."""
+        """Whether zeroing a unit out is a special case of replacing its data."""
 
     def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
         """Return the loss of one run."""
@@ -59,10 +59,10 @@ class Scheme(Protocol):
         """Return the loss of a mechanism run inside one client that may be drawn."""
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
-        """Return the pair of somebody who sees how often the unit takes part in a round.
+        """Return the pair of an observer who sees how often the unit takes part in a round.
 
-        ``side`` says which way the law of taking part is rounded, where it is: up for a curve
-        that dominates, down for an attained one.
+        If the law of participation is rounded, ``side`` is the direction: up for a curve that
+        dominates, down for an attained curve.
         """
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
@@ -74,22 +74,22 @@ class Scheme(Protocol):
 
 
 FLOOR = "population (stated beforehand; no neighbouring data set has fewer units)"
-"""What a scheme's population is under add_remove, which does not let the number itself be told."""
+"""Label of the population under add_remove, which does not let the number of units be revealed."""
 
 
 class Pair(NamedTuple):
-    """One round's dominating curve and, where known, an attained one."""
+    """The dominating curve of one round and, if known, an attained one."""
 
     curve: Curve
     witness: Curve | None
 
 
 Builder = Callable[[Lossy, Any, Observer], Pair]
-"""Makes a cell's pair from the mechanism, the scheme and the observer."""
+"""Makes the pair of a cell from the mechanism, the scheme and the observer."""
 
 
 class Cell(NamedTuple):
-    """One cell of the table: what the pair is, where it comes from, who attains it."""
+    """One cell of the table: its pair, the theorem behind it, and the data sets that attain it."""
 
     pair: str
     theorem: str
@@ -99,18 +99,18 @@ class Cell(NamedTuple):
 
 
 Rows = dict[tuple[Observer, Adjacency], Cell]
-"""One scheme's cells of the table."""
+"""The cells of one scheme in the table."""
 
 
 class Odd(NamedTuple):
-    """What is wrong with recorded cohorts, and which sizes show it."""
+    """A fault of recorded cohorts, and the sizes that show it."""
 
     told: str
     sizes: tuple[int, ...]
 
 
 class TableScheme:
-    """A scheme whose privacy is its rows of the table."""
+    """A scheme whose privacy is given by its rows of the table."""
 
     repeats: ClassVar[bool] = False
     """Whether a unit may be drawn more than once in a round."""
@@ -120,7 +120,7 @@ class TableScheme:
 
     @property
     def apart(self) -> bool:
-        """Whether every unit is drawn independently of all others; not unless a scheme says so."""
+        """Whether every unit is drawn independently of all others; False by default."""
         return False
 
     @property
@@ -130,17 +130,17 @@ class TableScheme:
 
     @property
     def secret_size(self) -> bool:
-        """Whether its rows count on nobody's learning how many were drawn: that is random."""
+        """Whether the rows need the number of drawn units, which is random, to stay secret."""
         return False
 
     @property
     def most(self) -> int | None:
-        """How many units one draw has at most; None where no number is stated."""
+        """Upper bound on the number of units in one draw; None if no number is stated."""
         return None
 
     @property
     def least(self) -> int:
-        """How many different units one draw has at least."""
+        """Lower bound on the number of different units in one draw."""
         return 0
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
@@ -149,9 +149,9 @@ class TableScheme:
         return plain_fields(self)
 
     def visible(self, inner: Curve, side: Side = Side.UP) -> Curve:
-        """T4: with probability ``rate`` the inner pair, else no loss; recognisably."""
+        """T4: the inner pair with probability ``rate``, else no loss."""
         del side
-        # Recognisably the inner pair, so that its own tails and symmetry are kept.
+        # At rate 1 the inner curve itself is returned, which keeps its own tails and symmetry.
         if self.rate == 1.0:
             return inner
         return Mix(((1.0 - self.rate, IDENTITY), (self.rate, inner)))
@@ -159,16 +159,17 @@ class TableScheme:
     def amplify(
         self, inner: Lossy, adjacency: Adjacency, observer: Observer = Observer.AGGREGATE
     ) -> PrivacyLoss:
-        """Return the loss of ``inner`` run on units drawn by the scheme: the table's cell.
+        """Return the loss of ``inner`` run on units drawn by the scheme: the cell of the table.
 
         Raises:
-            UnsupportedCombination: the table has no such cell, or the inner mechanism does not
-                meet the cell's theorem; the message names the cells that work.
+            UnsupportedCombination: the table has no cell for these arguments, or the inner
+                mechanism does not meet the theorem of the cell. The message names the cells that
+                work.
         """
         cell = self._cell(observer, adjacency)
         sees = _seen(observer)
         pair = cell.build(inner, self, sees)
-        # Theorems and assumptions of the inner mechanism, in the cell's own view.
+        # The theorems and assumptions of the inner mechanism, for the observer of the cell.
         base = inner.privacy_loss(_served(inner, adjacency), sees)
         _check_sum(inner, base)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
@@ -193,30 +194,30 @@ class TableScheme:
         return cell
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-        """Return what is wrong with recorded cohorts; nothing with probability 1 - ``chance``.
+        """Return faults of recorded cohorts: none with probability at least 1 - ``chance``.
 
-        All rounds are taken to be drawn by the scheme, from one population.
+        The test assumes that the scheme drew all rounds from one population.
 
         Args:
-            sizes: cohort size -> in how many rounds.
-            chance: most probability of an answer about cohorts that the scheme drew.
+            sizes: cohort size -> number of rounds.
+            chance: largest probability of reporting a fault in cohorts that the scheme drew.
         """
         del sizes, chance
         return []
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss of ``inner`` run inside a client that takes part now and then.
+        """Return the loss of ``inner`` run inside a client that takes part in some rounds.
 
-        Nothing is amplified: participation may be visible, and T4 is exact when it is. An observer
-        who is not told who took part sees it in the limit of a client with many records, whose
-        upload lies far from everybody else's.
+        There is no amplification, because participation may be visible, and T4 is exact if it is.
+        An observer without the list of participants sees participation in the limit of a client
+        with many records. The upload of that client lies far from all other uploads.
         """
         witness = inner.witness
         if witness is not None:
             names = witness.datasets
             if inner.facts.observer is not Observer.SERVER:
                 names += RECOGNISED
-            # An attained pair may only count on what surely happens: the rate is rounded down.
+            # An attained pair may only use guaranteed events, so the rate is rounded down.
             witness = Witness(self.visible(witness.curve, Side.DOWN), names)
         return PrivacyLoss(
             self.visible(inner.curve),
@@ -229,42 +230,43 @@ class TableScheme:
 
 
 def check_kind(scheme: object) -> None:
-    """Refuse what is no sampling scheme."""
-    # The class has the methods too, and nobody said with which numbers it draws.
+    """Refuse an object that is not a sampling scheme."""
+    # A class has the methods too, but it has no parameters to draw with.
     draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
     if isinstance(scheme, type) or not draws:
         refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
 
 
 _BESIDE = frozenset({"draw", "epoch", "unlikely", "public", "as_event", "name", "assumption"})
-"""What no theorem reads of a scheme."""
+"""Attributes of a scheme that no theorem reads."""
 
 
 def priced_as(scheme: object, kind: type[TableScheme]) -> bool:
-    """Return whether a scheme is of a kind, or a subclass that is accounted as that is.
+    """Return whether a scheme is of a kind, or is a subclass with the same accounting.
 
-    Theorems that read a kind's numbers alone, and not its rows, must not serve a subclass that
-    says anything anew but how it draws and what is told of it: its rows, or the numbers that rows
-    read, may be others.
+    Some theorems read only the numbers of a kind and not its rows. They must not serve a subclass
+    that changes anything except its draws and its descriptions. The rows of other subclasses, or
+    the numbers that the rows read, may differ.
     """
     return isinstance(scheme, kind) and own_parts(type(scheme), kind) <= _BESIDE
 
 
 def among(scheme: Scheme, population: int) -> Scheme:
-    """Return the scheme as it draws from so many units; what it is accounted for holds for it.
+    """Return the scheme for a draw from ``population`` units, covered by the same accounting.
 
-    Of ``FixedSize`` and ``WithReplacement`` the stated population is a floor: more units are fine,
-    see docs/theory/theorems.md, *A public floor*.
+    The stated population of ``FixedSize`` and ``WithReplacement`` is a floor: more units are
+    allowed. See docs/theory/theorems.md, *A public floor*.
 
     Raises:
-        ParameterError: there are fewer, or not just as many where that is what was accounted.
+        ParameterError: there are fewer units than stated, or the number differs and the scheme was
+            accounted for exactly the stated number.
     """
     stated = getattr(scheme, "population", None)
-    # A scheme that states no population draws from any.
+    # A scheme without a stated population can draw from any number of units.
     if stated is None or stated == population:
         return scheme
     grown = getattr(scheme, "grown", None)
-    # Fewer units than stated are drawn more often than was accounted.
+    # With fewer units than stated, each is drawn more often than was accounted.
     if grown is None or population < stated:
         refuse("population", population, f"equal the scheme's population = {stated}")
     larger: Scheme = grown(population)
@@ -274,15 +276,16 @@ def among(scheme: Scheme, population: int) -> Scheme:
 def asked_of(
     population: int, generator: np.random.Generator, stated: int | None = None
 ) -> tuple[int, np.random.Generator]:
-    """Return what a draw is asked of, after a look at it.
+    """Return the checked arguments of a draw.
 
     Args:
-        population: how many units there are.
-        generator: where randomness comes from.
-        stated: the population that a scheme is for; None for any.
+        population: number of units.
+        generator: source of randomness.
+        stated: the population that the scheme is defined for; None for any.
 
     Raises:
-        ParameterError: no number of units, or not the one stated, or no generator of NumPy's.
+        ParameterError: ``population`` is not a number of units or differs from ``stated``, or
+            ``generator`` is not a NumPy generator.
     """
     count = integer(0, population=population)
     if stated not in (None, count):
@@ -296,19 +299,20 @@ def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -
     """Return the clients of one round, one entry for each draw.
 
     Raises:
-        ParameterError: as ``among``; or draws that are not what was accounted: other than numbers
-            of clients, or one client twice by a scheme that does not say that it ``repeats``.
+        ParameterError: as ``among``, or the draws do not match the accounting. They are not numbers
+            of clients, or a client occurs twice although the scheme does not set ``repeats``.
     """
     drawn = np.asarray(among(scheme, population).draw(population, generator))
     name = f"{type(scheme).__name__}.draw"
-    # Indices, not a mask: True and False would be clients 1 and 0, many times each.
+    # Require indices and refuse a mask: True and False would be read as clients 1 and 0, many times
+    # each.
     if drawn.ndim != 1 or (len(drawn) and drawn.dtype.kind not in "iu"):
         told = f"{drawn.dtype} of shape {drawn.shape}"
         refuse(name, told, "return whole numbers, one for each draw", "np.flatnonzero of a mask")
     cohort = drawn.astype(np.int64)
     if len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < population:
         refuse(name, cohort.tolist(), f"return numbers from 0 to {population - 1}")
-    # Whoever counts twice moves the sum by twice as much as is accounted.
+    # A client that counts twice moves the sum by twice the accounted amount.
     if not getattr(scheme, "repeats", False) and len(np.unique(cohort)) < len(cohort):
         rule = "return each client at most once"
         refuse(name, cohort.tolist(), rule, "a scheme whose account covers more says repeats=True")
@@ -316,23 +320,23 @@ def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -
 
 
 def _seen(observer: Observer) -> Observer:
-    """Return the observer whose cell counts: the last release is a function of all of them."""
-    # Post-processing: whoever sees all releases could compute the last one.
+    """Return the observer whose cell applies: the last release is a function of all releases."""
+    # Post-processing: an observer of all releases can compute the last one.
     return Observer.AGGREGATE if observer is Observer.FINAL else observer
 
 
 def _why(observer: Observer, adjacency: Adjacency) -> str:
-    # Told with its reason, since no other scheme would serve it either.
+    # The reason is added because every other scheme lacks this cell too.
     if observer is Observer.SERVER and adjacency is Adjacency.ADD_REMOVE:
         return " (the list of participants shows membership)"
     return ""
 
 
 def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
-    """Refuse a mechanism that says it is a Gaussian sum and loses something else.
+    """Refuse a mechanism that claims to be a Gaussian sum but has a different loss.
 
-    The rows of a Gaussian sum read its multiplier alone. A subclass that answers with a loss of its
-    own and inherits the multiplier would be priced by the latter.
+    The rows of a Gaussian sum read only its multiplier. A subclass that returns its own loss but
+    inherits the multiplier would be accounted by the multiplier.
 
     Raises:
         ParameterError: the two disagree.
@@ -342,7 +346,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
         return
     moves = Adjacency(loss.facts.adjacency).moves
     curve = loss.curve
-    # A Gaussian pair's moment of order 2 is mu^2.
+    # The moment of order 2 of a Gaussian pair is mu^2.
     found = curve.mu if isinstance(curve, Gdp) else math.sqrt(max(curve.log_moment(2.0), 0.0))
     if not math.isclose(found, moves / z, rel_tol=1e-6):
         rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
@@ -351,48 +355,48 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
 
 
 def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
-    """Return the adjacency itself, or replace_one for mechanisms that serve nothing else."""
+    """Return the adjacency, or replace_one for mechanisms that serve no other."""
     try:
         inner.privacy_loss(adjacency)
-    # A cell has been built by now: some adjacency of the inner mechanism must do.
+    # A cell exists at this point, so the inner mechanism serves some adjacency.
     except UnsupportedCombination:
         return Adjacency.REPLACE_ONE
     return adjacency
 
 
 def expected_size(scheme: Scheme, population: int) -> int:
-    """Return how many participants a round has on average, rounded up, at least 1."""
-    # The product may lie above a whole number by rounding alone.
+    """Return the mean number of participants of a round, rounded up, at least 1."""
+    # Rounding can lift the product just above an integer.
     return max(1, math.ceil(scheme.rate * population - 1e-9))
 
 
 def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-    """Return what a scheme says of recorded cohorts; a scheme that has no such method says nothing.
+    """Return the faults that a scheme finds in recorded cohorts; none if it lacks the method.
 
     See ``TableScheme.unlikely``.
     """
-    # Schemes of users need not know what cohorts are likely.
+    # Schemes defined by users need no test of cohort sizes.
     asked = getattr(scheme, "unlikely", None)
     return [] if asked is None else list(asked(sizes, chance))
 
 
 def secret_size(scheme: object) -> bool:
-    """Return whether a scheme counts on nobody's learning how many it drew."""
+    """Return whether the rows of a scheme need the number of drawn units to stay secret."""
     return bool(getattr(scheme, "secret_size", False))
 
 
 def most_drawn(scheme: object) -> int | None:
-    """Return how many units one draw of a scheme has at most; None where it does not say."""
+    """Return an upper bound on the number of units in one draw of a scheme; None if not stated."""
     return getattr(scheme, "most", None)
 
 
 def least_drawn(scheme: object) -> int:
-    """Return how many different units one draw of a scheme has at least, as far as it says."""
+    """Return a lower bound on the number of different units in one draw of a scheme, or 0."""
     return int(getattr(scheme, "least", 0))
 
 
 def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:
-    """Return every size that does not fit, told as participants where the scheme draws ``what``."""
+    """Return one fault for each size that does not fit; ``what`` describes the sizes that do."""
     return [
         Odd(f"{size} participants where the scheme draws {what}", (size,))
         for size in sizes

@@ -44,20 +44,20 @@ from .scheme import (
 )
 
 _RARE = 1e-300
-"""Labels rarer than this are taken for this likely."""
+"""Probabilities of labels below this value are raised to it."""
 _UP = 1.0 + FEW
 _TOLD = "population (the number of units itself, declared public: add_remove does not hide it)"
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
-    """Return the builder; Poisson's own where the cohort may hold the whole population.
+    """Return the builder, or Poisson's builder if the cohort may hold the whole population.
 
-    Under ``add_remove`` that of the neighbour with one unit more.
+    Under ``add_remove`` the population is that of the neighbour with one unit more.
     """
     more = 1 if adjacency is pairs.ADD else 0
 
     def either(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-        # If no cohort is cut the law is Poisson's, whose pairs are sharper.
+        # If no cohort is truncated, the law is that of Poisson sampling, whose pairs are tighter.
         truncates = scheme.largest < scheme.population + more
         chosen = build if truncates else Poisson.rows[pairs.AGGREGATE, adjacency].build
         return chosen(inner, scheme, observer)
@@ -66,16 +66,19 @@ def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
 
 
 def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    """Mix over whether the others alone fill the cohort; then the unit takes somebody's slot.
+    """Mix over the label: do the others fill the cohort? If so, the unit takes another unit's slot.
 
-    The others are n - 1, or n where the neighbour has one unit more: the label between is theirs.
+    Let m of n - 1 others be drawn, and M of n others, because the neighbour may have one unit more.
+    The cohort has B places. The labels are M < B, m >= B, and m < B <= M between these two, which
+    gets the worse pair.
     """
     alone = inner.privacy_loss(pairs.ADD, observer).curve
     slot = inner.privacy_loss(pairs.SWAP, observer).curve
     low, high = scheme.full
-    # The label is known up to an interval: what lies in it gets the worse of both pairs.
+    # The probability of the label is known up to an interval. Its width gets the worse of both
+    # pairs.
     removes = inner.zeroed_is_absent and inner.zeroing_replaces
-    # Where leaving a unit out is a way to replace it, a slot that changes hands tells no less.
+    # If removal is a special case of replacement, an exchanged slot loses at least as much.
     either = slot if removes else _above(alone, slot)
     parts = (
         (1.0 - high, pairs.sampled(alone, scheme.probability)),
@@ -87,7 +90,7 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
 
 
 def _above(first: Curve, second: Curve) -> Curve:
-    """Return a curve that dominates both: the larger of two Gaussians', else both composed."""
+    """Return a curve that dominates both: the larger of two Gaussians, else their composition."""
     if isinstance(first, Gdp) and isinstance(second, Gdp):
         return max(first, second, key=lambda curve: curve.mu)
     # A composition dominates each of its parts.
@@ -95,7 +98,7 @@ def _above(first: Curve, second: Curve) -> Curve:
 
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
-    # T10 takes a zeroed unit for an absent one: where it may show, nothing is amplified.
+    # T10 treats a zeroed unit as an absent unit. If it may be visible, there is no amplification.
     if not inner.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(pairs.ZERO, observer).curve
@@ -158,17 +161,18 @@ _ROWS: Rows = {
 @registered
 @dataclass(frozen=True)
 class TruncatedPoisson(TableScheme):
-    """Poisson sampling with a largest cohort: of more than that, a uniform choice is kept.
+    """Poisson sampling with a largest cohort: if more units are drawn, a uniform choice is kept.
 
-    Every one of ``population`` units is drawn with the same probability, independently, in every
-    round; if more than ``largest`` are drawn, ``largest`` of them take part, uniformly chosen.
-    Under ``add_remove`` neighbours have one unit less, or one more. Probabilities of the law are
-    rounded to the safe side (T10).
+    In every round, every one of ``population`` units is drawn independently with the same
+    probability. If more than ``largest`` units are drawn, a uniform choice of ``largest`` of them
+    takes part. Under ``add_remove`` neighbours have one unit less, or one more. Probabilities of
+    the law are rounded to the safe side (T10).
 
     Args:
-        probability: of being drawn, in (0, 1].
-        population: how many units there are.
-        largest: the largest cohort, at least 1; from ``population`` on it is Poisson sampling.
+        probability: probability that a unit is drawn, in (0, 1].
+        population: number of units.
+        largest: the largest cohort, at least 1. From ``population`` on, the scheme is Poisson
+            sampling.
     """
 
     probability: float
@@ -185,12 +189,12 @@ class TruncatedPoisson(TableScheme):
     def __post_init__(self) -> None:
         settle(self, probability, "probability")
         settle(self, natural, "largest")
-        # Laws of cohorts of a larger population have no digits.
+        # For a larger population the laws of cohorts would have no correct digits.
         settle(self, count, "population")
 
     @property
     def truncates(self) -> bool:
-        """Whether a cohort can be too large at all."""
+        """Whether a cohort can be truncated."""
         return self.largest < self.population
 
     @property
@@ -207,38 +211,38 @@ class TruncatedPoisson(TableScheme):
     def _takes_part(self) -> Interval:
         """P(m < B) q + (B/n) P(N > B), for m ~ Bin(n-1, q) others drawn and N ~ Bin(n, q)."""
         q, share = self.probability, self.largest / self.population
-        # Nobody is ever left out: drawn is taking part.
+        # No unit is ever left out, so every drawn unit takes part.
         if not self.truncates:
             return q, q
         log_full, log_chosen = self._log_full, self._log_chosen
         room = [math.exp(end) * q for end in complement(log_full)]
         # At most four roundings at either end.
         low, high = (a + math.exp(b) for a, b in zip(room, log_chosen, strict=True))
-        # Who takes part is drawn, and has one of so many places: both cap the rate.
+        # A participant was drawn, and it has one of B places. Both facts cap the rate.
         return low / _UP**4, min(high * _UP**4, q, share * _UP)
 
     @cached_property
     def _log_full(self) -> Interval:
-        """Log-probability that the others alone fill the cohort."""
+        """Log-probability that the others fill the cohort."""
         return log_tail(self.population - 1, self.probability, self.largest)
 
     @cached_property
     def _log_chosen(self) -> Interval:
-        """Log-probability that too many are drawn and the unit is among those kept."""
+        """Log-probability that too many units are drawn and the unit is among those kept."""
         too_many = log_tail(self.population, self.probability, self.largest + 1)
         return add(log_share(self.largest, self.population), too_many)
 
     @property
     def full(self) -> Interval:
-        """Probability that the others alone fill the cohort: n - 1 of them at least, n at most."""
+        """Probability that the others fill the cohort; low for n - 1 others, high for n others."""
         more = log_tail(self.population, self.probability, self.largest)
         low, high = math.exp(self._log_full[0]), math.exp(more[1])
         return low / _UP, min(max(high * _UP, _RARE), 1.0)
 
     @property
     def kept(self) -> float:
-        """Probability that the unit is drawn and kept when the others fill the cohort, at most."""
-        # The others never fill the cohort: who is drawn is kept.
+        """Upper bound on P(the unit is drawn and kept | the others fill the cohort)."""
+        # The others never fill the cohort, so a drawn unit is kept.
         if self._log_full[0] == -math.inf:
             return self.probability
         ratio = math.exp(min(self._log_chosen[1] - self._log_full[0], 0.0)) * _UP**4
@@ -247,11 +251,12 @@ class TruncatedPoisson(TableScheme):
     def by_room(self, at: Callable[[float], Curve]) -> Curve:
         """Return the mixture over the places that the others leave: many, one, or none (T10).
 
-        Args:
-            at: the pair of a unit that takes part with a given probability; it must grow with it.
+        Rounding moves weight from labels with less loss to labels with more loss. The weight of no
+        place is rounded down. The weight of one place and its probability p* are rounded up.
 
-        Rounding moves weight from the label with less loss to the one with more: the weight of no
-        room is rounded down, the weight of one place and its probability p* up.
+        Args:
+            at: function from the probability of taking part to the pair; it must grow with the
+                probability.
         """
         n, q, largest = self.population, self.probability, self.largest
         filled = log_tail(n, q, largest)
@@ -269,7 +274,7 @@ class TruncatedPoisson(TableScheme):
         return inner if rate == 1.0 else Mix(((1.0 - rate, IDENTITY), (rate, inner)))
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
-        """Return its numbers; under add_remove the population is said to be no secret."""
+        """Return the parameters; under add_remove the population is labelled as not secret."""
         found = super().public(adjacency)
         if adjacency is pairs.ADD:
             found[_TOLD] = found.pop("population")
@@ -277,28 +282,30 @@ class TruncatedPoisson(TableScheme):
 
     @property
     def secret_size(self) -> bool:
-        """Whether how many were drawn is random, and a secret; see ``TableScheme``."""
+        """Whether the number of drawn units is random and must stay secret; see ``TableScheme``."""
         return self.probability < 1.0
 
     @property
     def most(self) -> int:
-        """The largest cohort, or all units there are."""
+        """The largest cohort, or the population if that is smaller."""
         return min(self.largest, self.population)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
-        """Return sizes above ``largest``, and what its population does not make.
+        """Return sizes above ``largest``, and sizes that are too unlikely for the population.
 
-        A round that is full may have been cut, so that only more can have been drawn.
+        A full round may have been truncated. For it, only the event that at least that many were
+        drawn counts.
         """
         found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
         if found:
             return found
         drawn = {size: count for size, count in sizes.items() if size < self.largest}
-        # No round is full, so that no cohort was cut: they are plain Poisson sampling's.
+        # No round is full, so no cohort was truncated and the sizes are those of plain Poisson
+        # sampling.
         if len(drawn) == len(sizes):
             told = excluded(sizes, self.probability, chance, self.population)
             return [Odd(told, tuple(sizes))] if told else []
-        # Half of the chance for either end of the law, over all rounds.
+        # Half of the chance goes to each end of the law, over all rounds.
         limit = math.log(chance / (2.0 * sum(sizes.values())))
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
@@ -310,14 +317,14 @@ class TruncatedPoisson(TableScheme):
         """Return the participants, sorted; may be empty.
 
         Raises:
-            ParameterError: there are not ``self.population`` units.
+            ParameterError: the population is not ``self.population``.
         """
         units, source = asked_of(population, generator, self.population)
         drawn = drawn_apart(units, self.probability, source)
-        # Nothing to cut: choosing among them would only disturb the generator.
+        # No truncation is needed. A choice would only advance the generator.
         if len(drawn) <= self.largest:
             return drawn
-        # Uniformly among those drawn: T10 counts on it.
+        # The choice is uniform among the drawn units, as T10 requires.
         return np.sort(source.choice(drawn, size=self.largest, replace=False))
 
 
@@ -326,7 +333,7 @@ def _log_not(chance: float) -> Interval:
 
 
 def _chance(takes: Interval, leaves: Interval) -> float:
-    """Return the probability, rounded up, of the first of two cases whose logs are given."""
+    """Return the probability, rounded up, of the first of two cases, given their logarithms."""
     if leaves[0] == -math.inf:
         return 1.0
     log_odds = takes[1] - leaves[0]

@@ -1,1 +1,1 @@
-"""What is compared: dominating pairs of laws, one family a file."""
+"""Privacy losses as curves: dominating pairs of laws, one family per file."""

@@ -1,9 +1,10 @@
 """Random allocation: a unit takes part in one round of an epoch, chosen uniformly at random.
 
 The pair of an epoch of t rounds is P = (1/t) sum_i N(mu e_i, I), Q = N(0, I). Under Q the
-likelihood ratio is X = (1/t) (Z_1 + ... + Z_t) with independent log-normal Z_i of mean 1, and both
+likelihood ratio is X = (1/t) (Z_1 + ... + Z_t) with independent log-normal Z_i of mean 1. Both
 orientations of the privacy profile are expectations of convex functions of X. So laws above and
-below X in convex order certify them (``docs/theory/allocation.md``). They are made in ``averages``.
+below X in convex order certify them (``docs/theory/allocation.md``). The module ``averages``
+computes these laws.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from .lattice import Array, Lattice, Side, Tails, nothing
 from .max_loss import NO_LIMIT, MaxLoss
 
 _MU_RANGE = (1e-9, 8.0)
-"""Below, ratios differ from 1 by less than rounding; above, Q-masses underflow that matter."""
+"""Below this range, ratios differ from 1 by less than rounding. Above it, relevant Q-masses
+underflow."""
 _MAX_ROUNDS = 1 << 24
 COARSE = 12
-"""Cells to a standard deviation of a coarse law."""
+"""Cells per standard deviation of a coarse law."""
 _LADDER = tuple(round(COARSE * math.pow(2.0, k / 4)) for k in range(32))
-"""Cells to a standard deviation of the laws that stand on a lattice, each by a fifth finer."""
+"""Cells per standard deviation of the laws for a lattice, in steps of about a fifth."""
 LONG = 1 << 14
-"""Laws of more rounds are coarse: they take many doublings."""
+"""Laws of more rounds are coarse, because they take many doublings."""
 _BITS = 10
-"""So many of a long epoch's number of rounds are kept: it is off by 1 in 512 at most."""
+"""Number of leading bits kept of a long epoch's number of rounds: an error of at most 1 in 512."""
 _MAX_REFINED = 16_000
-"""Laws of more outcomes are not made finer."""
+"""Laws of more outcomes are not refined."""
 _REVEALED = (1e-15, 1e-20)
-"""How much a law on a lattice may reveal where that is no more than the lattice leaves out."""
+"""Mass that a law on a lattice may reveal, if the lattice leaves out at least as much."""
 _MAX_ORDER = 512
 """The largest order whose moment is summed."""
 _FEW_ORDERS = 64
-"""Up to here no more are: time grows with the square."""
+"""For orders below this value, only orders up to it are summed: time grows with the square."""
 _SLOPES = np.geomspace(1e-3, 1e9, 400)
 """Parameters of Chernoff's bound."""
 
@@ -50,21 +52,21 @@ _SLOPES = np.geomspace(1e-3, 1e9, 400)
 @registered
 @dataclass(frozen=True)
 class Allocated(Curve):
-    """An epoch of ``rounds`` Gaussian sums, one of which, drawn uniformly, the unit takes part in.
+    """An epoch of ``rounds`` Gaussian sums; the unit takes part in one of these, drawn uniformly.
+
+    The pair dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt
+    to all earlier releases. It dominates under ``replace_one`` if ``replaced``. Some parameters are
+    out of reach: mu above 8 or below 1e-9, or more than 2^24 rounds. For these the upper side is
+    that of a worse curve, and no loss is certified from below.
 
     Args:
         mu: clip norm over the standard deviation of the noise of one round, at least 0.
         rounds: rounds of the epoch, at least 1.
         swapped: False for (present, absent), True for (absent, present).
-        coarse: whether the laws above and below may be farther apart, and take a tenth of the time.
+        coarse: whether the laws above and below may be farther apart, for a tenth of the time.
         replaced: whether the unit is replaced: present with other data, by way of absent.
-        fineness: cells to a standard deviation of the laws above and below; 0: what some tenths of
-            a second buy, or fewer on a lattice that is coarse beside them.
-
-    Dominates and is attained under ``add_remove`` and ``zero_out``, for rounds that adapt to
-    everything released before; dominates under ``replace_one`` if ``replaced``. Out of reach (mu
-    above 8 or below 1e-9, more than 2^24 rounds) the upper side is that of a worse curve and
-    nothing is certified from below.
+        fineness: cells per standard deviation of the laws above and below. With 0 it is the number
+            affordable in some tenths of a second, or a smaller one for a coarse lattice.
     """
 
     mu: float
@@ -82,12 +84,12 @@ class Allocated(Curve):
 
     @property
     def symmetric(self) -> bool:
-        """One round is a Gaussian pair; and either data may replace the other."""
+        """Whether the curve equals its swap: for one Gaussian round, and for a replacement."""
         return self.exact or self.replaced
 
     @property
     def exact(self) -> bool:
-        """One round's tails are; those of more rounds belong to a law above or below."""
+        """Whether the tails are exact; those of more rounds belong to a law above or below."""
         return self.rounds == 1 or self.mu == 0.0
 
     @property
@@ -96,7 +98,7 @@ class Allocated(Curve):
 
     @property
     def _most_order(self) -> int:
-        """The largest order whose moment is summed: fewer where there are many steps."""
+        """The largest order whose moment is summed; smaller if there are many steps."""
         return _MAX_ORDER if self.rounds <= LONG else _MAX_ORDER // 2
 
     @property
@@ -116,17 +118,17 @@ class Allocated(Curve):
 
     @property
     def above_only(self) -> bool:
-        """Whether the unit is replaced: nothing is known from below where Q is between."""
+        """Whether no lower bound is known: for a replaced unit, or parameters out of reach."""
         return not self._certified(Side.DOWN) and not self.exact
 
     def _atoms(self, side: Side, step: float | None = None, tail_mass: float = 0.0) -> DiscreteLaw:
-        """Return the law: its own, or the one that suits a lattice's step, if not too costly."""
-        # From above a larger mu or fewer rounds may stand in: either dominates.
+        """Return the default law, or a law for the step of a lattice if it is not too costly."""
+        # For UP, a larger mu or fewer rounds are valid substitutes: either dominates.
         mu, rounds = max(self.mu, _MU_RANGE[0]), min(self.rounds, _MAX_ROUNDS)
         if rounds > LONG:
             rounds = with_few_bits(rounds, side, _BITS)
         fineness = self._fixed or _fineness(mu, rounds, side, step)
-        # A law reveals no more than the lattice leaves out in any case.
+        # A law reveals at most the mass that the lattice leaves out anyway.
         revealed = next((least for least in _REVEALED if least <= tail_mass), REVEALED)
         atoms = _rounded(mu, rounds, side, fineness, revealed)
         if self.replaced:
@@ -135,15 +137,15 @@ class Allocated(Curve):
 
     @property
     def _fixed(self) -> int:
-        """Cells to a standard deviation, where no lattice has a say in them; else 0."""
+        """Cells per standard deviation if they do not depend on a lattice; else 0."""
         return COARSE if self.coarse or self.rounds > LONG else self.fineness
 
     def cover(self) -> float:
-        """Return the round's: publish which round it is."""
+        """Return the cover of one round, as if the round of the unit were published."""
         return 2.0 * self.mu if self.replaced else self.mu
 
     def _certified(self, side: Side) -> bool:
-        """Whether there is a law on a side; nothing is known from below where Q is between."""
+        """Whether a law is available on a side; for a replaced unit only on the upper side."""
         return side is Side.UP or (self._within_reach and not self.replaced)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -166,9 +168,10 @@ class Allocated(Curve):
     def log_moment(self, order: float) -> float:
         """Return the smaller of two bounds; see ``docs/theory/allocation.md``.
 
-        One is closed: above 1 the exact moments at whole orders and the chord between them, below
-        0 that of the geometric mean; both at most order (order - 1) mu^2 / 2. The other is the
-        moment of the law above, with the part beyond its ends bounded by the first.
+        The first has a closed form. Above 1 it is the exact moment at integer orders and the chord
+        between these. Below 0 it is the moment of the geometric mean. Neither of the two exceeds
+        order (order - 1) mu^2 / 2. The second bound is the moment of the law above, where the first
+        bound covers the part beyond the law's ends.
         """
         if self.exact:
             return self._gdp.log_moment(order)
@@ -176,12 +179,12 @@ class Allocated(Curve):
             return self._moment_by_way_of_q(order)
         # Swapping P and Q turns the order a into 1 - a.
         order = 1.0 - order if self.swapped else order
-        # Powers between 0 and 1 are concave, so that these moments are at most 1.
+        # Powers between 0 and 1 are concave, so these moments are at most 1.
         if 0.0 <= order <= 1.0:
             return 0.0
-        # Both bound the moment from above, so the smaller does.
+        # Both bound the moment from above, so the smaller one does.
         closed = self._closed_moment(order)
-        # At whole orders the closed sum is the moment itself: a law cannot improve it.
+        # At integer orders the closed sum is the moment itself, which a law cannot improve.
         whole = 1.0 < order < self._most_order and order == math.floor(order)
         if whole or self.mu > _MU_RANGE[1]:
             return closed
@@ -189,7 +192,7 @@ class Allocated(Curve):
 
     def _moment_by_way_of_q(self, order: float) -> float:
         """Return Holder's bound, with the exponents at which it is exact for Gaussian pairs."""
-        # Either data may replace the other, which turns the order a into 1 - a.
+        # The two data sets can exchange roles, which turns the order a into 1 - a.
         order = max(order, 1.0 - order)
         if order <= 1.0:
             return 0.0
@@ -201,7 +204,8 @@ class Allocated(Curve):
     def _closed_moment(self, order: float) -> float:
         known = self._gdp.log_moment(order)
         if order < 0:
-            # X is at least the geometric mean of the Z, so a negative power is at most that mean's.
+            # X is at least the geometric mean of the Z, so a negative power is at most that of the
+            # mean.
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
             return min(known, mean) * (1.0 + TENS)
         known *= 1.0 + TENS
@@ -228,30 +232,30 @@ class Allocated(Curve):
         return float(logsumexp([inside, tangent, beyond])) + slack
 
     def max_loss(self) -> MaxLoss:
-        """Return that there is no limit: nor has the mean of log-normal ratios, or its inverse."""
+        """Return no limit: the mean of log-normal ratios has none, nor has its inverse."""
         return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
 
 
 def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:
-    """Return the fewest cells to a standard deviation that widen a law no more than a lattice."""
+    """Return the fewest cells per standard deviation that widen a law no more than a lattice."""
     if step is None:
         return 0
     own = fineness_of(mu, rounds)
-    # Every doubling spreads a law as much as a lattice of its cell would: squares add up.
+    # Every doubling spreads a law as much as a lattice of the same cell would: squares add up.
     spread = math.sqrt(rounds.bit_length())
     for fineness in _LADDER:
         if fineness < own and spread * cell_of(mu, rounds, fineness) <= step:
             return fineness
-    # A lattice that resolves the law's own cells deserves a finer law.
+    # If a lattice resolves the cells of the default law, a finer law is worth its cost.
     resolved = cell_of(mu, rounds, own) > step
     return 2 * own if resolved and len(_rounded(mu, rounds, side).loss) <= _MAX_REFINED else own
 
 
 def with_few_bits(rounds: int, side: Side, bits: int) -> int:
-    """Return a number of rounds that errs to the side and needs few steps beside doubling."""
+    """Return a number of rounds, rounded to the side, that needs few steps other than doubling."""
     dropped = max(rounds.bit_length() - bits, 0)
     kept = rounds >> dropped
-    # More rounds lose less: from below they are rounded up.
+    # More rounds lose less, so for DOWN the number is rounded up.
     return (kept if side is Side.UP else -(-rounds >> dropped)) << dropped
 
 
@@ -268,13 +272,13 @@ def tails_of(atoms: DiscreteLaw, loss: Array) -> Tails:
 def _left_moment(mu: float, rounds: int, order: float, end: float) -> float:
     """Return a bound on log E[X^order; X < exp(end)], order < 0.
 
-    A sum over bins of log X, with Chernoff's bound in each, down to where X is bounded by the
-    geometric mean G of the Z_i: log G is normal.
+    The bound is a sum over bins of log X, with Chernoff's bound in each bin. Further down X is
+    bounded by the geometric mean G of the Z_i, whose logarithm is normal.
     """
     width = mu / math.sqrt(rounds)
     bottom = min(end, -mu * mu / 2 - 10.0 * width)
     edges = np.linspace(bottom, end, 400)
-    # The order is negative: a bin's left edge has the largest power.
+    # The order is negative, so the left edge of a bin has the largest power.
     bins = _log_below(mu, rounds, edges[1:]) + order * edges[:-1]
     rest = 0.5 * mu * mu * order * (order / rounds - 1.0)
     rest += float(log_ndtr((bottom + mu * mu / 2) / width - order * width))
@@ -298,7 +302,8 @@ def _log_laplace(mu: float) -> Array:
 def _combined(one: Array, two: Array, share: float) -> Array:
     """Return log-moments of the average with weights share and 1 - share, and their errors.
 
-    Both inputs have shape ``(2, orders)``: log-moments at whole orders, and bounds on their error.
+    Both inputs have shape ``(2, orders)``: log-moments at integer orders, and bounds on their
+    error.
     """
     orders = np.arange(one.shape[1])
     left, right = orders[None, :], orders[:, None] - orders[None, :]
@@ -341,7 +346,7 @@ def discrete(law: Law) -> DiscreteLaw:
     kept = law.mass > 0
     mass = law.mass[kept]
     loss = (law.positions() + law.origin)[kept] + np.log1p(law.excess[kept] / mass)
-    # Merged outcomes lie off their positions, so that neighbours may change places.
+    # Merged outcomes lie off their positions, so neighbours may exchange their order.
     order = np.argsort(loss)
     loss, mass = loss[order], mass[order]
     size = float(np.max(np.abs(loss)))

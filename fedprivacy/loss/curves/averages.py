@@ -1,18 +1,17 @@
 """The average of independent log-normals, rounded to laws above and below it in convex order.
 
-Z_1 ... Z_t are independent, Z_i = exp(mu y - mu^2 / 2) with y standard normal, of mean 1. Call a
-law *above* another if no convex function has a smaller mean under it. Rounding a factor up makes
-an average larger in this order, so the law of (Z_1 + ... + Z_t) / t is made by doubling, rounded at
-every step. The grid is geometric: the average of two of its points falls between points that
-depend on the difference of their indices only.
+Z_1 ... Z_t are independent, Z_i = exp(mu y - mu^2 / 2) with y standard normal, of mean 1. One law
+is *above* another if no convex function has a smaller mean under it. Rounding a factor up makes an
+average larger in this order. So the law of (Z_1 + ... + Z_t) / t is built by doubling, with
+rounding at every step. The grid is geometric: the average of two grid points falls between two
+points that depend only on the difference of their indices.
 
-- UP, the average goes to its two neighbours on the grid with its mean kept; what lies outside the
-  grid is *revealed*: its mass goes to 0 and its mean to infinity.
-- DOWN, averages that share a cell are merged into one outcome at their mean; what lies outside is
-  dropped.
+- UP: the average goes to its two neighbours on the grid with its mean kept. Mass outside the grid
+  is *revealed*: it goes to 0 and its mean to infinity.
+- DOWN: averages that share a cell are merged at their mean. Mass outside the grid is dropped.
 
-All sums of masses are of positive numbers, so masses are right to a counted relative error,
-however small they are. ``docs/theory/allocation.md`` has the proofs.
+Sums of masses have only positive terms, so even tiny masses have a known relative error. Proofs:
+``docs/theory/allocation.md``.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ from .lattice import Array, Side
 Places = NDArray[np.int64]
 
 REVEALED = 1e-25
-"""About how much of the mass and of the mean is revealed (UP) or dropped (DOWN) in all."""
+"""Approximate total mass and mean that are revealed (UP) or dropped (DOWN)."""
 _RUN, _POINT, _PAIR = 25e3, 15e3, 24.0
-"""About how many nanoseconds the calls for a run of pairs take, or for one point and all others,
-or one pair where all are put in their places at once."""
+"""Approximate nanoseconds: a run of pairs; one point with all others; one pair added in bulk."""
 _SINGLE_ERROR = 1e-12
 """Relative error of the masses of one rounded log-normal."""
 _SINGLE_SHIFT = 1e-13
@@ -51,9 +49,9 @@ class Law:
 
     side: Side
     origin: float
-    """What is added to every position: no outcome has loss 0."""
+    """Added to every position, so that no outcome has loss 0."""
     tail: float
-    """What may be revealed or dropped at each end."""
+    """Mass that may be revealed or dropped at each end."""
     count: int
     cell: float
     first: int
@@ -72,7 +70,7 @@ class Law:
 
     @property
     def half(self) -> float:
-        """What makes rounding down to a cell (UP) rounding to the nearest (DOWN)."""
+        """Offset in cells: 0 to round down to a cell (UP), 1/2 to round to the nearest (DOWN)."""
         return 0.0 if self.side is Side.UP else 0.5
 
     def positions(self) -> Array:
@@ -80,7 +78,7 @@ class Law:
         return self.cell * np.arange(self.first, self.first + len(self.mass), dtype=np.float64)
 
     def drift(self) -> float:
-        """Return how far an outcome lies from its position at most."""
+        """Return the largest distance of an outcome from its position."""
         held = self.mass > 0
         return float(np.max(np.abs(self.excess[held]) / self.mass[held]))
 
@@ -105,10 +103,10 @@ class Law:
         )
 
     def after(self, one: Law, count: int, cell: float, lost: _Lost, made: _Made) -> Law:
-        """Return the law of an average of this and another, what is revealed and errors added."""
-        # Every mass is a sum of so many positive terms: relative errors add up, nothing cancels.
+        """Return the law of an average of this law and ``one``; revealed mass and errors add up."""
+        # Every mass is a sum of positive terms, so relative errors add up without cancellation.
         sums = 4.0 * UNIT * (len(self.mass) + len(one.mass) + 8)
-        # A position is an index times a cell, so that its rounding grows with its size.
+        # A position is an index times a cell, so its rounding grows with its size.
         reach = float(max(np.abs(law.positions()[[0, -1]]).max() for law in (self, one)))
         return replace(
             self,
@@ -118,7 +116,8 @@ class Law:
             mass=made.mass,
             excess=made.excess,
             zero=self.zero + one.zero + lost.q,
-            # What one ratio reveals has its own mean by its share; the other's mean is 1.
+            # The mass that one ratio reveals has its mean according to its share; the other's mean
+            # is 1.
             infinite=max(self.infinite, one.infinite) + self.zero + one.zero + lost.p,
             error=self.error + one.error + sums,
             shift=max(self.shift, one.shift)
@@ -128,7 +127,7 @@ class Law:
 
 
 class _Lost(NamedTuple):
-    """Q- and P-mass of pairs that are left out."""
+    """Q- and P-mass of omitted pairs."""
 
     q: float = 0.0
     p: float = 0.0
@@ -143,29 +142,30 @@ class _Made(NamedTuple):
 
 
 def _plan(mu: float, rounds: int, fineness: int) -> list[tuple[int, float]]:
-    """Return (count, cell) of every law on the way to ``rounds``, most significant bit first."""
-    # Beside a huge ratio the average is half of it: log 2 is on the grid, so that it lands there.
+    """With log 2 on the grid, the average of a huge ratio and a small one is on the grid too."""
+    # The average of a huge ratio and a small one is half of the former. With log 2 on the grid, it
+    # falls on a grid point.
     cell = math.log(2.0) / math.ceil(math.log(2.0) * fineness / mu)
     plan: list[tuple[int, float]] = []
     for dropped in reversed(range(rounds.bit_length())):
         count = rounds >> dropped
-        # Averages narrow as they grow: halving the cell keeps all old points on the grid.
+        # Averages narrow as they grow. Halving the cell keeps all old points on the grid.
         cell = cell / 2 if plan and cell * fineness > _scale(mu, count) else cell
         plan.append((count, cell))
     return plan
 
 
 def _scale(mu: float, count: int) -> float:
-    """Return about the standard deviation of the logarithm of an average."""
+    """Return the approximate standard deviation of the logarithm of an average."""
     return min(mu, math.sqrt(math.expm1(mu * mu) / count))
 
 
 def fineness_of(mu: float, rounds: int) -> int:
-    """Return how many cells go into one standard deviation: what some tenths of a second buy."""
+    """Return the cells per standard deviation that are affordable in some tenths of a second."""
     scale = _scale(mu, rounds)
     if scale > 0.5:
         return 192
-    # Few rounds of a large mu have a long tail, which coarser cells must cover.
+    # Few rounds of a large mu have a long tail, which requires coarser cells.
     reach = math.log1p(11.0 * scale + math.exp(mu * mu / 2 + 11.0 * mu) / rounds)
     return 96 if reach < 120.0 * scale else 64
 
@@ -178,15 +178,15 @@ def cell_of(mu: float, rounds: int, fineness: int) -> float:
 def average_law(
     mu: float, rounds: int, side: Side, fineness: int = 0, revealed: float = REVEALED
 ) -> Law:
-    """Return the law for ``rounds`` rounds, the bits of which say how it is made.
+    """Return the law for ``rounds`` rounds; the bits of ``rounds`` determine the steps.
 
     Args:
         mu: standard deviation of log Z, in [1e-9, 8].
-        rounds: how many Z are averaged.
+        rounds: number of Z that are averaged.
         side: above or below.
-        fineness: cells to a standard deviation, at least 8; 0: ``fineness_of``. Time grows with its
-            square.
-        revealed: about how much of the mass and of the mean is revealed (UP) or dropped (DOWN).
+        fineness: cells per standard deviation, at least 8; with 0, ``fineness_of``. Time grows with
+            its square.
+        revealed: approximate mass and mean that are revealed (UP) or dropped (DOWN).
     """
     fineness = fineness or fineness_of(mu, rounds)
     plan = _plan(mu, rounds, fineness)
@@ -196,7 +196,7 @@ def average_law(
     for count, cell in plan[1:]:
         law = doubled(law, cell)
         if count % 2:
-            # One ratio weighs little in the average: a coarser grid, of multiples, will do.
+            # One ratio weighs little in the average, so a coarser grid of multiples suffices.
             wide = mu * min(math.sqrt(count), 8.0) / fineness
             multiple = max(math.floor(wide / cell), 1)
             law = joined(law, single(mu, cell * multiple, origin, tail, side))
@@ -205,7 +205,7 @@ def average_law(
 
 def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> Law:
     """Round one log-normal by Gauss-Legendre quadrature in every cell."""
-    # log Z is normal of mean -mu^2/2 under Q and mu^2/2 under P: so far covers both.
+    # log Z is normal of mean -mu^2/2 under Q and mu^2/2 under P; this distance covers both.
     far = mu * -float(ndtri(tail)) + mu * mu / 2
     first, last = math.floor((-far - origin) / cell), math.ceil((far - origin) / cell)
     law = Law(side, origin, tail, 1, cell, first, np.zeros(last - first), np.zeros(0))
@@ -227,7 +227,7 @@ def single(mu: float, cell: float, origin: float, tail: float, side: Side) -> La
 
 
 def _nodes(mu: float, cell: float) -> tuple[Array, Array]:
-    """Return nodes in [-1, 1] and weights for a cell: Gauss-Legendre's on parts within mu / 8."""
+    """Return nodes in [-1, 1] and weights for a cell: Gauss-Legendre on parts within mu / 8."""
     parts = math.ceil(8.0 * cell / mu - FEW)
     middles = (2.0 * np.arange(parts) + 1.0) / parts - 1.0
     nodes = (middles[:, None] + _NODES / parts).ravel()
@@ -235,17 +235,17 @@ def _nodes(mu: float, cell: float) -> tuple[Array, Array]:
 
 
 class _Run(NamedTuple):
-    """Where averages of points i and i - d go, d = start, start + 1, ...: ratio * i + target.
+    """Targets of averages of points i and i - d, d = start, start + 1, ...: ratio * i + target.
 
-    A pair with d > 0 stands for two.
+    A pair with d > 0 counts twice.
     """
 
     target: int
     start: int
     stop: int
     kernels: list[Array]
-    """UP: what goes to the target, and what to the next point. DOWN: what stands for the mass,
-    its distance from the target, and each point's own distance, d on and at 0."""
+    """UP: the mass for the target, and the mass for the next point. DOWN: the weight of the mass,
+    its distance from the target, and each point's own distance, at d and at 0."""
 
 
 def _kernels(law: Law, target: Array, cell: float) -> list[Array]:
@@ -278,7 +278,7 @@ def _runs(law: Law, cell: float) -> Iterator[_Run]:
 def doubled(law: Law, cell: float) -> Law:
     """Return the average of two independent copies, on a grid with the given cell.
 
-    Pairs of two points beyond ``bulk`` hold at most ``tail``: they are revealed or dropped.
+    Pairs of two points beyond ``bulk`` hold at most ``tail``; they are revealed or dropped.
     """
     size, ratio = len(law.mass), round(law.cell / cell)
     # An average lies at most log 2 below the larger of its two points.
@@ -291,7 +291,7 @@ def doubled(law: Law, cell: float) -> Law:
         index += _by_distance(target, target).astype(np.int64)
         _square(law, _kernels(law, target, cell), index, made)
         return law.after(law, 2 * law.count, cell, _Lost(), made)
-    # Pairs of which both are far out would double the work and hold less than ``tail``.
+    # Pairs of two far points would double the work and hold less than ``tail``.
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
     for run in _runs(law, cell):
@@ -314,7 +314,7 @@ def _by_distance(rising: Array, falling: Array) -> Array:
 
 
 def _square(law: Law, kernels: list[Array], index: Places, made: _Made) -> None:
-    """Add all pairs of two points at once; kernels count a pair of two points twice."""
+    """Add all pairs of two points in one call; kernels count a pair of two points twice."""
     halves = [np.append(kernel[:1], 0.5 * kernel[1:]) for kernel in kernels]
     pairs = np.multiply.outer(law.mass, law.mass)
     if law.side is Side.UP:
@@ -322,7 +322,7 @@ def _square(law: Law, kernels: list[Array], index: Places, made: _Made) -> None:
         _put(index + 1, pairs * _by_distance(halves[1], halves[1]), made.mass)
         return
     _, beyond, far, near = halves
-    # Each point's own distance counts in both orders of a pair: twice.
+    # The distance of each point counts in both orders of a pair: twice.
     moved = np.multiply.outer(2.0 * law.excess, law.mass) * _by_distance(near, far)
     _put(index, pairs, made.mass)
     _put(index, pairs * _by_distance(beyond, beyond) + moved, made.excess)
@@ -354,7 +354,7 @@ def _convolved(values: Array, kernel: Array, length: int) -> Array:
 
 
 def _bulk(law: Law) -> tuple[int, _Lost]:
-    """Return how many points are not in the far tail, and what pairs of two in it hold."""
+    """Return the number of points before the far tail, and the mass of pairs within the tail."""
     p, q = sums_from_right(law.p_mass()), sums_from_right(law.mass)
     # Two far points hold q^2 of Q together, and p q of P.
     bulk = max(int(np.argmax(q * (p + q) <= law.tail)), 1)
@@ -362,14 +362,14 @@ def _bulk(law: Law) -> tuple[int, _Lost]:
 
 
 class _Gaps(NamedTuple):
-    """Where averages of law and log-normal go, by the difference of their positions in cells."""
+    """Targets of averages of law and log-normal, by the difference of their positions in cells."""
 
     gap: Places
     place: Places
-    """Beside the law's point."""
+    """Relative to the law's point."""
     kernels: list[Array]
-    """UP: what goes to the place, and what to the next point. DOWN: the distance from the place,
-    and each point's own, the law's and the log-normal's."""
+    """UP: the mass for the place, and the mass for the next point. DOWN: the distance from the
+    place, and the distances of the law's and the log-normal's points."""
 
     def part(self, each: slice) -> _Gaps:
         """Return some of the differences."""
@@ -404,7 +404,7 @@ def _gaps(law: Law, one: Law, ratio: int) -> _Gaps:
 
 
 def joined(law: Law, one: Law) -> Law:
-    """Return the average with one ratio more, whose cell is a multiple of the law's."""
+    """Return the average with one more ratio, whose cell is a multiple of the law's cell."""
     ratio = round(one.cell / law.cell)
     gaps = _gaps(law, one, ratio)
     first = law.first + int(gaps.place[-1]) - 1
@@ -418,7 +418,7 @@ def joined(law: Law, one: Law) -> Law:
 
 
 def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
-    """Add all pairs at once."""
+    """Add all pairs in one call."""
     size = len(law.mass)
 
     def table(values: NDArray[Any]) -> NDArray[Any]:
@@ -442,15 +442,15 @@ def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None
 def _few_runs(law: Law, one: Law, ratio: int) -> bool:
     """Return whether runs of pairs take less time than the log-normal's points one by one."""
     size, points = len(law.mass), len(one.mass)
-    # Beside either point an average moves by less than log 2.
+    # Relative to either point an average moves by less than log 2.
     runs = min(2.0 * math.log(2.0) / law.cell + 2.0, size / ratio + points) * ratio
     return runs * _RUN + 2.0 * size * points < points * (_POINT + 10.0 * size)
 
 
 def _by_runs(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
-    """Add all pairs, those with one target beside the heavier point as one convolution."""
+    """Add all pairs; pairs with one target relative to the heavier point form one convolution."""
     single = _Points(ratio * one.first, one.mass, one.excess)
-    # From here on the law's point weighs more than the log-normal's.
+    # From here on the law's point weighs more than the log-normal's point.
     even = -math.log(law.count) / law.cell
     for rest in range(min(ratio, len(law.mass))):
         each = slice(rest, None, ratio)
@@ -458,7 +458,7 @@ def _by_runs(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
         some = gaps.part(each)
         split = int(np.searchsorted(some.gap, even))
         _add(points, single, some.part(slice(split, None)), ratio, made)
-        # Seen from the log-normal's point places and differences have the other sign.
+        # Relative to the log-normal's point, places and differences have the opposite sign.
         turned = some.part(slice(split))
         kernels = turned.kernels if law.side is Side.UP else [turned.kernels[k] for k in (0, 2, 1)]
         place = turned.place + turned.gap
@@ -467,7 +467,7 @@ def _by_runs(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
 
 
 def _by_points(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None:
-    """Add all pairs, of one of the log-normal's points after the other."""
+    """Add all pairs, one of the log-normal's points after the other."""
     size = len(law.mass)
     own = np.arange(law.first - made.first, law.first - made.first + size)
     add = _spread_point if law.side is Side.UP else _merge_point
@@ -502,13 +502,13 @@ def _merge_point(
 
 
 def _add(near: _Points, far: _Points, gaps: _Gaps, ratio: int, made: _Made) -> None:
-    """Add averages of all pairs with a listed gap from far to near, by places beside near."""
+    """Add averages of all pairs with a listed gap from far to near, by places relative to near."""
     if not len(gaps.gap):
         return
     starts = [0, *(np.flatnonzero(np.diff(gaps.place)) + 1).tolist(), len(gaps.gap)]
     for start, stop in itertools.pairwise(starts):
         tick()
-        # The first sum of the convolution pairs the far ones' first point at the first gap.
+        # The first sum of the convolution pairs the first point of ``far`` with the first gap.
         begin = (far.first + int(gaps.gap[start]) - near.first) // ratio
         size = min(len(far.mass) + stop - start - 1, len(near.mass) - begin)
         skip = max(-begin, 0)
@@ -567,12 +567,12 @@ def averaged(law: Law, count: int) -> Law:
 def product(one: Law, other: Law) -> Law:
     """Return the law of the product of two independent ratios with the same cell and side.
 
-    UP: given one factor, a convex function of the product is a convex function of the other, so
-    factors may be rounded up one by one; what either reveals is revealed. DOWN: pairs with one
-    position are merged into one outcome at their mean.
+    UP: given one factor, a convex function of the product is a convex function of the other factor.
+    So factors may be rounded up one by one, and revealed mass of either remains revealed. DOWN:
+    pairs with one position are merged into one outcome at their mean.
     """
     sums = 4.0 * UNIT * (len(one.mass) + len(other.mass) + 8)
-    # Logarithms add in a product, so that masses convolve on one grid.
+    # Logarithms add in a product, so masses convolve on one grid.
     mass = np.convolve(one.mass, other.mass)
     excess = np.zeros(len(mass))
     if one.side is Side.DOWN:

@@ -1,8 +1,9 @@
-"""Many different rounds of one shape: put together, each between two rounds of its shape.
+"""Groups of many different rounds of one shape, each group between two rounds of its shape.
 
-An epoch's law, or a round's of a dozen labels, takes some tenths of a second to make, so that a
-thousand different ones are too many. ``ordered`` has what dominates each of several, and what each
-of several dominates; of a group of neighbours these two are used in place of every one.
+The law of an epoch, or of a round with a dozen labels, takes some tenths of a second to compute. A
+thousand different laws take too long. ``ordered`` gives a curve that dominates each of several
+curves, and a curve that each of these dominates. For a group of neighbours, these two replace every
+round.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from .opposed import Opposed
 from .ordered import Unordered, bound, place
 
 MOST = 48
-"""So many different rounds of one kind are accounted one by one."""
+"""Up to this number, different rounds of one kind are accounted separately."""
 
 _TIMES: dict[type[Curve], int] = {GaussianMix: 3}
-"""Of what takes less time there are so many times as many."""
+"""Factors for kinds that take less time."""
 
 _PLAIN: dict[type[Curve], Callable[[Any], Curve]] = {
     Opposed: lambda curve: curve.plain,
     LeastOf: lambda curve: curve.first,
 }
-"""What many different curves of a kind without an order are replaced by."""
+"""Replacements for many different curves of a kind without an order."""
 
 Place = tuple[float, float]
 Kinds = list[tuple[Curve, int, Place]]
@@ -42,11 +43,11 @@ Kinds = list[tuple[Curve, int, Place]]
 @registered
 @dataclass(frozen=True)
 class Bracketed(Curve):
-    """A pair of which only one above it and one below it are used.
+    """A pair represented only by a curve above it and a curve below it.
 
     Args:
-        above: dominates it.
-        below: is dominated by it.
+        above: dominates the pair.
+        below: is dominated by the pair.
     """
 
     above: Curve
@@ -56,7 +57,7 @@ class Bracketed(Curve):
     exact = False
 
     def cover(self) -> float:
-        """Return that of the curve above."""
+        """Return the cover of the curve above."""
         return self.above.cover()
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -68,7 +69,7 @@ class Bracketed(Curve):
         return self._on(side).lattice(step, side, tail_mass)
 
     def log_moment(self, order: float) -> float:
-        """Return that of the curve above."""
+        """Return the log-moment of the curve above."""
         return self.above.log_moment(order)
 
     def swap(self) -> Curve:
@@ -79,16 +80,18 @@ class Bracketed(Curve):
         return self.above if side is Side.UP else self.below
 
     def max_loss(self) -> MaxLoss:
-        """Return the lower curve's and the upper curve's."""
+        """Return the lower end of the curve below and the upper end of the curve above."""
         low, high = self.below.max_loss(), self.above.max_loss()
         return MaxLoss(low.low, high.high, low.infinite_low, high.infinite_high)
 
 
 def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
-    """Return parts of a composition, more than ``MOST`` different ones of a kind in as many groups.
+    """Return parts of a composition, with groups in place of many different curves of one kind.
 
-    Only curves that take long are put together (``ordered.place``). What opposed data attain has no
-    known order: of many such rounds it is shown what data attain that send nothing.
+    A kind with more than ``MOST`` different curves is replaced by ``MOST`` groups (a multiple of
+    both, in ``_TIMES``, for kinds that take less time). Only curves that take long are grouped
+    (``ordered.place``). The pair that opposed data attain has no known order. With many rounds like
+    that, the attained pair is instead that of data whose other units send 0.
     """
     parts = _orderly(parts)
     counts: dict[Curve, int] = {}
@@ -105,9 +108,9 @@ def fewer(parts: Sequence[tuple[Curve, int]]) -> list[tuple[Curve, int]]:
 
 
 def _orderly(parts: Sequence[tuple[Curve, int]]) -> Sequence[tuple[Curve, int]]:
-    """Return the parts, in place of many different ``Opposed`` what is attained besides.
+    """Return the parts, with a simpler attained pair in place of many different ``Opposed``.
 
-    In place of many of which there are several that dominate the first.
+    Many different ``LeastOf`` are replaced by their first curves.
     """
     for kind, plain in _PLAIN.items():
         if len({curve for curve, _ in parts if isinstance(curve, kind)}) > MOST:
@@ -116,7 +119,7 @@ def _orderly(parts: Sequence[tuple[Curve, int]]) -> Sequence[tuple[Curve, int]]:
 
 
 def one_side(curve: Curve, side: Side) -> Curve:
-    """Return a curve with what it has between two curves replaced by that of one side."""
+    """Return a curve with each bracketed part replaced by its curve on one side."""
     if isinstance(curve, Bracketed):
         return curve.above if side is Side.UP else curve.below
     if not isinstance(curve, Composed) or not any(isinstance(c, Bracketed) for c, _ in curve.parts):
@@ -125,11 +128,11 @@ def one_side(curve: Curve, side: Side) -> Curve:
 
 
 def _groups(kind: Kinds) -> list[Kinds]:
-    """Return rounds in ``MOST`` groups, none if there are not so many: the widest is halved."""
+    """Return rounds in ``MOST`` groups, or none if there are fewer rounds: the widest is halved."""
     most = MOST * _TIMES.get(type(kind[0][0]), 1)
     groups = [kind] if len(kind) > most else []
     while 0 < len(groups) < most:
-        # Of rounds that do not differ in doubles all widths are 0: one alone is not halved.
+        # Rounds that do not differ in doubles have width 0; a single round is never halved.
         widest = max(groups, key=lambda group: (len(group) > 1, max(_width(group))))
         groups.remove(widest)
         shift, chance = _width(widest)
@@ -139,13 +142,13 @@ def _groups(kind: Kinds) -> list[Kinds]:
 
 
 def _width(group: Kinds) -> Place:
-    """Return how far apart the rounds' losses are, about: through the shift, and the chance."""
+    """Return the approximate spread of the rounds' losses: through the shift, and the chance."""
     shifts, chances = zip(*(at for _, _, at in group), strict=True)
     return max(shifts) - min(shifts), max(chances) - min(chances)
 
 
 def _between(group: Kinds) -> list[tuple[Curve, int]]:
-    """Return a curve that stands for every round of a group, and how many these are."""
+    """Return a curve that represents every round of a group, and the number of rounds."""
     curves = [curve for curve, _, _ in group]
     try:
         above, below = (bound(curves, side) for side in (Side.UP, Side.DOWN))

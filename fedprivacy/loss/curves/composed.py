@@ -1,4 +1,4 @@
-"""Independent pairs seen together."""
+"""Compositions: independent pairs observed together."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from .lattice import Array, Lattice, Side, Tails
 from .max_loss import MaxLoss, lowered, raised
 
 Parts = Sequence[tuple[Curve, int]]
-"""Curves, and how often each is run."""
+"""Curves with their numbers of runs."""
 
 _FEW = 10
-"""How many parts of a long composition are looked at to choose parameters, twice."""
+"""Number of parts of a long composition that are used, twice, to choose parameters."""
 _FALLING = 25
-"""Of so many parts of a very long one, one is looked at closely: half the time goes there then."""
+"""In a very long composition, one part in this many is evaluated closely, which takes half the
+time."""
 _FALL = 200.0
-"""By how much in the exponent those that are looked at should be able to fall, where they can."""
+"""The total fall, in the exponent, that the evaluated parts should allow, if possible."""
 
 
 @registered
 @dataclass(frozen=True)
 class Composed(Curve):
-    """Independent pairs seen together, each ``count`` times. Make one with ``compose``."""
+    """Independent pairs observed together, each ``count`` times. Make one with ``compose``."""
 
     parts: tuple[tuple[Curve, int], ...]
 
@@ -52,17 +53,17 @@ class Composed(Curve):
 
     @property
     def amplifiable(self) -> bool:
-        """Whether the lattice from below never raises Q: it does not where all parts are exact."""
+        """Whether the lattice from below never raises Q: true if all parts are exact."""
         return all(curve.exact for curve, _ in self.parts)
 
     @property
     def count(self) -> int:
-        """How many rounds are composed."""
+        """The number of composed rounds."""
         return sum(count for _, count in self.parts)
 
     @property
     def mesh(self) -> float:
-        """The parts' common one."""
+        """The common mesh of the parts."""
         return lattices.common_mesh([part.mesh for part, _ in self.parts])
 
     def cover(self) -> float:
@@ -76,9 +77,9 @@ class Composed(Curve):
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
     def log_moment(self, order: float) -> float:
-        """Return the sum of the parts' moments; of many Gaussian pairs, all at once."""
+        """Return the sum of the moments of the parts; many Gaussian pairs are batched."""
         if order > 1.0 and len(self.parts) > 1:
-            # Side by side where that is known, which is quicker; else one by one.
+            # Batched moments are faster where they are available; else one by one.
             with contextlib.suppress(NoMoments):
                 alone, sums = self._bundle.log_moments(order - 1.0)
                 alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
@@ -86,7 +87,7 @@ class Composed(Curve):
         return sum(count * curve.log_moment(order) for curve, count in self.parts)
 
     def spectrum(self, line: Contour) -> Spectrum:
-        """Return the product of the parts'."""
+        """Return the product of the spectra of the parts."""
         return spectra.power([(some.spectrum, some.count) for some in self._bundle.spectra(line)])
 
     @functools.cached_property
@@ -95,47 +96,48 @@ class Composed(Curve):
 
     @functools.cached_property
     def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
-        """Return parts and counts that stand for all; those that fall with the height; the others.
+        """Return (sample of the parts with counts, parts that fall with the height, all others).
 
-        The strongest are among both, and some of the others.
+        The sample and the falling parts both contain the strongest parts, and some of the rest.
         """
         if len(self.parts) <= 2 * _FEW:
             return self._bundle, self, None
         strength = np.empty(len(self.parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
-        # The strongest parts decide; of the others every n-th stands for its like.
+        # The strongest parts decide. Of the others every n-th represents its neighbours.
         ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
         strong, rest = ordered[:_FEW], ordered[_FEW:]
         chosen = rest[:: -(-len(rest) // _FEW)]
-        # Heights are bounded by what falls: of very many parts that each run a few times, more.
+        # Bounds at heights come from the falling parts. With very many parts of few runs, more of
+        # these are needed.
         each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
         falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
-        # A moment never falls below its atom: where rounds often show nothing, many must fall.
+        # A moment never falls below its atom. If rounds often have loss 0, many of them must fall.
         more = _until([*strong, *falling], others)
         falling, others = falling + others[:more], others[more:]
-        # Counts are scaled, so that the few weigh as much as all they stand for.
+        # Counts are scaled, so that the sample weighs as much as all the parts it represents.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
         few = [(curve, count * share) for curve, count in chosen]
         left = Bundle(others) if others else None
         return Bundle([*strong, *few]), Composed((*strong, *falling)), left
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the sums of the parts'; of many parts, those of some."""
+        """Return the sums of the cumulants of the parts; with many parts, of a sample."""
         found = self._typical[0].cumulants(tilt)
         return spectra.power_cumulants([(part, count) for _, part, count in found])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the product of the parts' bounds; of many parts, only some fall off."""
+        """Return the product of the bounds of the parts; with many parts, only some fall."""
         _, falling, others = self._typical
         found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
-        # Parts that are not looked at do not fall: their level is always a bound.
+        # Parts that are not evaluated do not fall, and their level is always a bound.
         bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
         return bound.of_all() if self._bundle.keeps_atoms else bound
 
     @property
     def inside(self) -> tuple[Curve, ...]:
-        """Those of all rounds."""
+        """The curves of all rounds."""
         return tuple(curve for curve, _ in self.parts)
 
     def swap(self) -> Curve:
@@ -148,7 +150,7 @@ class Composed(Curve):
 
     def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
         """Return the convolution of the parts' lattices of the given step."""
-        # What the tails leave out adds up over the rounds.
+        # The mass outside the tails adds up over the rounds.
         share, parts = tail_mass / self.count, []
         for curve, count in self.parts:
             tick()
@@ -156,7 +158,7 @@ class Composed(Curve):
         return Composition(parts, side)
 
     def max_loss(self) -> MaxLoss:
-        """Return the sum of the rounds'."""
+        """Return the sum of the largest losses of the rounds."""
         parts = [(part.max_loss(), count) for part, count in self.parts]
         return MaxLoss(
             max_losses.exact_sum([(part.low, count) for part, count in parts], -math.inf),
@@ -180,7 +182,7 @@ def _until(parts: Parts, others: Parts) -> int:
 
 
 def _deepest(curve: Curve) -> float:
-    """Return minus the log of a curve's mass at loss 0, about; inf where it has none."""
+    """Return minus the approximate log of a curve's mass at loss 0; inf if there is none."""
     if curve.lone_pair() is not None:
         return math.inf
     try:
@@ -221,12 +223,12 @@ def _at_any_step(curve: Composed, step: float, side: Side) -> Lattice:
 @functools.lru_cache(maxsize=64)
 def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array, Array]:
     """Return lattice points and the four log-masses above or at-or-below each gap between them."""
-    # From below the lattice errs in first order of the step, so it is finer.
+    # The lattice from below has a first-order error in the step, so its step is smaller.
     finer = 400.0 if side is Side.UP else 2000.0
     rounded = _at_any_step(curve, max(spread(curve) / finer, 1e-7), side)
     losses = rounded.losses()
     q = rounded.mass * np.exp(-losses)
-    # What UP lost of Q lies below all losses: its total is 1.
+    # The Q-mass that UP lost lies below all losses, because the total of Q is 1.
     absent = max(1.0 - float(q.sum()), 0.0) if side is Side.UP else 0.0
     with np.errstate(divide="ignore"):
         p_above = np.log(
@@ -239,17 +241,17 @@ def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array,
 
 
 def _cumulated_sum(values: Array) -> Array:
-    """Return cumulated sums, rounded once: in extended precision where the machine has it."""
+    """Return cumulated sums, rounded once: in extended precision where the machine supports it."""
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
 
 
 def parts_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
-    """Return what is composed, and how often each is run; of a lone round itself, once."""
+    """Return the composed curves with their counts; for a single round, itself and 1."""
     return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
 
 
 def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:
-    """Yield curves that are no compositions, and how often each is run."""
+    """Yield curves that are not compositions, with their counts."""
     for curve, count in parts:
         yield from ((part, count * times) for part, times in parts_of(curve) if count * times)
 
@@ -275,7 +277,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         counts[Gdp(length)] = 1
     if not counts:
         return IDENTITY
-    # A lone round keeps its own tails, which may be exact.
+    # A single round keeps its own tails, which may be exact.
     if list(counts.values()) == [1]:
         return next(iter(counts))
     return Composed(tuple(counts.items()))

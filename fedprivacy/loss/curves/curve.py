@@ -1,11 +1,11 @@
-"""Privacy losses as curves: a dominating pair (P, Q), seen through the tails of L = log dP/dQ.
+"""Privacy losses as curves: a dominating pair (P, Q), given by the tails of L = log dP/dQ.
 
-Leaves (``leaves``) are ``Gdp``, ``LaplacePair`` and ``GaussianMix``; nodes (``nodes``) are
-``Sampled``, ``Fold``, ``Mix`` and ``Composed``; ``Swapped`` turns any of them around. Every curve
-answers three questions, and everything else is made of them:
+Basic curves are pairs of laws, for example ``Gdp``, ``LaplacePair`` and ``GaussianMix``. Others are
+built from curves: ``Sampled``, ``Fold``, ``Mix`` and ``Composed``. ``Swapped`` reverses any curve.
+Every curve has three methods, and all other numbers are computed from these:
 
-- ``tails(x)``: log P(L > x), log Q(L > x), log P(L <= x), log Q(L <= x);
-- ``log_moment(a)``: log of the integral of P^a Q^(1-a), an upper bound, for a outside [0, 1];
+- ``tails(x)``: log P(L > x), log Q(L > x), log P(L <= x), log Q(L <= x).
+- ``log_moment(a)``: log of the integral of P^a Q^(1-a), an upper bound, for a outside [0, 1].
 - ``swap()``: the curve of (Q, P).
 
 Curves are frozen and hashable: equal curves are accounted together.
@@ -31,10 +31,10 @@ from .lattice import Array, Lattice, Side, Tails
 from .max_loss import UNKNOWN, MaxLoss
 
 Labelled = tuple[tuple[float, Leaf], ...]
-"""Pairs, each with the weight of its label; everybody sees the label."""
+"""Pairs, each with the weight of its label; every observer sees the label."""
 
 TAIL_MASS = 1e-30
-"""How much of P a lattice may leave out on each side when nothing else is asked."""
+"""Default mass of P that a lattice may leave out on each side."""
 
 
 class Curve(ABC):
@@ -47,31 +47,31 @@ class Curve(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether ``tails`` is exact up to floating point, whatever the side."""
+        """Whether ``tails`` is exact up to floating point, for both sides."""
         return True
 
     @property
     def amplifiable(self) -> bool:
-        """Whether ``tails`` from below are a pair's with both P and Q lowered, if at all.
+        """Whether ``tails`` from below are those of a pair with P and Q at most lowered.
 
-        Then mixing P with Q keeps them from below, which raised Q would not.
+        Then mixing P with Q keeps them valid from below. With a raised Q they would not be valid.
         """
         return self.exact
 
     @property
     def mesh(self) -> float:
-        """A step of which all losses are multiples; inf where all are 0, 0 where there is none."""
+        """A step that divides all losses; inf if all losses are 0, 0 if there is no step."""
         few = self.few
         return 0.0 if few is None else lattices.common_mesh(few.sizes)
 
     @property
     def above_only(self) -> bool:
-        """Whether nothing is certified from below: numbers have an upper end only."""
+        """Whether no number is certified from below, so that only upper ends exist."""
         return any(one.above_only for one in self.inside)
 
     @property
     def inside(self) -> tuple[Curve, ...]:
-        """The curves that this one is made of; none of a leaf."""
+        """The curves that this curve is built from; empty for a leaf."""
         return ()
 
     def rougher(self) -> tuple[Curve, ...]:
@@ -84,14 +84,14 @@ class Curve(ABC):
 
     @abstractmethod
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the four log-masses at each loss, on the asked side where not exact."""
+        """Return the four log-masses at each loss, on the given side if not exact."""
 
     @abstractmethod
     def log_moment(self, order: float) -> float:
         """Return an upper bound on log of the integral of P^order Q^(1-order); +inf allowed.
 
-        For order > 1 this is (order - 1) times the Renyi divergence of that order of P from Q;
-        for order < 0 it is the moment of the swapped pair at 1 - order.
+        For order > 1 this is (order - 1) times the Renyi divergence of that order of P from Q. For
+        order < 0 it is the moment of the swapped pair at 1 - order.
         """
 
     def swap(self) -> Curve:
@@ -102,13 +102,13 @@ class Curve(ABC):
         """Return the curve as a labelled mixture of pairs whose moments are known.
 
         Raises:
-            NoSpectrum: it is none.
+            NoMoments: the curve has no form of this kind.
         """
         raise NoMoments
 
     def lone_pair(self) -> GaussianPair | None:
-        """Return the Gaussian pair that the curve is, if it is one and has no better moments."""
-        # A curve with a spectrum of its own has better moments than the pair's rule.
+        """Return the curve as a single Gaussian pair, if it is one and has no better moments."""
+        # A curve that overrides ``spectrum`` has better moments than the pair's rule.
         if type(self).spectrum is not Curve.spectrum:
             return None
         try:
@@ -120,12 +120,12 @@ class Curve(ABC):
         return pair if lone and isinstance(pair, GaussianPair) else None
 
     def lone_part(self) -> Part | None:
-        """Return the half lines and the mass at loss 0 that the curve is, if it is a fold."""
+        """Return the half lines and the mass at loss 0 that make up the curve, if it is a fold."""
         return None
 
     @property
     def few(self) -> Few | None:
-        """All losses and P's masses there, where these are finitely many and known."""
+        """All losses with P's masses, if these are finitely many and known."""
         if (part := self.lone_part()) is not None:
             pieces, atom = [(piece.weight, piece) for piece in part.pieces], part.atom
             return few_of(pieces, atom)
@@ -138,16 +138,16 @@ class Curve(ABC):
         """Return E_P e^{s L} at the points s of a line with a positive tilt.
 
         Raises:
-            NoSpectrum: not known for this curve, or too costly.
+            NoMoments: not known for this curve, or too costly.
         """
         rules = [(w, pair.rule(line.tilt, line.top, w)) for w, pair in self.pairs()]
-        # A lone pair keeps digits near 1 that a mixture would have to carry along.
+        # A single pair keeps digits near 1 that a mixture would lose.
         if len(rules) == 1 and rules[0][0] == 1.0:
             return rules[0][1].spectrum(line)
         return spectra.mix([(w, rule.spectrum(line)) for w, rule in rules])
 
     def quadrature_moment(self, order: float) -> float:
-        """Return an upper bound on the log-moment from ``spectrum``; inf where that has none."""
+        """Return an upper bound on the log-moment from ``spectrum``; inf if there is none."""
         if order < 0:
             # A negative order of (P, Q) is one above 1 of (Q, P).
             return self.swap().quadrature_moment(1.0 - order)
@@ -166,7 +166,7 @@ class Curve(ABC):
         Args:
             tilt: above 0.
             heights: increasing, shape ``(n,)``.
-            fine: also look at the moments themselves below the last height: better, and slower.
+            fine: whether to evaluate the moments below the last height too: tighter, but slower.
         """
 
         def lost(at: Spectrum) -> Array:
@@ -177,8 +177,8 @@ class Curve(ABC):
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the loss rounded to multiples of ``step`` on the given side.
 
-        Nothing is certified from below where the tails are not: a composition's lower lattice
-        raises Q, and an amplified pair's P contains Q.
+        If the tails are not certified from below, neither is the lattice. The lower lattice of a
+        composition raises Q, and the P of an amplified pair contains Q.
         """
         if side is Side.DOWN and not self.amplifiable:
             return Lattice(step, 0, np.zeros(1), 0.0)
@@ -191,24 +191,24 @@ class Curve(ABC):
 
     def swapped_max_loss(self) -> MaxLoss:
         """Return the largest loss of Q against P."""
-        # A symmetric pair is its own reverse.
+        # A symmetric pair equals its own reverse.
         return self.max_loss() if self.symmetric else UNKNOWN
 
 
 class OfPart(Curve):
-    """A curve whose moments are those of one part, all outcomes."""
+    """A curve whose moments are those of one part with all outcomes."""
 
     @property
     @abstractmethod
     def part(self) -> Part:
-        """All outcomes: half lines, and the mass at loss 0 beside them."""
+        """All outcomes: half lines, and the separate mass at loss 0."""
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the sum of the half lines' integrals and the mass at loss 0."""
         return self.part.spectrum(line)
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the mixture of the half lines' and of the atom."""
+        """Return the cumulants of the mixture of the half lines and the atom."""
         return self.part.cumulants(tilt)
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
@@ -225,22 +225,23 @@ class Swapped(Curve):
 
     @property
     def exact(self) -> bool:
-        """Whether the curve's tails are."""
+        """Whether the tails of the curve are exact."""
         return self.curve.exact
 
     @property
     def mesh(self) -> float:
-        """The curve's."""
+        """The mesh of the curve."""
         return self.curve.mesh
 
     def cover(self) -> float:
-        """Return the curve's: Gaussian pairs are symmetric."""
+        """Return the cover of the curve, because Gaussian pairs are symmetric."""
         return self.curve.cover()
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the curve's tails at -loss with the roles exchanged.
 
-        Nothing from below where the curve's are not exact: what lowers its Q would raise this one.
+        For DOWN, tails that are not exact are replaced by zero mass: a change that lowers Q of the
+        curve would raise Q of the swap.
         """
         if side is Side.DOWN and not self.curve.exact:
             return lattices.nothing(loss)
@@ -265,7 +266,7 @@ class Swapped(Curve):
         return self.curve
 
     def max_loss(self) -> MaxLoss:
-        """Return the curve's, of Q against P."""
+        """Return the largest loss of the curve's Q against its P."""
         return self.curve.swapped_max_loss()
 
 

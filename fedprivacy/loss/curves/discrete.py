@@ -1,4 +1,4 @@
-"""Discrete pairs: finitely many losses, and what only one of the two data sets can show."""
+"""Discrete pairs: finitely many losses, and mass that only one of the two laws has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .max_loss import MaxLoss
 
 _TOTAL = 1e-9
-"""By how much masses may miss a total of 1 through rounding."""
+"""Largest rounding error of the total of the masses."""
 
 
 @registered
@@ -33,8 +33,8 @@ class Atoms(Curve):
         points: (loss, P-mass), losses finite and increasing, masses above 0. The Q-mass of a point
             is its P-mass times exp(-loss).
         infinite: P-mass where Q has none.
-        vanishing: Q-mass where P has none; implied by the rest, but kept because tiny ones would
-            be lost in the difference.
+        vanishing: Q-mass where P has none. The other fields imply it, but a tiny value would be
+            lost in the difference.
         swapped: False for (P, Q), True for (Q, P).
     """
 
@@ -63,7 +63,7 @@ class Atoms(Curve):
     def _mirrored(self) -> bool:
         loss, p, q = self._columns
         same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
-        # Q-masses are rounded exponentials: mirror images agree to a few units only.
+        # Q-masses are rounded exponentials, so mirror images agree only to a few units.
         return bool(same and np.allclose(p, q[::-1], rtol=HUNDREDS, atol=0.0))
 
     @property
@@ -84,7 +84,7 @@ class Atoms(Curve):
         """Return the losses, and log-masses above and below every gap between them."""
         law = self._law(Side.UP)
         p, q = law.p.tolist(), law.q.tolist()
-        # Each tail is summed from its own end, lest it drown in the rest.
+        # Each tail is summed from its own end, so that its digits are kept.
         above = [_running([law.p_infinite, *p[::-1]])[::-1], _running([0.0, *q[::-1]])[::-1]]
         below = [_running([0.0, *p]), _running([law.q_infinite, *q])]
         with np.errstate(divide="ignore"):
@@ -97,9 +97,9 @@ class Atoms(Curve):
         return Tails(*(column[index] for column in sums))
 
     def log_moment(self, order: float) -> float:
-        """Return the sum over the points; infinite where one law has mass that the other lacks."""
+        """Return the sum over the points; infinite if one law has mass that the other lacks."""
         order = 1.0 - order if self.swapped else order
-        # A mass that one law lacks makes the moment infinite once its ratio has a positive power.
+        # If one law lacks a mass, the moment is infinite once its ratio has a positive power.
         if self.infinite > 0 < order - 1.0 or self.vanishing > 0 > order:
             return math.inf
         loss, p, _ = self._columns
@@ -111,15 +111,16 @@ class Atoms(Curve):
         return float(logsumexp(exponent)) + rounding
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the points where they are if they lie on the lattice.
+        """Return the points unchanged if they lie on the lattice.
 
-        Else they are split between lattice points (UP), or merged into some (DOWN).
+        Otherwise they are split between lattice points (UP), or merged into some (DOWN).
 
-        No first-order loss but at the ends: DOWN, the last group goes to the point below its mean.
+        There is a first-order error only at the ends: for DOWN, the last group goes to the point
+        below its mean.
         """
         law = self._law(side)
         index = multiples(law.loss, step)
-        # On the lattice nothing is moved, only masses are rounded.
+        # On the lattice no loss is moved, and only masses are rounded.
         if index is not None and len(index):
             mass = np.zeros(int(index[-1] - index[0]) + 1)
             np.add.at(mass, index - index[0], law.p)
@@ -133,15 +134,15 @@ class Atoms(Curve):
 
     @property
     def mesh(self) -> float:
-        """The least loss above 0, if the others are multiples of it."""
+        """The smallest loss above 0, if the others are multiples of that loss."""
         loss = np.abs(self._columns[0])
         return common_mesh(loss[loss > 0.0].tolist())
 
     def pairs(self) -> Labelled:
-        """Return the pair, of which samples are made.
+        """Return the pair, so that samples can be formed.
 
         Raises:
-            NoSpectrum: there is mass that only one of the laws has.
+            NoMoments: there is mass that only one of the laws has.
         """
         if self.infinite > 0.0 or self.vanishing > 0.0:
             raise NoMoments
@@ -151,10 +152,10 @@ class Atoms(Curve):
         return ((1.0, Points(points, off)),)
 
     def _rule(self, tilt: float) -> Rule:
-        """Return the points as nodes; a point of loss 0 is a constant beside them.
+        """Return the points as nodes; a point of loss 0 is a separate constant.
 
         Raises:
-            NoSpectrum: there is mass at infinite loss.
+            NoMoments: there is mass at infinite loss.
         """
         law = self._law(Side.UP)
         if law.p_infinite > 0:
@@ -167,11 +168,11 @@ class Atoms(Curve):
         return Rule(log_p + tilt * loss, loss, wobble, slip, atom=atom)
 
     def spectrum(self, line: Contour) -> Spectrum:
-        """Return the sum over the points; none with mass at infinite loss."""
+        """Return the sum over the points; not available with mass at infinite loss."""
         return self._rule(line.tilt).spectrum(line)
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the tilted law's."""
+        """Return the cumulants of the tilted law."""
         rule = self._rule(tilt)
         log_weight = np.append(rule.log_weight, math.log(max(rule.atom, 1e-300)))
         loss, value = np.append(rule.loss, 0.0), float(logsumexp(log_weight))
@@ -180,15 +181,16 @@ class Atoms(Curve):
         return Cumulants(value, mean, float(weight @ (loss - mean) ** 2))
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the level: sums of few waves come back to their size again and again."""
-        # Few losses interfere again and again: no height is far enough for them to vanish.
+        """Return the level: sums of few waves return to their size again and again."""
+        # Few losses interfere at every height, so their sum vanishes at no large height.
         return self.spectrum(Contour(tilt, 0.0, 1)).level(heights)
 
     def max_loss(self) -> MaxLoss:
         """Return the last of the losses."""
         losses = [loss for loss, _ in self.points]
         ends, infinite = losses[-1:], self.infinite
-        # Swapped, losses change sign: the least becomes the largest, what P lacks is infinite.
+        # After swapping, losses change sign: the smallest becomes the largest, and mass that P
+        # lacks is infinite.
         if self.swapped:
             ends, infinite = [-loss for loss in losses[:1]], self.vanishing
         top = max([0.0, *ends])

@@ -1,4 +1,4 @@
-"""Discrete laws of a loss, outcome by outcome, and how they are put on a lattice."""
+"""Discrete laws of a loss, outcome by outcome, and their conversion to a lattice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge, support
 
 
 class DiscreteLaw(NamedTuple):
-    """One orientation of a law: outcomes in increasing loss, their masses, and what is revealed."""
+    """One orientation of a law: outcomes in increasing loss, their masses, and revealed masses."""
 
     loss: Array
     p: Array
@@ -26,7 +26,7 @@ class DiscreteLaw(NamedTuple):
     shift: float
     """Error of the losses."""
     cell: float
-    """About how far apart outcomes are."""
+    """Approximate distance of neighbouring outcomes."""
     side: Side
 
     def swap(self) -> DiscreteLaw:
@@ -39,12 +39,13 @@ class DiscreteLaw(NamedTuple):
     def sums(self) -> Tails:
         """Return the logs of sums of masses from each gap between outcomes to either end.
 
-        Rounded, and moved by ``shift``, so that p_above - a q_above and q_below - p_below / a err
-        to the side.
+        The sums are rounded, and moved by ``shift``, so that both p_above - a q_above and q_below -
+        p_below / a err to the side.
         """
         sign = 1.0 if self.side is Side.UP else -1.0
         slack = sign * (UNIT * (len(self.loss) + 8) + HUNDREDS)
-        # More of what raises the profile, less of what lowers it; from below the reverse.
+        # Masses that raise the profile are increased, masses that lower it reduced; for DOWN the
+        # reverse.
         more, less, moved = 1.0 + slack, 1.0 - slack, sign * self.shift
         with np.errstate(divide="ignore"):
             return Tails(
@@ -58,12 +59,14 @@ class DiscreteLaw(NamedTuple):
 def by_way_of_q(law: DiscreteLaw) -> DiscreteLaw:
     """Return a law above (P, P') for any P and P' such that the law is above (P, Q) and (P', Q).
 
-    A set that has mass a under P' has at most G(a) under Q, and so at most G(G(a)) under P, with G
-    the law's powers in the two orders: the loss is the sum of both at one quantile t of Q. With
-    every step of either taken to a larger t, losses only grow (docs/theory/allocation.md).
+    A set with mass a under P' has at most mass G(a) under Q, and so at most mass G(G(a)) under P.
+    Here G is the power of the law in the two orders. So the loss is the sum of both losses at one
+    quantile t of Q. Moving every step of either law to a larger t only increases losses
+    (docs/theory/allocation.md).
     """
     raised = 1.0 + 8.0 * UNIT * (len(law.loss) + 8)
-    # Where outcomes end: of P against Q from the largest loss, of Q against P' from its largest.
+    # The ends of outcomes: for P against Q from its largest loss, for Q against P' from its largest
+    # loss.
     there = np.cumsum(law.q[::-1]) * raised
     back = (law.q_infinite + _from_left(law.q)) * raised
     knots = np.unique(np.concatenate([[0.0], there, back]))
@@ -72,7 +75,7 @@ def by_way_of_q(law: DiscreteLaw) -> DiscreteLaw:
     first = law.loss[::-1][np.searchsorted(there, left, side="right")] + law.shift
     p = width * np.exp(first)
     place = np.searchsorted(back, left, side="right")
-    # Before the first step of the way back Q has mass and P' has none.
+    # Before the first step of the second law, Q has mass and P' has none.
     seen = place > 0
     second = -law.loss[place[seen] - 1] + law.shift
     loss, p_seen = (first[seen] + second)[::-1], p[seen][::-1]
@@ -92,14 +95,14 @@ def _from_left(values: Array) -> Array:
 
 
 def _kept(law: DiscreteLaw, step: float, tail_mass: float) -> slice:
-    """Return where P keeps all but ``tail_mass`` on either side.
+    """Return the range where P keeps all but ``tail_mass`` on either side.
 
     Raises:
-        TooLarge: the losses there need too many lattice points.
+        TooLarge: the losses in the range need too many lattice points.
     """
     low = int(np.searchsorted(np.cumsum(law.p), tail_mass, side="right"))
     high = len(law.p) - int(np.searchsorted(np.cumsum(law.p[::-1]), tail_mass, side="right"))
-    # One outcome stays in any case: what is left out needs a place to go.
+    # One outcome always stays, because omitted mass needs a place.
     low = min(low, len(law.p) - 1)
     high = max(high, low + 1)
     if law.loss[high - 1] - law.loss[low] > step * (MAX_POINTS - 4):
@@ -110,9 +113,9 @@ def _kept(law: DiscreteLaw, step: float, tail_mass: float) -> slice:
 def split(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     """Split every outcome between the lattice points around it, its P- and Q-mass kept."""
     part = _kept(law, step, tail_mass)
-    # Losses go up by their error and P-masses with them, so that Q's stay as they are.
+    # Losses go up by their error, and P-masses by the same factor, so the Q-masses do not change.
     loss, p = law.loss[part] + law.shift, law.p[part] * math.exp(law.shift)
-    # Sums are rounded: one per cent is far more, of next to nothing.
+    # One per cent is far more than the rounding of these sums, and the sums are negligible.
     p[0] += law.p[: part.start].sum() * 1.01
     index = np.floor(loss / step).astype(np.int64)
     # Rounding may put a loss just outside its cell.
@@ -137,13 +140,13 @@ class _Group:
         self.guard = TENS
 
     def add(self, loss: float, p: float) -> float:
-        """Take in what it takes to lift the group to its point; return the share left over."""
+        """Add the share of the outcome that lifts the group to its point; return the rest."""
         q = p * math.exp(self.point - loss)
         self.guard += FEW
-        # The ratio must reach its point even if all roundings so far went the wrong way.
+        # The ratio must reach its point even if all earlier roundings erred in one direction.
         short = self.q * (1.0 + 3.0 * self.guard) - self.p
         lift = p - q * (1.0 + 3.0 * self.guard)
-        # Just enough of this outcome to lift the group; the rest opens the next one.
+        # The share is just enough to lift the group, and the rest starts the next group.
         taken = 1.0 if lift <= short else max(short, 0.0) / lift
         self.p += taken * p
         self.q += taken * q
@@ -157,12 +160,12 @@ class _Group:
 def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     """Merge consecutive outcomes, shares of them at the seams, into means on the lattice.
 
-    The last group, which nothing is left to lift, goes down to the point below its mean.
+    The last group has no outcome left to lift it, so it goes down to the point below its mean.
     """
     part = _kept(law, step, tail_mass)
     losses = (law.loss[part] - law.shift).tolist()
     masses = (law.p[part] * math.exp(-law.shift)).tolist()
-    # One point of room below: the last group may fall.
+    # One point of room below, because the last group may fall.
     group, first = _Group(losses[0], step), math.floor(losses[0] / step) - 1
     mass = np.zeros(math.ceil(losses[-1] / step) - first + 2)
     for loss, p in zip(losses, masses, strict=True):
@@ -171,19 +174,19 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
             mass[group.index - first] += group.mass()
             group = _Group(loss, step)
             p, left = left * p, group.add(loss, left * p)
-    # What nothing lifts any more counts at its mean, less the rounding.
+    # The last group counts at its mean, minus the rounding.
     mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
     mass[max(math.floor(mean / step) - first, 0)] += group.mass()
     return Lattice(step, first, mass * (1.0 - FEW), 0.0)
 
 
 def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
-    """Return the law of a curve's loss seen in cells of a width only: from below."""
+    """Return the law of a curve's loss, observed only in cells of a given width: from below."""
     low, high = support(curve.tails, width, tail_mass)
     edges = width * np.arange(low, high + 1, dtype=np.float64)
     found = curve.tails(edges, Side.DOWN)
     p, q = (np.empty(len(edges) + 1) for _ in range(2))
-    # Of the two ways to a cell's mass the one from the smaller tail, which cancels less.
+    # Use the smaller tail for the mass of a cell, which loses fewer digits.
     right = edges[:-1] >= 0.0
     for mass, above, below in (
         (p, found.p_above, found.p_below),
@@ -204,9 +207,9 @@ def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
 def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     """Merge consecutive outcomes as ``merged`` does, from the largest loss down.
 
-    A group takes in outcomes of lower loss as long as its mean stays above its point. So what has
-    much mass at its largest losses errs in second order of the step, where ``merged`` would let it
-    fall.
+    A group takes in outcomes of lower loss as long as its mean stays above its point. So a law with
+    much mass at its largest losses has a second-order error in the step. With ``merged`` this mass
+    would fall.
     """
     part = _kept(law, step, tail_mass)
     losses = (law.loss[part] - law.shift)[::-1].tolist()
@@ -217,9 +220,9 @@ def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice
     for loss, p in zip(losses, masses, strict=True):
         left = p
         while left > 0.0:
-            # Above 0 where the outcome lifts the group; its roundings count against it.
+            # Positive if the outcome lifts the group. Its rounding counts against it.
             lift = -math.expm1(index * step - loss) - HUNDREDS
-            # No more than what is spare, less its rounding, or the mean would fall short.
+            # At most the spare amount, minus its rounding, or the mean would be too low.
             taken = left if lift >= 0.0 else min(left, max(spare, 0.0) * (1.0 - 1e-9) / -lift)
             kept, spare, left = kept + taken, spare + lift * taken, left - taken
             if left > 0.0:
@@ -230,5 +233,5 @@ def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice
 
 
 def _floor(loss: float, step: float) -> int:
-    """Return the lattice point at or below a loss, its rounding counted."""
+    """Return the lattice point at or below a loss, with its rounding counted."""
     return math.floor((loss - THOUSANDS) / step)

@@ -1,4 +1,4 @@
-"""Two pairs, each of which decides on one side of epsilon 0."""
+"""Folds of two pairs: each determines the profile on one side of epsilon 0."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Fold(OfPart):
 
     @property
     def exact(self) -> bool:
-        """Whether both halves' tails are."""
+        """Whether the tails of both halves are exact."""
         return self.up.exact and self.down.exact
 
     def cover(self) -> float:
-        """Return the worse half's."""
+        """Return the larger cover of the two halves."""
         return max(self.up.cover(), self.down.cover())
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -56,10 +56,10 @@ class Fold(OfPart):
     def log_moment(self, order: float) -> float:
         """Return the quadrature's upper bound; without one the smaller of two others.
 
-        Either log(M_up + M_swap(down) - 1), from E = 1 + a (a-1) int_0^inf [e^{(a-1)e} d_up(e)
-        + e^{-ae} d_down(e)] de with both halves completed to whole moments; or the moment of the
-        connected dots on a geometric grid, which dominate the fold, with the part beyond the grid
-        bounded by a higher moment of ``up``.
+        The first is log(M_up + M_swap(down) - 1). It follows from E = 1 + a (a-1) int_0^inf
+        [e^{(a-1)e} d_up(e) + e^{-ae} d_down(e)] de with both halves completed to whole moments. The
+        second is the moment of the connected dots on a geometric grid, which dominate the fold. A
+        higher moment of ``up`` bounds the part beyond the grid.
         """
         # A negative order of (P, Q) is one above 1 of (Q, P).
         if order < 0:
@@ -91,31 +91,31 @@ class Fold(OfPart):
 
     @functools.cached_property
     def part(self) -> Part:
-        """All outcomes: half lines with loss above 0, others below 0; the rest is at loss 0."""
+        """All outcomes: half lines with loss above 0 or below 0, and the rest at loss 0."""
         pieces = [above(w, pair) for w, pair in self.up.pairs()]
-        # Below, what is seen of Q where P is rarer: losses of at most 0.
+        # The outcomes below 0, where P is rarer than Q: losses of at most 0.
         pieces += [above(w, pair).swap() for w, pair in self.down.pairs()]
         atom = 1.0 - sum(piece.mass for piece in pieces)
-        # More than all the mass: then these are no halves of one fold.
+        # If the masses exceed 1, the curves are not halves of one fold.
         if atom < -FEW:
             raise NoMoments
         return Part(tuple(pieces), max(atom, 0.0))
 
     def lone_part(self) -> Part | None:
-        """Return the part, None where its moments are not known."""
+        """Return the part, None if its moments are not known."""
         try:
             return self.part
         except NoMoments:
             return None
 
     def max_loss(self) -> MaxLoss:
-        """Return the upper half's, which is the fold's profile at epsilon >= 0."""
+        """Return the largest loss of ``up``, which gives the fold's profile at epsilon >= 0."""
         return self.up.max_loss()
 
 
 def _reach(curve: Curve) -> float:
     """Return a loss beyond which P keeps at most ``TAIL_MASS`` on either side."""
-    # Finest first: the first step whose support fits is also the sharpest.
+    # Finest first: the first step whose support fits is also the most accurate.
     for step in (1e-4, 1e-2, 1.0, 100.0):
         try:
             low, high = lattices.support(curve.tails, step, TAIL_MASS)
@@ -129,7 +129,7 @@ def _reach(curve: Curve) -> float:
 def _dots(curve: Curve) -> tuple[Array, Array]:
     """Return (losses, masses) of connected dots on a geometric grid, masses rounded up."""
     reach = _reach(curve)
-    # Losses of small rounds crowd around 0, so the grid is finest there.
+    # The losses of small rounds are dense around 0, so the grid is finest there.
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
     return edges, lattices.connect_the_dots(curve.tails, edges)[0] * (1 + HUNDREDS)

@@ -23,9 +23,9 @@ from .max_loss import NO_LIMIT, MaxLoss, lowered, raised
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
 _LEAST = 1 << 1074
-"""Every double is a whole multiple of one over it."""
+"""Every double is an integer multiple of 1 / _LEAST."""
 _BLOCK = 1 << 15
-"""How many losses a mixture's tails are taken of at once: what fits into a cache."""
+"""Number of losses in one evaluation of a mixture's tails, which fits into a cache."""
 
 
 @registered
@@ -44,7 +44,7 @@ class Gdp(Curve):
 
     @property
     def mesh(self) -> float:
-        """Any, without a loss."""
+        """Infinity without a loss, because every step is then a mesh; else 0."""
         return math.inf if self.mu == 0.0 else 0.0
 
     def cover(self) -> float:
@@ -90,23 +90,23 @@ class Gdp(Curve):
         return Cumulants(tilt * (tilt + 1) * square / 2, (tilt + 0.5) * square, square)
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return e^{-v^2 mu^2 / 2}; without a loss everything is an atom."""
+        """Return e^{-v^2 mu^2 / 2}; without a loss the whole mass is an atom."""
         size = tilt * (tilt + 1.0) * self.mu * self.mu / 2
         if self.mu == 0.0:
             return Decay(0.0, np.full_like(heights, -np.inf))
-        # Of a huge loss nothing is left: an infinite fall is right.
+        # For a huge loss the moment vanishes, so an infinite fall is right.
         with np.errstate(over="ignore"):
             fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
         return Decay(-math.inf, size * (1 + TENS) + 1e-9 - fall)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the rounded loss; no loss at all is rounded exactly."""
+        """Return the rounded loss; a loss of 0 is rounded exactly."""
         if self.mu == 0.0:
             return Lattice(step, 0, np.ones(1), 0.0)
         return super().lattice(step, side, tail_mass)
 
     def max_loss(self) -> MaxLoss:
-        """Return that there is no limit."""
+        """Return no limit, or 0 without a loss."""
         return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
 
 
@@ -115,7 +115,7 @@ def _less_one(log_size: float, exponent: Complex) -> Near | None:
     if log_size > 1.0:
         return None
     real, angle = log_size + exponent.real, exponent.imag
-    # cos - 1 is -2 sin^2 of half the angle, in which nothing cancels.
+    # cos - 1 is -2 sin^2 of half the angle, which has no cancellation.
     turned = np.sin(0.5 * angle) ** 2
     values = np.expm1(real) * np.cos(angle) - 2.0 * turned + 1j * np.exp(real) * np.sin(angle)
     slip = 16.0 * (log_size + np.abs(exponent)) * np.exp(real)
@@ -124,7 +124,7 @@ def _less_one(log_size: float, exponent: Complex) -> Near | None:
 
 
 IDENTITY = Gdp(0.0)
-"""The curve of a round that releases nothing about the unit: loss 0."""
+"""The curve of a round that releases no information about the unit: loss 0."""
 
 
 @registered
@@ -132,14 +132,14 @@ IDENTITY = Gdp(0.0)
 class GaussianMix(Curve):
     """Two Gaussian mixtures of one standard deviation.
 
+    The set {L > x} is a half line, or the complement of an interval. By Descartes' rule for sums of
+    exponentials, count the sign changes of the coefficients of P - e^x Q in order of the means. The
+    number of zeros is at most that count. Pairs that break this are refused.
+
     Args:
         std: the standard deviation, above 0.
         p: components (weight, mean) of P; weights sum to 1.
         q: components (weight, mean) of Q; weights sum to 1.
-
-    The set {L > x} is a half line, or the complement of an interval: the number of zeros of
-    P - e^x Q is at most the number of sign changes of its coefficients in order of the means
-    (Descartes' rule for sums of exponentials). Pairs that break this are refused.
     """
 
     std: float
@@ -147,7 +147,8 @@ class GaussianMix(Curve):
     q: Mixture
 
     def __post_init__(self) -> None:
-        # Above a single mean of Q there are no minus signs: no breakpoint needs a look.
+        # With a single mean of Q below all means of P there are no minus signs, so no test is
+        # needed.
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
             return
         for pattern in self._sign_patterns():
@@ -158,8 +159,8 @@ class GaussianMix(Curve):
         """Return the sign changes of P - e^x Q in order of the means, for x between breakpoints."""
         p, q = dict((m, w) for w, m in self.p), dict((m, w) for w, m in self.q)
         means = sorted(p.keys() | q.keys())
-        # Signs change at the breakpoints only; 700 is beyond them all, and exp still holds it.
-        # a mean of one side only keeps its sign at every x
+        # Signs change only at the breakpoints. 700 is beyond all of these, and exp(700) is finite.
+        # A mean of only one side keeps its sign at every x.
         ratios = [
             math.log(p[m] / q[m]) if m in p and m in q else math.inf if m in p else -math.inf
             for m in means
@@ -203,7 +204,7 @@ class GaussianMix(Curve):
     def _table(self) -> tuple[Array, Array, int]:
         """Return (y, loss at y, index of the loss's minimum) on a grid that holds all mass."""
         means = [m / self.std for _, m in self.p + self.q]
-        # A Gaussian's density at 45 deviations is e^-1012: no double sees mass beyond.
+        # A Gaussian's density at 45 deviations is e^-1012: mass beyond is below every double.
         y = np.linspace(min(means) - 45.0, max(means) + 45.0, 8192)
         lowest = self._lowest(y)
         # With the minimum as a point both branches of the table are monotone.
@@ -236,14 +237,14 @@ class GaussianMix(Curve):
             low, high = np.where(up, root, low), np.where(up, high, root)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 newton = root - (value - loss) / slope
-            # Newton's step where it stays in the bracket, else the middle: it always converges.
+            # Newton's step if it stays in the bracket, else the middle: it always converges.
             inside = (newton >= low) & (newton <= high)
             following = np.where(inside, newton, 0.5 * (low + high))
             moved = float(np.max(np.abs(following - root), initial=0.0))
             root = following
             if moved < 1e-12:
                 break
-        # Beyond the table's ends no mass is left, so that its ends stand for infinity.
+        # No mass lies beyond the table, so its ends represent infinity.
         root = np.where(sign * loss <= sign * values[0], -np.inf, root)
         return np.asarray(np.where(sign * loss > sign * values[-1], np.inf, root))
 
@@ -251,14 +252,15 @@ class GaussianMix(Curve):
     def _three(self) -> tuple[float, float, tuple[float, ...], tuple[float, ...]] | None:
         """Return (middle mean, gap, weights of P, weights of Q) at middle - gap, middle, + gap.
 
-        None where the means are not so, or where P has no weight of its own on the last.
+        The result is None if the means have another form, or if P has no separate weight on the
+        last mean.
         """
         p, q = self._scaled()
         means = sorted({mean for _, mean in p + q})
         gap = (means[-1] - means[0]) / 2 if len(means) == 3 else means[-1] - means[0]
         middle = means[-1] - gap
         at = (middle - gap, middle, means[-1])
-        # Farther apart the quadratic's coefficients come near underflow.
+        # For a larger gap the quadratic's coefficients come near underflow.
         if gap > 30.0 or not set(means) <= set(at):
             return None
         heavy = [[sum(w for w, m in part if m == mean) for mean in at] for part in (p, q)]
@@ -269,9 +271,9 @@ class GaussianMix(Curve):
     def _thresholds(self, loss: Array) -> tuple[Array, Array]:
         """Return (left, right): in closed form for three means at equal distances.
 
-        With w = e^{gap (y - middle)} the densities' difference P - e^x Q is a quadratic in w,
-        divided by w; for x > 0 it is scaled by e^-x. Where its coefficients' products could
-        underflow the thresholds are searched for.
+        With w = e^{gap (y - middle)} the difference of densities P - e^x Q is a quadratic in w,
+        divided by w. For x > 0 it is scaled by e^-x. If products of its coefficients could
+        underflow, the thresholds are found by a search.
         """
         if self._three is None:
             return self._searched_thresholds(loss)
@@ -313,11 +315,11 @@ class GaussianMix(Curve):
 
     @functools.cached_property
     def _cover(self) -> float:
-        """``cover``, which is asked for again and again."""
+        """``cover``, cached because it is needed often."""
         return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + FEW)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the tails: {L > x} is the outside of [left, right], either end may be infinite."""
+        """Return the tails: {L > x} is the outside of [left, right], whose ends may be infinite."""
         if loss.size > _BLOCK:
             blocks = [self.tails(part) for part in np.array_split(loss, loss.size // _BLOCK + 1)]
             return Tails(*map(np.concatenate, zip(*blocks, strict=True)))
@@ -328,17 +330,17 @@ class GaussianMix(Curve):
         return Tails(p_above, q_above, p_below, q_below)
 
     def max_loss(self) -> MaxLoss:
-        """Return the larger limit at an end: the loss falls and then rises, if it does both."""
+        """Return the larger limit at an end: the loss is monotone, or it falls and then rises."""
         top = max(self._limit(-1.0), self._limit(1.0))
         return MaxLoss(max(lowered(top), 0.0), max(raised(top), 0.0))
 
     def swapped_max_loss(self) -> MaxLoss:
-        """Return minus the least loss: a limit at an end, or found on a grid.
+        """Return minus the smallest loss: a limit at an end, or a minimum found on a grid.
 
-        The loss rises throughout where Q has one mean, below all of P's. Else it falls and then
-        rises. Its second derivative is a difference of two variances of means, each at most
-        spread^2 / 4, so that between neighbours of a grid it lies at most (spread step)^2 / 32
-        below the lower of them.
+        The loss rises throughout if Q has one mean below all means of P. Otherwise it falls and
+        then rises. Its second derivative is a difference of two variances of means, each at most
+        spread^2 / 4. So between two neighbours of a grid the loss lies at most (spread step)^2 / 32
+        below the lower one.
         """
         limits = min(self._limit(-1.0), self._limit(1.0))
         if limits == -math.inf:
@@ -346,14 +348,14 @@ class GaussianMix(Curve):
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
             return MaxLoss(max(lowered(-limits), 0.0), max(raised(-limits), 0.0))
         y, _, lowest = self._table
-        # The table's grid is coarse: the least loss lies next to its lowest point.
+        # The grid of the table is coarse; the smallest loss lies next to its lowest point.
         around = y[max(lowest - 2, 0) : lowest + 3]
         fine = np.linspace(around[0], around[-1], 4001)
         pair = self.pair
         loss = log_sum(pair.p, fine) - log_sum(pair.q, fine)
         error = log_sum_error(pair.p, fine) + log_sum_error(pair.q, fine)
         sag = (pair.spread * (fine[1] - fine[0])) ** 2 / 32.0
-        # Between grid points it may be lower by the sag; a computed point is attained.
+        # Between grid points the loss may be lower by the sag. A computed point is attained.
         least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
         return MaxLoss(
             max(lowered(-most), lowered(-limits), 0.0), max(raised(-least), raised(-limits), 0.0)
@@ -361,11 +363,11 @@ class GaussianMix(Curve):
 
     def _limit(self, end: float) -> float:
         """Return the limit of log P/Q at an end of the line, -1 or 1 times infinity."""
-        # Of Gaussians of one width the one farthest out outweighs all others there.
+        # Among Gaussians of one width, the one farthest out dominates there.
         last = [max(end * mean for _, mean in mixture) for mixture in (self.p, self.q)]
         if last[0] != last[1]:
             return math.inf if last[0] > last[1] else -math.inf
-        # The same mean is farthest on both sides: the ratio of its weights is left.
+        # The same mean is farthest on both sides, so the limit is the ratio of its weights.
         p, q = (
             math.fsum(weight for weight, mean in mixture if end * mean == last[0])
             for mixture in (self.p, self.q)
@@ -376,7 +378,8 @@ class GaussianMix(Curve):
 def _less_scaled(a: float, b: float, loss: Array) -> Array:
     """Return (a - e^x b) min(1, e^-x), exact to a few units of its terms' difference near x = 0.
 
-    Far from 0 the products are taken as they are: 1 + expm1(-40) would be off by all of e^-40.
+    Far from 0 the products are computed directly, because 1 + expm1(-40) would lose all digits of
+    e^-40.
     """
     rise, fall = np.expm1(np.minimum(loss, 0.0)), np.expm1(-np.maximum(loss, 0.0))
     near = a - b - b * rise + a * fall
@@ -387,22 +390,22 @@ def _less_scaled(a: float, b: float, loss: Array) -> Array:
 def _solve_quadratic(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """Return where a w^2 + b w + c >= 0, a > 0 and w > 0, begins to fail and to hold again.
 
-    Equal to (1, 1) where it never fails; the first is 0 where it fails from the start.
+    The result is (1, 1) if it never fails. The first is 0 if it fails from the start.
     """
     discriminant = b * b - 4.0 * a * c
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # Adding numbers of one sign: the root that would cancel is found from the product.
+        # Numbers of one sign are added, and the root that would cancel follows from the product.
         half = -0.5 * (b + np.where(b < 0, -1.0, 1.0) * np.sqrt(np.maximum(discriminant, 0.0)))
         one, other = half / a, np.where(half == 0.0, 0.0, c / half)
     small, large = np.minimum(one, other), np.maximum(one, other)
     fails = (discriminant > 0) & (large > 0)
-    # (1, 1) is an empty interval: nothing is inside it.
+    # (1, 1) is an empty interval without any outcome inside.
     return np.where(fails, np.maximum(small, 0.0), 1.0), np.where(fails, large, 1.0)
 
 
 def _share(x: Array, low: Array, high: Array) -> Array:
     """Return where x lies between low and high, in [0, 1]."""
-    # Where both ends are the same any point serves.
+    # If both ends are equal, any point is valid.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = (x - low) / (high - low)
     return np.asarray(np.clip(np.nan_to_num(share, nan=0.5), 0.0, 1.0))
@@ -415,7 +418,7 @@ def _outside_and_inside(mixture: Mixture, left: Array, right: Array) -> tuple[Ar
     for weight, mean in mixture:
         log_weight = math.log(weight)
         outside.append(log_weight + log_ndtr(mean - right))
-        # A half line's mass is one tail: no difference is needed.
+        # A half line's mass is one tail, so no difference is needed.
         if open_left:
             inside.append(log_weight + log_ndtr(right - mean))
             continue
@@ -438,7 +441,7 @@ def _between(a: Array, b: Array) -> Array:
 def _by_mean(mixture: Mixture) -> list[tuple[int, float]]:
     """Return (cumulated weight, mean) by increasing mean, in exact units of 2^-1074.
 
-    Rounded sums would be 1 before the last components, which lie farthest out.
+    Rounded sums would reach 1 before the last components, which lie farthest out.
     """
     found, total = [], 0
     for weight, mean in sorted(mixture, key=lambda component: component[1]):
@@ -451,9 +454,9 @@ def _by_mean(mixture: Mixture) -> list[tuple[int, float]]:
 def _farthest(p: list[tuple[int, float]], q: list[tuple[int, float]]) -> float:
     """Return the largest distance between components that the coupling by order pairs."""
     i, j, far = 0, 0, 0.0
-    # Rounded weights do not add up to 1 exactly: each side's count as shares of their sum.
+    # Rounded weights do not add up to 1 exactly, so the weights count as shares of their sum.
     all_p, all_q = p[-1][0], q[-1][0]
-    # Whichever component ends first is left behind, both at once where both end.
+    # The component that ends first is left behind, and both if both end together.
     while i < len(p) and j < len(q):
         far = max(far, abs(p[i][1] - q[j][1]))
         end, other = p[i][0] * all_q, q[j][0] * all_p

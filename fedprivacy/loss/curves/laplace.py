@@ -42,12 +42,12 @@ class LaplacePair(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
-        # Clipped, since the formulas only hold inside; the ends are set apart below.
+        # Clipped, because the formulas hold only inside; the ends are treated separately below.
         inside = np.clip(loss, -self.shift, self.shift)
         p_below = (inside - self.shift) / 2 - math.log(2.0)
         q_above = -(inside + self.shift) / 2 - math.log(2.0)
         p_above, q_below = np.log1p(-np.exp(p_below)), np.log1p(-np.exp(q_above))
-        # L > x leaves out the atom at -s from x = -s on, and nothing lies above s.
+        # L > x excludes the atom at -s from x = -s on, and no loss lies above s.
         below, above = loss < -self.shift, loss >= self.shift
         return Tails(
             np.where(below, 0.0, np.where(above, -np.inf, p_above)),
@@ -58,16 +58,16 @@ class LaplacePair(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
-        # The pair is symmetric, so that the moment at a is that at 1 - a.
+        # The pair is symmetric, so the moment at a equals that at 1 - a.
         a = max(order, 1.0 - order)
-        # The weights add up to 1: only one counts. Its product is right to 8 units, or 16 after the
-        # log, since it is above -1/2; and the sum to 3 units of what it is made of.
+        # The weights add up to 1, so only one is computed. Its product is right to 8 units, or 16
+        # after the log, since it is above -1/2. The sum is right to 3 units of its terms.
         second = (a - 1) / (2 * a - 1) * math.expm1(-(2 * a - 1) * self.shift)
         total = (a - 1) * self.shift + math.log1p(second)
         return max(total, 0.0) + 18.0 * UNIT * (1.0 + a * self.shift)
 
     def pairs(self) -> Labelled:
-        """Return the pair, of which samples are made."""
+        """Return the pair, so that samples can be formed."""
         if self.shift == 0.0:
             raise NoMoments
         return ((1.0, LaplaceMix(self.shift, 1.0, 0.0)),)
@@ -75,8 +75,8 @@ class LaplacePair(Curve):
     def spectrum(self, line: Contour) -> Spectrum:
         """Return (a e^{z s} + z e^{-a s}) / (a + z) at z on the line, a = 1 + z.
 
-        What it exceeds 1 by has expm1 for the exponentials. The terms are at most |z| s in size,
-        and their exponents' rounding is counted.
+        The excess over 1 uses expm1 for the exponentials. The terms are at most |z| s in size, and
+        the rounding of their exponents is counted.
         """
         z, s, heights = line.points(), self.shift, line.heights()
         # Its exponentials must stay within doubles.
@@ -94,7 +94,7 @@ class LaplacePair(Curve):
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the log-moment and two differences."""
-        # Differences will do: no certificate rests on cumulants.
+        # Differences suffice, because no certificate depends on cumulants.
         step = 1e-3 * (tilt + 1e-3)
         low, here, high = (self.log_moment(1.0 + tilt + k * step) for k in (-1, 0, 1))
         return Cumulants(here, (high - low) / (2 * step), max(high - 2 * here + low, 0.0) / step**2)
@@ -102,7 +102,7 @@ class LaplacePair(Curve):
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return bounds of the two terms: the atoms at both ends never vanish.
 
-        |a / (a + z)| falls with the height, |z / (a + z)| rises to a half.
+        a / (a + z)| falls with the height, |z / (a + z)| rises to a half.
         """
         first = np.hypot(1.0 + tilt, heights) / np.hypot(1.0 + 2.0 * tilt, 2.0 * heights)
         logs = np.logaddexp(np.log(first) + tilt * self.shift, -_LOG_2 - (1 + tilt) * self.shift)

@@ -1,4 +1,4 @@
-"""A unit drawn by chance that sends one thing or its opposite, with Laplace noise."""
+"""A unit, drawn at random, that sends one vector or its opposite, with Laplace noise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .lattice import Array, Side, Tails
 from .max_loss import MaxLoss, log_kept, lowered, raised
 
 _FEW = 1e-15
-"""More than the largest loss is off by, relatively."""
+"""Upper bound on the relative error of the largest loss."""
 FAR = 300.0
-"""Farther out exponentials leave doubles; F(S, S), which dominates too, stands there."""
+"""At larger distances exponentials leave doubles; F(S, S), which dominates too, is used there."""
 
 
 @registered
@@ -27,13 +27,13 @@ FAR = 300.0
 class LaplaceExchanged(OfPart):
     """(1-q) Laplace(0) + q Laplace(there) against (1-q) Laplace(0) + q Laplace(-back), scale 1.
 
-    The loss rises with the outcome, is constant below ``-back`` and above ``there``, and is that of
-    a sampled Laplace pair, moved, on either side of 0.
+    The loss rises with the outcome. It is constant below ``-back`` and above ``there``. On either
+    side of 0 it is the loss of a sampled Laplace pair, shifted.
 
     Args:
         q: in (0, 1).
-        there: how far P's part lies to the right, above 0 and at most ``FAR``.
-        back: how far Q's part lies to the left, likewise.
+        there: distance of P's part to the right, above 0 and at most ``FAR``.
+        back: distance of Q's part to the left, with the same limits.
     """
 
     q: float
@@ -41,7 +41,7 @@ class LaplaceExchanged(OfPart):
     back: float
 
     def __post_init__(self) -> None:
-        # Written so that NaN, too, is refused.
+        # Written so that NaN is refused too.
         if not (0.0 < self.q < 1.0 and self.serves(self.there) and self.serves(self.back)):
             raise ValueError(
                 f"LaplaceExchanged: q = {self.q} must be in (0, 1), there = {self.there} and back "
@@ -50,12 +50,12 @@ class LaplaceExchanged(OfPart):
 
     @staticmethod
     def serves(far: float) -> bool:
-        """Return whether parts may lie so far away."""
+        """Return whether the distance of a part is supported."""
         return 0.0 < far <= FAR
 
     @property
     def symmetric(self) -> bool:
-        """Whether both parts lie as far away: the mirror image is the swap."""
+        """Whether both parts have the same distance: the mirror image is the swap."""
         return self.there == self.back
 
     def swap(self) -> Curve:
@@ -63,7 +63,7 @@ class LaplaceExchanged(OfPart):
         return LaplaceExchanged(self.q, self.back, self.there)
 
     def cover(self) -> float:
-        """Return that of the unit known to be drawn."""
+        """Return the cover of a unit that is known to be drawn."""
         return LaplacePair(self.there + self.back).cover()
 
     @property
@@ -72,28 +72,28 @@ class LaplaceExchanged(OfPart):
         return math.log1p(self.q * math.expm1(self.there)) - self._log_rest(self.back)
 
     def _log_rest(self, far: float) -> float:
-        """Return the log of what is left of Laplace(0) on the side that looks away."""
+        """Return the log of the remaining share of Laplace(0) on the side away from the part."""
         lost = self.q * math.expm1(-far)
-        # Near 1 a difference would have few digits left; two positive terms have all of them.
+        # Near 1 a difference would have few digits left; two positive terms keep all digits.
         return (
             math.log1p(lost) if lost > -0.5 else math.log((1.0 - self.q) + self.q * math.exp(-far))
         )
 
     def _outcome(self, loss: Array) -> Array:
-        """Return the outcome of each loss, infinite where no outcome has one so large or small."""
+        """Return the outcome of each loss, infinite if no outcome has so large or small a loss."""
         right = self._from_zero(loss, self.there, self.back)
         left = -self._from_zero(-loss, self.back, self.there)
         middle = self._log_rest(self.there) - self._log_rest(self.back)
         return np.where(loss >= middle, right, left)
 
     def _from_zero(self, loss: Array, near: float, far: float) -> Array:
-        """Return how far from 0 towards ``near`` a loss lies, in [0, near] or infinite."""
+        """Return the distance from 0 towards ``near`` of a loss, in [0, near] or infinite."""
         q = self.q
         # kappa e^loss - (1 - q), kappa = 1 - q + q e^-far, without a difference of large terms.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             ratio = ((1.0 - q) * np.expm1(loss) + q * np.exp(loss - far)) / q
             found = 0.5 * (near + np.log(np.maximum(ratio, 0.0)))
-        # A little beyond: no loss that there is counts as one that there is not.
+        # The limit lies slightly further out, so that no attained loss counts as impossible.
         limit = (log_kept(q, -near) - self._log_rest(far)) * (1.0 + _FEW)
         return np.where(loss >= limit, np.inf, np.clip(found, 0.0, near))
 
@@ -113,14 +113,14 @@ class LaplaceExchanged(OfPart):
         return (1.0 - self.q) * _above(y) + self.q * _above(y - mean)
 
     def log_moment(self, order: float) -> float:
-        """Return the quadrature's upper bound, or what the largest loss allows."""
+        """Return the quadrature's upper bound, or the bound from the largest loss if smaller."""
         order, curve = (order, self) if order >= 0.0 else (1.0 - order, self.swap())
         assert isinstance(curve, LaplaceExchanged)
         return min(curve.quadrature_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12))
 
     @functools.cached_property
     def part(self) -> Part:
-        """All outcomes: above 0 Q is a share of Laplace(0), below 0 P is, in the mirror."""
+        """All outcomes: above 0 Q is a share of Laplace(0); below 0 P is, mirrored."""
         above = LaplaceMix(self.there, self.q, 0.0, start=0.0, log_q=self._log_rest(self.back))
         below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
         return Part((above, below))

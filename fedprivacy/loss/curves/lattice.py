@@ -1,18 +1,20 @@
-"""Privacy losses rounded to a lattice, with a side: up is never too private, down never too leaky.
+"""Privacy losses rounded to a lattice, with a side: UP bounds the profile above, DOWN below.
 
-A lattice holds P-masses at the losses ``index * step``; the Q-mass that belongs to a point is its
-P-mass times ``exp(-loss)``. What each side may do to a pair (P, Q):
+A lattice holds P-masses at the losses ``index * step``. The Q-mass of a point is its P-mass times
+``exp(-loss)``. The rounding of a pair (P, Q) on each side:
 
 - UP, *connect the dots* (Doroshenko et al. 2022): the mass of a cell between two points goes to
   both ends so that its P-mass and its Q-mass are kept. The privacy profile becomes its own chord,
   which lies above it because profiles are convex in exp(epsilon).
-- DOWN: merging outcomes, at random too, is post-processing, so it never raises the profile;
-  neither does lowering P or raising Q as measures. A cell around a point is merged into one
-  outcome. If its likelihood ratio falls short of the point's, a share of the next cell is merged
-  into it, just large enough; if it lies above, a share of the cell below. What little is left
-  above keeps its P-mass with Q raised to fit. A cell that cannot be lifted falls one point down.
+- DOWN: merging outcomes, also at random, is post-processing, so it never raises the profile.
+  Lowering P or raising Q as measures does not raise it either. A cell around a point is merged into
+  one outcome. If its likelihood ratio falls short of the point's, a share of the next cell is
+  merged into it, just large enough. If the ratio lies above, a share of the cell below is merged.
+  The small excess that remains keeps its P-mass, with Q raised to fit. A cell that cannot be lifted
+  falls one point down.
 
-Both sides err in second order of the step. ``floored`` errs in first order, and never raises Q.
+Both sides have a second-order error in the step. ``floored`` has a first-order error and never
+raises Q.
 
 Rounding in the tails is counted: UP adds, DOWN subtracts ``_rounding`` of each cell.
 """
@@ -36,29 +38,29 @@ MAX_POINTS = 1 << 21
 """The largest lattice ever made: 16 MiB of masses."""
 
 _WIDE = 600.0
-"""Steps whose exponential is not to be taken: nothing is certified from below there."""
+"""Above this step its exponential is not computed, and no loss is certified from below."""
 
 LOSS_ROUNDING = HUNDREDS
-"""By how much the loss of one lattice point may be off through floating point."""
+"""Largest error of the loss of one lattice point through floating point."""
 
 
 def multiples(values: Array, step: float) -> NDArray[np.int64] | None:
-    """Return of which multiples of a step values are roundings; None if one is of none."""
+    """Return integers k with values k * step up to rounding; None if a value has none."""
     index = np.rint(values / step)
-    # A few roundings, as those of any lattice point: ``LOSS_ROUNDING`` is far above them.
+    # A few roundings, like those of a lattice point: ``LOSS_ROUNDING`` is far above these.
     close = np.abs(values - index * step) <= 4.0 * UNIT * np.abs(values)
     return index.astype(np.int64) if bool(np.all(close & (np.abs(index) < MAX_POINTS))) else None
 
 
 def common_mesh(meshes: list[float]) -> float:
-    """Return the least of several meshes if the others are multiples of it; else 0."""
+    """Return the smallest of several meshes if it divides all others; else 0."""
     finite = np.array([mesh for mesh in meshes if mesh < math.inf])
     least = float(np.min(finite, initial=math.inf))
     return least if least in (0.0, math.inf) or multiples(finite, least) is not None else 0.0
 
 
 class Side(Enum):
-    """On which side of the truth a rounded answer lies."""
+    """The direction of rounding: an upper or a lower bound."""
 
     UP = "up"
     DOWN = "down"
@@ -74,7 +76,7 @@ class Tails(NamedTuple):
 
 
 def nothing(loss: Array) -> Tails:
-    """Return the tails of no mass at all, which every pair dominates."""
+    """Return the tails of zero mass, which every pair dominates."""
     none = np.full(np.shape(loss), -np.inf)
     return Tails(none, none, none, none)
 
@@ -114,22 +116,22 @@ def add(lattices: list[Lattice]) -> Lattice:
 
 
 def _rounding(log_mass: Array) -> Array:
-    """Bound the rounding error of exp(log_mass) when log_mass is right to a few ulps."""
+    """Bound the rounding error of exp(log_mass) if log_mass is right to a few ulps."""
     size = np.abs(np.maximum(log_mass, -745.0))
     return FEW * (8.0 + size) * np.exp(log_mass)
 
 
 def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> tuple[int, int]:
     """Return lattice indices (low, high) outside which P keeps at most ``tail_mass`` a side."""
-    # A geometric grid: 330 tails tell the support to 8 %, whatever its size.
+    # A geometric grid: 330 tails determine the support to 8 %, for every size.
     grid = np.concatenate([[0.0, 1.0], 1.08 ** np.arange(1, 330)]) * step
-    # Only lattice points: other tails are never asked.
+    # Only lattice points, because the lattice uses no other tails.
     grid = np.unique(np.ceil(grid / step))
     above = tails(grid * step).p_above
     below = tails(-grid * step).p_below
     high = grid[_first_small(above, np.log(tail_mass))]
     low = grid[_first_small(below, np.log(tail_mass))]
-    # Known from 330 tails, before any array of that size is made.
+    # Checked from 330 tails, before any array of that size is allocated.
     if high + low > MAX_POINTS:
         raise TooLarge
     return -int(low) - 1, int(high) + 1
@@ -137,7 +139,7 @@ def support(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> t
 
 def _first_small(log_tail: Array, cut: float) -> int:
     """Return where a tail falls to the cut, or to the mass at infinity that always stays."""
-    # Mass at infinite loss never falls off: the support ends where the rest has.
+    # Mass at infinite loss never falls off, so the support ends where the remaining mass does.
     never_below = log_tail[-1] + 1e-9 if np.isfinite(log_tail[-1]) else -np.inf
     return int(np.argmax(log_tail <= max(cut, never_below)))
 
@@ -145,8 +147,8 @@ def _first_small(log_tail: Array, cut: float) -> int:
 def discretise(
     tails: Callable[[Array], Tails], step: float, side: Side, tail_mass: float
 ) -> Lattice:
-    """Round the loss whose ``tails`` are given to multiples of ``step`` on the given side."""
-    # e^step would overflow: that nothing leaks is always true from below.
+    """Round the loss with the given ``tails`` to multiples of ``step`` on the given side."""
+    # e^step would overflow. Zero loss is always valid from below.
     if side is Side.DOWN and step > _WIDE:
         return Lattice(step, 0, np.zeros(1), 0.0)
     low, high = support(tails, step, tail_mass)
@@ -160,9 +162,9 @@ def discretise(
 def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> Lattice:
     """Round a loss down to multiples of ``step``, lowering P and never raising Q.
 
-    A cell from x to x + step with Q-mass q goes to x with P-mass q e^x: at most its own. So P and Q
-    are at most those of a post-processed pair, which stays so under composition, when outcomes are
-    left out, and when P is mixed with Q.
+    A cell from x to x + step with Q-mass q goes to x with P-mass q e^x, which is at most its own
+    P-mass. So P and Q are at most those of a post-processed pair. This remains true under
+    composition, when outcomes are left out, and when P is mixed with Q.
     """
     if step > _WIDE:
         return Lattice(step, 0, np.zeros(1), 0.0)
@@ -189,7 +191,7 @@ class _Cells(NamedTuple):
 
 def _cells(lower: Tails, upper: Tails, reference: Array, edges: Array) -> _Cells:
     """Return the masses between ``lower`` and ``upper`` edges, from whichever tail is smaller."""
-    # Right of 0 the tails above are small, left of it those below: less cancels.
+    # Right of 0 the tails above are small, left of it the tails below, so fewer digits cancel.
     right = edges >= 0
     p_far = np.where(right, lower.p_above, upper.p_below)
     p_near = np.where(right, upper.p_above, lower.p_below)
@@ -208,9 +210,9 @@ def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Arr
     found = tails(edges)
     lower, upper = _slice(found, slice(None, -1)), _slice(found, slice(1, None))
     p, q, error = _cells(lower, upper, edges[:-1], edges[:-1])
-    # First P may be more than it seems, then it is split.
+    # P is first raised by its error, and then split.
     p = np.maximum(p, 0.0) + error
-    # No share is below 0 or above the cell, whatever rounding says.
+    # No share is below 0 or above the cell, despite rounding.
     right = np.clip((p - q + error) / -np.expm1(-np.diff(edges)), 0.0, p)
     mass = np.zeros(len(edges))
     mass[:-1] += p - right
@@ -220,21 +222,21 @@ def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Arr
 
 
 def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) -> Lattice:
-    """Merge cells around the points low ... high; the point ``low - 1`` takes what falls down."""
+    """Merge cells around the points low ... high; the point ``low - 1`` takes mass that falls."""
     points = step * np.arange(low, high + 1, dtype=np.float64)
     edges = np.append(points - step / 2, points[-1] + step / 2)
     found = tails(edges)
     cells = _cells(_slice(found, slice(None, -1)), _slice(found, slice(1, None)), points, points)
     from_above = _share_from_above(cells, step)
-    # Not even all of the next cell lifts this one to its point, so it counts one point lower.
+    # Even the whole next cell does not lift this one to its point, so it counts one point lower.
     falls = from_above > 1.0
     from_above = np.where(falls, 0.0, from_above)
     from_below = np.where(falls, 0.0, _share_from_below(cells, step))
     given = _shifted(from_above, 1) + _shifted(from_below, -1)
-    # A cell has only so much to give: what is taken from below shrinks by it.
+    # A cell has limited mass to give, so the share taken from below shrinks by the given mass.
     from_below = np.where(_shifted(given, 1) < 1, from_below, 0.0) * np.maximum(1.0 - given, 0.0)
     given = np.minimum(_shifted(from_above, 1) + _shifted(from_below, -1), 1.0)
-    # Only what is surely there may count from below.
+    # From below only certain mass may count.
     certain = np.maximum(cells.p - cells.error, 0.0)
     kept = (1.0 - given) * certain
     taken = from_above * _shifted(certain, -1) + from_below * _shifted(certain, 1)
@@ -251,10 +253,10 @@ def _shifted(values: Array, by: int) -> Array:
 
 
 def _share_from_above(cells: _Cells, step: float) -> Array:
-    """Return which share of the next cell lifts a cell's ratio to its point; 2 if none does.
+    """Return the share of the next cell that lifts a cell's ratio to its point; 2 if none does.
 
-    With a share f of the next cell's (p+, q+) merged in, the ratio reaches exp(x) once
-    f (p+ - q+ exp(x)) >= q exp(x) - p.
+    With a share f of the next cell's (p+, q+) merged in, the ratio reaches exp(x) once f (p+ - q+
+    exp(x)) >= q exp(x) - p.
     """
     short = np.maximum(cells.q * (1 - LOSS_ROUNDING) - cells.p + 2 * cells.error, 0.0)
     lift = _shifted(cells.p - cells.error - (cells.q + cells.error) * np.exp(-step), -1)
@@ -264,10 +266,10 @@ def _share_from_above(cells: _Cells, step: float) -> Array:
 
 
 def _share_from_below(cells: _Cells, step: float) -> Array:
-    """Return which share of the cell below a cell above its point can carry up; at most 1/4.
+    """Return the share of the cell below that a cell above its point can carry up; at most 1/4.
 
-    With a share g of the cell below, (p-, q-), merged in, the ratio stays at or above exp(x)
-    while g (q- exp(x) - p-) <= p - q exp(x).
+    With a share g of the cell below, (p-, q-), merged in, the ratio stays at or above exp(x) while
+    g (q- exp(x) - p-) <= p - q exp(x).
     """
     spare = np.maximum(cells.p - cells.q - 2 * cells.error, 0.0)
     with np.errstate(all="ignore"):

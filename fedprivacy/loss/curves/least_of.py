@@ -1,4 +1,4 @@
-"""One of several pairs that all dominate: each is true, so the one that says least is taken."""
+"""Several pairs that all dominate: each bound is valid, so the smallest is taken."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .max_loss import MaxLoss
 @registered
 @dataclass(frozen=True)
 class LeastOf(Curve):
-    """Pairs of which each dominates the same round.
+    """Several pairs that each dominate the same round.
 
-    A question is asked of a run with the first in every such round, with the second in every such
-    round and so on (``readings``), and the closest answer counts. Inside another curve the first
-    stands for all.
+    A question about a run is answered with the first pair in every round of this kind, then with
+    the second pair in every round, and so on (``readings``). The tightest answer counts. Inside
+    another curve the first pair represents all.
 
     Args:
         curves: at least two.
@@ -31,33 +31,33 @@ class LeastOf(Curve):
         if len(self.curves) < 2:
             raise ValueError(f"LeastOf: there must be two curves or more, got {len(self.curves)}")
 
-    # The others may say less than its tails.
+    # The other curves may give less than the tails of the first.
     exact = False
 
     @property
     def first(self) -> Curve:
-        """What stands for all where one is needed."""
+        """The curve that represents all if one is needed."""
         return self.curves[0]
 
     @property
     def symmetric(self) -> bool:
-        """Whether every curve is."""
+        """Whether every curve is symmetric."""
         return all(curve.symmetric for curve in self.curves)
 
     def cover(self) -> float:
-        """Return the least of theirs."""
+        """Return the smallest of the covers."""
         return min(curve.cover() for curve in self.curves)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the first's."""
+        """Return the tails of the first curve."""
         return self.first.tails(loss, side)
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the first's."""
+        """Return the lattice of the first curve."""
         return self.first.lattice(step, side, tail_mass)
 
     def log_moment(self, order: float) -> float:
-        """Return the least of theirs."""
+        """Return the smallest of the log-moments."""
         return min(curve.log_moment(order) for curve in self.curves)
 
     def swap(self) -> Curve:
@@ -65,7 +65,7 @@ class LeastOf(Curve):
         return LeastOf(tuple(curve.swap() for curve in self.curves))
 
     def max_loss(self) -> MaxLoss:
-        """Return the least of the curves'."""
+        """Return the smallest of the largest losses of the curves."""
         found = [one.max_loss() for one in self.curves]
         return min(found, key=lambda one: (one.infinite_high, one.high))._replace(
             low=min(one.low for one in found), infinite_low=min(one.infinite_low for one in found)
@@ -73,7 +73,7 @@ class LeastOf(Curve):
 
 
 def readings(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curves that all dominate; of a composition those with one choice throughout."""
+    """Return the curves that all dominate; for a composition those with one choice throughout."""
     if isinstance(curve, LeastOf):
         return curve.curves
     parts = curve.parts if isinstance(curve, Composed) else ()

@@ -1,7 +1,7 @@
-"""The largest loss of a pair: the answer where delta is 0, or epsilon infinite.
+"""The largest loss of a pair: the answer if delta is 0, or epsilon infinite.
 
-Pure differential privacy asks for the essential supremum of L = log dP/dQ under P. It adds up over
-independent rounds. It also caps epsilon at every delta, because delta(epsilon) is the mass at
+Pure differential privacy needs the essential supremum of L = log dP/dQ under P. It adds up over
+independent rounds. It also caps epsilon at every delta, because delta(epsilon) equals the mass at
 infinite loss from the largest finite loss on.
 """
 
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from ...rounding import FEW
 
 _EXPONENT = 700.0
-"""Up to it exp does not overflow."""
+"""The largest exponent for which exp does not overflow."""
 
 
 class MaxLoss(NamedTuple):
-    """Certified ends of a pair's largest finite loss, 0 if it is less, and of the rest's P-mass."""
+    """Certified ends of a pair's largest finite loss, at least 0, and of P's mass at infinity."""
 
     low: float
     high: float
@@ -48,29 +48,29 @@ class MaxLoss(NamedTuple):
 
 
 UNKNOWN = MaxLoss(0.0, math.inf, 0.0, 1.0)
-"""Of a curve of which nothing is known. Renyi divergences of finite orders bound no loss."""
+"""The trivial ends for an unknown curve. Renyi divergences of finite orders bound no loss."""
 NO_LIMIT = MaxLoss(math.inf, math.inf)
-"""Of Gaussian losses."""
+"""The ends for Gaussian losses."""
 
 
 def sampled(loss: float, q: float) -> float:
     """Return log(1 - q + q e^loss)."""
     if loss <= _EXPONENT:
         return math.log1p(q * math.expm1(loss))
-    # Beyond doubles: 1 - q is nothing compared with q e^loss.
+    # Beyond doubles, 1 - q is negligible compared with q e^loss.
     return loss + math.log(q)
 
 
 def log_kept(q: float, loss: float) -> float:
     """Return log(1 - q + q e^-loss), right to a few units of itself."""
     change = q * math.expm1(-loss)
-    # Near 0 log1p keeps the digits; farther off two positive terms have them all.
+    # Near 0 log1p keeps the digits; farther out two positive terms have all digits.
     return math.log1p(change) if abs(change) < 0.5 else math.log((1.0 - q) + q * math.exp(-loss))
 
 
 def exact_sum(terms: list[tuple[float, int]], towards: float) -> float:
     """Return the exact sum of value * count, rounded once, towards an end."""
-    # Fractions hold no infinity.
+    # Fractions cannot represent infinity.
     if any(math.isinf(value) for value, _ in terms):
         return math.inf
     exact = sum((Fraction(value) * count for value, count in terms), Fraction(0))
@@ -79,14 +79,14 @@ def exact_sum(terms: list[tuple[float, int]], towards: float) -> float:
         return far if far == towards else math.nextafter(far, 0.0)
     found = float(exact)
     off = exact - Fraction(found)
-    # Only a sum that was rounded inward is moved: exact ones stay as they are.
+    # Only a sum that was rounded inward is moved; exact sums do not change.
     outward = off > 0 if towards > 0 else off < 0
     return math.nextafter(found, towards) if outward else found
 
 
 def any_of(terms: list[tuple[float, int]]) -> float:
     """Return the probability that any of many independent events happens."""
-    # log(0) is no sum: what is certain once is certain.
+    # log(0) is not finite, and one certain event makes the result 1.
     if any(chance >= 1.0 for chance, _ in terms):
         return 1.0
     # Subtracted from 0.0, since -expm1(0) would be a negative zero.
@@ -94,10 +94,10 @@ def any_of(terms: list[tuple[float, int]]) -> float:
 
 
 def lowered(value: float) -> float:
-    """Return a number of a few roundings, lowered by more."""
+    """Return a value with a few rounding errors, lowered by more than these errors."""
     return value - FEW * abs(value) if math.isfinite(value) else value
 
 
 def raised(value: float) -> float:
-    """Return a number of a few roundings, raised by more."""
+    """Return a value with a few rounding errors, raised by more than these errors."""
     return value + FEW * abs(value) if math.isfinite(value) else value

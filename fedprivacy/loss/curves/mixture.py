@@ -1,4 +1,4 @@
-"""Pairs behind a label that everybody sees."""
+"""Mixtures of pairs behind a label that every observer sees."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .max_loss import MaxLoss, lowered, raised
 @registered
 @dataclass(frozen=True)
 class Mix(Curve):
-    """A labelled mixture: with probability w_i the i-th pair, and everybody sees which."""
+    """A labelled mixture: with probability w_i the i-th pair, and every observer sees the label."""
 
     parts: tuple[tuple[float, Curve], ...]
 
@@ -34,21 +34,21 @@ class Mix(Curve):
 
     @property
     def exact(self) -> bool:
-        """Whether all parts' tails are."""
+        """Whether the tails of all parts are exact."""
         return all(curve.exact for _, curve in self.parts)
 
     @property
     def amplifiable(self) -> bool:
-        """Whether all parts are."""
+        """Whether all parts are amplifiable."""
         return all(curve.amplifiable for _, curve in self.parts)
 
     @property
     def mesh(self) -> float:
-        """The parts' common one."""
+        """The common mesh of the parts."""
         return lattices.common_mesh([part.mesh for _, part in self.parts])
 
     def cover(self) -> float:
-        """Return the worst label's."""
+        """Return the largest cover of a label."""
         return max(part.cover() for _, part in self.parts)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -76,7 +76,7 @@ class Mix(Curve):
         return tuple((weight * w, pair) for weight, pairs in found for w, pair in pairs)
 
     def spectrum(self, line: Contour) -> Spectrum:
-        """Return the weighted sum of the parts'."""
+        """Return the weighted sum of the spectra of the parts."""
         return spectra.mix([(w, curve.spectrum(line)) for w, curve in self.parts])
 
     def cumulants(self, tilt: float) -> Cumulants:
@@ -89,7 +89,7 @@ class Mix(Curve):
 
     @property
     def inside(self) -> tuple[Curve, ...]:
-        """Those of all labels."""
+        """The curves of all labels."""
         return tuple(curve for _, curve in self.parts)
 
     def swap(self) -> Curve:
@@ -101,7 +101,7 @@ class Mix(Curve):
         return lattices.add([c.lattice(step, side, tail_mass).scaled(w) for w, c in self.parts])
 
     def max_loss(self) -> MaxLoss:
-        """Return the worst label's."""
+        """Return the largest loss of all labels."""
         parts = [(weight, part.max_loss()) for weight, part in self.parts]
         return MaxLoss(
             max(part.low for _, part in parts),

@@ -1,10 +1,11 @@
-"""A unit's place in a tree: log-normal ratios that share what their common ancestors have.
+"""A unit's position in a tree: log-normal ratios that share the factors of common ancestors.
 
-A place is drawn uniformly among the leaves of a tree whose nodes of level l have m_l children. The
-ratio is the average over leaves of exp(X_leaf - v / 2), X Gaussian with variance v (``leaf``) and
-covariance r_l for leaves whose last common node is of level l; r_1 <= r_2 <= ... <= v. As a law it
-is made from the leaves up: a leaf's own factor of variance v - r_L; averages of m_L of these; a
-factor of variance r_L - r_{L-1}; and so on. Proofs: docs/theory/correlated_noise.md.
+A position is drawn uniformly among the leaves of a tree whose nodes of level l have m_l children.
+The ratio is the average over leaves of exp(X_leaf - v / 2). X is Gaussian with variance v
+(``leaf``). Two leaves whose last common node is of level l have covariance r_l, with r_1 <= r_2 <=
+... <= v. The law is built from the leaves up. A leaf's own factor has variance v - r_L, and m_L of
+these are averaged. Then comes a factor of variance r_L - r_{L-1}, and so on. Proofs:
+docs/theory/correlated_noise.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Levels = tuple[tuple[int, float], ...]
 
 _REVEALED = 1e-25
 _MOST = 36.0
-"""Largest variance of a factor whose law is made; beyond, no amplification is counted."""
+"""Largest variance of a factor whose law is computed; beyond it, no amplification is counted."""
 _FINENESS = 64
 
 
@@ -55,12 +56,12 @@ class Nested(Curve):
         if not (inner[0] >= 0.0 and inner == sorted(inner) and inner[-1] <= self.leaf < math.inf):
             raise ValueError(f"Nested: covariances must not fall, got {inner}, {self.leaf}")
 
-    # Tails are of laws above and below.
+    # The tails are those of laws above and below.
     exact = False
 
     @property
     def _gdp(self) -> Gdp:
-        """The curve of whoever knows the place, which dominates."""
+        """The curve of an observer who knows the position, which dominates."""
         return Gdp(math.sqrt(self.leaf) * (1.0 + FEW))
 
     def swap(self) -> Curve:
@@ -68,7 +69,7 @@ class Nested(Curve):
         return replace(self, swapped=not self.swapped)
 
     def cover(self) -> float:
-        """Return the place's own: publish it."""
+        """Return the cover for a published position."""
         return self._gdp.mu
 
     def _atoms(self, side: Side) -> DiscreteLaw:
@@ -90,12 +91,12 @@ class Nested(Curve):
         return (split if side is Side.UP else merged)(self._atoms(side), step, tail_mass)
 
     def log_moment(self, order: float) -> float:
-        """Return the moment of whoever knows the place, by Jensen; it is not amplified."""
+        """Return the moment if the position is known, by Jensen; there is no amplification."""
         return self._gdp.log_moment(order)
 
 
 def scale(levels: Levels, leaf: float) -> float:
-    """Return log E R^2 of the tree, which a search may rank trees by."""
+    """Return log E R^2 of the tree, a criterion to rank trees in a search."""
     total, share = 0.0, 1.0
     for children, covariance in levels:
         total += share * (1.0 - 1.0 / children) * math.expm1(min(covariance, 700.0))
@@ -104,7 +105,7 @@ def scale(levels: Levels, leaf: float) -> float:
 
 
 def rough_epsilon(levels: Levels, leaf: float, fineness: int) -> float:
-    """Return about the epsilon at delta = 1e-5, to choose among trees; it certifies nothing."""
+    """Return an approximate epsilon at delta = 1e-5, to choose among trees; not certified."""
     if leaf > _MOST:
         return math.inf
     atoms = discrete(_law(levels, leaf, Side.UP, fineness))
@@ -124,7 +125,7 @@ def _atoms(levels: Levels, leaf: float, side: Side) -> DiscreteLaw:
 
 
 def _law(levels: Levels, leaf: float, side: Side, fineness: int) -> Law:
-    """Return the law, made from the leaves up."""
+    """Return the law, built from the leaves up."""
     cell = max(min(math.sqrt(scale(levels, leaf)), 0.6), 1e-9) / fineness
     leaves = math.prod(children for children, _ in levels)
     # Revealed masses add up over the leaves.
@@ -137,21 +138,21 @@ def _law(levels: Levels, leaf: float, side: Side, fineness: int) -> Law:
     law = _times(law, above, cell, tail, side)
     if law is not None:
         return law
-    # No factor has a variance: the ratio is 1, and nothing is lost.
+    # No factor has a variance: the ratio is 1, and the loss is 0.
     return Law(side, 0.0, tail, 1, cell, 0, np.ones(1), np.zeros(1))
 
 
 def _times(law: Law | None, variance: float, cell: float, tail: float, side: Side) -> Law | None:
     """Return a law, None for no loss, times a log-normal.
 
-    One that is narrower than the grid is widened (UP) or left out (DOWN).
+    A log-normal that is narrower than the grid is widened (UP) or left out (DOWN).
     """
-    # The variance is a rounded difference: wider is above, narrower is below.
+    # The variance is a rounded difference: a wider law lies above, a narrower one below.
     width = math.sqrt(max(variance, 0.0) * (1.0 + 4e-16 if side is Side.UP else 1.0 - 4e-16))
     narrow = width < 2.0 * cell
     if narrow and (side is Side.DOWN or (law is not None and variance <= 0.0)):
         return law
     width = 2.0 * cell if narrow else width
-    # One half cell keeps all outcomes off loss 0: a second one would undo it.
+    # One half cell keeps all outcomes off loss 0, and a second one would undo that.
     factor = single(width, cell, cell / 2.0 if law is None else 0.0, tail, side)
     return factor if law is None else product(factor, law)

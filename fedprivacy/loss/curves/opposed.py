@@ -1,7 +1,7 @@
-"""What a unit shows that is drawn several times while all others send its opposite: from below.
+"""A lower bound for a unit that is drawn several times while all others send its opposite.
 
-The loss of this pair rises and falls several times, so that it has neither tails nor moments in
-closed form. A lower end needs none: outcomes are merged into cells, which is post-processing.
+The loss of this pair rises and falls several times, so it has neither tails nor moments in closed
+form. A lower end does not need these: outcomes are merged into cells, which is post-processing.
 """
 
 from __future__ import annotations
@@ -26,33 +26,36 @@ from .mixture import Mix
 Times = tuple[tuple[float, int], ...]
 
 _FAR = 12.0
-"""Stds beyond the outermost means from where on all is one cell."""
+"""Distance in stds from the outermost means, beyond which all outcomes form one cell."""
 _FINE = 1.0 / 40.0
 _MOST_CELLS = 1 << 14
 _ROUNDED = 2000.0 * TENS
-"""Of a cell's mass: 38 stds out a tail is right to x^2 units, of which a cell is a fortieth."""
+"""Relative error of a cell's mass. At 38 stds a tail is right to x^2 units, and a cell holds a
+fortieth of the tail."""
 _PLACED = 4000.0 * UNIT
-"""The same for every std of how far out means are: a place is right to a unit of itself, and 38
-stds out a tail moves 38 times as much, in either law and at either edge."""
+"""The same error per std of distance of the means. A position is right to a unit of itself. At 38
+stds a tail moves 38 times as much, in either law and at either edge."""
 _FARTHEST = 1e9
 _NONE = 1e-290
-"""Cells of less are of one law only."""
+"""Cells with less mass count as cells of only one law."""
 LEFT_OUT = 1e-30
-"""Numbers so rare together may be missing in the law; they may be anywhere."""
+"""Numbers with at most this total probability may be missing in the law; they may be any numbers.
+"""
 
 
 @registered
 @dataclass(frozen=True)
 class Opposed(Curve):
-    """P: N(2 s), Q: N(s) by chance w for every number s of draws; what cells of outcomes show.
+    """P: N(2 s), Q: N(s) with probability w for every number s of draws, observed in cells.
+
+    The curve is the pair of these cells, which the pair of full outcomes dominates. It is valid
+    only from below.
 
     Args:
         std: the standard deviation, above 0.
-        times: (w, s), s = 0, 1, 2 ...; each w is the true one but for its rounding, and those of
-            numbers that are missing add up to at most ``LEFT_OUT``.
+        times: (w, s), s = 0, 1, 2 ...; each w is the true one except for its rounding. The
+            probabilities of missing numbers add up to at most ``LEFT_OUT``.
         swapped: False for (P, Q).
-
-    It is the pair of these cells, which all of the outcome dominates: good from below only.
     """
 
     std: float
@@ -61,19 +64,19 @@ class Opposed(Curve):
 
     @staticmethod
     def serves(std: float, times: Times) -> bool:
-        """Return whether a law is one that ``times`` may be, and no mean is too far to place."""
+        """Return whether ``times`` has the required form, and all means are near enough."""
         numbers = [s for _, s in times]
         every = 1 < len(numbers) <= 256 and numbers == list(range(len(numbers)))
         return every and numbers[-1] <= _FARTHEST * std
 
     @property
     def exact(self) -> bool:
-        """False: the cells' masses are rounded, each side its way."""
+        """False: the masses of the cells are rounded, differently for each side."""
         return False
 
     @property
     def plain(self) -> Curve:
-        """The pair where all others send nothing, which is attained as well."""
+        """The pair if all others send 0, which is attained as well."""
         found = GaussianMix(self.std, self.times, ((1.0, 0.0),))
         return found.swap() if self.swapped else found
 
@@ -82,11 +85,11 @@ class Opposed(Curve):
         return replace(self, swapped=not self.swapped)
 
     def cover(self) -> float:
-        """Return that of the largest number."""
+        """Return the cover of the largest number."""
         return max(s for _, s in self.times) / self.std
 
     def log_moment(self, order: float) -> float:
-        """Return that of the mixture whose labels are seen, which dominates."""
+        """Return the log-moment of the mixture with visible labels, which dominates."""
         return Mix(tuple((w, Gdp(s / self.std)) for w, s in self.times)).log_moment(order)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -98,7 +101,7 @@ class Opposed(Curve):
         return (split if side is Side.UP else merged)(self._cells(side), step, tail_mass)
 
     def _cells(self, side: Side) -> DiscreteLaw:
-        """Return the cells in increasing loss, the smaller end of one law's masses (DOWN: P's)."""
+        """Return the cells in increasing loss; UP raises P and lowers Q, DOWN the reverse."""
         p, q = self._masses[::-1] if self.swapped else self._masses
         off = _ROUNDED + _PLACED * self.cover()
         more, less = 1.0 + off, 1.0 - off
@@ -139,7 +142,7 @@ def masses(edges: Array, times: Times, moves: float) -> Array:
     for weight, s in times:
         at = edges - moves * s
         low, high = at[:-1], at[1:]
-        # The smaller tail cancels less.
+        # The smaller tail loses fewer digits.
         right = low >= 0.0
         total += weight * (ndtr(np.where(right, -low, high)) - ndtr(np.where(right, -high, low)))
     return total

@@ -1,11 +1,14 @@
-"""A curve that dominates each of several of one shape, or that each of them dominates.
+"""Curves that dominate each of several curves of one shape, or that each of these dominates.
 
-Noise and numbers of draws order such curves, parameter by parameter, so that the least noise with
-the most draws lies above all of them ("Many different rounds", docs/theory/theorems.md): noise
-added to both laws is post-processing; more draws lose more, and so does a larger sampling
-probability (T5); labels and folds keep the order of what they are made of; epochs are in
-docs/theory/allocation.md. Every curve is looked at: what is of no such shape, or has labels that do
-not rise, is refused.
+Noise and numbers of draws order these curves, parameter by parameter. So the least noise with the
+most draws lies above all of them ("Many different rounds", docs/theory/theorems.md):
+
+- Noise added to both laws is post-processing.
+- More draws lose more, and so does a larger sampling probability (T5).
+- Labels and folds keep the order of their parts.
+- For epochs, see docs/theory/allocation.md.
+
+Every curve is checked. A curve of another shape, or with labels that do not rise, is refused.
 """
 
 from __future__ import annotations
@@ -28,19 +31,20 @@ from .mixture import Mix
 from .sampled import Sampled
 
 _BITS = 6
-"""So many of a number of rounds are kept: it is off by 1 in 32 at most."""
+"""Number of leading bits kept of a number of rounds: an error of at most 1 in 32."""
 _FAR = 60.0
-"""Pairs so far apart, or half as far, lose all: what tells them apart is below e^-400."""
+"""Pairs at this distance, or at half the distance, lose all: their differences are below e^-400."""
 _ALL = 1 << 30
 _ENDS: dict[Side, tuple[Callable[..., Any], Callable[..., Any], float]] = {
     Side.UP: (min, max, 1.0 + THOUSANDS),
     Side.DOWN: (max, min, 1.0 - THOUSANDS),
 }
-"""Which noise, which chance, and what a chance is multiplied by for its rounding."""
+"""The choice of noise, the choice of probability, and the factor for the rounding of a probability.
+"""
 
 
 class Unordered(Exception):
-    """Curves that are not of one shape, or of none whose order is known."""
+    """The curves are not of one shape, or their shape has no known order."""
 
 
 def bound(curves: Sequence[Any], side: Side, labels: int = _ALL) -> Curve:
@@ -48,11 +52,11 @@ def bound(curves: Sequence[Any], side: Side, labels: int = _ALL) -> Curve:
 
     Args:
         curves: at least one.
-        side: which.
-        labels: labels beyond so many are put together.
+        side: which of the two.
+        labels: labels beyond this number are merged.
 
     Raises:
-        Unordered: none is known.
+        Unordered: no curve of this kind is known.
     """
     kind = type(curves[0])
     if kind not in _RULES or any(type(curve) is not kind for curve in curves):
@@ -61,11 +65,12 @@ def bound(curves: Sequence[Any], side: Side, labels: int = _ALL) -> Curve:
 
 
 def place(curve: Curve) -> tuple[float, float] | None:
-    """Return about the logs of what a curve's shift and its chance make of a loss; None if unknown.
+    """Return approximate logs of the loss's dependence on shift and probability; None if unknown.
 
-    Only curves that take long are placed: the others need not be put together. A loss is about in
-    proportion to the shift, and to the root of the chance of an epoch's rounds or to the fourth
-    root of that of draws (of 2,000 rounds epsilon goes with powers 3 and .8 of shift and chance).
+    Only curves that take long have a position, because others need no grouping. A loss is about
+    proportional to the shift. It is also about proportional to the root of the probability of a
+    round of an epoch, or to the fourth root of the probability of draws. (For 2,000 rounds epsilon
+    grows with powers 3 and .8 of shift and probability.)
     """
     if isinstance(curve, Allocated) and not curve.swapped:
         return math.log(max(curve.mu, 1e-300)), -0.5 * math.log(curve.rounds)
@@ -81,7 +86,7 @@ def place(curve: Curve) -> tuple[float, float] | None:
 
 
 def _epochs(curves: Sequence[Allocated], side: Side, _: int) -> Curve:
-    """Return the epoch of the largest mu and the fewest rounds, or of the least and the most."""
+    """Return the epoch of the largest mu and the fewest rounds, or of the smallest and the most."""
     few, most, _factor = _ENDS[side]
     if len({(curve.swapped, curve.replaced) for curve in curves}) > 1:
         raise Unordered
@@ -101,7 +106,7 @@ def _mixtures(curves: Sequence[GaussianMix], side: Side, _: int) -> Curve:
         means = sorted({mean for curve in curves for _, mean in curve.p})
         law = zip(_law([_at(curve.p, means) for curve in curves], side), means, strict=True)
         return GaussianMix(std, tuple((w, m) for w, m in law if w > 0.0), ((1.0, 0.0),))
-    # Of one number of draws only the chance is left to differ.
+    # For one number of draws only the probability can differ.
     if not all(map(_drawn, curves)) or len({curve.p[1][1] for curve in curves}) > 1:
         raise Unordered
     likeliest = most(curves, key=lambda curve: curve.p[1][0])
@@ -109,7 +114,7 @@ def _mixtures(curves: Sequence[GaussianMix], side: Side, _: int) -> Curve:
 
 
 def _at(mixture: Mixture, means: Sequence[float]) -> list[float]:
-    """Return the weight of each of increasing means or a larger one."""
+    """Return, for each of increasing means, the weight of that mean and all larger ones."""
     weights = dict.fromkeys(means, 0.0)
     for weight, mean in mixture:
         weights[mean] += weight
@@ -135,7 +140,7 @@ def _samples(curves: Sequence[Sampled], side: Side, labels: int) -> Curve:
 
 
 def _folds(curves: Sequence[Fold], side: Side, labels: int) -> Curve:
-    """Return the fold of what bounds the halves, of equally many labels: it is a profile, too."""
+    """Return the fold of bounds of the halves, with equally many labels; it is a profile too."""
     halves = [half for curve in curves for half in (curve.up, curve.down)]
     inside = [half.inner if isinstance(half, Sampled) else half for half in halves]
     labels = min(labels, *(_rising(one) for one in inside if isinstance(one, Mix)))
@@ -144,10 +149,11 @@ def _folds(curves: Sequence[Fold], side: Side, labels: int) -> Curve:
 
 
 def _labelled(curves: Sequence[Mix], side: Side, labels: int) -> Curve:
-    """Return the mixture of what bounds each label, in the order of the labels, by the law above.
+    """Return the mixture of bounds of each label, in the order of the labels, by the law above.
 
-    Labels that some curve lacks, or has of another shape, are rarer than anything that counts: from
-    below they are the last that all have, from above one more that dominates them all.
+    Some curves may lack a label, or have one of another shape. These labels are too rare to matter.
+    From below they are replaced by the last label that all curves have. From above they are
+    replaced by one more label that dominates them all.
     """
     kept = min(labels, *map(_rising, curves))
     found = [bound([curve.parts[k][1] for curve in curves], side) for k in range(kept)]
@@ -163,7 +169,7 @@ def _labelled(curves: Sequence[Mix], side: Side, labels: int) -> Curve:
 
 @functools.lru_cache(maxsize=8192)
 def _rising(curve: Mix) -> int:
-    """Return how many labels are of the first one's shape.
+    """Return the number of labels of the first one's shape.
 
     Raises:
         Unordered: not every label's pair is known to dominate the one before.
@@ -175,16 +181,16 @@ def _rising(curve: Mix) -> int:
 
 
 def _rise(labels: Sequence[Curve]) -> bool:
-    """Return whether each pair dominates the one before, those of a fold's half above loss 0."""
+    """Return whether each pair dominates the one before; for half a fold, above loss 0."""
     pairs = itertools.pairwise(map(_draws, labels))
     return all(a <= b for low, high in pairs for a, b in zip(low, high, strict=True))
 
 
 def _above_all(labels: Sequence[Any]) -> Curve:
-    """Return what dominates all, those of a fold's half above loss 0.
+    """Return a pair that dominates all; for half a fold, above loss 0.
 
-    Samples of pairs stand for draws that give way to others only so far apart that both halves of a
-    fold show the same.
+    Samples of pairs replace draws that give way to others only at distances where both halves of a
+    fold are equal.
     """
     ranks, chances, shifts = zip(*map(_draws, labels), strict=True)
     chance, shift = max(chances), max(shifts)
@@ -204,10 +210,10 @@ def _above_all(labels: Sequence[Any]) -> Curve:
 def _draws(label: Curve) -> tuple[int, float, float]:
     """Return (0, q, 2s/z) of draws that give way to others, (1, q, mu) of S(G(mu), q) and G(mu).
 
-    Of two such triples the one that is larger everywhere is that of the pair which dominates.
+    If one triple is at least as large in every entry, its pair dominates the other.
 
     Raises:
-        Unordered: the pair is none of these.
+        Unordered: the pair has another form.
     """
     if isinstance(label, Gdp):
         return 1, 1.0, label.mu
@@ -220,19 +226,19 @@ def _draws(label: Curve) -> tuple[int, float, float]:
 
 
 def _tails(weighted: Sequence[tuple[float, object]]) -> list[float]:
-    """Return the weight of each place or a later one."""
+    """Return, for each place, the weight of that place and all later ones."""
     return list(itertools.accumulate(w for w, _ in reversed(weighted)))[::-1]
 
 
 def _law(tails: Sequence[Sequence[float]], side: Side) -> list[float]:
-    """Return the weights of a law above all laws in the usual order, or below them.
+    """Return the weights of a law above all laws in the usual order, or below all laws.
 
     Args:
-        tails: of each law, the chance of each place or a later one; the first is certain.
-        side: which.
+        tails: for each law, the probability of each place or a later one; the first is 1.
+        side: which of the two.
     """
     _, most, factor = _ENDS[side]
-    # THOUSANDS is far more than sums of few terms above 0 are off.
+    # THOUSANDS is far more than the error of sums of few positive terms.
     ends = [min(most(column) * factor, 1.0) for column in zip(*tails, strict=True)]
     return [a - b for a, b in itertools.pairwise([1.0, *ends[1:], 0.0])]
 

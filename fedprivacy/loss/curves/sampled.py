@@ -23,7 +23,7 @@ _MAX_CHORD_ORDER = 2048
 @registered
 @dataclass(frozen=True)
 class Sampled(Curve):
-    """The pair ((1 - q) Q + q P, Q) made of the inner pair (P, Q).
+    """The pair ((1 - q) Q + q P, Q), made from the inner pair (P, Q).
 
     The loss is log(1 - q + q e^L), so tails are the inner ones at log(1 + (e^x - 1) / q).
     """
@@ -45,8 +45,8 @@ class Sampled(Curve):
         return self.inner.cover()
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the inner tails at the inner loss, mixed; nothing from below where not exact."""
-        # Sampling mixes Q into P: where a lattice raised Q, that would no longer be from below.
+        """Return the mixed inner tails at the inner loss; no mass from below if not amplifiable."""
+        # Sampling mixes Q into P. With a raised Q the result would not be valid from below.
         if side is Side.DOWN and not self.inner.amplifiable:
             return lattices.nothing(loss)
         inner_loss = _inner_loss(loss, self.q)
@@ -54,7 +54,7 @@ class Sampled(Curve):
         rest = math.log1p(-self.q)
         p_above = np.logaddexp(rest + inner.q_above, math.log(self.q) + inner.p_above)
         p_below = np.logaddexp(rest + inner.q_below, math.log(self.q) + inner.p_below)
-        # At losses of log(1 - q) and less nothing of the sampled pair is left below.
+        # At losses of log(1 - q) and less, the sampled pair has no mass below.
         none_below = inner_loss == -np.inf
         return Tails(
             np.where(none_below, 0.0, p_above),
@@ -65,12 +65,12 @@ class Sampled(Curve):
 
     @property
     def exact(self) -> bool:
-        """Whether the inner tails are."""
+        """Whether the inner tails are exact."""
         return self.inner.exact
 
     @property
     def amplifiable(self) -> bool:
-        """Whether the inner curve is."""
+        """Whether the inner curve is amplifiable."""
         return self.inner.amplifiable
 
     def pairs(self) -> Labelled:
@@ -78,18 +78,18 @@ class Sampled(Curve):
         return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
 
     def log_moment(self, order: float) -> float:
-        """Return log E_Q (1 - q + q e^L)^order, by exact quadrature where the inner curve has one.
+        """Return log E_Q (1 - q + q e^L)^order, by exact quadrature if the inner curve has one.
 
-        Otherwise: for order > 1 the binomial sum at the two neighbouring integers and the chord
-        between them (the log-moment is convex in the order); for order < 0, E_Q e^{q order L}, by
-        1 - q + q e^L >= e^{q L}.
+        Otherwise, for order > 1 it is the chord between the binomial sums at the two neighbouring
+        integers, because the log-moment is convex in the order. For order < 0 it is E_Q e^{q order
+        L}, by 1 - q + q e^L >= e^{q L}.
         """
         exact = self.quadrature_moment(order)
         if math.isfinite(exact):
             return exact
         if order < 0:
             return self.inner.log_moment(self.q * order)
-        # Longer binomial sums cost more than a moment is worth; infinity is always a bound.
+        # Longer binomial sums cost too much, and infinity is always a bound.
         if order > _MAX_CHORD_ORDER:
             return math.inf
         below = math.floor(order)
@@ -100,14 +100,14 @@ class Sampled(Curve):
         return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
 
     def max_loss(self) -> MaxLoss:
-        """Return log(1 - q + q e^L), L the inner curve's."""
+        """Return log(1 - q + q e^L), where L is the largest loss of the inner curve."""
         inner, q = self.inner.max_loss(), self.q
         low, high = max_losses.sampled(inner.low, q), max_losses.sampled(inner.high, q)
         infinite = q * inner.infinite_low, q * inner.infinite_high
         return MaxLoss(lowered(low), raised(high), lowered(infinite[0]), raised(infinite[1]))
 
     def swapped_max_loss(self) -> MaxLoss:
-        """Return -log(1 - q + q e^-L), L the loss of the inner (Q, P); it is never infinite."""
+        """Return -log(1 - q + q e^-L), where L is the loss of the inner (Q, P); always finite."""
         inner = self.inner.swap().max_loss()
         low, high = (-log_kept(self.q, loss) for loss in (inner.certain, inner.possible))
         return MaxLoss(lowered(low), raised(high))
@@ -116,7 +116,7 @@ class Sampled(Curve):
 def _inner_loss(loss: Array, q: float) -> Array:
     """Return log(1 + (e^x - 1) / q), -inf where the argument is not positive."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # For x above 0 in a form in which e^x cannot overflow.
+        # For x above 0, a form without overflow of e^x.
         high = loss - math.log(q) + np.log1p(-(1.0 - q) * np.exp(-np.abs(loss)))
         low = np.log1p(np.maximum(np.expm1(np.minimum(loss, 0.0)) / q, -1.0))
     return np.asarray(np.where(loss > 0, high, low))
@@ -124,9 +124,10 @@ def _inner_loss(loss: Array, q: float) -> Array:
 
 @functools.lru_cache(maxsize=256)
 def _known_moments(curve: Curve) -> dict[int, float]:
-    """Return the moments that are known by order, to which those that are asked for are added.
+    """Return the known moments by order; new moments are added to this dict.
 
-    One dict for a curve: looking it up for every order would cost more than a moment.
+    There is one dict per curve, because a cache look-up for every order would cost more than a
+    moment.
     """
     del curve
     return {0: 0.0, 1: 0.0}
@@ -135,7 +136,7 @@ def _known_moments(curve: Curve) -> dict[int, float]:
 def _integer_moments(curve: Curve, order: int) -> list[float]:
     """Return the log-moments at orders 0 .. ``order``."""
     known = _known_moments(curve)
-    # By order, not in turn: another thread may be adding the same ones.
+    # By order and not by appending, because another thread may add the same orders.
     for pick in range(len(known), order + 1):
         known[pick] = curve.log_moment(float(pick))
     return [known[pick] for pick in range(order + 1)]

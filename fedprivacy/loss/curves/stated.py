@@ -1,8 +1,8 @@
-"""Curves of mechanisms of which only guarantees are known (T12 of ``docs/theory/theorems.md``).
+"""Curves of mechanisms with only stated guarantees (T12 of ``docs/theory/theorems.md``).
 
 ``stated_pair`` gives the dominating pair of (epsilon, delta) guarantees: the discrete pair whose
-profile is the greatest convex function below them. It is computed in rational arithmetic and
-rounded once. ``RenyiPoints`` is the curve of a Renyi guarantee at some orders.
+profile is the greatest convex function below these points. It is computed in rational arithmetic
+and rounded once. ``RenyiPoints`` is the curve of a Renyi guarantee at some orders.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Points = tuple[tuple[float, float], ...]
 Vertex = tuple[Fraction, Fraction]
 
 MAX_EPSILON = 500.0
-"""The largest epsilon of a guarantee: beyond, Q-masses near the smallest number would matter."""
+"""The largest epsilon of a guarantee: beyond it, Q-masses near the smallest number would matter."""
 
 _TINY = 1e-290
 """Points with less Q-mass go to infinity."""
 
 _GRID = 800
-"""Epsilons at which a Renyi guarantee is converted."""
+"""Number of epsilons at which a Renyi guarantee is converted."""
 _PER_CHORD = 16
-"""Orders tried between two that are given."""
+"""Number of orders tried between two given orders."""
 _DEPTH = 115.0
 """Converted guarantees end near delta = exp(-115) = 1e-50."""
 
@@ -48,7 +48,7 @@ def minorant(points: Sequence[Vertex]) -> list[Vertex]:
     """Return the vertices of the greatest convex function below points (x, y), in order of x."""
     kept: list[Vertex] = []
     for point in sorted(points):
-        # Sorted points of one x begin with the lowest, the only one that counts.
+        # Sorted points of one x begin with the lowest, and only that one counts.
         if kept and kept[-1][0] == point[0]:
             continue
         # A point on or above the chord of its neighbours is no vertex.
@@ -61,24 +61,26 @@ def minorant(points: Sequence[Vertex]) -> list[Vertex]:
 def _above(first: Vertex, middle: Vertex, last: Vertex) -> bool:
     """Return whether the middle point lies on or above the chord of the others."""
     rise, run = last[1] - first[1], last[0] - first[0]
-    # Runs are positive: multiplied across, no fraction is divided.
+    # Runs are positive, so multiplying across avoids a division of fractions.
     return (middle[1] - first[1]) * run >= rise * (middle[0] - first[0])
 
 
 @functools.lru_cache(maxsize=256)
 def stated_pair(guarantees: Points) -> Atoms:
-    """Return the pair that dominates whatever is (epsilon, delta)-DP, both ways, at all points.
+    """Return the pair that dominates every mechanism that is (epsilon, delta)-DP at all points.
+
+    The guarantees hold in both orientations.
 
     Args:
         guarantees: (epsilon, delta), each epsilon in [0, MAX_EPSILON], each delta in [0, 1].
     """
     known = [_vertex(epsilon, delta) for epsilon, delta in guarantees if delta < 1.0]
     if not known:
-        # Nothing is known, so P and Q may share no outcome.
+        # Without a guarantee, P and Q may have no common outcome.
         return Atoms((), 1.0, 1.0)
-    # What holds at (a, delta) for (P, Q) holds at its mirror image for (Q, P).
+    # A guarantee at (a, delta) for (P, Q) holds at its mirror image for (Q, P).
     mirrored = [(1 / a, 1 - (1 - delta) / a) for a, delta in known]
-    # From the least delta on the profile may stay flat: later points say nothing more.
+    # From the smallest delta on the profile may stay flat, and later points add no information.
     last = min(known, key=lambda vertex: (vertex[1], vertex[0]))
     ahead = [vertex for vertex in known if vertex[0] <= last[0]]
     hull = minorant([(Fraction(0), Fraction(1)), *mirrored, *ahead])
@@ -87,7 +89,7 @@ def stated_pair(guarantees: Points) -> Atoms:
 
 def _vertex(epsilon: float, delta: float) -> Vertex:
     """Return (e^epsilon rounded up, delta): delta holds further right as well."""
-    # exp is right to an ulp, so that two steps up are above the truth.
+    # exp is right to an ulp, so two steps up exceed the exact value.
     a = 1.0 if epsilon == 0.0 else _up(_up(math.exp(epsilon)))
     return Fraction(a), Fraction(delta)
 
@@ -96,7 +98,7 @@ def _pair_of(hull: list[Vertex]) -> Atoms:
     """Return the pair whose profile has these vertices and is flat beyond, masses rounded up.
 
     Where the slope of a profile rises by q at a, there is Q-mass q and P-mass a q of ratio a. The
-    hull is its own mirror image, so vertices left of 1 are not looked at.
+    hull is its own mirror image, so vertices left of 1 are not used.
     """
     falls = [(d0 - d1) / (a1 - a0) for (a0, d0), (a1, d1) in itertools.pairwise(hull)]
     change = zip(hull[1:], falls, [*falls[1:], Fraction(0)], strict=True)
@@ -116,11 +118,11 @@ def _log_up(a: Fraction) -> float:
 @registered
 @dataclass(frozen=True)
 class RenyiPoints(Curve):
-    """What has Renyi divergences of at most the given ones, in both orientations.
+    """A mechanism with at most the given Renyi divergences, in both orientations.
 
-    Moments are the guarantee itself; tails and lattices are those of the pair that dominates the
-    (epsilon, delta) guarantees which follow from it. Either is true of the mechanism; they do not
-    belong to one pair.
+    Moments are those of the guarantee itself. Tails and lattices are those of the pair that
+    dominates the implied (epsilon, delta) guarantees. Both are valid for the mechanism, but they do
+    not belong to one pair.
 
     Args:
         divergences: (order, divergence), orders finite and above 1, divergences at least 0.
@@ -136,7 +138,7 @@ class RenyiPoints(Curve):
         if not all(0.0 <= value < math.inf for value in values):
             raise ValueError(f"RenyiPoints: divergences must be finite, at least 0, got {values}")
 
-    # Nodes that need a symmetric curve take moments and tails to be of one pair.
+    # Nodes that need a symmetric curve assume that moments and tails belong to one pair.
     symmetric = False
 
     def swap(self) -> Curve:
@@ -169,9 +171,9 @@ class RenyiPoints(Curve):
     def implied_delta(self, epsilons: Array) -> Array:
         """Return a delta that follows from the divergences at each epsilon of at least 0.
 
-        The smaller of Canonne, Kamath and Steinke's (T7) over the given orders and some between
-        them, and of what the variance of the likelihood ratio X allows: E (X - a)^+ is at most
-        (sqrt(Var X + (a-1)^2) - (a-1)) / 2.
+        It is the smaller of two values. The first is that of Canonne, Kamath and Steinke (T7), over
+        the given orders and some orders between these. The second follows from the variance of the
+        likelihood ratio X: E (X - a)^+ is at most (sqrt(Var X + (a-1)^2) - (a-1)) / 2.
         """
         orders = self._tried
         power = orders - 1.0
@@ -180,7 +182,7 @@ class RenyiPoints(Curve):
         delta = np.exp(np.minimum(log_delta * (1.0 - TENS) + HUNDREDS, 0.0))
         variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + TENS)
         beyond = np.expm1(epsilons)
-        # The difference of a root and a - 1, rationalised: nothing cancels at large a.
+        # The difference of a root and a - 1, rationalised to avoid cancellation at large a.
         spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
         return np.asarray(np.minimum(delta, spread * (1.0 + TENS)))
 
@@ -188,7 +190,7 @@ class RenyiPoints(Curve):
     def _tried(self) -> Array:
         """Return the orders that are converted."""
         power = self._knots[0] - 1.0
-        # Between order 1 and the first given one the best may lie anywhere, on a scale of logs.
+        # Between order 1 and the first given order the best may lie anywhere on a log scale.
         first = power[1] * np.geomspace(1e-4, 1.0, 4 * _PER_CHORD)
         rest = [np.linspace(a, b, _PER_CHORD)[1:] for a, b in itertools.pairwise(power[1:])]
         found = 1.0 + np.concatenate([first, *rest])
@@ -211,7 +213,7 @@ class RenyiPoints(Curve):
 @registered
 @dataclass(frozen=True)
 class RenyiLine(RenyiPoints):
-    """What has a Renyi divergence of at most xi + rho a at every order a above 1.
+    """A mechanism with a Renyi divergence of at most xi + rho a at every order a above 1.
 
     Moments are those of the line; ``divergences`` are some of its points, for the tails.
 
@@ -236,11 +238,11 @@ class RenyiLine(RenyiPoints):
 @registered
 @dataclass(frozen=True)
 class RenyiAndPoints(RenyiPoints):
-    """What has Renyi divergences of at most the given ones, and keeps (epsilon, delta) points.
+    """A mechanism with at most the given Renyi divergences and with (epsilon, delta) guarantees.
 
     Args:
-        divergences: as of ``RenyiPoints``.
-        guarantees: (epsilon, delta), both ways, as of ``stated_pair``.
+        divergences: as in ``RenyiPoints``.
+        guarantees: (epsilon, delta), in both orientations, as in ``stated_pair``.
     """
 
     guarantees: Points
@@ -253,7 +255,7 @@ class RenyiAndPoints(RenyiPoints):
         return np.array([self.log_moment(float(order)) for order in orders])
 
     def max_loss(self) -> MaxLoss:
-        """Return the upper ends of its guarantees; that they are attained is not known."""
+        """Return the upper ends of its guarantees; no attained loss is known."""
         found = stated_pair(self.guarantees).max_loss()
         return MaxLoss(0.0, found.high, 0.0, found.infinite_high)
 

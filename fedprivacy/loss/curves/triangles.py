@@ -1,4 +1,4 @@
-"""Folds of a Gaussian sum over a cohort of a fixed size, which also know what they are above."""
+"""Folds of a Gaussian sum over a cohort of a fixed size, with the pairs that they dominate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sampled import Sampled
 
 
 def given_way(std: float, q: float) -> GaussianMix:
-    """Return the pair of a unit that sends C u or nothing while all others send -C u."""
+    """Return the pair of a unit that sends C u or 0 while all others send -C u."""
     stays = (1.0 - q, -1.0)
     return GaussianMix(std, (stays, (q, 1.0)), (stays, (q, 0.0)))
 
@@ -21,13 +21,13 @@ def given_way(std: float, q: float) -> GaussianMix:
 @registered
 @dataclass(frozen=True)
 class Triangles(Fold):
-    """A fold of rounds that each are one of the pairs of a triangle.
+    """A fold that dominates rounds, each of them one of the pairs of a triangle.
 
-    A round is, given who else is drawn, (1-q) N(0, I) + q N(u, I) against (1-q) N(0, I) +
-    q N(v, I). Under ``replace_one`` the ends of u, v and 0 are three points of a ball of diameter
-    mu, and the fold is F(S, S), S = S(G(mu), q). Under ``zero_out`` one of u and v ends in the
-    centre of a ball of radius mu, and it is F(A, S) or F(S, A), with A of ``given_way``. The fold
-    is above all of them in one round; over many rounds less can be shown:
+    Given the other drawn units, a round compares (1-q) N(0, I) + q N(u, I) with (1-q) N(0, I) + q
+    N(v, I). Under ``replace_one`` the ends of u, v and 0 are three points of a ball of diameter mu.
+    The fold is F(S, S), S = S(G(mu), q). Under ``zero_out`` one of u and v ends in the centre of a
+    ball of radius mu. The fold is F(A, S) or F(S, A), with A of ``given_way``. The fold dominates
+    all these pairs in one round. Over many rounds a smaller loss can be shown: see
     ``fedprivacy.loss.strategies.adaptive_adversary``.
     """
 
@@ -57,12 +57,12 @@ class Triangles(Fold):
 
     @property
     def turned(self) -> bool:
-        """Whether it is Q's point that is not the centre."""
+        """Whether the point of Q is the one that is not the centre."""
         return self.zeroed and isinstance(self.up, Sampled)
 
     @property
     def corners(self) -> tuple[Curve, Curve]:
-        """Two of the pairs: no other loses as much at losses above 0, and below."""
+        """The two pairs that lose the most of all: at losses above 0, and at losses below 0."""
         return self.up, self.down.swap()
 
     @property
@@ -80,7 +80,7 @@ class Triangles(Fold):
 
     @property
     def fold(self) -> Fold:
-        """The fold alone."""
+        """The fold without the triangle."""
         return Fold(self.up, self.down)
 
     def swap(self) -> Curve:
@@ -89,7 +89,7 @@ class Triangles(Fold):
 
 
 def triangles(curve: Curve) -> tuple[Triangles, int] | None:
-    """Return the round and how often it is run, where a curve is nothing but such rounds."""
+    """Return (round, number of runs) if a curve consists of only one round of triangles."""
     parts = parts_of(curve)
     one, rounds = parts[0]
     return (one, rounds) if len(parts) == 1 and isinstance(one, Triangles) else None

@@ -1,4 +1,4 @@
-"""One of several curves: of units that differ, the neighbouring data sets differ in one."""
+"""One of several curves: if units differ, neighbouring data sets differ in one unit of one kind."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from .discrete import Atoms
 from .lattice import Array, Side, Tails
 
 APART = Atoms((), infinite=1.0, vanishing=1.0)
-"""Two laws without a common outcome: everything is lost, whatever else is seen."""
+"""Two laws without a common outcome: the loss is infinite, and other outcomes cannot change that.
+"""
 
 
 @registered
 @dataclass(frozen=True)
 class AnyOf(Curve):
-    """Curves of which one counts, and nobody says which.
+    """Several curves; one of these applies, but it is not known which.
 
-    The k-th curve is the k-th kind of unit's, in every round: ``compose`` adds them up kind by
-    kind, and accountants take the worst kind at the end. The supremum of the curves is no pair of
-    its own, so there are no tails.
+    The k-th curve belongs to units of the k-th kind, in every round: ``compose`` adds them up for
+    each kind, and accountants take the worst kind at the end. The supremum of the curves is not the
+    profile of a pair, so there are no tails.
 
     Args:
         curves: one for each kind, at least one.
@@ -36,11 +37,11 @@ class AnyOf(Curve):
 
     @property
     def symmetric(self) -> bool:
-        """Whether every curve is."""
+        """Whether every curve is symmetric."""
         return all(curve.symmetric for curve in set(self.curves))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Refuse: the worst of several pairs is no pair.
+        """Refuse: the worst of several pairs is not a pair.
 
         Raises:
             UnsupportedCombination: always.
@@ -50,14 +51,14 @@ class AnyOf(Curve):
 
     def log_moment(self, order: float) -> float:
         """Return the largest moment of any kind: an upper bound for each."""
-        # Many kinds share a curve: each is asked once.
+        # Many kinds share a curve, so each curve is evaluated once.
         found = [curve.log_moment(order) for curve in set(self.curves)]
         # max() of a NaN depends on the order; infinity is always a bound.
         return math.inf if any(map(math.isnan, found)) else max(found)
 
     @property
     def inside(self) -> tuple[Curve, ...]:
-        """All of them."""
+        """All curves."""
         return self.curves
 
     def swap(self) -> Curve:
@@ -73,7 +74,7 @@ class AnyOf(Curve):
 
 
 def kinds(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curves of which one counts: the curve itself where there is only one kind."""
+    """Return the curves of all kinds; the curve itself if there is only one kind."""
     return curve.curves if isinstance(curve, AnyOf) else (curve,)
 
 
@@ -105,5 +106,5 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
-    # What shows everything composes to itself, and has no moments to add.
+    # A round that reveals everything composes to itself, and has no moments to add.
     return APART if any(curve == APART for curve, _ in parts) else composed.compose(fewer(parts))

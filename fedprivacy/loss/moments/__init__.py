@@ -1,1 +1,1 @@
-"""Moments E e^{sL} on vertical lines of the complex plane, every error counted."""
+"""Moments E e^{sL} on vertical lines of the complex plane, with a bound on every error."""

@@ -1,9 +1,10 @@
-"""The different folds of a run side by side: half lines of Gaussian pairs, a row for each fold.
+"""Moments of many folds at once: half lines of Gaussian pairs, one row for each fold.
 
-The rules are those of ``pieces.Piece`` for whole rounds, with panels that all rows of a block
-share: as many as the row that needs most, with as many nodes and the ellipse that serves the worst.
-A panel that some row could do without errs there by no more than twice what it holds, which is what
-a panel that is left out is counted with. The masses at loss 0 become nodes.
+The rules are those of ``truncated_moments.Piece`` for whole rounds, with panels shared by all rows
+of a block. The row with the largest need sets the number of panels, and the worst row sets the
+ellipse and the number of nodes. A row may not need some panel. Its error there is at most twice the
+content of the panel, which is the amount counted for a panel that is left out. The masses at loss 0
+become nodes.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from .truncated_moments import LOG_OFF_ATOM, Part, Piece
 Rows = NDArray[np.intp]
 
 _HELD = 1 << 15
-"""How many (row, node) pairs are held at once."""
+"""Largest number of (row, node) pairs in memory."""
 _MOST_PANELS = 1 << 11
 _FALL = 100.0
-"""The masses at loss 0 are left within the moments: together they must be below e^-100."""
+"""The masses at loss 0 stay within the moments, so their product must be below e^-100."""
 
 
 def stackable(part: Part) -> tuple[tuple[int, int, bool], ...] | None:
-    """Return the shape of a part that may share arrays with others; None for any other."""
+    """Return the shape of a part that may share arrays with others; None for any other part."""
     shape = []
     for piece in part.pieces:
         if not isinstance(piece, Piece) or piece.stop < math.inf:
@@ -48,12 +49,12 @@ def stackable(part: Part) -> tuple[tuple[int, int, bool], ...] | None:
 
 
 def enough(parts: Sequence[tuple[Part, float]]) -> bool:
-    """Return whether all the masses at loss 0 are as good as nothing together."""
+    """Return whether the product of all masses at loss 0 is negligible."""
     return sum(-n * math.log(part.atom) if part.atom else math.inf for part, n in parts) > _FALL
 
 
 class _Panels(NamedTuple):
-    """Middles, a row a half line, and radii; nodes a panel; logs of errors; P's mass served."""
+    """Middles (rows: half lines), radii, nodes per panel, log errors; P mass served or not."""
 
     middle: Array
     radius: Array
@@ -64,7 +65,7 @@ class _Panels(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """Half lines: pairs as columns, their labels' weights, and where they start.
+    """Half lines: pairs as columns, the weights of their labels, and their starting points.
 
     ``low``: the loss is at most 0.
     """
@@ -78,20 +79,20 @@ class _Half:
 
     @classmethod
     def of(cls, pieces: Sequence[Piece]) -> _Half:
-        """Return pieces of one shape side by side."""
+        """Return pieces of one shape as rows."""
         p, q = (columns([getattr(one.pair, side) for one in pieces]) for side in ("p", "q"))
         ends = Ends(*np.array([one.pair.ends.all for one in pieces]).T[:, :, None])
         weight, start = np.array([(one.weight, one.start) for one in pieces]).T[:, :, None]
         return cls(p, q, ends, weight, start, pieces[0].most == 0.0)
 
     def rows(self, chosen: Rows) -> _Half:
-        """Return some rows."""
+        """Return the chosen rows."""
         p, q = (chosen_rows(side, chosen) for side in (self.p, self.q))
         ends = Ends(*(np.asarray(one)[chosen] for one in self.ends.all))
         return _Half(p, q, ends, self.weight[chosen], self.start[chosen], self.low)
 
     def stop(self, tilt: float, depth: float = DEPTH + 1.0) -> Array:
-        """Return where the half lines may end: what is beyond adds up to e^{2 - depth}."""
+        """Return ends for the half lines; the integral beyond them is at most e^{2 - depth}."""
         high = np.maximum(self.ends.span(tilt, depth)[1], self.ends.span(0.0, depth)[1])
         if self.low:
             # The integrand is at most P's density.
@@ -99,7 +100,7 @@ class _Half:
         return np.asarray(np.maximum(high, self.start + 1.0))
 
     def panels(self, line: Contour, stop: Array) -> NDArray[np.float64]:
-        """Return how many panels each row needs."""
+        """Return the number of panels that each row needs."""
         spread = np.maximum(self.ends.spread, 1e-9)
         widest = np.minimum(1.5, 2.0 / spread)
         width = np.minimum(widest, 40.0 / np.maximum(line.top * spread, 1e-9))
@@ -107,7 +108,7 @@ class _Half:
 
     def cumulants(self, tilt: float) -> Array:
         """Return log-moment, mean and variance of each row to a few digits, weights included."""
-        # As in ``GaussianPair.cumulants``: e^-18 is plenty.
+        # As in ``GaussianPair.cumulants``, e^-18 is accurate enough.
         with np.errstate(over="ignore", invalid="ignore"):
             stop = self.stop(tilt, 18.0)
             most = np.max(self.panels(Contour(tilt, 0.0, 1), stop))
@@ -124,7 +125,7 @@ class _Half:
         return log_top(self.p, self.q, low, high, tilt)
 
     def rule(self, line: Contour) -> tuple[Rule, bool]:
-        """Return the rule of all rows, and whether it serves P's own mass, too."""
+        """Return the rule of all rows, and whether it also serves P's own mass."""
         stop = self.stop(line.tilt)
         plan = self._plan(line, stop)
         y, log_width = _nodes(plan.middle, plan.radius, plan.each)
@@ -149,7 +150,7 @@ class _Half:
         """Return panels for all rows.
 
         Raises:
-            NoSpectrum: there would be too many, or too many nodes on one.
+            NoMoments: there would be too many panels, or too many nodes on one.
         """
         count, share = int(np.max(self.panels(line, stop))), np.log(self.weight)
         middle, radius = self._cut(count, stop)
@@ -158,7 +159,7 @@ class _Half:
         if plain:
             mass = self.top(middle - radius, middle + radius, 0.0) + np.log(2 * radius)
             tops = np.maximum(tops, mass)
-        # The moment is at least about 1: with a small weight larger errors are as small.
+        # The moment is at least about 1, so a small weight allows larger errors.
         target = np.maximum(tops.max(axis=1, keepdims=True) - 5.0, -share) - DEPTH
         wanted = tops > target
         kept = wanted.any(axis=0)
@@ -169,14 +170,14 @@ class _Half:
         return _Panels(middle, radius, nodes, math.log(2 * count + 4) + target, plain)
 
     def _cut(self, count: int, stop: Array) -> tuple[Array, Array]:
-        """Return the middles and the radii of so many panels."""
+        """Return the middles and radii of ``count`` panels."""
         radius = (stop - self.start) / (2 * count)
         return self.start + radius * (2 * np.arange(count) + 1.0), radius
 
     def _nodes(
         self, line: Contour, middle: Array, radius: Array, wanted: Any, plain: bool, target: Array
     ) -> int:
-        """Return how many nodes a panel needs, on the ellipse that serves the worst row best."""
+        """Return the number of nodes of a panel, on the best ellipse for the worst row."""
         least = math.inf
         for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
@@ -197,7 +198,7 @@ class _Half:
 
 
 def _nodes(middle: Array, radius: Array, each: int) -> tuple[Array, Array]:
-    """Return the nodes of panels, a row a half line, and the logs of their weights."""
+    """Return the nodes of panels, one row per half line, and the logs of their weights."""
     at, widths = legendre(each)
     y = (middle[:, :, None] + radius[:, :, None] * at).reshape(len(middle), -1)
     return y, np.log(radius) + np.tile(np.log(widths), middle.shape[1])
@@ -213,7 +214,7 @@ class Folds:
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Folds:
-        """Return the folds side by side."""
+        """Return the folds as rows."""
         sides = zip(*(part.pieces for part in parts), strict=True)
         halves = tuple(_Half.of([one for one in c if isinstance(one, Piece)]) for c in sides)
         with np.errstate(divide="ignore"):
@@ -221,10 +222,10 @@ class Folds:
         return cls(tuple(parts), halves, log_atom)
 
     def spectra(self, line: Contour) -> Iterator[tuple[Rows, Spectrum]]:
-        """Yield rows and their moments on a line; the masses at loss 0 are within them.
+        """Yield rows and their moments on a line, which include the masses at loss 0.
 
         Raises:
-            NoSpectrum: some fold's would need too many nodes.
+            NoMoments: some fold would need too many nodes.
         """
         for rows in self._blocks(line):
             tick()
@@ -237,7 +238,7 @@ class Folds:
         return spectra.mixed_cumulants(found, self.log_atom[:, 0])
 
     def _blocks(self, line: Contour) -> Iterator[Rows]:
-        """Yield the rows' numbers, those with like needs together."""
+        """Yield the indices of rows, grouped by similar numbers of panels."""
         with np.errstate(over="ignore", invalid="ignore"):
             most = [half.panels(line, half.stop(line.tilt)) for half in self.halves]
             panels = 2.0 * np.max(most, axis=0)
@@ -251,9 +252,10 @@ class Folds:
 
     @staticmethod
     def _joined(found: list[tuple[Rule, bool]], log_atom: Array) -> Rule:
-        """Return one rule of the halves' and of the masses at loss 0.
+        """Return one rule for the halves and the masses at loss 0.
 
-        Where P's own mass is served the moment is 1 and what it exceeds 1 by: loss 0 adds nothing.
+        If P's own mass is served, the rule computes the moment minus 1, and loss 0 does not
+        contribute.
         """
         near = all(one for _, one in found)
         rules = [rule for rule, _ in found]

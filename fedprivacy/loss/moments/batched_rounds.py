@@ -1,8 +1,8 @@
-"""The different rounds of a run: those that are Gaussian pairs of one shape stand side by side.
+"""The different rounds of a run: rounds that are Gaussian pairs of one shape share arrays.
 
-A run of a thousand different rounds asks every leaf the same questions. The rules are those of a
-single pair (``Weighed``, ``Rule``), a row for each; here is only said which rows share an array:
-those that need about as many nodes, padded with nodes that hardly count.
+A run of a thousand different rounds evaluates every leaf at the same points. The rules are those of
+a single pair (``Weighed``, ``Rule``), with one row per pair. This module only chooses the rows of
+an array. They need similar numbers of nodes, and they are padded with nodes of negligible weight.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Rows = NDArray[np.intp]
 T = TypeVar("T")
 
 _HELD = 1 << 15
-"""How many (row, node) pairs are held at once: their phases at 17 heights fill a cache."""
+"""Largest number of (row, node) pairs in memory: their phases at 17 heights fill a cache."""
 _LEAST = 4
-"""Fewer pairs than this are not worth stacking."""
+"""Fewer pairs than this are not batched."""
 
 
 class Round(Moments, Protocol):
-    """What may be a lone Gaussian pair."""
+    """A round that may consist of a single Gaussian pair."""
 
     def lone_pair(self) -> gaussian_rules.GaussianPair | None:
-        """Return the pair, None where there is none or better moments are known."""
+        """Return the pair; None if there is no single pair or better moments are known."""
 
     def lone_part(self) -> Part | None:
-        """Return the part that a fold is, None where it is none."""
+        """Return the part that a fold consists of; None if the round is not a fold."""
 
 
 class Together(NamedTuple):
-    """Spectra of some of a run's rounds, and how many there are of each."""
+    """Spectra of some rounds of a run, and the number of rounds of each kind."""
 
     at: Rows
     spectrum: Spectrum
@@ -64,7 +64,7 @@ def _fold_of(part: Round) -> tuple[Hashable, Part] | None:
 def _together(
     parts: Sequence[tuple[Round, float]], of: Callable[[Round], tuple[Hashable, T] | None]
 ) -> list[tuple[Rows, list[T]]]:
-    """Return what ``of`` finds in rounds, those of one shape together, with their numbers."""
+    """Return the results of ``of``, grouped by shape, with the indices of their rounds."""
     shapes: dict[Hashable, list[tuple[int, T]]] = {}
     for k, (part, _) in enumerate(parts if len(parts) >= _LEAST else ()):
         if (found := of(part)) is not None:
@@ -74,10 +74,10 @@ def _together(
 
 
 class Bundle:
-    """Rounds that are asked the same.
+    """Rounds whose moments are evaluated at the same points.
 
     Args:
-        parts: (moments, count), in the order in which ``Together.at`` counts them.
+        parts: (moments, count), in the order of the indices in ``Together.at``.
     """
 
     def __init__(self, parts: Sequence[tuple[Round, float]]) -> None:
@@ -93,14 +93,14 @@ class Bundle:
 
     @property
     def keeps_atoms(self) -> bool:
-        """Whether the spectra of some rounds hold masses at loss 0 that they do not tell."""
+        """Whether the spectra of some rounds include masses at loss 0 without reporting them."""
         return any(isinstance(stack, Folds) for _, stack in self._stacks)
 
     def spectra(self, line: Contour) -> Iterator[Together]:
         """Yield the moments of all rounds on a line.
 
         Raises:
-            NoSpectrum: some round has none, or they would cost too much.
+            NoMoments: some round has none, or they would cost too much.
         """
         for k, part, count in self._single:
             yield Together(np.array([k]), part.spectrum(line), count)
@@ -109,7 +109,7 @@ class Bundle:
                 yield Together(at[rows], spectrum, self._counts[at[rows], None])
 
     def cumulants(self, tilt: float) -> list[tuple[Rows, Cumulants, PerRow]]:
-        """Return (which rounds, their cumulants to a few digits, how many of each)."""
+        """Return (indices of rounds, their cumulants to a few digits, counts)."""
         found: list[tuple[Rows, Cumulants, PerRow]] = [
             (np.array([k]), part.cumulants(tilt), count) for k, part, count in self._single
         ]
@@ -118,10 +118,10 @@ class Bundle:
         return found
 
     def log_moments(self, tilt: float) -> tuple[list[tuple[int, float]], list[float]]:
-        """Return (number, count) of rounds that stand alone; the others' log-moments, times count.
+        """Return (index, count) of single rounds; the log-moments of the others, times count.
 
         Raises:
-            NoSpectrum: some pair's would need too many nodes.
+            NoMoments: some pair would need too many nodes.
         """
         sums: list[float] = []
         for at, stack in self._stacks:
@@ -131,13 +131,13 @@ class Bundle:
         return [(k, count) for k, _, count in self._single], sums
 
     def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
-        """Return bounds of all rounds that hold without looking at the heights."""
+        """Return bounds for all rounds; these need no evaluation at the heights."""
         at_tilt = self.spectra(Contour(tilt, 0.0, 1))
         return [(some.spectrum.level(heights), some.count) for some in at_tilt]
 
 
 class _Plan(NamedTuple):
-    """For each row its interval and mesh; how many nodes that is; whether P's mass is served."""
+    """For each row its interval and mesh, the number of nodes, and whether P's mass is served."""
 
     low: Array
     mesh: Array
@@ -147,7 +147,7 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Pairs with equal numbers of components: weights and means are columns, a row for a pair."""
+    """Pairs with equal numbers of components: weights and means are columns, one row per pair."""
 
     pairs: tuple[gaussian_rules.GaussianPair, ...]
     p: Columns
@@ -156,19 +156,20 @@ class Stack:
 
     @classmethod
     def of(cls, pairs: Sequence[gaussian_rules.GaussianPair]) -> Stack:
-        """Return the pairs side by side."""
+        """Return the pairs as rows."""
         p, q = (columns([getattr(pair, side) for pair in pairs]) for side in ("p", "q"))
         ends = np.array([pair.ends.all for pair in pairs])
         return cls(tuple(pairs), p, q, gaussian_rules.Ends(*ends.T[:, :, None]))
 
     def spectra(self, line: Contour) -> Iterator[tuple[Rows, Spectrum]]:
-        """Yield rows and their moments on a line, as ``GaussianPair.rule`` has them.
+        """Yield rows and their moments on a line, with the rules of ``GaussianPair.rule``.
 
         Raises:
-            NoSpectrum: some pair's would need too many nodes.
+            NoMoments: some pair would need too many nodes.
         """
         plan = self._plan(line)
-        # Rows that need more than the simple bound of ``GaussianPair.rule`` go alone.
+        # Rows that need more than the simple bound of ``GaussianPair.rule`` are computed one by
+        # one.
         for k in np.flatnonzero(plan.nodes > gaussian_rules.CHEAP_NODES):
             spectrum = self.pairs[k].rule(line.tilt, line.top).spectrum(line)
             yield np.array([k]), spectrum
@@ -176,7 +177,7 @@ class Stack:
         for rows in _blocks(plan):
             tick()
             weighed = self._weighed(plan, rows, line.tilt)
-            # Rows near 1 keep P's own mass for their last digits: a rule of another kind.
+            # Rows near 1 keep P's own mass for their last digits, which needs another kind of rule.
             near = (plan.serves_p[rows] & weighed.near())[:, 0]
             for chosen in (np.flatnonzero(near), np.flatnonzero(~near)):
                 if len(chosen):
@@ -184,10 +185,10 @@ class Stack:
                     yield rows[chosen], rule.spectrum(line)
 
     def _plan(self, line: Contour) -> _Plan:
-        """Return what every row needs; more than CHEAP_NODES where it is not served."""
+        """Return the needs of every row; more than CHEAP_NODES for a row that is not served."""
         low, high = self.ends.span(line.tilt, gaussian_rules.DEPTH + 1.0)
         mesh = gaussian_rules.finest_mesh(self.ends, self.ends.log_strip(line.tilt, line.top))
-        # From 60 on ``GaussianPair.rule`` looks where the interval can be made shorter.
+        # From 60 on ``GaussianPair.rule`` tries to shorten the interval.
         nodes = np.where(high - low < 59.0, (high - low) / mesh, math.inf)
         return _Plan(
             low, gaussian_rules.exact_mesh(mesh), nodes[:, 0], self.ends.serves_p(low, high)
@@ -217,9 +218,9 @@ class Stack:
 
 
 def _blocks(plan: _Plan) -> Iterator[Rows]:
-    """Yield the served rows' numbers, those with like needs together, in blocks."""
+    """Yield the indices of the served rows in blocks, grouped by similar needs."""
     rows = np.flatnonzero(plan.nodes <= gaussian_rules.CHEAP_NODES)
-    # Rows of like needs stand together, so that padding wastes little.
+    # Rows with similar needs form a block, so padding adds few nodes.
     rows = rows[np.argsort(plan.nodes[rows], kind="stable")]
     while len(rows):
         block = max(int(_HELD // (plan.nodes[rows[0]] + 3.0)), 1)

@@ -1,9 +1,9 @@
-"""Vertical lines, and sums over nodes on them, sum_j w_j e^{i v L_j}, with what rounding adds.
+"""Vertical lines, and sums over nodes on them, sum_j w_j e^{i v L_j}, with rounding bounds.
 
-Few products are taken one by one. Where there are many, every loss is split into a multiple of a
-grid's mesh and a rest: with v = k h and mesh 2 pi / (h N) the multiples' phases are those of a
-Fourier transform of length N, and the rests' are so small that 14 terms of the exponential's series
-do. See docs/theory/inversion.md.
+Small numbers of products are computed one by one. For large numbers, every loss is split into a
+multiple of the mesh of a grid and a remainder. With v = k h and mesh 2 pi / (h N), the phases of
+the multiples are those of a Fourier transform of length N. The phases of the remainders are so
+small that 14 terms of the exponential's series suffice. See docs/theory/inversion.md.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 PerRow = Any
-"""A float, or a column of shape (rows, 1) where several laws stand side by side."""
+"""A float, or a column of shape (rows, 1) if several laws are batched."""
 
 
 _DIRECT = 1 << 22
-"""Up to so many (height, node) products are taken one by one."""
+"""Up to this number, (height, node) products are computed one by one."""
 _BLOCK = 256
-"""How many nodes are summed at once: rounding grows with this, and with the number of blocks."""
+"""Number of nodes summed at a time: rounding grows with it, and with the number of blocks."""
 _FINER = 8
-"""How many times as many bins there are as heights, so that a rest's phase is below pi / 8."""
+"""Ratio of bins to heights, which keeps the phase of a remainder below pi / 8."""
 _TERMS = 14
 _MOST_BINS = 1 << 20
 _MOST_NODES = 1 << 21
@@ -61,9 +61,10 @@ class Contour(NamedTuple):
 
 
 def summing(count: int) -> float:
-    """Return how far a complex sum of so many terms, block by block, is off, of their sizes.
+    """Return the error of a blockwise complex sum of ``count`` terms, relative to their sizes.
 
-    At most 2 sqrt(2) units a term for a block, and as much a block; 60 units for the terms.
+    The error is at most 2 sqrt(2) units per term for a block, and as much per block, plus 60 units
+    for the terms.
     """
     return UNIT * (3.0 * (min(count, _BLOCK) + count // _BLOCK + 1) + 60.0)
 
@@ -71,18 +72,18 @@ def summing(count: int) -> float:
 def transform(weights: Array, loss: Array, line: Contour) -> tuple[Complex, float]:
     """Return sum_j weights_j e^{i v loss_j} at every height v, and its rounding.
 
-    The rounding is in units of the sum of the weights, which are not negative; that of v loss_j is
-    not in it (at most 6 units of v loss_j).
+    The rounding is in units of the sum of the weights, which are not negative. The rounding of v
+    loss_j is not included (at most 6 units of v loss_j).
 
     Args:
-        weights: shape ``(..., nodes)``, a row a law.
+        weights: shape ``(..., nodes)``, one row per law.
         loss: of the same shape.
         line: the heights.
 
     Raises:
-        NoSpectrum: there are too many nodes or heights.
+        NoMoments: there are too many nodes or heights.
     """
-    # At height 0 all phases are 1: the sum of the weights.
+    # At height 0 all phases are 1, so the result is the sum of the weights.
     if line.size == 1:
         return np.asarray(weights.sum(axis=-1, keepdims=True) + 0j), summing(loss.shape[-1])
     # Beyond some million products a Fourier transform of bins is cheaper.
@@ -96,14 +97,14 @@ def transform(weights: Array, loss: Array, line: Contour) -> tuple[Complex, floa
 def turned(weights: Array, loss: Array, line: Contour) -> tuple[Complex, Array]:
     """Return sum_j weights_j (e^{i v loss_j} - 1) at every height v, and its rounding.
 
-    Nothing cancels: a node counts in the rounding with its weight times min(8, 2 v |loss|) at most.
-    Arguments are those of ``transform``.
+    There is no cancellation. A node enters the rounding with its weight times at most
+    min(8, 2 v |loss|). The arguments are those of ``transform``.
 
     Raises:
-        NoSpectrum: there are too many nodes or heights.
+        NoMoments: there are too many nodes or heights.
     """
     shape, heights = (*loss.shape[:-1], line.size), line.heights()
-    # At height 0 no phase turns.
+    # At height 0 all phases are 0.
     if line.size == 1:
         return np.zeros(shape, dtype=np.complex128), np.zeros(shape)
     if _too_many(loss, line):
@@ -128,11 +129,11 @@ def _rows(weights: Array, loss: Array) -> list[tuple[Array, Array]]:
 def _by_parts(weights: Array, loss: Array, line: Contour, less: bool) -> Complex:
     """Return sum_j weights_j (e^{i v loss_j} - less) at every height v.
 
-    A height is k width + l, so that size phases a node become 2 sqrt(size) and a product of
-    matrices. With F and G what the phases of the parts exceed 1 by, the terms are (1 + F) (1 + G),
-    or F (1 + G) + G, in which nothing cancels.
+    A height is k width + l, so that size phases per node become 2 sqrt(size) phases and a product
+    of matrices. Let 1 + F and 1 + G be the phases of the two parts. The terms are (1 + F) (1 + G),
+    or F (1 + G) + G, which has no cancellation.
     """
-    # The least width whose square holds all heights.
+    # The smallest width whose square holds all heights.
     width = math.isqrt(line.size - 1) + 1
     rows, some = -(-line.size // width), loss.shape[:-1]
     total = np.zeros((*some, rows, width), dtype=np.complex128)
@@ -166,7 +167,7 @@ def _phase(angle: Array, less: bool) -> Complex:
 
 
 class _Bins:
-    """Nodes on a grid of losses of mesh 2 pi / (h N), h being the line's spacing.
+    """Nodes on a grid of losses of mesh 2 pi / (h N), where h is the spacing of the line.
 
     With L = g mesh + r and z = r times the line's last height, |z| is at most pi / 8, and
 
@@ -180,19 +181,19 @@ class _Bins:
 
     def __init__(self, weights: Array, loss: Array, line: Contour) -> None:
         self._size = line.size
-        # A power of two, so that a transform of it is quick and its rounding known.
+        # A power of two makes the transform fast and its rounding known.
         self._bins = _FINER << (line.size - 1).bit_length()
         if self._bins > _MOST_BINS or len(loss) > _MOST_NODES:
             raise NoMoments
         mesh = 2.0 * math.pi / (line.spacing * self._bins)
         steps = np.rint(loss / mesh)
-        # Beyond 2^50 an index times the mesh leaves no digits for the rest.
+        # Beyond 2^50 an index times the mesh leaves no digits for the remainder.
         if not np.max(np.abs(steps), initial=0.0) < 2.0**50:
             raise NoMoments
         self._rests = (loss - steps * mesh) * (line.spacing * line.size)
         self._at = steps.astype(np.int64) % self._bins
         self._weights = weights
-        # Sums within a bin are sequential: as many roundings as the fullest holds.
+        # Sums within a bin are sequential, with as many roundings as the fullest bin has nodes.
         fullest = int(np.max(np.bincount(self._at), initial=0))
         self.units = UNIT * (12.0 * math.log2(self._bins) + 2.0 * fullest + 100.0)
         self._share = np.arange(line.size) / line.size
@@ -204,28 +205,28 @@ class _Bins:
         return np.asarray(np.conj(np.fft.rfft(mass)[: self._size]))
 
     def first(self, less_one: bool) -> Complex:
-        """Return the series' first term: the sum of the multiples' phases, or of these less 1."""
+        """Return the series' first term: the sum of the multiples' phases, or of these minus 1."""
         mass = self._summed(self._weights)
         if not less_one:
             return self._transformed(mass)
-        # What lies in bin 0 does not turn: left out, its rounding is saved.
+        # Nodes in bin 0 have phase 0. Leaving them out saves their rounding.
         mass[0] = 0.0
         return np.asarray(self._transformed(mass) - mass.sum())
 
     def rest(self) -> Complex:
-        """Return the sum of the series' other terms."""
+        """Return the sum of the other terms of the series."""
         total = np.zeros(self._size, dtype=np.complex128)
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
             tick()
-            # Each term from the one before: no power or factorial overflows.
+            # Each term is computed from the one before, so no power or factorial overflows.
             power = power * self._rests / m
             factor = factor * (1j * self._share)
             total += factor * self._transformed(self._summed(power))
         return total
 
     def sizes(self, heights: Array) -> Array:
-        """Return the sum of the sizes of what is added up for ``turned``, at every height."""
+        """Return the sum of the sizes of the terms of ``turned``, at every height."""
         moved = float(self._weights[self._at != 0].sum())
         rests = float(self._weights @ np.abs(self._rests))
         return np.asarray(2.0 * moved + 2.0 * rests * self._share)

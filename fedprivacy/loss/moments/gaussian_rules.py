@@ -1,12 +1,12 @@
-"""Pairs of Gaussian mixtures of unit variance: rules for their moments, how fast these decay.
+"""Pairs of Gaussian mixtures of unit variance: rules for their moments, and bounds on decay.
 
 Write ``P = sum_i p_i N(a_i, 1)``, ``Q = sum_j q_j N(b_j, 1)``,
-``S_P(y) = sum_i p_i e^{a_i y - a_i^2/2}`` and ``S_Q`` likewise, so that the loss is
-``log S_P - log S_Q`` and the moment at ``s`` integrates ``phi(y) S_P^{1+s} S_Q^{-s}``. That is
-analytic where neither sum vanishes: for ``|Im y| = d`` the phases of S_P lie in an arc of length
-``d (max a - min a)``. On that line it is at most ``e^{d^2/2} cos(d (max b - min b) / 2)^{-tilt}``
-times ``e^{v turn}`` times its size at Re y, ``turn`` being how far arg S_P - arg S_Q turns. See
-docs/theory/inversion.md for the rules' errors.
+``S_P(y) = sum_i p_i e^{a_i y - a_i^2/2}`` and ``S_Q`` likewise. Then the loss is
+``log S_P - log S_Q``, and the moment at ``s`` integrates ``phi(y) S_P^{1+s} S_Q^{-s}``. The
+integrand is analytic where neither sum vanishes: for ``|Im y| = d`` the phases of S_P lie in an arc
+of length ``d (max a - min a)``. On that line its modulus is at most the modulus at Re y times
+``e^{d^2/2} cos(d (max b - min b) / 2)^{-tilt}`` times ``e^{v turn}``. Here ``turn`` is the change
+of arg S_P - arg S_Q. See docs/theory/inversion.md for the errors of the rules.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from .mixtures import (
 from .spectrum import Cumulants, Rule, Spectrum, log_total, uniform_envelope
 
 DEPTH = 40.0
-"""Each rule errs by at most a few exp(-40) = 4e-18."""
+"""The error of each rule is at most a few exp(-40) = 4e-18."""
 MAX_NODES = 1 << 16
 _NEAR_ONE = 0.1
-"""Up to this log-moment what a moment exceeds 1 by is integrated on its own."""
+"""Up to this log-moment, the moment minus 1 is integrated directly."""
 _LOG_FEW = -2.3
-"""The same where a moment counts with the weight of a label, log(0.1)."""
+"""The same limit for a moment that counts with the weight of a label, log(0.1)."""
 CHEAP_NODES = 400
-"""Up to so many nodes no better bound on the turns is looked for."""
+"""Up to this number of nodes no tighter bound on the turns is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Least and largest means of P and of Q: floats, or columns of shape (rows, 1)."""
+    """Smallest and largest means of P and of Q: floats, or columns of shape (rows, 1)."""
 
     least_p: PerRow
     most_p: PerRow
@@ -56,7 +56,7 @@ class Ends:
 
     @property
     def all(self) -> tuple[PerRow, ...]:
-        """The four."""
+        """The four means."""
         return self.least_p, self.most_p, self.least_q, self.most_q
 
     @functools.cached_property
@@ -66,14 +66,14 @@ class Ends:
 
     @functools.cached_property
     def strips(self) -> Array:
-        """Distances from the real line at which the rule's error is looked at."""
-        # Below d spread = pi neither sum vanishes; strips wider than 12 gain nothing.
+        """Distances from the real line at which the error of the rule is evaluated."""
+        # Below d spread = pi neither sum vanishes. Strips wider than 12 give no gain.
         return np.asarray(_SHARES * np.minimum(math.pi / np.maximum(self.spread, 0.2), 12.0))
 
     def span(self, tilt: float, depth: float) -> tuple[PerRow, PerRow]:
         """Return an interval outside which the integrand adds up to at most e^-depth.
 
-        ``P^{1+s} Q^{-s}`` is jointly convex, so at most the weighted sum over all (a, b) of
+        ``P^{1+s} Q^{-s}`` is jointly convex. So it is at most the weighted sum over all (a, b) of
         ``e^{t (t-1) (a-b)^2/2} phi(y - t a - (1 - t) b)``, t = 1 + tilt.
         """
         t = 1.0 + tilt
@@ -82,13 +82,14 @@ class Ends:
         return low - radius, t * self.most_p + (1.0 - t) * self.least_q + radius
 
     def log_growth(self, d: Array | float, tilt: float) -> Array:
-        """Return the log of how much larger the integrand can be at Im y = d, turns apart."""
+        """Return the log of the largest growth of the integrand at Im y = d, without the turns."""
         half = 0.5 * (self.most_q - self.least_q)
-        # The cosine's bound ends at a right angle: kept just before it, it is useless but finite.
+        # The bound of the cosine ends at a right angle. Just before it, the bound is useless but
+        # finite.
         return np.asarray(0.5 * d * d - tilt * np.log(np.cos(np.minimum(d * half, 1.57))))
 
     def log_strip(self, tilt: float, height: float) -> Array:
-        """Return the log of the integral of |integrand| on each strip, every turn the largest."""
+        """Return the log of the integral of |integrand| on each strip, with the largest turn."""
         d = self.strips
         return np.asarray(self.log_growth(d, tilt) + height * d * self.spread)
 
@@ -118,7 +119,7 @@ class GaussianPair:
 
     @functools.cached_property
     def ends(self) -> Ends:
-        """The least and largest means."""
+        """The smallest and largest means."""
         a, b = [mean for _, mean in self.p], [mean for _, mean in self.q]
         return Ends(min(a), max(a), min(b), max(b))
 
@@ -129,23 +130,23 @@ class GaussianPair:
 
     @functools.cached_property
     def reach(self) -> float:
-        """The largest difference of two means, or size of one."""
+        """The largest difference of two means, or the largest size of one."""
         return max(self.spread, *(abs(mean) for _, mean in self.p + self.q))
 
     def oriented(self) -> tuple[GaussianPair, float]:
-        """Return the pair, mirrored if need be, and the y above which P > Q.
+        """Return the pair, mirrored if necessary, and the y above which P > Q.
 
-        Served where P - Q is a difference of two Gaussians. Both weigh the same, since P and Q do,
-        so that the densities cross half way between the means.
+        P - Q must be a difference of two Gaussians. Both have the same weight, since P and Q have,
+        so the densities cross halfway between the means.
 
         Raises:
-            NoSpectrum: it is not.
+            NoMoments: P - Q has another form.
         """
         net: dict[float, float] = {}
         for sign, mixture in ((1.0, self.p), (-1.0, self.q)):
             for weight, mean in mixture:
                 net[mean] = net.get(mean, 0.0) + sign * weight
-        # Equal means cancel, so that P - Q may be simpler than P and Q.
+        # Equal means cancel, so P - Q may be simpler than P and Q.
         ends = sorted((mean, weight) for mean, weight in net.items() if weight != 0.0)
         if len(ends) != 2 or not abs(ends[0][1] + ends[1][1]) < FEW:
             raise NoMoments
@@ -155,12 +156,12 @@ class GaussianPair:
         return self, 0.5 * (a + b)
 
     def _exponent(self, y: Array, tilt: float) -> tuple[Array, Array]:
-        """Return (log of the integrand but for its constant, loss) at each y."""
+        """Return (log of the integrand without its constant, loss) at each y."""
         log_p, log_q = log_sum(self.p, y), log_sum(self.q, y)
         return (1 + tilt) * log_p - tilt * log_q - 0.5 * (y * y), log_p - log_q
 
     def cells(self, low: float, high: float, tilt: float) -> tuple[Array, Array]:
-        """Return (edges of cells of width 1/4, log of a bound on the integral over each)."""
+        """Return (edges of cells of width 1/4, log of a bound on the integral over each cell)."""
         edges = np.linspace(low, high, math.ceil(4.0 * (high - low)) + 1)
         log_top = self.log_top(edges[:-1], edges[1:], tilt) + math.log(edges[1] - edges[0])
         return edges, log_top
@@ -171,32 +172,34 @@ class GaussianPair:
         Args:
             tilt: real part of s.
             height: largest imaginary part.
-            weight: of the label that the pair has in a mixture.
+            weight: weight of the pair's label in a mixture.
 
         Raises:
-            NoSpectrum: it would need too many nodes.
+            NoMoments: the rule would need too many nodes.
         """
-        # The trapezoid rule errs like e^{-2 pi d / mesh} times the integral over Im y = d
-        # (Trefethen and Weideman 2014, Theorem 5.1): each strip allows a mesh, the best counts.
+        # Trefethen and Weideman (2014), Theorem 5.1: the error of the trapezoid rule is about e^{-2
+        # pi d / mesh} times the integral on the line Im y = d. Each strip allows a mesh, and the
+        # largest is used.
         low, high, log_outside = self._trimmed(tilt)
         log_strip, log_size = self._strip(tilt, height, (low, high), log_outside)
         mesh = float(finest_mesh(self.ends, log_strip - log_size)[0])
         if not (high - low) / mesh < MAX_NODES:
             raise NoMoments
-        # Multiples of the mesh are then exact: nodes lie where they are meant.
+        # Multiples of the mesh are then exact, so the nodes have no rounding error.
         mesh = float(exact_mesh(mesh))
         y = mesh * np.arange(math.floor(low / mesh), math.ceil(high / mesh) + 1, dtype=np.float64)
         log_error = np.logaddexp(trapezoid_error(log_size), log_outside)
         weighed = Weighed.at(self.p, self.q, y, math.log(mesh), tilt)
-        # P's own mass is served only where the nodes cover it.
+        # P's own mass is served only if the nodes cover it.
         near = self.ends.serves_p(low, high) and weighed.near(weight)
         return weighed.rule(log_error, near)
 
     def _narrowed(self, tilt: float, low: float, high: float) -> tuple[float, float]:
-        """Return the part of an interval that counts, as 256 points show it; not certified.
+        """Return the relevant part of an interval, from 256 points; not certified.
 
-        Between two of them the exponent, whose second derivative is at least -1 and more where the
-        mixtures bend, can rise above their chord by at most an eighth of their distance squared.
+        The second derivative of the exponent is at least -1, and larger where the mixtures bend. So
+        between two points it rises above their chord by at most an eighth of their distance
+        squared.
         """
         y = np.linspace(low, high, 256)
         step = float(y[1] - y[0])
@@ -205,19 +208,19 @@ class GaussianPair:
         return max(low, float(heavy[0]) - step), min(high, float(heavy[-1]) + step)
 
     def _trimmed(self, tilt: float) -> tuple[float, float, float]:
-        """Return an interval that counts, and the log of a bound on what is outside it.
+        """Return the relevant interval, and the log of a bound on the integral outside.
 
-        That is the integral there or any trapezoid sum for it, of a mesh below 1.
+        The bound also holds for the trapezoid sum outside, for a mesh below 1.
         """
         low, high = self.span(tilt)
         count = math.ceil(4.0 * (high - low))
-        # Short intervals are served as they are: looking costs more than the nodes that it saves.
+        # Short intervals are not trimmed, because the search costs more than the saved nodes.
         if count < 240:
             return low, high, -DEPTH
         if count > MAX_NODES:
             raise NoMoments
         edges, log_top = self.cells(low, high, tilt)
-        # e^-60 of the largest cell is far below e^-DEPTH, even times their number.
+        # e^-60 of the largest cell is far below e^-DEPTH, even times the number of cells.
         cut = float(np.max(log_top)) - 60.0
         heavy = np.flatnonzero(log_top > cut)
         outside = float(np.logaddexp(cut + math.log(count) + 2.0, -DEPTH))
@@ -228,8 +231,8 @@ class GaussianPair:
     ) -> tuple[Array, float]:
         """Return logs of the integral of |integrand| on the lines Im y = d, and of that for d = 0.
 
-        The first is an upper bound, the second a guess. Where the height is small both are in units
-        of A(tilt).
+        The first is an upper bound, the second an estimate. If the height is small, both are in
+        units of A(tilt).
         """
         (low, high), d = inside, self.ends.strips
         simple = self.ends.log_strip(tilt, height)
@@ -238,24 +241,24 @@ class GaussianPair:
         if math.ceil(4.0 * (high - low)) > MAX_NODES // 4:
             raise NoMoments
         edges, log_top = self.cells(low, high, tilt)
-        # Cells far below the largest are bounded together, by the largest turn of all.
+        # Cells far below the largest are bounded together, with the largest turn.
         keep = log_top > np.max(log_top) - 120.0
         phase = self.phase(d[:, None], edges[:-1][keep], edges[1:][keep])
         log_strip = log_total((log_top[keep] + height * phase).T)
         log_strip = np.logaddexp(log_strip, np.max(log_top) - 100.0 + height * d * self.spread)
-        # What lies outside the interval turns, too.
+        # The integrand outside the interval turns, too.
         ends = self.phase(d[:, None], np.array([-_FAR, high]), np.array([low, _FAR]))
         log_strip = np.logaddexp(log_strip, log_outside + height * np.max(ends, axis=1))
         growth = self.ends.log_growth(d, tilt)
         return growth + log_strip, max(float(log_total(log_top)) - 1.0, 0.0)
 
     def phase(self, d: Array | float, low: Array, high: Array) -> Array:
-        """Return how far the phases can turn on each interval: see ``phase_bound``."""
+        """Return the largest turn of the phases on each interval: see ``phase_bound``."""
         return phase_bound(self.p, self.q, self.ends, d, low, high)
 
     def cumulants(self, tilt: float, start: float = -math.inf, stop: float = math.inf) -> Cumulants:
-        """Return log A(tilt) and two derivatives to a few digits, of what is between two points."""
-        # e^-18 is plenty for a few digits.
+        """Return log A(tilt) and two derivatives to a few digits, for y between two points."""
+        # e^-18 is accurate enough for a few digits.
         low, high = self.span(tilt, 18.0)
         half = start > low or stop < high
         low, high = between(start, stop, low, high)
@@ -267,7 +270,7 @@ class GaussianPair:
         if not count < MAX_NODES:
             raise NoMoments
         radius = 0.5 * (high - low) / count
-        # The midpoint rule is exact enough on a whole line; a cut one needs panels.
+        # The midpoint rule is accurate enough on a whole line; a truncated line needs panels.
         at, share = legendre(12) if half else _MIDPOINT
         y = (low + radius * (2 * np.arange(count)[:, None] + 1.0 + at)).ravel()
         log_width = math.log(radius) + np.log(np.tile(share, count))
@@ -287,8 +290,8 @@ class GaussianPair:
         return log_top(self.p, self.q, low, high, tilt)
 
     def mass(self, start: float, stop: float) -> float:
-        """Return the mass of P between two points; exact to a few units where one is infinite."""
-        # Each from the side on which it is small: no tail is lost in a difference from 1.
+        """Return the mass of P between two points; exact to a few units if one is infinite."""
+        # Each tail is computed from its small side, so no tail is lost in a difference from 1.
         if start > -math.inf:
             above = sum(w * float(ndtr(m - start)) for w, m in self.p)
             return above - (self.mass(stop, math.inf) if stop < math.inf else 0.0)
@@ -301,14 +304,15 @@ class GaussianPair:
         start: float = -math.inf,
         stop: float = math.inf,
     ) -> Array:
-        """Return by how much |A(tilt + i v)| stays below A(tilt), at least, from each height on.
+        """Return a lower bound on A(tilt) - |A(tilt + i v)| for all v from each height on.
 
-        The answer is in units of ``at``'s size; A is the integral between ``start`` and ``stop``.
+        The answer is in units of the size of ``at``. A is the integral between ``start`` and
+        ``stop``.
 
-        Below the tilted density of the loss lies a staircase, which is a sum of uniform laws, one a
-        slab; that of width w has a transform of size |sin(vw/2) / (vw/2)|.
+        A staircase lies below the tilted density of the loss. It is a sum of uniform laws, one per
+        slab. The transform of a slab of width w has size |sin(vw/2) / (vw/2)|.
         """
-        # 160 cells: finer ones raised the mass that is seen by less than a hundredth.
+        # 160 cells: finer cells increased the covered mass by less than 1 %.
         edges = np.linspace(*self._heavy_range(at.tilt, start, stop), 161)
         log_p, log_q = log_sum(self.p, edges), log_sum(self.q, edges)
         means = posterior_mean(self.p, edges), posterior_mean(self.q, edges)
@@ -327,7 +331,7 @@ class GaussianPair:
             low, high = self._narrowed(tilt, low, high)
         y = np.linspace(low, high, min(max(256, math.ceil((high - low) / 0.1)), MAX_NODES))
         exponent, _ = self._exponent(y, tilt)
-        # What is below e^-6 of the top hardly adds to the staircase.
+        # Values below e^-6 of the maximum hardly contribute to the staircase.
         heavy = y[exponent > np.max(exponent) - 6.0]
         return float(heavy[0]), float(heavy[-1])
 
@@ -337,8 +341,8 @@ def log_top(
 ) -> Array:
     """Return an upper bound on the log of the integrand on each interval.
 
-    log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. What
-    is left is a parabola, whose maximum is known.
+    log S_P and log S_Q are convex: one lies below its chord, the other above its tangent. The
+    remaining bound is a parabola, whose maximum is known.
     """
     middle, length = 0.5 * (low + high), np.maximum(high - low, 1e-9)
     at_low, at_high = log_sum(p, low), log_sum(p, high)
@@ -356,11 +360,11 @@ def phase_bound(
     low: Array,
     high: Array,
 ) -> Array:
-    """Return how far arg S_P - arg S_Q can turn on each interval, at imaginary parts up to d.
+    """Return the largest turn of arg S_P - arg S_Q on each interval, at imaginary parts up to d.
 
-    All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is
-    at most d spread, and at most the expected distance of the means from any m, times
-    d / cos(d spread); m is the smallest or the largest mean, and the expectations are monotone.
+    All phases are those of e^{i d (mean - m)}, averaged over the means given y. So the turn is at
+    most d spread. It is also at most d / cos(d spread) times the expected distance of the
+    means from any m. Here m is the smallest or the largest mean, and the expectations are monotone.
     """
     least, most = np.minimum(ends.least_p, ends.least_q), np.maximum(ends.most_p, ends.most_q)
     reach = np.maximum(ends.spread, np.maximum(np.abs(least), np.abs(most)))
@@ -368,7 +372,7 @@ def phase_bound(
     at_low = posterior_mean(p, low) + posterior_mean(q, low)
     distance = np.minimum(at_high - 2 * least, 2 * most - at_low)
     distance = np.maximum(distance, 0.0) * (1 + 1e-9) + TENS * reach
-    # Beyond 1.5 the cosine's bound is worse than the plain one.
+    # Beyond 1.5 the bound with the cosine is worse than the plain one.
     angle = np.minimum(d * ends.spread, 1.5)
     near = np.where(angle < 1.5, distance * d / np.cos(angle), np.inf)
     return np.asarray(np.minimum(d * ends.spread, near))
@@ -380,26 +384,26 @@ def finest_mesh(ends: Ends, log_strip: Array) -> PerRow:
 
 
 def exact_mesh(mesh: PerRow) -> PerRow:
-    """Return a mesh that is a little smaller and has 24 digits: its multiples are exact."""
-    # Rounded down first, so that its float32 does not exceed what was allowed.
+    """Return a slightly smaller mesh with 24 binary digits, whose multiples are exact."""
+    # Rounded down first, so that the float32 value does not exceed the allowed mesh.
     return np.asarray((1.0 - 1.2e-7) * mesh).astype(np.float32).astype(np.float64)
 
 
 def trapezoid_error(log_size: PerRow) -> PerRow:
-    """Return the log of the trapezoid rule's error, on the mesh that is asked for."""
+    """Return the log of the trapezoid rule's error, on the required mesh."""
     return np.logaddexp(log_size, 0.0) - DEPTH + 1.0
 
 
 class Weighed(NamedTuple):
-    """Nodes of a rule with their weights; one row for a pair, or as many as pairs are given.
+    """Nodes of a rule with their weights; one row per pair.
 
     Args:
         p: P's components.
         q: Q's components.
         y: the nodes, shape ``(..., nodes)``.
         tilt: real part of s.
-        log_p: log S_P there.
-        log_q: log S_Q there.
+        log_p: log S_P at the nodes.
+        log_q: log S_Q at the nodes.
         log_plain: logs of the weights of P's own mass.
         log_weight: logs of the tilted weights.
         log_size: log of their sum, a column.
@@ -424,21 +428,21 @@ class Weighed(NamedTuple):
         log_width: Array | float,
         tilt: float,
     ) -> Weighed:
-        """Weigh nodes; ``log_width`` are the logs of their weights but for the integrand."""
+        """Weigh nodes; ``log_width`` are the logs of their weights without the integrand."""
         log_p, log_q = log_sum(p, y), log_sum(q, y)
         log_plain = log_width - 0.5 * (y * y + LOG_2PI) + log_p
         log_weight = log_plain + tilt * (log_p - log_q)
         return cls(p, q, y, tilt, log_p, log_q, log_plain, log_weight, _row_total(log_weight))
 
     def near(self, weight: PerRow = 1.0) -> PerRow:
-        """Return whether the moment is near 1, or small with the weight of the pair's label.
+        """Return whether the moment is near 1, or small when weighted by the pair's label.
 
-        Then P's own mass is kept, and what the moment exceeds it by has its own digits.
+        Then P's own mass is kept, and the moment minus that mass has its own digits.
         """
         return (self.log_size < _NEAR_ONE) | (self.log_size + np.log(weight) < _LOG_FEW)
 
     def rows(self, chosen: NDArray[np.intp]) -> Weighed:
-        """Return some of the rows."""
+        """Return the chosen rows."""
         p, q = (chosen_rows(side, chosen) for side in (self.p, self.q))
         columns = (column[chosen] for column in self[4:])
         return Weighed(p, q, self.y[chosen], self.tilt, *columns)
@@ -452,17 +456,17 @@ class Weighed(NamedTuple):
         return self.log_size, mean, square - mean * mean
 
     def rule(self, log_error: PerRow, near: bool, displaced: float = 0.0) -> Rule:
-        """Return the rule, leaving out nodes that hardly count in any row.
+        """Return the rule without the nodes that are negligible in every row.
 
         Args:
-            log_error: log of the rule's error.
-            near: whether the nodes serve P's own mass, too.
-            displaced: how far a node may be from where it is meant, beside a few units of y.
+            log_error: log of the error of the rule.
+            near: whether the nodes also serve P's own mass.
+            displaced: position error of a node, in addition to a few units of y.
         """
         counts = np.maximum(self.log_weight, self.log_plain) if near else self.log_weight
         top = counts.max(axis=-1, keepdims=True, initial=-np.inf)
         keep = counts > top - _LEFT_OUT
-        # Rows share an array: a node stays if any row needs it.
+        # Rows share an array, so a node stays if any row needs it.
         keep = keep if keep.ndim == 1 else keep.any(axis=0)
         y, log_p, log_q, log_weight, log_plain = (
             column[..., keep]
@@ -474,7 +478,7 @@ class Weighed(NamedTuple):
             slope = np.abs(mean_p - posterior_mean(self.q, y))
             wobble = wobble + displaced * (np.abs(y) + np.abs(mean_p) + self.tilt * slope)
             slip = slip + displaced * slope
-        # The nodes that are left out count for P's mass and for the moment.
+        # The omitted nodes count for P's mass and for the moment.
         left_out = top - _LEFT_OUT + math.log(max(len(keep), 1)) + (math.log(2.0) if near else 0.0)
         own = (_row_total(counts) if near else self.log_size) + 1.0 - DEPTH
         log_error = np.logaddexp(np.logaddexp(log_error, left_out), own)
@@ -485,7 +489,7 @@ class Weighed(NamedTuple):
 
 
 def chosen_rows(mixture: Mixture | Columns, chosen: NDArray[np.intp]) -> Columns:
-    """Return some rows of columns."""
+    """Return the chosen rows of columns."""
     return tuple((np.asarray(w)[chosen], np.asarray(m)[chosen]) for w, m in mixture)
 
 
@@ -506,9 +510,9 @@ def _sampled(pair: GaussianPair, q: float) -> GaussianPair:
 
 
 def between(start: float, stop: float, low: float, high: float) -> tuple[float, float]:
-    """Return the part of (low, high) between start and stop; a unit of the latter if there is none.
+    """Return the part of (low, high) between start and stop; if empty, a unit inside the latter.
 
-    Half a line begins at ``start`` even where ``low`` is above it.
+    A half line begins at ``start`` even if ``low`` is above it.
     """
     if start > -math.inf and stop == math.inf:
         return start, max(high, start + 1.0)
@@ -522,15 +526,15 @@ LOG_2PI = math.log(2.0 * math.pi)
 _MIDPOINT = np.zeros(1), np.full(1, 2.0)
 _FAR = 1e150
 _SHARES = np.linspace(0.02, 0.98, 25)
-"""Of the strip in which the integrand is analytic: the best of so many is taken."""
+"""Shares of the strip where the integrand is analytic; the best of these is used."""
 _RADIUS = math.sqrt(2.0 * (DEPTH + 1.0))
-"""So far from its means a Gaussian's mass is below e^-DEPTH."""
+"""At this distance from its means, a Gaussian's mass is below e^-DEPTH."""
 _LEFT_OUT = 45.0
-"""Nodes that count e^-45 times as much as the largest are left out, and counted as an error."""
+"""Nodes with at most e^-45 times the largest weight are left out and counted as an error."""
 
 
 class _Edges(NamedTuple):
-    """Cell edges and, there, log S_P, log S_Q, their derivatives, and how far all may be off."""
+    """Cell edges with log S_P, log S_Q, their derivatives there, and bounds on the errors."""
 
     y: Array
     log_p: Array
@@ -541,27 +545,27 @@ class _Edges(NamedTuple):
     turn_off: Array
 
     def staircase(self, tilt: float, log_size: float) -> tuple[Array, Array]:
-        """Return (a bound below the density of the loss, width in loss), cell by cell.
+        """Return (a lower bound on the density of the loss, width in loss) for each cell.
 
-        With log S_P replaced by its tangent at either end of the cell, the log of the tilted
-        density in y becomes concave, so that its least value is at an end. Where the loss may turn
-        back the answer is 0.
+        Replace log S_P by its tangent at either end of the cell. The log of the tilted density in y
+        then becomes concave, so its minimum is at an end. If the loss may not be monotone, the
+        result is 0.
         """
         length = np.diff(self.y)
         rest = -0.5 * (self.y**2 + LOG_2PI) - tilt * self.log_q - log_size
         exact = rest + (1 + tilt) * self.log_p
         from_left = rest[1:] + (1 + tilt) * (self.log_p[:-1] + self.mean_p[:-1] * length)
         from_right = rest[:-1] + (1 + tilt) * (self.log_p[1:] - self.mean_p[1:] * length)
-        # Either tangent bounds from below: the better one counts.
+        # Either tangent gives a lower bound, so the larger one is used.
         least = np.maximum(np.minimum(exact[:-1], from_left), np.minimum(exact[1:], from_right))
-        # Means given y rise with y, so the loss's slope lies between these two.
+        # The means given y rise with y, so the slope of the loss lies between these two.
         slow, fast = self.mean_p[:-1] - self.mean_q[1:], self.mean_p[1:] - self.mean_q[:-1]
         turn_off = self.turn_off[1:] + self.turn_off[:-1]
         steepest = np.maximum(np.abs(slow), np.abs(fast)) + turn_off
         width = np.abs(np.diff(self.log_p - self.log_q)) - self.off[1:] - self.off[:-1]
         sure = np.minimum(np.abs(slow), np.abs(fast)) > turn_off
         good = sure & (np.sign(slow) == np.sign(fast)) & (width > 0)
-        # Where the loss turns back neighbours cover one loss twice: one of them has to go.
+        # Where the loss turns back, neighbours cover one loss twice, so one of the two is removed.
         good[1:] &= ~(good[:-1] & (np.sign(slow[1:]) != np.sign(slow[:-1])))
         density = np.exp(np.minimum(least, 600.0)) / np.where(good, steepest, 1.0)
         return np.where(good, density, 0.0), np.maximum(width, 0.0)

@@ -1,9 +1,10 @@
 """Mixtures of Laplace(s, 1) and Laplace(0, 1) against each other: rules for their moments.
 
-Below 0 and above s the likelihood ratio r of the two laws is e^-s and e^s; between them it is
-e^{2y - s}, and y has the density e^{-y} / 2 under Laplace(0, 1). With P = 1 - a + a r and
-Q = 1 - b + b r in units of that law, the moment at z is its mean of P^{1+z} Q^{-z}: two atoms, and
-an integral over [0, s] that is analytic for |Im y| < pi / 2, where neither sum vanishes.
+The likelihood ratio r of the two laws is e^-s below 0, and e^s above s. Between the two points it
+is e^{2y - s}, and y has the density e^{-y} / 2 under Laplace(0, 1). Write P = 1 - a + a r and Q = 1
+- b + b r in units of that law. Then the moment at z is its mean of P^{1+z} Q^{-z}. It consists of
+two atoms and an integral over [0, s]. The integrand is analytic for |Im y| < pi / 2, where neither
+sum vanishes.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _LOG_2 = math.log(2.0)
 
 @dataclass(frozen=True)
 class LaplaceMix:
-    """P = (1-a) Laplace(0, 1) + a Laplace(s, 1), and Q the same with b; or a half line of them.
+    """P = (1-a) Laplace(0, 1) + a Laplace(s, 1), and Q the same with b; or a half line of both.
 
     Args:
         shift: s, above 0.
         a: P's weight.
         b: Q's weight.
-        start: least outcome, -inf or in [0, s].
+        start: smallest outcome, -inf or in [0, s].
         stop: largest outcome, inf or in [0, s].
-        weight: of the label.
-        log_p, log_q: logs of what P and Q are multiplied by: parts of laws are no laws.
+        weight: weight of the label.
+        log_p, log_q: logs of factors of P and Q, because parts of laws have masses below 1.
     """
 
     shift: float
@@ -55,7 +56,7 @@ class LaplaceMix:
         return replace(self, a=(1.0 - q) * self.b + q * self.a)
 
     def above(self, weight: float) -> LaplaceMix:
-        """Return the outcomes with a loss above 0: those above s / 2 where P leans to s."""
+        """Return the outcomes with a loss above 0: those above s / 2 if P has more weight at s."""
         half = {"start": 0.5 * self.shift} if self.a > self.b else {"stop": 0.5 * self.shift}
         return replace(self, weight=weight, **half)
 
@@ -72,36 +73,36 @@ class LaplaceMix:
         return self._log(self.a, at) + self.log_p, self._log(self.b, at) + self.log_q
 
     def _log(self, weight: float, y: Array) -> Array:
-        """Return log(1 - weight + weight r), right to 12 units of itself and those of 2 y - s."""
+        """Return log(1 - weight + weight r), right to 12 units of itself plus those of 2 y - s."""
         x = 2.0 * y - self.shift
         if weight == 1.0:
             return x
         rise = weight * np.expm1(x)
-        # Near 0 log1p keeps the digits; farther off a plain logarithm has as many.
+        # Near 0 log1p keeps the digits; farther out a plain logarithm is equally accurate.
         near = np.abs(rise) < 0.5
         far = np.log((1.0 - weight) + weight * np.exp(x))
         return np.asarray(np.where(near, np.log1p(np.where(near, rise, 0.0)), far))
 
     def _panels(self, tilt: float) -> tuple[Array, float]:
-        """Return (middles, radius) of panels over which the integrand rises by e^2 or so."""
+        """Return (middles, radius) of panels; the integrand rises by about e^2 over each."""
         low, high = max(self.start, 0.0), min(self.stop, self.shift)
-        # P and Q rise like e^{2 y} at most, to the powers 1 + tilt and -tilt.
+        # P and Q rise at most like e^{2 y}, to the powers 1 + tilt and -tilt.
         steep = 1.0 + 2.0 * (1.0 + tilt) * (self.a > 0) + 2.0 * tilt * (self.b > 0)
         count = max(math.ceil((high - low) * max(steep / 2.0, 1.0)), 1)
         radius = (high - low) / (2 * count)
         return np.asarray(low + radius * (2.0 * np.arange(count) + 1.0)), radius
 
     def _each(self, middle: Array, radius: float, tilt: float, height: float) -> tuple[int, float]:
-        """Return how many nodes a panel needs, and the log of a bound on the rule's error.
+        """Return the number of nodes of a panel, and the log of a bound on the error of the rule.
 
-        Both for the moment and for P's own mass. With Im y = d the terms of P and Q are at an angle
-        of 2d, so that |P| is at most its value at Re y, |Q| at least cos(d) times that; P is
-        largest at the ellipse's right end, Q least at its left.
+        Both hold for the moment and for P's own mass. With Im y = d the terms of P and Q are at an
+        angle of 2d. So |P| is at most its value at Re y, and |Q| is at least cos(d) times its value
+        there. P is largest at the right end of the ellipse, and Q is smallest at the left end.
         """
         best: tuple[int, float] | None = None
         for rho in (1.2, 1.5, 2.0, 3.0, 4.5, 7.0):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
-            # The angle 2 d of the terms must stay below a right one for these bounds.
+            # These bounds require that the angle 2 d of the terms is below a right angle.
             if d > 0.75:
                 break
             left, right = middle - reach, middle + reach
@@ -114,7 +115,7 @@ class LaplaceMix:
             factor += panel_factor(radius, rho) + math.log(2.0 * len(middle))
             try:
                 count = node_count((factor + DEPTH) / (2.0 * math.log(rho)))
-            # Too many nodes on this ellipse: a larger one may need fewer.
+            # Too many nodes on this ellipse. A larger ellipse may need fewer.
             except NoMoments:
                 continue
             if best is None or count < best[0]:
@@ -124,7 +125,7 @@ class LaplaceMix:
         return best
 
     def _logs_on(self, left: Array, right: Array) -> tuple[Array, Array]:
-        """Return P's largest log and Q's least between real places, inside [0, s] or not."""
+        """Return P's largest log and Q's smallest between real points, inside [0, s] or not."""
         log_p = self._log(self.a, right) + self.log_p
         return log_p, self._log(self.b, left) + self.log_q
 
@@ -139,10 +140,10 @@ class LaplaceMix:
         Args:
             tilt: real part of z, at least 0.
             height: largest imaginary part.
-            others: what Gaussian rules ask for: here the nodes serve P's own mass in any case.
+            others: further arguments of Gaussian rules; here the nodes always serve P's own mass.
 
         Raises:
-            NoSpectrum: it would need too many nodes, or overflow.
+            NoMoments: the rule would need too many nodes, or would overflow.
         """
         del others
         if not (1.0 + 2.0 * tilt) * self.shift < 600.0:
@@ -152,7 +153,7 @@ class LaplaceMix:
         at, share = legendre(each)
         y = (middle[:, None] + radius * at).ravel()
         log_plain = np.tile(np.log(radius * share), len(middle)) - y - _LOG_2
-        # Outside (0, s) the loss is constant, so that all mass there is one node.
+        # Outside (0, s) the loss is constant, so the whole mass on each side is one node.
         ends = [
             (-1.0, 0.0, self.start == -math.inf),
             (self.shift + 1.0, -self.shift, self.stop == math.inf),
@@ -163,7 +164,7 @@ class LaplaceMix:
         log_p, log_q = self._logs(y)
         loss = log_p - log_q
         log_plain = log_plain + log_p
-        # A node is off by 4 units of s at most, 2 y - s by twice that, and both logs by as much.
+        # A node has an error of at most 4 units of s, 2 y - s twice that, and both logs as much.
         known = np.abs(log_p) + np.abs(log_q) + abs(self.log_p) + abs(self.log_q)
         slip = UNIT * 16.0 * (known + self.shift)
         wobble = UNIT * (32.0 + 8.0 * self.shift + 4.0 * np.abs(log_plain)) + (1.0 + tilt) * slip
@@ -178,6 +179,6 @@ class LaplaceMix:
         return Cumulants(value, mean, float(share @ (rule.loss - mean) ** 2))
 
     def lost(self, at: Spectrum, heights: Array) -> Array:
-        """Return that the moments need not fall with the height: the atoms' do not."""
+        """Return zeros: the moments of the atoms do not fall with the height."""
         del at
         return np.zeros_like(heights)

@@ -14,8 +14,8 @@ from scipy.special import roots_legendre
 def legendre(count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return Gauss-Legendre nodes and weights on [-1, 1].
 
-    A library's weights may be off by 1e-10 of their size near the ends. Here Legendre's recursion
-    is run in 40 digits, and so are two steps of Newton's method.
+    The weights of a library may have relative errors of 1e-10 near the ends. Here Legendre's
+    recursion and the steps of Newton's method run in 40 digits.
     """
     # The library's nodes are close enough for Newton's method to start from.
     found = [_node(count, float(at)) for at in roots_legendre(count)[0]]
@@ -31,7 +31,7 @@ def _node(count: int, guess: float) -> tuple[float, float]:
             # Legendre's recursion, up to the polynomial and the one before it.
             for k in range(2, count + 1):
                 before, value = value, ((2 * k - 1) * at * value - (k - 1) * before) / k
-            # Its derivative follows from the last two polynomials: no third recursion.
+            # Its derivative follows from the last two polynomials, without a third recursion.
             slope = count * (at * value - before) / (at * at - 1)
             at -= value / slope
         return float(at), float(2 / ((1 - at * at) * slope * slope))

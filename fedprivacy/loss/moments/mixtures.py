@@ -1,4 +1,4 @@
-"""Mixtures of unit-variance Gaussians: logs of their ratios to N(0, 1), each with its error."""
+"""Mixtures of unit-variance Gaussians: logs of their ratios to N(0, 1), with error bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Columns = tuple[tuple[Array, Array], ...]
 
 
 def columns(mixtures: Sequence[Mixture]) -> Columns:
-    """Return mixtures with equal numbers of components side by side."""
+    """Return mixtures with equal numbers of components as columns."""
     table = np.array(mixtures, dtype=np.float64)
     return tuple((table[:, k, :1], table[:, k, 1:]) for k in range(table.shape[1]))
 
@@ -37,16 +37,16 @@ def rounding(
 
 
 def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
-    """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise where it is near 0 too."""
+    """Return log sum_i w_i e^{m_i y - m_i^2 / 2}, precise near 0 too."""
     powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
     # One component needs no sum: its log is exact to a few units.
     if len(mixture) == 1:
         return np.asarray(powers[0] + np.log(mixture[0][0]))
-    # The largest power taken out, no exponential overflows.
+    # The largest power is factored out, so no exponential overflows.
     top = functools.reduce(np.maximum, powers)
     large = sum(w * np.exp(e - top) for (w, _), e in zip(mixture, powers, strict=True))
     plain = np.asarray(top + np.log(large))
-    # Where the sum is near 1 its excess has digits that the plain log would lose.
+    # If the sum is near 1, its excess has digits that the plain log would lose.
     near, small = _near(mixture, powers, top, plain)
     plain[near] = np.log1p(small)
     return plain
@@ -55,10 +55,10 @@ def log_sum(mixture: Mixture | Columns, y: Array) -> Array:
 def _near(
     mixture: Mixture | Columns, powers: list[Array], top: Array, plain: Array
 ) -> tuple[NDArray[np.bool_], Array]:
-    """Return where the logarithm is taken as ``log1p``, and the sum less 1 there.
+    """Return where the logarithm is computed as ``log1p``, and the sum minus 1 there.
 
-    The weights add up to 1; nothing cancels where all powers are small. The plain logarithm tells
-    where that may be: for long mixtures, at few of the nodes.
+    The weights add up to 1, and there is no cancellation if all powers are small. The plain
+    logarithm shows where that is possible: for long mixtures, at few of the nodes.
     """
     near = np.asarray((top <= 30.0) & (np.abs(plain) < 0.75))
     terms = [_kept(w, near) * np.expm1(e[near]) for (w, _), e in zip(mixture, powers, strict=True)]
@@ -69,15 +69,15 @@ def _near(
 
 
 def _kept(column: Any, rows: NDArray[np.bool_]) -> Any:
-    """Return a column's entries where they are asked for; a number as it is."""
+    """Return the selected entries of a column; a number unchanged."""
     return column if np.ndim(column) == 0 else np.broadcast_to(column, rows.shape)[rows]
 
 
 def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
-    """Return how far ``log_sum`` may be off, weights and means and y being off by a unit each.
+    """Return the error of ``log_sum`` if weights, means and y each have an error of a unit.
 
-    Term by term: a power errs by 6 units of its two summands, ``expm1`` and the product with the
-    weight by 4 units of themselves, the sum by a unit a term.
+    Term by term: a power has an error of 6 units of its two summands. ``expm1`` and the product
+    with the weight have errors of 4 units of themselves, the sum of a unit per term.
     """
     powers = [mean * y - 0.5 * mean * mean for _, mean in mixture]
     sizes = [np.abs(mean * y) + mean * mean for _, mean in mixture]
@@ -92,7 +92,7 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     )
     plain = np.asarray(top + np.log(large))
     far = 8.0 + len(mixture) + 2.0 * (np.abs(top) + np.abs(np.log(large)))
-    # The error follows whichever form ``log_sum`` took.
+    # The error follows the form that ``log_sum`` used.
     near, small = _near(mixture, powers, top, plain)
     terms = [
         _kept(w, near) * np.abs(np.expm1(e[near]))
@@ -104,7 +104,7 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
 
 
 def posterior_mean_error(mixture: Mixture, y: Array) -> Array:
-    """Return how far ``posterior_mean`` may be off, weights and means and y by a unit each."""
+    """Return the error of ``posterior_mean`` if weights, means and y have errors of a unit."""
     powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
     sizes = [abs(math.log(w)) + np.abs(mean * y) + mean * mean for w, mean in mixture]
     top = functools.reduce(np.maximum, powers)

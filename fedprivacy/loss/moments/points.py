@@ -1,6 +1,6 @@
-"""Finitely many losses: their moments are sums, which ``Rule`` takes as they are.
+"""Finitely many losses: their moments are finite sums, used directly by ``Rule``.
 
-Sampled pairs have as many losses as the pair itself, of one round each; so have folds of them.
+A sampled pair has as many losses as the pair itself in one round, and so does a fold.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .spectrum import Cumulants, Rule, Spectrum, log_total
 
 @dataclass(frozen=True)
 class Points:
-    """A pair of discrete laws, or the outcomes of one with a loss above 0, or below.
+    """A pair of discrete laws, or its outcomes with a loss above 0, or below.
 
     Args:
         points: (loss, P-mass), losses increasing; a point's Q-mass is its P-mass times e^-loss.
-        off: by how much either law's masses may miss a total of 1.
-        weight: of the label.
+        off: bound on the difference of either law's total mass from 1.
+        weight: weight of the label.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -36,7 +36,7 @@ class Points:
         return table[:, 0], table[:, 1]
 
     def _with(self, loss: Array, mass: Array) -> Points:
-        """Return the same with other points; what underflows is left out."""
+        """Return the same pair with other points, without masses that underflow."""
         some = mass > 0.0
         return replace(
             self, points=tuple(zip(loss[some].tolist(), mass[some].tolist(), strict=True))
@@ -51,7 +51,7 @@ class Points:
         """Return ((1 - q) Q + q P, Q)."""
         loss, mass = self.columns
         rise = q * np.expm1(loss)
-        # Near 0 log1p keeps the digits; farther off a plain logarithm has as many.
+        # Near 0 log1p keeps the digits; farther out a plain logarithm is equally accurate.
         near = np.abs(rise) < 0.5
         far = np.log((1.0 - q) + q * np.exp(loss))
         after = np.where(near, np.log1p(np.where(near, rise, 0.0)), far)
@@ -68,15 +68,15 @@ class Points:
         return self.weight * float(self.columns[1].sum())
 
     def rule(self, tilt: float, height: float = 0.0, *others: object) -> Rule:
-        """Return the points as nodes; a point of loss 0 is a constant beside them.
+        """Return the points as nodes; a point of loss 0 is a separate constant.
 
         Args:
             tilt: real part of s.
-            height: largest imaginary part: any is served.
-            others: what Gaussian rules ask for.
+            height: largest imaginary part; every height is served.
+            others: further arguments of Gaussian rules.
 
         Raises:
-            NoSpectrum: no loss differs from 0.
+            NoMoments: no loss differs from 0.
         """
         del height, others
         loss, mass = self.columns
@@ -85,10 +85,10 @@ class Points:
             raise NoMoments
         atom = float(mass[~moves].sum())
         loss, log_p = loss[moves], np.log(mass[moves])
-        # A sampled point's loss and mass went through a line of roundings each.
+        # The loss and mass of a sampled point have several roundings each.
         wobble = UNIT * (32.0 + np.abs(log_p) + 16.0 * (1.0 + tilt) * np.abs(loss))
         slip = UNIT * 16.0 * np.abs(loss)
-        # What a law's total is off would otherwise be missing of a mass at loss 0.
+        # The error of the law's total mass would otherwise be missing from a mass at loss 0.
         return Rule(log_p + tilt * loss, loss, wobble, slip, math.log(self.off), atom)
 
     def cumulants(self, tilt: float) -> Cumulants:
@@ -103,6 +103,6 @@ class Points:
         return Cumulants(value, mean, float(share @ (loss - mean) ** 2))
 
     def lost(self, at: Spectrum, heights: Array) -> Array:
-        """Return that the moments need not fall: sums of few waves come back to their size."""
+        """Return zeros: sums of few waves return to their size, so the moments need not fall."""
         del at
         return np.zeros_like(heights)

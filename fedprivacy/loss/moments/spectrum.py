@@ -1,10 +1,11 @@
-"""Moments of a privacy loss on a vertical line of the complex plane, each with its error.
+"""Moments of a privacy loss on a vertical line of the complex plane, with error bounds.
 
 For a pair (P, Q) with loss L write ``A(s) = E_P e^{s L}``, the moment at order ``1 + s``. On the
-line ``s = tilt + i height`` it is the Fourier transform of the loss's law, tilted; a composition's
-is the product of its parts'. ``inversion`` turns it into privacy profiles.
+line ``s = tilt + i height`` it is the Fourier transform of the tilted law of the loss. The moment
+of a composition is the product of the moments of its parts. ``inversion`` turns it into privacy
+profiles.
 
-A leaf that is an integral gives a ``Rule``: nodes, weights, and how far their sum may be off.
+A leaf that is an integral gives a ``Rule``: nodes, weights, and a bound on the error of their sum.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from .contour import Array, Complex, Contour, NoMoments, PerRow, summing, transf
 
 
 def log_total(logs: Array) -> Array:
-    """Return log of the sum of exponentials over the first axis; -inf counts as nothing."""
+    """Return log of the sum of exponentials over the first axis; -inf contributes 0."""
     top = np.maximum(np.max(logs, axis=0), -1e300)
     with np.errstate(divide="ignore"):
         return np.asarray(top + np.log(np.sum(np.exp(logs - top), axis=0)))
 
 
 class Near(NamedTuple):
-    """A(s) - 1 on a line and a bound on what it may be off: both are small where A is near 1."""
+    """A(s) - 1 on a line and a bound on its error: both are small where A is near 1."""
 
     values: Complex
     error: Array
@@ -37,18 +38,18 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """``A(s) = e^{log_size} (values +- error)`` on a line; ``atom`` of it is a mass at loss 0.
+    """``A(s) = e^{log_size} (values +- error)`` on a line; ``atom`` is the part at loss 0.
 
-    Several laws may stand side by side: then everything has rows, shape ``(rows, size)``, and what
-    belongs to a law is a column.
+    Several laws may be batched. Then all arrays have rows, shape ``(rows, size)``, and a number per
+    law is a column.
 
     Args:
-        tilt: the line's.
-        log_size: about log A(tilt).
+        tilt: tilt of the line.
+        log_size: approximate log A(tilt).
         values: shape ``(size,)``.
-        error: bound on what the values may be off, shape ``(size,)``.
-        atom: mass at loss 0 within the values; without it they are off by ``error`` at most, too.
-        near: ``A(s) - 1``, more exact; None where not known.
+        error: bound on the error of the values, shape ``(size,)``.
+        atom: mass at loss 0 within the values. Without it, ``error`` bounds their error too.
+        near: ``A(s) - 1``, more accurate; None if not known.
     """
 
     tilt: float
@@ -60,7 +61,7 @@ class Spectrum:
 
     def logs(self) -> tuple[Complex, Array]:
         """Return the logs of the values, and a bound on their rounding."""
-        # A value of 0 has no log: its error, relative to the substitute, is huge in any case.
+        # A value of 0 has no log. Its error, relative to the substitute, is huge in any case.
         logs = np.log(np.where(self.values == 0, 1e-300, self.values))
         off = np.full(logs.shape, 4e-16)
         if self.near is None:
@@ -86,12 +87,12 @@ class Spectrum:
 
     @staticmethod
     def _small(near: Complex) -> NDArray[np.bool_]:
-        """Return where the logarithm is that of 1 plus something small."""
+        """Return where the value is 1 plus a small number."""
         return np.asarray(np.abs(near.real) + np.abs(near.imag) < 0.5)
 
     @property
     def log_atom(self) -> float:
-        """Return the log of the mass at loss 0, -inf where there is none."""
+        """Return the log of the mass at loss 0, -inf if there is no such mass."""
         return float(self.log_size) + math.log(self.atom) if self.atom > 0 else -math.inf
 
     @property
@@ -101,14 +102,14 @@ class Spectrum:
         return _per_row(self.log_size + np.log(size))
 
     def level(self, heights: Array) -> Decay:
-        """Return the bound that needs no looking: |E_P e^{s L}| is at most E_P e^{tilt L}."""
+        """Return the bound without evaluation: |E_P e^{s L}| is at most E_P e^{tilt L}."""
         size = np.abs(self.values[..., :1]) + self.error[..., :1]
         rest = self.log_size + np.log(np.maximum(size - self.atom, 1e-300)) + THOUSANDS
         return Decay(self.log_atom, rest + np.zeros_like(heights))
 
 
 class Cumulants(NamedTuple):
-    """log A(tilt) and its first two derivatives, to a few digits; nothing is certified."""
+    """log A(tilt) and its first two derivatives, to a few digits; not certified."""
 
     value: PerRow
     mean: PerRow
@@ -116,7 +117,7 @@ class Cumulants(NamedTuple):
 
 
 class Leaf(Protocol):
-    """A pair of laws of which a label may tell; what a round shows has moments made of theirs."""
+    """A pair of laws within a label, whose moments make up the moments of a round."""
 
     def swap(self) -> Leaf:
         """Return the pair (Q, P)."""
@@ -131,11 +132,11 @@ class Leaf(Protocol):
         """Return the log-moment at a tilt and two derivatives, to a few digits."""
 
     def lost(self, at: Spectrum, heights: Array) -> Array:
-        """Return by how much moments at and above each height stay below that at height 0."""
+        """Return how far moments at and above each height lie below the moment at height 0."""
 
 
 class Moments(Protocol):
-    """What has moments E e^{s L} on vertical lines: a curve, or a part of what it may show."""
+    """An object with moments E e^{s L} on vertical lines: a curve, or a part of its outcomes."""
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the moments at the points of a line."""
@@ -151,7 +152,7 @@ class Moments(Protocol):
 class Rule:
     """A(tilt + i v) = sum of e^{log_weight + i v loss} (1 +- wobble) +- e^log_error, v in a range.
 
-    Several laws may stand side by side, a row each: see ``Spectrum``.
+    Several laws may be batched, one row each: see ``Spectrum``.
 
     Args:
         log_weight: logs of the tilted weights, shape ``(nodes,)``.
@@ -159,10 +160,10 @@ class Rule:
         wobble: relative error of each weight through rounding.
         slip: absolute error of each loss through rounding.
         log_error: log of the error of the rule itself.
-        atom: mass at loss 0 beside the nodes.
-        log_plain: logs of the weights without the tilt, where the rule also integrates P's mass;
-            then all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
-        missing: P's mass of outcomes that are not integrated, to 1e-13 of itself.
+        atom: mass at loss 0 that is not in the nodes.
+        log_plain: logs of the weights without the tilt, if the rule also integrates P's mass. Then
+            all errors hold for ``e^{(tilt + i v) loss} - 1``, too.
+        missing: P's mass of outcomes that are not integrated, with a relative error of 1e-13.
     """
 
     log_weight: Array
@@ -186,27 +187,27 @@ class Rule:
         wobble, slip = _mean(weights, self.wobble) + units, self._slip(weights)
         rule = np.exp(np.minimum(self.log_error - log_size, 700.0))
         fixed = wobble + rule + 2 * UNIT * np.abs(log_size)
-        # A thousandth is far more than the errors' products.
+        # A thousandth is far more than the products of the errors.
         error = 1.001 * (fixed + slip * line.heights())
         atom = self.atom * math.exp(-log_size[0]) if self.atom else 0.0
         return Spectrum(line.tilt, _per_row(log_size), values + atom, error, atom)
 
     def _slip(self, weights: Array) -> Array:
-        """Return how far a unit height turns the sum wrongly: 6 units for v times the loss."""
+        """Return the phase error of the sum per unit of height: 6 units for v times the loss."""
         return _mean(weights, self.slip + 6 * UNIT * np.abs(self.loss))
 
     def _spectrum_near_one(self, plain: Array, line: Contour) -> Spectrum:
         """Return 1 - missing + sum plain expm1(tilt loss) + sum weight (e^{i v loss} - 1)."""
         weights, loss, heights = np.exp(self.log_weight), self.loss, line.heights()
         rise = line.tilt * loss
-        # Beyond e^30 the weight itself is as good, and expm1 times the plain one may overflow.
+        # Beyond e^30 the weight itself is as accurate, and expm1 times the plain one may overflow.
         risen = np.where(rise < 30.0, plain * np.expm1(np.minimum(rise, 30.0)), weights - plain)
         turns, turned_off = turned(weights, loss, line)
         wobble, reached = _mean(weights, self.wobble), _mean(weights, self.wobble * np.abs(loss))
         slip = self._slip(weights)
         fixed = _mean(np.abs(risen), self.wobble + summing(loss.shape[-1])) + line.tilt * slip
         fixed = fixed + 2e-13 * self.missing
-        # A turn is off by 2 at most, or by the weight's error times the angle.
+        # The error of a turn is at most 2, or the error of the weight times the angle.
         moved = turned_off + np.minimum(2.0 * wobble, reached * heights) + slip * heights
         error = 1.001 * (fixed + moved + np.exp(np.minimum(self.log_error, 700.0)))
         near = risen.sum(axis=-1, keepdims=True) - self.missing + turns
@@ -233,12 +234,12 @@ def _per_row(column: Array) -> PerRow:
 
 
 def _over_rows(values: Array) -> Array:
-    """Return the sum of all laws' values, of shape ``(size,)``."""
+    """Return the sum of the values of all laws, of shape ``(size,)``."""
     return values if values.ndim == 1 else np.sum(values, axis=0)
 
 
 def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
-    """Return the product of spectra, each to its count, with the errors carried through.
+    """Return the product of spectra, each to the power of its count, with error bounds.
 
     ``|prod (F + e)^c - prod F^c| <= prod (|F| + |e|)^c - prod |F|^c`` by expanding the product.
     """
@@ -258,7 +259,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
         turn = off_log + (2.0 + factors) * FEW * np.abs(log_value)
         phase = phase + _over_rows(count * turn)
         log_atom += count * math.log(part.atom) if part.atom > 0 else -math.inf
-    # In units of its size A is at most 1: what may be e times that is known to no digit.
+    # In units of its size A is at most 1. A value that may be e times that has no known digit.
     if not np.max(log_most) < 1.0:
         raise NoMoments
     atom = math.exp(log_atom)
@@ -272,7 +273,7 @@ def power(parts: Sequence[tuple[Spectrum, PerRow]]) -> Spectrum:
 
 def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
     """Return the weighted sum of spectra on one line."""
-    # Relative to the largest part, none overflows.
+    # Relative to the largest part, no part overflows.
     top = max(part.log_size for _, part in parts)
     shares = [weight * math.exp(part.log_size - top) for weight, part in parts]
     size = sum(s * abs(part.values[0]) for s, (_, part) in zip(shares, parts, strict=True))
@@ -290,7 +291,7 @@ def mix(parts: Sequence[tuple[float, Spectrum]]) -> Spectrum:
 
 
 def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
-    """Return sum of weight (A - 1), the weights adding up to 1; None where it is not small."""
+    """Return sum of weight (A - 1), the weights adding up to 1; None if it is not small."""
     total: Complex | float = 0.0
     error: Array | float = 0.0
     units = UNIT * (6.0 + len(parts))
@@ -300,7 +301,7 @@ def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
             size: Array | float = np.abs(values)
         else:
             log_share = part.log_size + math.log(weight)
-            # Larger than 1 by itself: then the sum is not near 1.
+            # One part is larger than 1, so the sum is not near 1.
             if log_share > 0.0:
                 return None
             share = math.exp(log_share)
@@ -311,10 +312,10 @@ def _mix_near(parts: Sequence[tuple[float, Spectrum]]) -> Near | None:
 
 
 def mix_cumulants(parts: Sequence[tuple[float, Cumulants]]) -> Cumulants:
-    """Return the cumulants of a labelled mixture from its parts'.
+    """Return the cumulants of a labelled mixture from those of its parts.
 
     Raises:
-        NoSpectrum: the largest part's weight vanishes: no line through it serves.
+        NoMoments: the weight of the largest part underflows, so no line is usable.
     """
     top = max(part.value for _, part in parts)
     # Relative to the largest, so that no exponential overflows.
@@ -345,7 +346,7 @@ def mixed_cumulants(parts: Array, log_atom: Array) -> Cumulants:
 
 
 def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
-    """Return the cumulants of a composition, the sums of its parts'; parts may have rows."""
+    """Return the cumulants of a composition, the sums over its parts; parts may have rows."""
     sums = [sum(np.sum(count * part[k]) for part, count in parts) for k in range(3)]
     return Cumulants(*map(float, sums))
 
@@ -353,20 +354,21 @@ def power_cumulants(parts: Sequence[tuple[Cumulants, PerRow]]) -> Cumulants:
 class Decay(NamedTuple):
     """``|A(tilt + i v) - e^log_atom| <= e^log_rest`` for every v at or above each height.
 
-    The atom is a mass at loss 0, a constant of A. Logs, since shares of a mixture can be tiny.
+    The atom is a mass at loss 0, a constant of A. Values are logs, because shares of a mixture can
+    be tiny.
     """
 
     log_atom: float
     log_rest: Array
 
     def of_all(self) -> Decay:
-        """Return a bound on the whole moment, for moments that do not tell their atom."""
+        """Return a bound on the whole moment, for moments that do not report their atom."""
         return Decay(-math.inf, np.logaddexp(self.log_atom, self.log_rest) + FEW)
 
 
 def power_decay(parts: Sequence[tuple[Decay, PerRow]]) -> Decay:
     """Return the bound for a composition, prod (atom + rest)^c - prod atom^c."""
-    # Without an atom in one part there is none in the product: sizes multiply.
+    # If one part has no atom, the product has none, and the sizes multiply.
     if any(decay.log_atom == -math.inf for decay, _ in parts):
         logs = [_slack(d, c) + c * np.logaddexp(d.log_atom, d.log_rest) for d, c in parts]
         return Decay(-math.inf, np.sum([_over_rows(one) for one in logs], axis=0))
@@ -400,9 +402,9 @@ def slab_decay(
     fine: bool,
     lost: Callable[[Spectrum], Array],
 ) -> Decay:
-    """Return the bound that what is ``lost`` at each height gives; ``fine``: made better.
+    """Return the bound that ``lost`` gives at each height, tightened if ``fine``.
 
-    ``lost``, asked with the moment at height 0, says by how much others stay below it at least.
+    ``lost`` takes the moment at height 0 and returns a lower bound on the fall at other heights.
     """
     at = spectrum(Contour(tilt, 0.0, 1))
     kept = np.maximum(1.0 + at.error[0] - at.atom - lost(at), 1e-300)
@@ -413,10 +415,10 @@ def slab_decay(
 def sampled_decay(
     spectrum: Callable[[Contour], Spectrum], tilt: float, heights: Array, decay: Decay
 ) -> Decay:
-    """Return a bound made better by the moments at 512 heights up to the last of ``heights``.
+    """Return a tighter bound from the moments at 512 heights up to the last of ``heights``.
 
-    Between two of them the size changes by at most the distance times ``E |L - m|`` under the
-    tilted law, for any m; from the last height on ``decay`` holds.
+    Between two of these heights the size changes by at most the distance times ``E |L - m|`` under
+    the tilted law, for any m. From the last height on ``decay`` holds.
     """
     top = float(heights[-1])
     line = Contour(tilt, top / 511, 512)
@@ -424,9 +426,9 @@ def sampled_decay(
     size = np.abs(here.values - here.atom) + here.error
     slack = 0.5 * line.spacing * _root_second_moment(spectrum, here, line.spacing)
     between = here.log_size + np.log(np.maximum(size[:-1], size[1:]) + slack)
-    # Asked is a bound on all greater heights: the largest from the top down.
+    # The bound must hold for all greater heights: a running maximum from the top down.
     rising = np.maximum.accumulate(np.append(between, decay.log_rest[-1])[::-1])[::-1]
-    # A height between two samples may be as large as at either, so one cell earlier counts.
+    # A height between two samples may have the larger value of both, so one cell earlier counts.
     first = np.clip(np.floor(heights / line.spacing).astype(int) - 1, 0, 511)
     found = np.minimum(decay.log_rest, np.where(heights < top, rising[first], np.inf))
     return Decay(decay.log_atom, found)
@@ -437,12 +439,13 @@ def _root_second_moment(
 ) -> float:
     """Return a bound on the root of E (L - m)^2 under the tilted law, for some m.
 
-    From x^2 <= e^x + e^-x - 2: h^2 E (L - m)^2 is at most the moments at tilt +- h, each turned by
-    e^{-+ h m}, less twice the moment between; m is chosen so that the two are equal.
+    Use x^2 <= e^x + e^-x - 2. Then h^2 E (L - m)^2 is at most the sum of the moments at tilt +- h,
+    each times e^{-+ h m}, minus twice the moment between. Here m is chosen so that the two are
+    equal.
     """
-    # Any h serves. A third of 1 / deviation, which the fall to the second height shows, costs 1 %
-    # of the bound and is far from where rounding tells; a twentieth of the tilt is little even
-    # where rare jumps make moments rise.
+    # Every h is valid. A third of 1 / deviation costs 1 % of the bound and is far from the range of
+    # rounding errors; the deviation is estimated from the fall to the second height. A twentieth of
+    # the tilt is small even if rare jumps make moments rise.
     fall = 1.0 - min(abs(here.values[1]) / abs(here.values[0]), 1.0)
     h = min(0.3 * spacing / math.sqrt(2.0 * fall + 1e-12), 0.05 * here.tilt)
     ends = [spectrum(Contour(here.tilt + sign * h, 0.0, 1)).log_moment for sign in (-1, 1)]
@@ -455,7 +458,7 @@ def _root_second_moment(
 def uniform_envelope(x: Array) -> Array:
     """Return sup over y >= x of |sin(y) / y|, rounded up: the first side lobe is below 0.2173.
 
-    Rounding is added, or it would be all that is left below 1 where x is tiny.
+    Rounding is added, because for tiny x it exceeds the distance from 1.
     """
     safe = np.maximum(x, 1e-9)
     first = np.where(safe < math.pi, np.sin(np.minimum(safe, math.pi)) / safe, 0.0)
@@ -463,7 +466,7 @@ def uniform_envelope(x: Array) -> Array:
 
 
 def panel_factor(radius: float, rho: float) -> float:
-    """Return the log of what a Gauss-Legendre panel errs by, over the integrand and rho^-2n.
+    """Return the log of the error factor of a Gauss-Legendre panel, without rho^-2n.
 
     The integrand is at most 1 on the ellipse with foci at the panel's ends and half axes that add
     up to rho times its radius (Trefethen 2008, Theorem 4.5).
@@ -472,10 +475,10 @@ def panel_factor(radius: float, rho: float) -> float:
 
 
 def node_count(at_least: float) -> int:
-    """Return one of few counts of nodes a panel, so that rules can be kept.
+    """Return one of few node counts of a panel, so that rules can be cached.
 
     Raises:
-        NoSpectrum: too many are needed.
+        NoMoments: too many nodes are needed.
     """
     for count in (12, 16, 24, 32, 48, 64, 96, 128, 192):
         if at_least <= count:

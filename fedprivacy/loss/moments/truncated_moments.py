@@ -1,6 +1,6 @@
-"""Moments of a part of a round: of what is seen between given outcomes.
+"""Moments of a part of a round: of the outcomes between given points.
 
-A fold is made of half lines, and ``jumps`` cuts a round where its loss becomes large. Each piece is
+A fold consists of half lines, and ``tail_splitting`` splits a round at a large loss. Each piece is
 integrated by Gauss-Legendre panels; see docs/theory/inversion.md and docs/theory/jumps.md.
 """
 
@@ -24,21 +24,21 @@ from .points import Points
 from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
 
 LOG_OFF_ATOM = -34.5
-"""The log of a bound on the rounding of an atom, which is 1 less the masses of the pieces."""
+"""Log of a bound on the rounding of an atom, which is 1 minus the masses of the pieces."""
 _MOST_NODES = 1 << 18
 _MOST_PANELS = 1 << 14
 _HALVINGS = 14
 
 
 class _Asked(NamedTuple):
-    """What a rule is for.
+    """The requirements of a rule.
 
     Args:
         tilt: real part of s.
         height: largest imaginary part.
         near: whether the nodes may serve P's own mass, too.
         whole: whether the piece is a half line of a whole round.
-        floor: log of a size; errors of e^-40 times that do not matter.
+        floor: log of a size; errors of e^-40 times this size are negligible.
     """
 
     tilt: float
@@ -49,7 +49,7 @@ class _Asked(NamedTuple):
 
 
 class _Interval(NamedTuple):
-    """Where a piece is integrated, and the log of a bound on what is outside."""
+    """The interval of integration of a piece, and the log of a bound on the part outside."""
 
     low: float
     high: float
@@ -67,20 +67,20 @@ class _Plan(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Total number of nodes."""
         return self.each * len(self.middle)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What is seen of a pair between two outcomes y.
+    """The outcomes y of a pair between two points.
 
     Args:
-        weight: of the pair's label.
-        pair: the label's pair.
-        start: least outcome, or -inf.
+        weight: weight of the pair's label.
+        pair: the pair of the label.
+        start: smallest outcome, or -inf.
         stop: largest outcome, or inf.
-        most: an upper bound on the loss there.
+        most: an upper bound on the loss of these outcomes.
     """
 
     weight: float
@@ -103,18 +103,19 @@ class Piece:
         return self.pair.cumulants(tilt, *self._within(tilt, 18.0))
 
     def lost(self, at: Spectrum, heights: Array) -> Array:
-        """Return by how much the integral falls, with the weight: see ``GaussianPair.lost``."""
+        """Return how far the integral falls, with the weight: see ``GaussianPair.lost``."""
         ends = self._within(at.tilt, DEPTH)
         return self.weight * self.pair.lost(at, heights, *ends)
 
     def _within(self, tilt: float, depth: float) -> tuple[float, float]:
-        """Return the piece less what adds up to e^-depth at most.
+        """Return the piece without parts that add up to at most e^-depth.
 
-        The integrand is P's density times e^{tilt loss}: no larger than at the largest loss.
+        The integrand is P's density times e^{tilt loss}, which is at most the factor at the largest
+        loss.
         """
         if self.most == math.inf:
             return self.start, self.stop
-        # From there on P's Gaussian tails times e^{tilt most} are below e^-depth.
+        # Beyond this radius P's Gaussian tails times e^{tilt most} are below e^-depth.
         radius = math.sqrt(2.0 * (depth + tilt * max(self.most, 0.0)))
         means = [mean for _, mean in self.pair.p]
         low, high = max(self.start, min(means) - radius), min(self.stop, max(means) + radius)
@@ -128,11 +129,11 @@ class Piece:
             height: largest imaginary part.
             near: whether the nodes may serve P's own mass, too.
             whole: whether the piece is a half line of a whole round.
-            log_size: log of the size of all that is asked, about; errors of e^-40 times that do not
-                matter.
+            log_size: approximate log of the size of the total; errors of e^-40 times that size are
+                negligible.
 
         Raises:
-            NoSpectrum: it would need too many nodes.
+            NoMoments: the rule would need too many nodes.
         """
         tick()
         asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
@@ -140,7 +141,8 @@ class Piece:
         best: _Plan | None = None
         for width in self._widths(asked):
             plan = self._plan(asked, width, interval)
-            # Halving panels saves nodes until their number decides: the turn is the best.
+            # Halving the panels saves nodes until their number dominates; the best plan is at the
+            # turn.
             if plan is not None and best is not None and plan.nodes >= best.nodes:
                 break
             best = plan or best
@@ -151,14 +153,14 @@ class Piece:
         log_width = np.tile(np.log(best.radius * widths), len(best.middle))
         errors = [best.log_error, interval.log_outside, *self._log_edges(tilt)]
         log_error = float(log_total(np.array(errors)))
-        # A node is off by the rounding of the interval that it divides.
+        # A node has the rounding error of the interval that it divides.
         displaced = 4.0 * UNIT * (interval.high - interval.low)
         weighed = Weighed.at(self.pair.p, self.pair.q, y, log_width, tilt)
         return weighed.rule(log_error, best.plain and weighed.near(self.weight), displaced)
 
     def _interval(self, asked: _Asked) -> _Interval:
-        """Return where the piece is integrated: for itself, and for P's mass as well."""
-        # Errors count relative to what is asked: a small whole needs a deeper integral.
+        """Return the interval of integration, for the piece and for P's mass."""
+        # Errors count relative to the total, so a small total needs a deeper integral.
         depth = max(DEPTH + 1.0 - asked.floor, 1.0)
         here, plain = self.pair.span(asked.tilt, depth), self.pair.span(0.0, depth)
         start, stop = self._within(asked.tilt, depth)
@@ -167,14 +169,14 @@ class Piece:
         return found if asked.whole else self._trimmed(asked, found)
 
     def _trimmed(self, asked: _Asked, interval: _Interval) -> _Interval:
-        """Return the interval less the outer cells that hardly count."""
+        """Return the interval without outer cells of negligible size."""
         if not interval.high - interval.low < MAX_NODES / 4.0 - 1.0:
             raise NoMoments
         edges, log_top = self.pair.cells(interval.low, interval.high, asked.tilt)
         if asked.near:
             log_top = np.maximum(log_top, self.pair.cells(interval.low, interval.high, 0.0)[1])
         target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
-        # The largest cell stays, whatever is asked.
+        # The largest cell always stays.
         heavy = np.flatnonzero(log_top > min(target, float(np.max(log_top)) - 1e-9))
         dropped = target + math.log(2 * len(log_top))
         outside = float(np.logaddexp(interval.log_outside, dropped))
@@ -190,7 +192,7 @@ class Piece:
             yield from (widest / 2**k for k in range(_HALVINGS))
 
     def _plan(self, asked: _Asked, width: float, inside: _Interval) -> _Plan | None:
-        """Return panels of about a width, None where they would need too many nodes."""
+        """Return panels of about a width, None if they would need too many nodes."""
         panels = math.ceil((inside.high - inside.low) / width)
         if panels > _MOST_PANELS:
             return None
@@ -205,7 +207,7 @@ class Piece:
             log_top = np.maximum(log_top, mass)
         target = max(float(np.max(log_top)) - 5.0, asked.floor) - DEPTH
         wanted = log_top > target
-        # The largest panel stays, so that there is always a plan.
+        # The largest panel stays, so a plan always exists.
         wanted[np.argmax(log_top)] = True
         try:
             factor, rho = self._ellipse(asked, middle[wanted], radius, plain, target)
@@ -217,12 +219,12 @@ class Piece:
     def _ellipse(
         self, asked: _Asked, middle: Array, radius: float, plain: bool, target: float
     ) -> tuple[float, float]:
-        """Return (log of a factor, rho): a panel errs by the factor times rho^-2n at most.
+        """Return (log of a factor, rho): the error of a panel is at most the factor times rho^-2n.
 
         ``plain``: the factor also holds for P's own mass; ``target``: log of the wanted error.
         """
         best: tuple[float, float, float] | None = None
-        # A larger ellipse converges faster, but the integrand grows on it: try a few.
+        # A larger ellipse converges faster, but the integrand grows on it, so a few are tried.
         for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
             d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
             # At an angle of pi the sums may vanish, and the integrand is no longer analytic.
@@ -236,7 +238,7 @@ class Piece:
             if plain:
                 needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
             factor = float(np.max(needed)) + spectra.panel_factor(radius, rho)
-            # The nodes that an ellipse asks for are proportional to this.
+            # The number of nodes that an ellipse needs is proportional to this.
             cost = (factor - target) / math.log(rho)
             if best is None or cost < best[0]:
                 best = (cost, factor, rho)
@@ -245,7 +247,7 @@ class Piece:
         return best[1], best[2]
 
     def _log_edges(self, tilt: float) -> list[float]:
-        """Return logs of bounds on what a few units of the ends' places amount to."""
+        """Return logs of bounds on the effect of a few units of error in the ends."""
         ends = np.array([edge for edge in (self.start, self.stop) if math.isfinite(edge)])
         tops = np.maximum(self.pair.log_top(ends, ends, tilt), self.pair.log_top(ends, ends, 0.0))
         return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
@@ -259,7 +261,7 @@ def above(weight: float, pair: Leaf) -> Cuttable:
     """Return the outcomes of a pair with a loss above 0.
 
     Raises:
-        NoSpectrum: they are not known to be a half line.
+        NoMoments: they are not known to be a half line.
     """
     if isinstance(pair, LaplaceMix | Points):
         return pair.above(weight)
@@ -273,10 +275,10 @@ class Part:
     """Some outcomes of a round: pieces of its labels' pairs, and a mass at loss 0.
 
     Args:
-        pieces: of all labels.
-        atom: P's mass at loss 0 beside the pieces.
+        pieces: pieces of all labels.
+        atom: P's mass at loss 0 that is not in the pieces.
         missing: P's mass of all other outcomes.
-        rare: whether most is: such a part's moments are far from 1.
+        rare: whether most of the mass is missing: the moments of the part are then far from 1.
     """
 
     pieces: tuple[Cuttable, ...]
@@ -286,14 +288,14 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether these are all outcomes."""
+        """Whether the part holds all outcomes."""
         return self.missing == 0.0
 
     def spectrum(self, line: Contour) -> Spectrum:
-        """Return the sum of the pieces' integrals and the mass at loss 0.
+        """Return the sum of the integrals of the pieces and the mass at loss 0.
 
         Raises:
-            NoSpectrum: too many nodes would be needed.
+            NoMoments: too many nodes would be needed.
         """
         near, whole = not self.rare, self.whole
         size = self.cumulants(line.tilt).value if self.rare else 0.0
@@ -301,12 +303,12 @@ class Part:
         return self._joined(rules).spectrum(line)
 
     def _joined(self, rules: list[Rule]) -> Rule:
-        """Return the pieces' rules as one, each with its piece's weight."""
+        """Return one rule with the nodes of all pieces, each with the weight of its piece."""
         found = [(math.log(p.weight), rule) for p, rule in zip(self.pieces, rules, strict=True)]
         wobbles = [rule.wobble + 4.0 * UNIT * abs(log_weight) for log_weight, rule in found]
         errors = [log_weight + float(np.max(rule.log_error)) for log_weight, rule in found]
         plain = [rule.log_plain + w for w, rule in found if rule.log_plain is not None]
-        # Only if every piece serves P's mass does the moment less 1 have digits of its own.
+        # The moment minus 1 has its own digits only if every piece serves P's mass.
         near = len(plain) == len(found)
         if not near and not self.rare:
             errors.append(LOG_OFF_ATOM)
@@ -322,7 +324,7 @@ class Part:
         )
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the mixture of the pieces' and of the atom."""
+        """Return the cumulants of the mixture of the pieces and the atom."""
         found = [(piece.weight, piece.cumulants(tilt)) for piece in self.pieces]
         return spectra.mix_cumulants([*found, (self.atom, Cumulants(0.0, 0.0, 0.0))])
 

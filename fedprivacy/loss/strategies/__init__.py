@@ -1,1 +1,1 @@
-"""From moments or lattices to delta and epsilon: the ways to a number."""
+"""Strategies that compute delta and epsilon from moments or lattices."""

@@ -1,9 +1,9 @@
-"""Runs whose rounds are each one pair of a triangle: finer and finer families of pairs.
+"""Runs whose rounds are each one pair of a triangle, bounded by ever finer families of pairs.
 
-The fold bounds a run by what is worst in every round at every loss at once. The game of ``game``
-over pairs that together are above every triangle bounds it by what one round after another can do,
-and the game over S and its swap, from below, is attained by data that follow what was released. See
-docs/theory/game.md.
+The fold bounds a run by the worst case in every round at every loss at once. The game of ``game``
+gives a tighter upper bound. It is played over pairs that together lie above every triangle, and it
+bounds the loss that successive rounds can reach. The game over S and its swap, from below, is
+attained by data that depend on earlier releases. See docs/theory/game.md.
 """
 
 from __future__ import annotations
@@ -37,23 +37,26 @@ _PLANS = {
     "round by earlier releases",
 }
 _NEGLIGIBLE = 1e-6
-"""Which share of delta what is left out of all rounds may hold."""
+"""Share of delta that the tails left out of all rounds may hold."""
 _BESIDE = 20.0
-"""h is held from e^-20 of tilted mass below the answer on."""
+"""h is kept from e^-20 of tilted mass below the answer on."""
 _MOST = 600.0
-"""Exponents beyond are not taken."""
+"""Larger exponents are not taken."""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """How finely triangles are told apart.
+    """How finely triangles are distinguished.
 
     Args:
-        cells: a right angle is cut in so many.
-        groups: largest smaller angles of groups of cells, degrees; a pair a group and its swap.
-        other: larger angles of a group are within so many degrees, counted from a right angle.
-        knots: profiles are known every so many of a loss, relative to it.
-        gap: share of the fold's distance from what is attained that rounding to a lattice may take.
+        cells: number of parts of a right angle.
+        groups: largest smaller angles of groups of cells, in degrees; each group has a pair and its
+            swap.
+        other: width of the range of larger angles in a group, in degrees, counted from a right
+            angle.
+        knots: spacing of the losses where profiles are computed, relative to the loss.
+        gap: part of the distance from the fold to the attained number that lattice rounding may
+            use.
     """
 
     cells: int
@@ -70,7 +73,7 @@ MESHES = (
     Mesh(160, tuple(45.0 * (k / 64) ** 1.6 for k in range(1, 64)), 8.0, 0.02, 0.002),
 )
 _SLOWER = 5.0
-"""How much longer than the last the next mesh takes, about."""
+"""How much longer the next mesh takes than the last, approximately."""
 
 
 def serves(question: Question) -> bool:
@@ -87,19 +90,19 @@ def plan(curve: Curve) -> str:
 
 
 def alone(curve: Curve) -> Curve:
-    """Return the run of the fold's upper half in every round, of a curve of triangles."""
+    """Return the run with the fold's upper half in every round, for a curve of triangles."""
     found = triangles(curve)
     assert found is not None
     return compose([(found[0].up, found[1])])
 
 
 def refine(question: Question, folded: Interval, attained: float) -> Interval:
-    """Return an interval of what adaptive rounds lose at most; its lower end is attained.
+    """Return an interval of the largest loss of adaptive rounds; its lower end is attained.
 
     Args:
-        question: what is asked of a run that ``serves`` accepts.
-        folded: what is known of the fold; its upper end holds here, too.
-        attained: what S alone attains.
+        question: the question about a run that ``serves`` accepts.
+        folded: the interval of the fold, whose upper end holds here too.
+        attained: the number that S attains in every round.
     """
     best = Interval(attained, folded.high, folded.method, STUCK)
     if question.excess(best) <= 1.0 or not 0.0 < folded.high < math.inf:
@@ -118,7 +121,7 @@ def refine(question: Question, folded: Interval, attained: float) -> Interval:
                 return best._replace(reason=LATE)
     except LateError:
         return best._replace(reason=LATE)
-    # Too many rounds, or losses too large, for a lattice: the fold's number stands.
+    # Too many rounds, or losses too large, for a lattice: the number of the fold remains.
     except (TooLarge, NoMoments):
         return best
     return best._replace(reason="" if question.excess(best) <= 1.0 else STUCK)
@@ -126,7 +129,7 @@ def refine(question: Question, folded: Interval, attained: float) -> Interval:
 
 @dataclass(frozen=True)
 class _Board:
-    """A question of triangles, with the tilt and the losses at which it is answered."""
+    """A question about triangles, with the tilt and the losses of the computation."""
 
     question: Question
     one: Triangles
@@ -136,7 +139,7 @@ class _Board:
     low_loss: float
     high_loss: float
     top: float
-    """Losses of a round beyond which next to nothing is left."""
+    """Loss of a round above which the remaining mass is negligible."""
 
     @classmethod
     def of(cls, question: Question, known: Interval) -> _Board:
@@ -149,14 +152,14 @@ class _Board:
         low = -_BESIDE / (1.0 + tilt) - 1.0
         high = 1.3 * max(epsilon, chernoff.reach) + 1.0
         top = _top(one, log_delta + math.log(_NEGLIGIBLE / rounds))
-        # Exponentials of all that is tilted, and of losses, stay within doubles.
+        # Exponentials of tilted values and of losses stay within doubles.
         tilted = tilt * (high + top - low) + abs(chernoff.here.value)
         if not max(tilted, top - math.log(one.q)) < _MOST:
             raise TooLarge
         return cls(question, one, rounds, log_delta, tilt, low, high, top)
 
     def step(self, error: float) -> float:
-        """Return the step at which rounding to chords moves the answer by about so much."""
+        """Return the step for which rounding to chords moves the answer by about ``error``."""
         return math.sqrt(8.0 * error / (self.rounds * (1.0 + self.tilt)))
 
     def window(self, step: float, offset: float = 0.0) -> Window:
@@ -167,19 +170,20 @@ class _Board:
         return Window(step, start, stop - start, self.tilt, offset)
 
     def low(self, known: Interval) -> float:
-        """Return what the corners, each where it is worse, attain."""
-        # Two pairs cost little: they may be told much more exactly than the many above.
+        """Return the number that the two corners attain, each played where it is worse."""
+        # Two pairs cost little, so they get a much finer step than the many pairs above.
         step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
         tail = math.exp(self.log_delta) * _NEGLIGIBLE / self.rounds
         above, below = self.one.corners
-        # Much of S lies at its least losses, of its swap at its largest: merged last, or first.
+        # S has much mass at its smallest losses, its swap at its largest. These are merged last, or
+        # first.
         both = [
             merged(cells_law(above, 0.25 * step, tail), step, 0.0),
             merged_downwards(cells_law(below, 0.25 * step, tail), step, 0.0),
         ]
         offset = 0.0
         best = 0.0
-        # The second lattice has a point just where the first says that delta is reached.
+        # The second lattice has a point at the loss where the first one reaches delta.
         for _ in range(2):
             window = self.window(step, offset)
             logs = play(both, self.rounds, window, Side.DOWN)
@@ -188,7 +192,7 @@ class _Board:
         return best
 
     def high(self, mesh: Mesh, known: Interval) -> float:
-        """Return the upper end that a mesh's pairs show."""
+        """Return the upper end that the pairs of a mesh give."""
         step = self.step(self.question.off(known, mesh.gap, self.tilt))
         window = self.window(step)
         logs = play(self._family(mesh, step), self.rounds, window, Side.UP)
@@ -205,17 +209,17 @@ class _Board:
             for gram in grams:
                 clock.tick()
                 most = np.maximum(most, excess(gram, self.one.q, losses))
-            # No triangle is above the fold, and none has a profile that is not convex.
+            # Every triangle lies below the fold, and every profile is convex.
             most = _hull(np.minimum(most, np.maximum(s, w)), losses)
             family.append(chords(most, knots, step))
-            # Without a centre either of u and v may be the other.
+            # Without a centre, u and v can exchange roles.
             if not self.one.zeroed:
                 family.append(chords(np.exp(losses) * most[::-1], knots, step))
         return family
 
 
 def _top(one: Triangles, log_least: float) -> float:
-    """Return a loss at which next to nothing is left."""
+    """Return a loss above which the remaining mass is negligible."""
     grid = np.geomspace(1e-3, 1e3, 200)
     with np.errstate(over="ignore"):
         tails = [corner.tails(grid).p_above for corner in one.corners]
@@ -236,7 +240,7 @@ def _knots(step: float, top: float, growth: float) -> Array:
 
 
 def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
-    """Return upper bounds of the corners' profiles less (1 - a)^+; see ``cells.excess``."""
+    """Return upper bounds of the corners' profiles minus (1 - a)^+; see ``cells.excess``."""
     s, w = _sampled(one, losses)
     if not one.zeroed:
         return s, w
@@ -245,12 +249,12 @@ def _corners(one: Triangles, losses: Array) -> tuple[Array, Array]:
 
 
 def _sampled(one: Triangles, losses: Array) -> tuple[Array, Array]:
-    """Return upper bounds of S's profile and of its swap's less (1 - a)^+."""
+    """Return upper bounds of the profiles of S and of its swap, minus (1 - a)^+."""
     mu, q = one.mu, one.q
     far = losses[len(losses) // 2 :]
     a = np.exp(far)
     present = _gain(1.0 + np.expm1(far) / q, mu)
-    # Absent against present: likelihood ratios below c, rounded up as it may be next to nothing.
+    # Absent against present: likelihood ratios below c, rounded up because c may be close to 0.
     c = np.maximum(1.0 + np.expm1(-far) / q, 0.0) + 8 * UNIT
     absent = a * _gain(c, mu, below=True)
     s = q * np.concatenate([(absent / a)[:0:-1], present])
@@ -258,7 +262,7 @@ def _sampled(one: Triangles, losses: Array) -> tuple[Array, Array]:
 
 
 def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
-    """Return bounds of N(mu) - c N(0) above 0, summed, or of c N(0) - N(mu) where ``below``."""
+    """Return upper bounds of the integral of (N(mu) - c N(0))^+; sign flipped if ``below``."""
     with np.errstate(divide="ignore"):
         cut = np.log(c) / mu + 0.5 * mu
     sign = -1.0 if below else 1.0
@@ -268,7 +272,7 @@ def _gain(c: Array, mu: float, *, below: bool = False) -> Array:
 
 
 def _grams(one: Triangles, mesh: Mesh) -> list[list[Gram]]:
-    """Return groups of products that together are above every triangle's."""
+    """Return groups of products that together lie above the products of every triangle."""
     if not one.zeroed:
         return [[above_cell(one.mu, *cell) for cell in cells] for cells in _groups(mesh)]
     # By the angle between x and y.
@@ -280,13 +284,14 @@ def _grams(one: Triangles, mesh: Mesh) -> list[list[Gram]]:
 def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, float]]]]:
     """Return cells ((g, g'), (b, b')) with b at most g, by their smaller angle."""
     x = np.arange(mesh.cells + 1) / mesh.cells
-    # Half way to a curve that is flat at both ends: there triangles differ most.
+    # Halfway to a curve that is flat at both ends, where triangles differ most.
     edges = (0.25 * math.pi * (x + 3.0 * x**2 - 2.0 * x**3)).tolist()
     edges[-1] = math.nextafter(0.5 * math.pi, 2.0)
     found: dict[tuple[int, int], list[tuple[tuple[float, float], tuple[float, float]]]] = {}
     for i in range(mesh.cells):
         for j in range(i + 1):
-            # Rounded towards keeping a cell; what has an obtuse angle is below another.
+            # Rounded towards keeping a cell. A triangle with an obtuse angle lies below another
+            # triangle.
             if edges[i + 1] + edges[j + 1] >= 0.5 * math.pi - 1e-12:
                 small = int(np.searchsorted(mesh.groups, math.degrees(edges[j]) + 1e-9))
                 at = small, int((90.0 - math.degrees(edges[i])) / mesh.other)
@@ -296,14 +301,14 @@ def _groups(mesh: Mesh) -> list[list[tuple[tuple[float, float], tuple[float, flo
 
 
 def _hull(most: Array, losses: Array) -> Array:
-    """Return the largest convex profile below one given at knots, less (1 - a)^+."""
+    """Return the largest convex profile below one given at knots, minus (1 - a)^+."""
     kink = -np.expm1(np.minimum(losses, 0.0))
     x, y = np.append(0.0, np.exp(losses)).tolist(), np.append(1.0, most + kink).tolist()
     kept: list[int] = []
     for i in range(len(x)):
         while len(kept) > 1:
             h, k = kept[-2], kept[-1]
-            # Leaving a point out only raises what is drawn through the others.
+            # Leaving a point out only raises the polyline through the others.
             if (y[k] - y[h]) * (x[i] - x[h]) < (y[i] - y[h]) * (x[k] - x[h]):
                 break
             kept.pop()

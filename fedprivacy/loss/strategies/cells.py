@@ -1,14 +1,15 @@
-"""Pairs above all triangles: one unit's two contributions and the one that takes its slot.
+"""Pairs above all triangles: the two contributions of one unit and that of its replacement.
 
-Of a cohort of a fixed size a round of a Gaussian sum compares, its others known, (1-q) N(0) +
-q N(u) with (1-q) N(0) + q N(v) (docs/theory/game.md). What counts are u's and v's products. Those
-of three points in a ball are at most, as matrices, those of a triangle in its boundary that has no
-obtuse angle, with angles g and b in [0, pi/2], g + b >= pi/2:
+Take a round of a Gaussian sum with a cohort of a fixed size, and fix all other contributions. It
+compares (1-q) N(0) + q N(u) with (1-q) N(0) + q N(v) (docs/theory/game.md). Only the products of u
+and v matter. The products of three points in a ball are at most, as matrices, those of a triangle
+on its boundary that has no obtuse angle. Its angles g and b lie in [0, pi/2], with g + b >= pi/2:
 
     |u| = mu sin g,  |v| = mu sin b,  <u, v> = -mu^2 sin g sin b cos(g + b).
 
-A cell of angles has one matrix above all of its triangles', and so one pair. Profiles are told by
-what they have above (1 - a)^+, which the triangles with b for g have too, as a D(1/a).
+For a cell of angles, one matrix lies above the matrices of all its triangles, and it gives one
+pair. Profiles are given by their excess D over (1 - a)^+. Triangles with b in place of g have the
+excess a D(1/a).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from ..curves.lattice import Array
 _REACH = 12.0
 """Standard deviations beyond all means: 4e-33 of the mass lies outside."""
 _DEPTH = 75.0
-"""The sum over nodes is off by e^-75 of the scale of what is summed."""
+"""The sum over nodes has an error of e^-75 of the scale of its integrand."""
 _NOTHING = 1e-22
 _LOG_4 = math.log(4.0)
 _BLOCK = 1 << 18
 RELATIVE = 2e-12
-"""What the nodes' values may be off: ndtr at up to 38 deviations is right to 38^2 units."""
+"""Relative error of the values at nodes: ndtr at up to 38 deviations is right to 38^2 units."""
 
 
 class Gram(NamedTuple):
@@ -42,7 +43,7 @@ class Gram(NamedTuple):
     uv: float
 
     def swap(self) -> Gram:
-        """Return the same with u and v exchanged."""
+        """Return the products with u and v exchanged."""
         return Gram(self.vv, self.uu, self.uv)
 
 
@@ -57,9 +58,10 @@ def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gra
     low = max(_product(g[0], b[0]), 0.0) if g[0] + b[0] >= 0.5 * math.pi else 0.0
     half = 0.5 * (high - low)
     uu, vv = math.sin(g[1]) ** 2, math.sin(b[1]) ** 2
-    # Any split of what is added to the diagonal will do: more where it costs less.
+    # Any split of the term added to the diagonal is valid: more goes to the side where it costs
+    # less.
     share = math.exp(min(max(0.5 * mu * mu * (vv - uu), -30.0), 30.0))
-    # Rounded up by far more than its roundings.
+    # Rounded up by far more than the rounding errors.
     more = mu * mu * (1.0 + HUNDREDS)
     return Gram(
         more * (uu + half * share + HUNDREDS),
@@ -71,8 +73,9 @@ def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gra
 def above_zeroed(mu: float, low: float, high: float) -> Gram:
     """Return products at least, as a matrix, those of u = x - y and v = -y, where |x| = |y| = mu.
 
-    <x, y> / mu^2 is in a range. The products are linear in it; with u's taken at its lower end it
-    is enough to add half its length to v's square.
+    <x, y> / mu^2 lies in a range, and the products are linear in it. The square of u is taken at
+    the lower end of the range. Then it suffices to add half of the length of the range to the
+    square of v.
     """
     more = mu * mu * (1.0 + HUNDREDS)
     return Gram(
@@ -83,15 +86,15 @@ def above_zeroed(mu: float, low: float, high: float) -> Gram:
 
 
 def given_way_excess(mu: float, q: float, losses: Array) -> Array:
-    """Return upper bounds of the profile of ``given_way`` less (1 - a)^+, in closed form.
+    """Return upper bounds of the profile of ``given_way`` minus (1 - a)^+, in closed form.
 
-    With t = e^{mu y - mu^2 / 2}, P - a Q is N(0) times q e^{-mu^2} t^2 - a q t - (a - 1) (1 - q):
-    above 0 beyond one root; Q - a P is so between two. A root that is off costs nothing: each set
-    shows at most what the best one does.
+    With t = e^{mu y - mu^2 / 2}, P - a Q is N(0) times q e^{-mu^2} t^2 - a q t - (a - 1) (1 - q).
+    It is positive beyond one root. Q - a P is positive between two roots. An inexact root is valid
+    too: each set gives at most the value of the best set.
     """
     far = losses[len(losses) // 2 :]
     a, c = np.exp(far), np.expm1(far) * ((1.0 - q) / q)
-    # In logs: squares of roots are beyond doubles where losses are in the hundreds.
+    # In logs: squares of roots exceed the range of doubles if losses are in the hundreds.
     square = mu * mu
     with np.errstate(divide="ignore"):
         log_c = np.log(c)
@@ -110,7 +113,7 @@ def _held(
 
     def mass(mean: float) -> Array:
         near, far = low / mu + (0.5 - mean) * mu, np.asarray(high) / mu + (0.5 - mean) * mu
-        # The smaller tails cancel less.
+        # The smaller tails lose fewer digits to cancellation.
         right = near > 0.0
         return np.asarray(ndtr(np.where(right, -near, far)) - ndtr(np.where(right, -far, near)))
 
@@ -119,7 +122,7 @@ def _held(
 
 
 def excess(gram: Gram, q: float, losses: Array) -> Array:
-    """Return upper bounds of the profile less (1 - a)^+ at a = e^loss; losses symmetric about 0."""
+    """Return upper bounds of the profile minus (1 - a)^+ at a = e^loss, for symmetric losses."""
     half = len(losses) // 2
     right = _beyond(gram, q, losses[half:])
     left = _beyond(gram.swap(), q, losses[half:])
@@ -129,12 +132,13 @@ def excess(gram: Gram, q: float, losses: Array) -> Array:
 def _beyond(gram: Gram, q: float, losses: Array) -> Array:
     """Return upper bounds of the profile at losses of at least 0.
 
-    P exceeds a Q where e^{u x} exceeds c + a e^{v x}: beyond a curve over the axis along v. What is
-    summed over that axis is analytic in a strip, so that a sum over equal steps is off by
-    2 M / (e^{2 pi d / step} - 1), d the strip's half width and M at most the integral there.
+    P exceeds a Q where e^{u x} exceeds c + a e^{v x}: beyond a curve over the axis along v. The
+    integrand over that axis is analytic in a strip. Let d be the half width of the strip, and let M
+    bound the integral there. Then a sum over equal steps has an error of at most
+    2 M / (e^{2 pi d / step} - 1).
     """
     most = _without_v(gram.uu, q, losses)
-    # Where even that is next to nothing no sum is needed.
+    # If this bound is already negligible, no sum is needed.
     some = int(np.count_nonzero(most > _NOTHING))
     most[:some] = np.minimum(most[:some], _summed(gram, q, losses[:some]))
     return most
@@ -154,9 +158,9 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
     along = gram.uv / v
     across = math.sqrt(max(gram.uu - along * along, 0.0))
     if across == 0.0:
-        # A cell's matrix is never singular but through rounding; 1 bounds every profile.
+        # The matrix of a cell is singular only through rounding; 1 bounds every profile.
         return np.ones(len(losses))
-    # |Phi(s + i y)| is at most e^{y^2/2}, and y grows with the height by this factor at most.
+    # |Phi(s + i y)| is at most e^{y^2/2}, and y grows with the height by at most this factor.
     steep = 1.0 + (max(along, abs(v - along)) / across) ** 2
     step, strip = _steps(steep, v)
     low, high = min(0.0, along) - _REACH, max(along, v) + _REACH
@@ -182,8 +186,9 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
 
 
 def _steps(steep: float, v: float) -> tuple[float, float]:
-    """Return (step, half width of the strip) at which the sum is off by about e^-_DEPTH."""
-    # 2 pi d / h - d^2 steep / 2 is largest at d = 2 pi / (h steep); logs end it at pi / v.
+    """Return (step, half width of the strip) for which the error of the sum is about e^-_DEPTH."""
+    # 2 pi d / h - d^2 steep / 2 is largest at d = 2 pi / (h steep). The logarithm limits d to
+    # pi / v.
     step = 2.0 * math.pi / math.sqrt(2.0 * _DEPTH * steep)
     strip = 2.0 * math.pi / (step * steep)
     most = 0.9 * math.pi / v

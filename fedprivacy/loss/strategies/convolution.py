@@ -1,17 +1,17 @@
-"""Convolving lattices many times, with every error counted.
+"""Repeated convolution of lattices, with a bound on every error.
 
-The masses are tilted by exp(tilt * loss) before the Fourier transform and tilted back after it, so
-that rounding, wrap-around and truncation are small beside the answer itself and not beside 1.
-Four errors remain and each is bounded from the numbers at hand:
+The masses are multiplied by exp(tilt * loss) before the Fourier transform and divided by it
+afterwards. So rounding, wrap-around and truncation are small relative to the answer and not only
+relative to 1. Four errors remain, and each is bounded from the computed numbers:
 
-- *rounding*: a transform of length N errs by at most ``FFT * log2 N`` of the sum of its inputs in
-  every bin, a power by its exponent's rounding; the bins are added up in square (Parseval) and
-  meet the answer's weights by Cauchy-Schwarz;
-- *drift*: tilted masses are right to a few ulps of their exponents; over T rounds the L1 error
-  of the convolution is at most (1 + r)^T - 1, r the L1 error of one round;
-- *wrap-around*: mass from outside the window lands inside it. On the right it is missing from its
-  place, on the left it is counted where it does not belong; both are bounded by Chernoff;
-- *infinite loss*: one minus the product of the finite parts' probabilities.
+- *rounding*: in every bin, a transform of length N has an error of at most ``FFT * log2 N`` of the
+  sum of its inputs. A power has the rounding of its exponent. The squares of the bins are added
+  (Parseval) and combined with the answer's weights by Cauchy-Schwarz.
+- *drift*: tilted masses are right to a few ulps of their exponents. Over T rounds the L1 error of
+  the convolution is at most (1 + r)^T - 1, where r is the L1 error of one round.
+- *wrap-around*: mass from outside the window lands inside it. Mass from the right is missing from
+  its place, and mass from the left is counted in the wrong place. Chernoff's bound covers both.
+- *infinite loss*: one minus the product of the probabilities of the finite parts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ..moments.contour import Complex
 Parts = Sequence[tuple[Lattice, int]]
 
 _WIDE = 600.0
-"""Steps whose exponential is not to be taken."""
+"""Steps whose exponential is not taken."""
 _VANISHED = 800.0
-"""Exponentials of less are 0."""
+"""Exponentials of exponents below minus this value are 0."""
 _NEGLIGIBLE = 42.0
-"""Windows leave out at most exp(-42) = 6e-19 of the tilted mass a side."""
+"""A window leaves out at most exp(-42) = 6e-19 of the tilted mass on each side."""
 
 
 def log_moment(lattice: Lattice, tilt: float) -> float:
@@ -44,18 +44,18 @@ def log_moment(lattice: Lattice, tilt: float) -> float:
     if not lattice.mass.any():
         return -math.inf
     exponent = tilt * lattice.losses()
-    # Points without mass must not set the scale, nor overflow below.
+    # Points without mass must not set the scale, and they must not overflow below.
     top = float(np.max(exponent, where=lattice.mass > 0, initial=-np.inf))
     return top + math.log(float(np.dot(lattice.mass, np.exp(np.minimum(exponent - top, 0.0)))))
 
 
 def _coarse(parts: Parts) -> list[tuple[Array, Array, int]]:
-    """Group lattice points in runs: (losses, masses, count), good enough to choose a tilt."""
+    """Group lattice points in runs: (losses, masses, count), accurate enough to choose a tilt."""
     grouped = []
     for lattice, count in parts:
         width = max(1, len(lattice.mass) // 2048)
         begins = np.arange(0, len(lattice.mass), width)
-        # For choosing a tilt a run's middle may stand for all of it.
+        # To choose a tilt, the middle of a run can represent the whole run.
         losses = lattice.losses()[np.minimum(begins + width // 2, len(lattice.mass) - 1)]
         mass = np.add.reduceat(lattice.mass, begins)
         grouped.append((losses[mass > 0], mass[mass > 0], count))
@@ -73,7 +73,8 @@ def _coarse_moment(grouped: list[tuple[Array, Array, int]], tilt: float) -> floa
 
 def golden(function: Callable[[float], float], low: float, high: float, rounds: int = 40) -> float:
     """Minimise a function of log-scale argument over [low, high], both above 0."""
-    # Golden section: one value a round and no derivative; whatever it finds gives a valid bound.
+    # Golden section needs one value per iteration and no derivative. Every result gives a valid
+    # bound.
     ratio = (math.sqrt(5) - 1) / 2
     a, b = math.log(low), math.log(high)
     c, d = b - ratio * (b - a), a + ratio * (b - a)
@@ -92,7 +93,7 @@ def golden(function: Callable[[float], float], low: float, high: float, rounds: 
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """The tilted convolution on indices ``start ...``, and what is not in it."""
+    """The tilted convolution on indices ``start ...``, and bounds on its errors."""
 
     start: int
     mass: Array
@@ -107,26 +108,26 @@ class Composition:
 
     def __init__(self, parts: Parts, side: Side) -> None:
         self.parts = [(lattice, count) for lattice, count in parts if count]
-        # Losses near the ends of doubles may leave masses that are no numbers.
+        # Losses near the limits of doubles may give masses that are not finite.
         if not all(math.isfinite(float(lattice.mass.sum())) for lattice, _ in self.parts):
             raise FloatingPointError
         self.side = side
         self.step = self.parts[0][0].step
         self.count = sum(count for _, count in self.parts)
         self.points = max(len(lattice.mass) for lattice, _ in self.parts)
-        """Of the largest lattice or window so far."""
+        """Number of points of the largest lattice or window used."""
         self.empty = any(not lattice.mass.any() for lattice, _ in self.parts)
-        """Whether some part has no finite loss left: rounding ate it, or all of it is infinite."""
+        """Whether a part has no finite loss: rounding removed it, or its whole mass is infinite."""
         if self.empty:
             return
         self._grouped = _coarse(self.parts)
         reach = max(float(np.max(np.abs(losses))) for losses, _, _ in self._grouped)
-        # With this e^{tilt loss} stays within doubles for every finite loss.
+        # With this limit e^{tilt loss} stays within doubles for every finite loss.
         self._max_tilt = 600.0 / max(reach, self.step)
 
     def infinite(self) -> float:
-        """Return the probability that any round's loss is infinite, rounded to the side."""
-        # Kept off 1, since log(0) is no sum; FEW below is more than what that takes away.
+        """Return the probability that the loss of any round is infinite, rounded to the side."""
+        # The cap avoids log(0); FEW below exceeds the mass that the cap removes.
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
         return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -TENS))
 
@@ -138,26 +139,26 @@ class Composition:
         """Return the composition's delta at an epsilon, rounded to the side."""
         if self.empty:
             return 1.0 if self.side is Side.UP else 0.0
-        # The tilt decides how sharp the bound is, not whether it holds: coarse moments will do.
+        # The tilt affects the tightness of the bound, not its validity, so coarse moments suffice.
         tilt = golden(
             lambda t: _coarse_moment(self._grouped, t) - t * epsilon, 1e-9, self._max_tilt
         )
         first, bounds = self._profile(tilt, epsilon)
-        # Delta falls with epsilon: a smaller one is on the upper side.
+        # Delta falls with epsilon, so a smaller epsilon gives an upper bound.
         moved = self.count * LOSS_ROUNDING + TENS * epsilon
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
         if self.side is Side.DOWN:
             return min((max(finite, 0.0) + self.infinite()) * (1.0 - FEW), 1.0)
-        # Where a loss above epsilon exists delta is above 0, even if it underflows.
+        # If a loss above epsilon exists, delta is above 0, even if it underflows.
         least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
         return float(np.clip(finite + self.infinite(), least, 1.0))
 
     def _at(self, first: int, bounds: Array, epsilon: float) -> float:
         """Return the bound at an epsilon from those at the lattice points ``first ...``.
 
-        Between two points the rounded pair's profile is linear in exp(epsilon), so the chord of
-        bounds on one side lies on that side; outside the points it falls.
+        Between two points the profile of the rounded pair is linear in exp(epsilon). So the chord
+        of bounds on one side lies on that side. Outside the points the profile falls.
         """
         index = math.floor(epsilon / self.step - first)
         if index < 0:
@@ -170,7 +171,7 @@ class Composition:
         return float((1 - near) * bounds[index] + near * bounds[index + 1])
 
     def _share(self, index: int, epsilon: float) -> float:
-        """Return how much the bound at the next point counts; where e^step is huge: all or none."""
+        """Return the weight of the bound at the next point; 0 or 1 if e^step is huge."""
         if self.step > _WIDE:
             return 0.0 if self.side is Side.UP else 1.0
         # Rounding may put epsilon just outside its cell.
@@ -189,23 +190,23 @@ class Composition:
         moment = self.moment(tilt)
         # Beyond this loss Chernoff's bound is below the target.
         centre = (moment - math.log(target)) / tilt
-        # Already P[L > 0] is at most the target.
+        # P[L > 0] is already at most the target.
         if moment <= math.log(target):
             return 0.0
-        # Where the largest loss is nearly reached the best tilt is at the end of what doubles hold;
-        # smaller ones may serve better there, and every one is valid.
+        # Near the largest loss, the best tilt is at the limit of doubles. Smaller tilts may be
+        # tighter there, and every tilt is valid.
         bounded = tilt > 0.99 * self._max_tilt
         shares = (1.0, 0.1, 0.03, 0.01) if bounded else (1.0,)
         found = [self._solve(*self._profile(share * tilt, centre, 0), target) for share in shares]
-        # Every tilt's answer holds, so the sharpest is taken.
+        # Every tilt gives a valid answer, so the tightest is taken.
         return min(found) if self.side is Side.UP else max(found)
 
     def _solve(self, first: int, bounds: Array, target: float) -> float:
         """Return where the profile bounds at lattice points ``first ...``, none below 0, cross.
 
-        UP: the smallest point whose bound is at most ``target``; DOWN: the largest whose bound is
-        at least ``target``. Between two points the exact profile is linear in exp(epsilon) and
-        its slack is convex, so the chord errs to the right side.
+        UP: the smallest point whose bound is at most ``target``. DOWN: the largest point whose
+        bound is at least ``target``. Between two points the exact profile is linear in exp(epsilon)
+        and its slack is convex, so the chord errs to the safe side.
         """
         up = self.side is Side.UP
         hits = np.flatnonzero(bounds <= target if up else bounds >= target)
@@ -222,10 +223,11 @@ class Composition:
         """Return where the chord of two neighbouring bounds meets ``target``."""
         low, high = (first + index - 1) * self.step, (first + index) * self.step
         before, after = float(bounds[index - 1]), float(bounds[index])
-        # No chord to take: the lattice point on the safe side.
+        # Without a usable chord, take the lattice point on the safe side.
         if not (math.isfinite(before) and math.isfinite(after)) or self.step > _WIDE:
             return high if self.side is Side.UP else low
-        # The profile is linear in exp(epsilon), not in epsilon: interpolate there.
+        # The profile is linear in exp(epsilon), not in epsilon, so the interpolation uses
+        # exp(epsilon).
         share = (before - target) / (before - after)
         return low + math.log1p(share * math.expm1(high - low))
 
@@ -233,9 +235,9 @@ class Composition:
         """Return (first index, profile bounds at its lattice points) around ``centre``.
 
         Args:
-            tilt: of the masses.
+            tilt: tilt of the masses.
             centre: a loss near the answer.
-            least: index of the first point that is asked for.
+            least: index of the first point that is needed.
         """
         window = self._window(tilt)
         skipped = 0 if least is None else max(least - window.start, 0)
@@ -251,9 +253,9 @@ class Composition:
         return first, np.where(np.isfinite(bounds), bounds, worst)
 
     def _bounds(self, window: _Window, losses: Array, tilt: float, reference: float) -> Array:
-        """Return the profile's bounds; what overflows is NaN or infinite and never used."""
+        """Return the profile's bounds; values that overflow are NaN or infinite and never used."""
         up = self.side is Side.UP
-        # Everything is taken relative to one loss near the answer: sums are then of order 1 there.
+        # Values are relative to one loss near the answer, so sums there are of order 1.
         exponent = tilt * (reference - losses)
         # UP must not lose mass to an underflow; DOWN may.
         falling = np.exp(np.maximum(exponent, -745.0) if up else exponent)
@@ -262,14 +264,14 @@ class Composition:
         above = _suffix(weighted)
         above_q = _suffix(weighted * np.exp(reference - losses))
         profile = above - np.exp(losses - reference) * above_q
-        # Cauchy-Schwarz: squares of e^{-tilt step k} add up to 1 + 1 / (2 tilt step) at most.
+        # Cauchy-Schwarz: squares of e^{-tilt step k} add up to at most 1 + 1 / (2 tilt step).
         weight_norm = math.sqrt(1.0 + 1.0 / (2.0 * max(tilt, 1e-9) * self.step))
-        # None of the weights exceeds 1, which is sharper for tilts near 0.
+        # All weights are at most 1, which gives a tighter bound for tilts near 0.
         weight_norm = min(weight_norm, math.sqrt(size))
         slack = falling * (window.error * weight_norm + window.missing)
-        # Each running sum rounds once a term.
+        # Each running sum rounds once per term.
         slack = slack + (HUNDREDS + UNIT * size) * np.abs(above)
-        # Masses were divided by their moment: undone in logs, where nothing overflows.
+        # Masses were divided by their moment. This is undone in logs, which cannot overflow.
         scale = self.moment(tilt) - tilt * reference
         if up:
             # An upper bound that would underflow stays a normal number.
@@ -277,21 +279,21 @@ class Composition:
         return np.exp(np.log(np.maximum(profile - slack, 0.0)) + scale)
 
     def _window(self, tilt: float) -> _Window:
-        """Convolve the tilted masses on a window that holds nearly all of them.
+        """Convolve the tilted masses on a window that holds nearly all of their mass.
 
         Raises:
             TooLarge: the window would need too many points.
-            LateError: the time is up.
+            LateError: the deadline has passed.
         """
         tick()
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
-        # No end lies beyond the losses that are possible at all.
+        # Neither end lies beyond the range of possible losses.
         right, left = min(low_right, self._extreme(1)), max(-low_left, self._extreme(-1))
         start = math.floor(left / self.step)
         length = max(math.ceil(right / self.step) - start + 2, 2)
-        # Before any array of that size is made.
+        # Checked before any array of that size is allocated.
         if length > MAX_POINTS:
             raise TooLarge
         length = fast_length(max(length, 16))
@@ -313,7 +315,7 @@ class Composition:
             return (there - coarse_here + _NEGLIGIBLE) / s
 
         best = golden(distance, 1e-9, self._max_tilt, 30)
-        # Coarse moments choose the parameter; the distance is certified, so it takes exact ones.
+        # Coarse moments choose the parameter. The distance is certified, so it uses exact moments.
         exact = (self.moment(tilt + sign * best) - here + _NEGLIGIBLE) / best
         return best, exact
 
@@ -322,9 +324,9 @@ class Composition:
     ) -> float:
         right_end, left_end = (start + length) * self.step, start * self.step
         right = self.moment(tilt + right_at) - here - right_at * right_end
-        # A window that holds the largest loss misses nothing on its right.
+        # A window that holds the largest loss misses no mass on its right.
         missing = math.exp(min(right, 0.0)) if right_end <= self._extreme(1) else 0.0
-        # What wraps in from the left only adds, which UP may count and DOWN may not.
+        # Mass that wraps in from the left only adds. UP may count it; DOWN may not.
         if self.side is Side.DOWN and left_end > self._extreme(-1):
             left = self.moment(tilt - left_at) - here + left_at * left_end
             missing += math.exp(min(left, 0.0))
@@ -332,7 +334,7 @@ class Composition:
 
     def _convolve(self, tilt: float, start: int, length: int) -> tuple[Array, float, float]:
         """Return the circular tilted convolution, its rounding error in L2 and its drift in L1."""
-        # Bins that the power makes 0 are left out: of many rounds all but a few hundred.
+        # Bins whose power is 0 are left out: with many rounds only a few hundred remain.
         kept = np.arange(length // 2 + 1)
         log_power = np.zeros(len(kept), dtype=np.complex128)
         log_most, phase = np.zeros(len(kept)), np.full(len(kept), FEW)
@@ -346,10 +348,10 @@ class Composition:
             transform = np.fft.rfft(tilted)[kept]
             counting = _counting(transform, count, per_bin)
             kept, transform = kept[counting], transform[counting]
-            # A bin of exactly 0 has no log; what stands in for it is covered by ``per_bin``.
+            # A bin of exactly 0 has no log; ``per_bin`` covers the value used in its place.
             log_transform = np.log(np.where(transform == 0, 1e-300, transform))
             log_power = log_power[counting] + count * log_transform
-            # The most that a bin can be: the power's error is the gap to it.
+            # The largest possible value of a bin: the error of the power is the gap to it.
             log_most = log_most[counting] + count * np.log(np.abs(transform) + per_bin)
             phase = phase[counting] + count * 5e-16 * np.abs(log_transform)
         bins, errors = np.zeros(length // 2 + 1, dtype=np.complex128), np.zeros(length // 2 + 1)
@@ -359,22 +361,22 @@ class Composition:
         error = float(np.linalg.norm(errors)) * math.sqrt(2.0 / length)
         # The inverse transform rounds too, relative to its result.
         error += per_bin * float(np.linalg.norm(result))
-        # Every round was centred at index 0, so the sum lies where the centres add up.
+        # Every round was centred at index 0, so the sum lies at the sum of the centres.
         shift = (moved - start) % length
         return np.roll(result, shift), error, math.expm1(min(drift, 700.0))
 
     def lattice(self) -> Lattice:
         """Return the whole composed loss as one lattice, rounded to the side.
 
-        Four tilts are tried (one makes P into Q, whose mass lies at negative losses); every point
-        takes the one with the smallest error there. Without a tilt at most exp(-42) of the mass
-        lies left of the windows, and as much between or right of them; UP puts the one on the first
-        point and the other at infinity.
+        Four tilts are tried; tilt -1 turns P into Q, whose mass lies at negative losses. Every
+        point uses the tilt with the smallest error there. Without a tilt at most exp(-42) of the
+        mass lies left of the windows, and at most as much lies between or right of the windows. UP
+        puts the former on the first point and the latter at infinity.
         """
         if self.empty:
             return Lattice(self.step, 0, np.zeros(1), 1.0 if self.side is Side.UP else 0.0)
-        # One tilt is sharp only near its own losses: as P, as Q, and for tails of e^-12 and e^-60,
-        # common deltas and the rarest.
+        # One tilt is accurate only near its own losses. These serve P, Q, and tails of e^-12 and
+        # e^-60: common deltas and the rarest.
         tilts = [0.0, -1.0, self._chernoff_tilt(12.0), self._chernoff_tilt(60.0)]
         windows = [(t, self._window(t)) for t in tilts]
         start = min(w.start for _, w in windows)
@@ -392,7 +394,7 @@ class Composition:
         return self._rounded(start, best_mass, best_error, windows)
 
     def _chernoff_tilt(self, depth: float) -> float:
-        """Return the tilt that bounds the loss best, but for a probability exp(-depth)."""
+        """Return the tilt that bounds the loss best outside an event of probability exp(-depth)."""
 
         def bound(tilt: float) -> float:
             return (_coarse_moment(self._grouped, tilt) + depth) / tilt
@@ -405,18 +407,18 @@ class Composition:
         if self.side is Side.DOWN:
             return Lattice(self.step, start, np.maximum(mass - error, 0.0), 0.0)
         end = max(w.start + len(w.mass) for _, w in windows) * self.step
-        # Chernoff's bound at a window's tilt and at twice it, whichever is least.
+        # The smaller of Chernoff's bounds at a window's tilt and at twice that tilt.
         beyond = min(
             math.exp(min(self.moment(t + s) - (t + s) * end, 0.0))
             for t, _ in windows
             if t > 0
             for s in (0.0, t)
         )
-        # Right of the windows no loss exists.
+        # No loss exists right of the windows.
         if end > self._extreme(1):
             beyond = 0.0
         covered = np.isfinite(error)
-        # Both ends of a window leave out as much.
+        # Each end of a window leaves out the same mass.
         outside = 2.0 * math.exp(-_NEGLIGIBLE)
         finite = np.maximum(mass, 0.0) + np.where(covered, error, 0.0)
         finite[0] += outside
@@ -427,7 +429,7 @@ class Composition:
 def fast_length(at_least: int) -> int:
     """Return the smallest 2^a 3^b 5^c, a >= 1, that is not below ``at_least``."""
     best = 1 << (at_least - 1).bit_length()
-    # Powers of 3 and 5 up to 243; doublings make up the rest.
+    # Powers of 3 and 5 up to 243, multiplied by powers of 2.
     for odd in (1, 3, 5, 9, 15, 25, 27, 45, 75, 81, 125, 135, 225, 243):
         doublings = max((-(-at_least // odd) - 1).bit_length(), 1)
         best = min(best, odd << doublings)
@@ -435,8 +437,8 @@ def fast_length(at_least: int) -> int:
 
 
 def _counting(transform: Complex, count: int, per_bin: float) -> NDArray[np.bool_] | slice:
-    """Return the bins whose power, errors and all, is above the least double."""
-    # Other parts' bins exceed 1 by their errors only: e^-55 is room for that.
+    """Return the bins whose power, including errors, is above the smallest double."""
+    # Bins of other parts exceed 1 only by their errors, for which e^-55 leaves room.
     least = math.exp(-_VANISHED / count) - per_bin
     if least <= 0.0:
         return slice(None)
@@ -444,9 +446,9 @@ def _counting(transform: Complex, count: int, per_bin: float) -> NDArray[np.bool
 
 
 def _power_errors(log_size: Array, log_most: Array, phase: Array) -> Array:
-    """Return (|F| + e)^T - |F|^T plus the rounding of the power itself, of every bin."""
+    """Return (|F| + e)^T - |F|^T plus the rounding of the power itself, for every bin."""
     most = np.exp(np.minimum(log_most, 700.0))
-    # The gap as -expm1: no cancellation where both are close.
+    # Computed with -expm1, which avoids cancellation if both are close.
     spread = -most * np.expm1(np.minimum(log_size - log_most, 0.0))
     return np.asarray(spread + most * np.minimum(phase, 2.0))
 
@@ -454,13 +456,14 @@ def _power_errors(log_size: Array, log_most: Array, phase: Array) -> Array:
 def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, float]:
     """Return the tilted, normalised masses wrapped to ``length``, their centre and L1 error.
 
-    The masses are moved so that their mean lies near index 0; the centre is where it was.
+    The masses are moved so that their mean lies near index 0; the centre is the original position.
     """
     exponent = np.clip(tilt * lattice.losses() - log_moment(lattice, tilt), -745.0, 700.0)
     weights = lattice.mass * np.exp(exponent)
-    # exp is off by its exponent's rounding, relative to the weight.
+    # The error of exp is the rounding of its exponent, relative to the weight.
     inexact = 4e-16 * float(np.dot(weights, 4.0 + np.abs(exponent)))
-    # Centred, the transform's phase is small where its size counts, and the power errs less.
+    # After centring, the phase of the transform is small where its modulus is large, so the power
+    # has a smaller error.
     mean = round(float(np.dot(weights, np.arange(len(weights)))))
     shifted = (np.arange(len(weights)) - mean) % length
     wrapped = np.bincount(shifted, weights=weights, minlength=length)
@@ -468,11 +471,11 @@ def _tilted(lattice: Lattice, tilt: float, length: int) -> tuple[Array, int, flo
 
 
 def _suffix(values: Array) -> Array:
-    """Return sums over all later elements, exclusive of the element itself."""
+    """Return sums over all later elements, excluding the element itself."""
     total = np.cumsum(values[::-1])[::-1]
     return np.append(total[1:], 0.0)
 
 
 def _chord(step: float, index: int, epsilon: float) -> float:
-    """Return how far epsilon lies between two lattice points, in exp(epsilon)."""
+    """Return the relative position of epsilon between two lattice points, in exp(epsilon)."""
     return math.expm1(epsilon - index * step) / math.expm1(step)

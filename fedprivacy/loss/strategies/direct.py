@@ -1,4 +1,4 @@
-"""One curve, not composed: epsilon and delta straight from its tails."""
+"""Epsilon and delta of one curve that is not composed, computed directly from its tails."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from .. import Curve, Side, Tails
 from ..curves.lattice import Array
 
 TINY = sys.float_info.min
-"""What an upper end that underflows is rounded up to; a lower one below it is 0."""
+"""Smallest value of an upper end that underflows; a lower end below it becomes 0."""
 
 _ROUNDING = 2e-12
-"""Relative error allowed for each of the two tails that a delta is the difference of."""
+"""Relative error allowed for each of the two tails whose difference is a delta."""
 
 
 _LARGEST = 2.0**990
 """The largest epsilon that is tried."""
 _FAR = 2.0**16
-"""Beyond, it is first seen whether any epsilon does."""
+"""Above this epsilon, the search first tests whether any epsilon fits."""
 _FIRST = np.array([0.0, *(2.0**k for k in range(8))])
-"""Epsilons that are tried at once; larger ones one by one."""
+"""Epsilons that are tried in one call; larger ones are tried one by one."""
 _GRIDS = 9
 _AWAY = np.geomspace(1e-13, 0.1, 24)
-"""How far from a guess is looked, in units of the interval."""
+"""Distances from a guess at which points are placed, in units of the interval."""
 
 
 def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
-    """Return the delta of one curve at each epsilon, rounded to the side; NaN says nothing."""
+    """Return the delta of one curve at each epsilon, rounded to the side; NaN gives 1 or 0."""
     tails = curve.tails(epsilons, side)
     p, q = np.exp(tails.p_above), np.exp(np.minimum(tails.q_above + epsilons, 0.0))
-    # Where the loss exceeds epsilon, e^epsilon Q is at most P: any more is rounding.
+    # Where the loss exceeds epsilon, e^epsilon Q is at most P, so any excess is rounding.
     q = np.minimum(q, p)
     p_off, q_off = _relative(tails, epsilons)
     slack = p * p_off + q * q_off
     if side is Side.DOWN:
-        # Numbers that underflow are rounded by more than their share.
+        # Numbers that underflow have a larger relative rounding error.
         found = np.where(p >= TINY, p - q - slack, 0.0)
         return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0))
-    # Delta is at most P's tail, whatever Q's is off by.
+    # Delta is at most the tail of P, for any error in the tail of Q.
     rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
-    # A tail with mass is a delta above 0, even if it underflows.
+    # A tail with mass gives a delta above 0, even if it underflows.
     rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
     return np.asarray(np.clip(np.nan_to_num(rounded, nan=1.0), 0.0, 1.0))
 
 
 def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
-    """Return how far P's tail and e^epsilon times Q's may be off, relative to them.
+    """Return the relative errors of the tail of P and of e^epsilon times the tail of Q.
 
-    A Gaussian tail at x is off by |x| times what x is, and x was the difference of numbers of the
-    size of Q's; an exponential by what its exponent is. A tail without mass is off by nothing.
+    A Gaussian tail at x has a relative error of |x| times the error of x. Here x is a difference of
+    numbers as large as the x of Q's tail. An exponential has the error of its exponent. A tail
+    without mass has no error.
     """
     p_size, q_size = (np.where(np.isinf(t), 0.0, np.abs(t)) for t in (tails.p_above, tails.q_above))
     p_off = 8e-16 * (1.0 + np.sqrt(p_size)) * np.sqrt(q_size)
@@ -64,7 +65,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     """Return the epsilon of one curve at delta = target, rounded to the side; may be inf."""
 
     def fits(found: Array) -> NDArray[np.bool_]:
-        # The last epsilon whose delta is surely not below the target is a lower end.
+        # The last epsilon whose delta is certainly not below the target is a lower end.
         return np.asarray(found <= target if side is Side.UP else found < target)
 
     found = fits(delta(curve, _FIRST, side))
@@ -73,12 +74,12 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
     low, high = _bracket(found, lambda x: bool(fits(delta(curve, np.array([x]), side))[0]))
     if low == _LARGEST:
         return high if side is Side.UP else low
-    # Every probe errs to the side, so that any grid serves: 14 digits of the first cell.
+    # Every probe errs to the side, so any grid is valid. It stops at 14 digits of the first cell.
     close, guess = 1e-14 * (high - low), math.nan
     for _ in range(_GRIDS):
         grid = _grid(low, high, guess)
         values = delta(curve, grid, side)
-        # Where the first point fits already, the cell to its right: low must not leave the grid.
+        # If the first point already fits, take the cell to its right: low must not leave the grid.
         first = int(np.argmax(fits(values))) or 1
         low, high = float(grid[first - 1]), float(grid[first])
         if high - low <= close:
@@ -88,7 +89,7 @@ def epsilon(curve: Curve, target: float, side: Side) -> float:
 
 
 def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[float, float]:
-    """Return two epsilons of which the second is the first seen to fit; (_LARGEST, inf) if none."""
+    """Return two epsilons, the second being the first seen to fit; (_LARGEST, inf) if none fits."""
     if found.any():
         first = int(np.argmax(found))
         return float(_FIRST[first - 1]), float(_FIRST[first])
@@ -96,7 +97,7 @@ def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[f
     while not fits(high):
         if high >= _FAR and not fits(_LARGEST):
             return _LARGEST, math.inf
-        # Faster and faster: the largest epsilons are not reached by doubling.
+        # The factor grows, because doubling would take too long to reach the largest epsilons.
         low, high = high, min(high * max(2.0, high / float(_FIRST[-1])), _LARGEST)
     while high > 2.0 * low:
         middle = math.sqrt(low) * math.sqrt(high)
@@ -107,8 +108,8 @@ def _bracket(found: NDArray[np.bool_], fits: Callable[[float], bool]) -> tuple[f
 def _grid(low: float, high: float, guess: float) -> Array:
     """Return points from low to high: evenly spaced, half of them around a guess if there is one.
 
-    A smooth profile is guessed to the square of a cell, so a few grids do; the even points shorten
-    the interval by 50 whatever the profile.
+    A guess on a smooth profile is accurate to the square of a cell, so a few grids suffice. The
+    even points shorten the interval by a factor of 50 for every profile.
     """
     if math.isnan(guess):
         return np.linspace(low, high, 101)
@@ -118,7 +119,7 @@ def _grid(low: float, high: float, guess: float) -> Array:
 
 
 def _crossing(at: Array, values: Array, target: float) -> float:
-    """Return about where a profile that falls like an exponential takes a value."""
+    """Return approximately where a profile that falls like an exponential takes a value."""
     if not np.all((values > 0.0) & np.isfinite(values)) or not values[0] > values[1]:
         return float(at[0] + at[1]) / 2.0
     rises = np.log(values / target)

@@ -1,15 +1,17 @@
-"""Rounds of which every one may be another pair of a family, chosen after what was seen.
+"""Rounds that may each be another pair of a family, chosen after the earlier releases.
 
-With h_0(a) = (1 - a)^+ and h_{k+1}(a) = max over pairs of the integral of P h_k(a Q/P), the profile
-of T rounds is h_T (docs/theory/game.md). On a lattice of losses the integral is a sum over a pair's
-masses, and a round one convolution a pair and the largest at every point. As in ``convolution``
-everything is tilted, so that rounding counts beside the answer and not beside 1:
+Let h_0(a) = (1 - a)^+, and let h_{k+1}(a) be the maximum over pairs of the integral of
+P h_k(a Q/P). Then the profile of T rounds is h_T (docs/theory/game.md). On a lattice of losses the
+integral is a sum over the masses of a pair. A round is one convolution for each pair, followed by
+the maximum at every point. As in ``convolution`` all values are tilted, so that rounding is small
+relative to the answer and not only to 1:
 
-- *pairs*: a profile is its chord between knots (above), or a lattice from below (below);
-- *window*: left of it h is at most 1 and at least 1 - a, right of it at most its last value and at
-  least 0;
-- *rounding*: a convolution by transforms of length N errs by at most three times ``FFT * log2 N``
-  of the kernel's sum times the root of the sum of squares; added, or taken away, at every point.
+- *pairs*: a profile is its chord between knots (above), or a lattice from below (below).
+- *window*: left of it h is at most 1 and at least 1 - a. Right of it h is at most its last value
+  and at least 0.
+- *rounding*: a convolution by transforms of length N has an error of at most three times
+  ``FFT * log2 N`` of the kernel's sum times the root of the sum of squares. It is added, or
+  subtracted, at every point.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ _TINY = 1e-290
 
 @dataclass(frozen=True)
 class Window:
-    """Losses ``start * step ... `` at which h is held, times e^{tilt loss}."""
+    """The losses ``start * step ...`` where h is stored, multiplied by e^{tilt loss}."""
 
     step: float
     start: int
     size: int
     tilt: float
     offset: float = 0.0
-    """How far all losses lie above multiples of the step."""
+    """Offset of all losses from the multiples of the step."""
 
     def losses(self, before: int = 0, after: int = 0) -> Array:
-        """Return the losses, and some more on either side."""
+        """Return the losses, extended by some points on either side."""
         at = np.arange(self.start - before, self.start + self.size + after, dtype=np.float64)
         return self.step * at + self.offset
 
@@ -50,15 +52,15 @@ def chords(excess: Array, knots: Array, step: float) -> Lattice:
 
     Args:
         excess: at e^{step knots}, at least 0.
-        knots: increasing multiples of ``step``, 0 among them.
-        step: of the lattice.
+        knots: increasing multiples of ``step`` that include 0.
+        step: step of the lattice.
     """
     a = np.exp(step * knots)
-    # Of neighbours a difference of exponentials would be of few digits.
+    # A difference of exponentials of neighbours would lose digits.
     gaps = a[:-1] * np.expm1(step * np.diff(knots))
     # From 0 at a = 0 on, and flat beyond the last knot.
     slopes = np.concatenate([[excess[0] / a[0]], np.diff(excess) / gaps, [0.0]])
-    # A slope errs by a few units of what it is the difference of.
+    # A slope has an error of a few units of the two values that it subtracts.
     sizes = np.concatenate([[excess[0] / a[0]], (excess[1:] + excess[:-1]) / gaps, [0.0]])
     masses = a * (np.diff(slopes) + 8 * UNIT * (sizes[1:] + sizes[:-1]))
     masses[np.searchsorted(knots, 0)] += 1.0
@@ -68,7 +70,7 @@ def chords(excess: Array, knots: Array, step: float) -> Lattice:
 
 
 def play(lattices: Sequence[Lattice], rounds: int, window: Window, side: Side) -> Array:
-    """Return bounds of log h at the window's losses after so many rounds, shape (size,)."""
+    """Return bounds of log h at the window's losses after ``rounds`` rounds, shape (size,)."""
     return _Game(lattices, window, side).after(rounds)
 
 
@@ -77,7 +79,7 @@ class _Game:
         self.window, self.up = window, side is Side.UP
         first = min(one.start for one in lattices)
         last = max(one.start + len(one.mass) for one in lattices) - 1
-        # h(a e^-loss): positive losses look left of the window, negative ones right.
+        # h(a e^-loss): positive losses read left of the window, negative losses right.
         self.before, self.after_ = max(last, 0), max(-first, 0)
         length = window.size + self.before + self.after_
         self.length = fast_length(length)
@@ -97,7 +99,7 @@ class _Game:
         self.inexact = 3.1 * FFT * math.log2(self.length) * self.largest
 
     def after(self, rounds: int) -> Array:
-        """Return bounds of log h after so many rounds."""
+        """Return bounds of log h after ``rounds`` rounds."""
         window = self.window
         around = window.losses(self.before, self.after_)
         inside = slice(self.before, self.before + window.size)
@@ -106,7 +108,7 @@ class _Game:
         held = everywhere[inside]
         for done in range(rounds):
             tick()
-            # What is held is divided by the scale once a round.
+            # The stored values are divided by the scale once per round.
             exponent = tilted - done * self.log_scale
             one = np.exp(np.maximum(exponent, -700.0) if self.up else exponent)
             one *= 1.0 + (UNIT if self.up else -UNIT) * 8.0 * (np.abs(exponent) + done + 1.0)
@@ -119,7 +121,7 @@ class _Game:
         return np.asarray(np.minimum(logs + slack, 0.0) if self.up else logs - slack)
 
     def _round(self, held: Array, one: Array, inside: slice, around: Array) -> Array:
-        """Return h after one more round, tilted; ``one`` is 1 tilted and scaled as ``held`` is."""
+        """Return h after one more round, tilted; ``one`` is 1, tilted and scaled like ``held``."""
         left, right = one[: inside.start], one[inside.stop :]
         if self.up:
             # Right of the window h is at most its last value.
@@ -137,6 +139,6 @@ class _Game:
         if self.up:
             best = (found + self.infinite[:, None] * scaled).max(axis=0) + error
             return np.asarray(np.minimum(best, scaled) * (1.0 + TENS))
-        # Nobody is told less than nothing: at a below 1 a share of 1 - a always is.
+        # Every profile is at least (1 - a)^+, so h is at least 1 - a for a below 1.
         least = -np.expm1(np.minimum(around[inside], 0.0)) * scaled * (1.0 - THOUSANDS)
         return np.asarray(np.maximum(found.max(axis=0) - error, least) * (1.0 - TENS))

@@ -1,13 +1,14 @@
-"""Privacy profiles from moments on a vertical line, each error counted.
+"""Privacy profiles from moments on a vertical line, with a bound on every error.
 
-With A(s) = E_P e^{s L} and any tilt c > 0 (Laplace inversion of (1 - e^{x - L})^+ )
+Let A(s) = E_P e^{s L}. For any tilt c > 0 (Laplace inversion of (1 - e^{x - L})^+ )
 
     delta(x) = 1/(2 pi) int A(c + i v) e^{-(c + i v) x} / ((c + i v)(c + i v + 1)) dv.
 
 The trapezoid rule with spacing 2 pi / W adds to delta(x) exactly its images
-``e^{c m W} delta(x + m W)``, m = +-1, +-2, ... (Poisson's summation formula). All are positive, so
-the rule errs upwards, and Chernoff's bound says by how much at most. Three more errors are counted:
-what lies above the last height, the error of A itself, and rounding. See docs/theory/inversion.md.
+``e^{c m W} delta(x + m W)``, m = +-1, +-2, ... (Poisson's summation formula). All images are
+positive, so the rule errs upwards, and Chernoff's bound limits the error. Three more errors are
+counted: the part above the largest height, the error of A itself, and rounding. See
+docs/theory/inversion.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..moments.contour import Array, Contour, NoMoments
 from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
 
 _DEPTH = 27.0
-"""Images and heights left out are wanted below about exp(-27) = 2e-12 of the answer."""
+"""Images and omitted heights should be below about exp(-27) = 2e-12 of the answer."""
 _MAX_POINTS = 1 << 14
 _CHEAP_POINTS = 1024
 _TRIES = 12
@@ -42,22 +43,22 @@ class Inverted(Protocol):
         """Return certified (low, high) of delta at each x."""
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
-        """Return delta and minus its slope at x, about."""
+        """Return approximate delta and minus its slope at x."""
 
 
 Inverter = Callable[[float, float], Inverted]
-"""What inverts near an x, given about how fast log delta falls there."""
+"""Makes the inversion near an x, given the approximate slope of -log delta there."""
 
 
 class Inversion:
     """delta(x) near a centre as a sum over the points of one line.
 
     Args:
-        line: where the moments were taken.
-        spectrum: the moments; a mass at loss 0 is left out, since it adds nothing for x >= 0.
-        beyond: what the heights above the line add to the sum at most.
+        line: the line of the moments.
+        spectrum: the moments; a mass at loss 0 is left out, because it adds 0 for x >= 0.
+        beyond: bound on the sum's part from heights above the line.
         further: (tilt, bound on log A there) with a larger tilt, for the images to the right.
-        log_mass: log of a bound on delta everywhere, for those to the left.
+        log_mass: log of a bound on delta everywhere, for the images to the left.
     """
 
     def __init__(
@@ -71,49 +72,49 @@ class Inversion:
         self.line, self.spectrum, self.further = line, spectrum, further
         self.log_mass, self.beyond = log_mass, beyond
         s = line.points()
-        # A is conjugate below the real axis: half the line is twice the real part, the first point
-        # is its own mirror image.
+        # A is conjugate below the real axis. So half of the line gives twice the real part, and the
+        # first point is its own mirror image.
         weight = np.full(len(s), line.spacing / math.pi)
         weight[0] *= 0.5
-        # Modulus and phase apart: the moduli also weigh the moments' errors.
+        # Modulus and phase are separate, because the moduli also weigh the errors of the moments.
         weight /= np.abs(s) * np.abs(s + 1.0)
         turn = np.exp(-1j * (np.angle(s) + np.angle(s + 1.0)))
-        # The atom's moment is the same at every height: with it the sum would never end.
+        # The moment of the atom is the same at every height, so the sum with it would not converge.
         self._terms = (spectrum.values - spectrum.atom) * weight * turn
         size = np.abs(self._terms)
-        # A dot product rounds once a term, a term's factors some thirty times.
+        # A dot product rounds once per term, and the factors of a term about thirty times.
         rounding = 3 * UNIT * (30.0 + len(s)) * float(size.sum())
         self._error = 1.001 * (float(weight @ spectrum.error) + beyond + rounding)
-        # cos and sin are off by the rounding of x v, which grows with the height.
+        # The error of cos and sin is the rounding of x v, which grows with the height.
         self._turning = 4 * UNIT * float(size @ line.heights())
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
         """Return certified (low, high) of delta at each x; ``high`` may exceed 1.
 
-        A mass at loss 0 is left out, so for x below 0 there must be none. What is not a number
-        comes out as 0 or infinity.
+        A mass at loss 0 is left out, so x may be below 0 only without a mass at 0. A value that is
+        not a number becomes 0 or infinity.
         """
         phase = np.multiply.outer(x, self.line.heights())
         total = np.cos(phase) @ self._terms.real + np.sin(phase) @ self._terms.imag
-        # The power e^exponent is off by its exponent's rounding.
+        # The error of the power e^exponent is the rounding of its exponent.
         exponent = self.spectrum.log_size - self.line.tilt * x
         slack = 4 * UNIT * (abs(self.spectrum.log_size) + self.line.tilt * np.abs(x) + 4.0)
         error = (self._error + self._turning * np.abs(x)) * (1.0 + slack) + slack * np.abs(total)
-        # Images are of profiles, so above 0: the sum errs upwards by them, and only the lower end
-        # has to give.
+        # Images come from profiles and are positive. The sum exceeds delta by the images, so only
+        # the lower end is corrected.
         low, high = total - error - self._images(x), total + error
-        # A tenth is far more than is ever used; beyond it the bound's first order is not enough.
+        # A tenth is far more than any slack in use. Beyond it the first-order bound is not valid.
         usable = (slack < 0.1) & np.isfinite(high)
         scale = np.exp(np.clip(exponent, -690.0, 690.0))
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = low * scale, high * scale
-        # Near the ends of what doubles hold nothing is certified: 0 and infinity always are.
+        # Near the limits of doubles no finite number is certified, but 0 and infinity always are.
         low = np.where(usable & (low > 1e-300) & (exponent > -690.0), low, 0.0)
         high = np.where(usable & (exponent < 690.0), high, np.inf)
         return low, np.maximum(high, sys.float_info.min)
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
-        """Return the sum and minus its slope at x, errors and all."""
+        """Return the sum and minus its slope at x, including errors."""
         turned = self._terms * np.exp(-1j * x * self.line.heights())
         scale = math.exp(min(self.spectrum.log_size - self.line.tilt * x, 700.0))
         return scale * float(turned.sum().real), scale * float((turned @ self.line.points()).real)
@@ -121,7 +122,8 @@ class Inversion:
     def _images(self, x: Array) -> Array:
         """Return a bound on the sum of the images, in units of e^{log_size - tilt x}.
 
-        To the left delta is at most P's mass, to the right Chernoff's bound at ``further`` holds.
+        To the left delta is at most the mass of P. To the right Chernoff's bound at ``further``
+        holds.
         """
         c, width = self.line.tilt, 2.0 * math.pi / self.line.spacing
         total = np.zeros_like(x)
@@ -129,18 +131,18 @@ class Inversion:
             apart = abs(tilt - c) * width
             size = 1.0 + abs(log_moment) + abs(self.spectrum.log_size) + apart
             log_first = log_moment - self.spectrum.log_size - (tilt - c) * x - apart
-            # Exponents are differences of large numbers: their rounding goes on top.
+            # Exponents are differences of large numbers, so their rounding is added.
             log_first = log_first + 8 * UNIT * (size + abs(tilt - c) * np.abs(x))
             first = np.where(log_first < 600.0, np.exp(np.minimum(log_first, 600.0)), np.inf)
-            # Every further image is smaller by e^-apart or more: a geometric series.
+            # Every further image is smaller by a factor of at most e^-apart: a geometric series.
             total = total + first / -math.expm1(-apart)
         return total
 
 
 class Chernoff(NamedTuple):
-    """The least (log A(tilt) + depth) / tilt: losses above ``reach`` have mass e^-depth at most.
+    """The smallest (log A(tilt) + depth) / tilt: losses above ``reach`` have mass at most e^-depth.
 
-    Good to a few digits: for choosing parameters, not for certifying.
+    It is accurate to a few digits. It serves to choose parameters, not to certify.
     """
 
     tilt: float
@@ -156,7 +158,7 @@ def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
     for _ in range(60):
         tilt = math.exp(at)
         ratio = (tilt * here.mean - here.value) / depth
-        # Ten per cent is near enough: every tilt gives a valid bound.
+        # Ten per cent is close enough: every tilt gives a valid bound.
         if abs(ratio - 1.0) < 0.1 or high - low < 1e-3:
             break
         low, high = (at, high) if ratio < 1 else (low, at)
@@ -170,11 +172,12 @@ def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
 def _step(at: float, ratio: float, slope: float, low: float, high: float) -> float:
     """Return the next log tilt: by Newton's method in logs inside the bracket, or its middle."""
     if 0.0 < ratio < math.inf and slope > 0:
-        # Moments may overflow a little further on: steps stay within e^3, however flat the start.
+        # Moments may overflow a little further out. Steps stay within e^3 for every slope at the
+        # start.
         following = at + min(max(-math.log(ratio) / max(slope, 0.3), -3.0), 3.0)
         if low < following < high:
             return following
-    # Without an upper end yet, go on by one e; with one, halve, and fall by at most e^3.
+    # Without an upper end, move by one e. With one, halve, and fall by at most e^3.
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
 
@@ -182,7 +185,7 @@ def _cumulants(curve: Moments, tilt: float) -> Cumulants:
     try:
         return curve.cumulants(tilt)
     except (NoMoments, OverflowError):
-        # Too far out: the ratio is then no number, and the search turns back.
+        # Too far out: the ratio is then not a number, and the search turns back.
         return Cumulants(math.inf, math.inf, math.inf)
 
 
@@ -191,7 +194,7 @@ def invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inve
     """Return the inversion for epsilons near ``x``, where delta is about ``e^log_delta``.
 
     Raises:
-        NoSpectrum: the curve has none there, or too many points would be needed.
+        NoMoments: the curve has no moments there, or too many points would be needed.
     """
     return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
@@ -205,44 +208,44 @@ def invert_moments(
     fine: bool = True,
     start: float = 1.0,
 ) -> Inversion:
-    """Return the inversion near ``x`` of what has these moments.
+    """Return the inversion near ``x`` of the law with these moments.
 
-    The tilt c and the width W make both neighbouring images at most about e^-depth: the one to the
-    left is at most e^{-c W} times the mass, the one to the right e^{c W} times Chernoff's bound at
-    x + W.
+    The tilt c and the width W make both neighbouring images at most about e^-depth. The image to
+    the left is at most e^{-c W} times the mass. The image to the right is at most e^{c W} times
+    Chernoff's bound at x + W.
 
     Args:
-        moments: of P's law of the loss, or of a part of it.
+        moments: moments of P's law of the loss, or of a part of that law.
         x: an epsilon.
-        depth: minus the log of what may be left out.
-        most_points: of the line.
+        depth: minus the log of the mass that may be left out.
+        most_points: largest number of points on the line.
         log_mass: log of a bound on P's mass, above -depth.
-        fine: whether to look closely at how fast the moments fall off.
-        start: about a tilt that says how far delta reaches, to begin with.
+        fine: whether to use the slower, tighter bound on the decay of the moments.
+        start: approximate tilt at the tail of delta, where the search begins.
 
     Raises:
-        NoSpectrum: there are none, or more points would be needed.
+        NoMoments: there are no moments, or more points would be needed.
     """
-    # The image to the left is e^{-c W} times at most P's mass: c W has to be the depth. Less than 4
-    # would make the line so steep that its points no longer tell one epsilon from the next.
+    # The image to the left is e^{-c W} times at most P's mass, so c W must equal the depth. Below 4
+    # the line would be too steep, and its points would no longer distinguish neighbouring epsilons.
     left = max(depth + log_mass, 4.0)
     further = chernoff(moments, depth + left, start)
     width = further.reach - x
     if not 0.0 < width < math.inf:
         raise NoMoments
     tilt, spacing = left / width, 2.0 * math.pi / width
-    # Chernoff's bound for the right image needs a tilt further out than the line's own.
+    # Chernoff's bound for the right image needs a larger tilt than the line.
     if not 0.0 < tilt < 0.999 * further.tilt:
         raise NoMoments
     here = moments.cumulants(tilt)
-    # The search was rough: the image's bound needs a certified moment.
+    # The search was rough, but the bound of the image needs a certified moment.
     edge = moments.spectrum(Contour(further.tilt, 0.0, 1)).log_moment
-    # The integrand is A e^{-c x}: what is below e^-depth may be left out.
+    # The integrand is A e^{-c x}; values below e^-depth may be left out.
     wanted = tilt * x - depth
-    # A closer look costs more than a thousand points do.
+    # A finer bound costs more than a thousand points.
     enough = _CHEAP_POINTS * spacing if fine else math.inf
     height, log_decay = _height(moments, tilt, here, wanted, enough)
-    # Seen before any point is computed: a line too long is never begun.
+    # Checked before any point is computed, so a line that is too long is never started.
     if not height < (most_points - 1) * spacing:
         raise NoMoments
     size = max(math.floor(height / spacing) + 1, 2)
@@ -256,16 +259,16 @@ def invert_moments(
 def _height(
     curve: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
 ) -> tuple[float, float]:
-    """Return a height above which A is below e^log_target, and the log of a bound on it there."""
-    # Below two deviations of the tilted loss nothing has fallen yet.
+    """Return a height above which A is below e^log_target, and the log of a bound on A there."""
+    # Below two deviations of the tilted loss there is no decay yet.
     heights = np.geomspace(2.0, 1e6, 48) / math.sqrt(max(here.variance, 1e-300))
     found = _first_small(heights, curve.decay(tilt, heights), log_target)
     if found[0] <= enough:
         return found
-    # The first steps cannot be small: nothing falls so near to 0.
+    # The first steps cannot be small, because there is no decay so near to 0.
     finer = np.linspace(0.0, found[0], 129)[4:]
     try:
-        # Both bounds hold: the lower height needs fewer points.
+        # Both bounds hold, and the lower height needs fewer points.
         return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
     except NoMoments:
         return found
@@ -279,12 +282,12 @@ def _first_small(heights: Array, decay: Decay, log_target: float) -> tuple[float
 
 
 def inverted_at(curve: Curve, epsilon: float) -> Inversion:
-    """Return the inversion for a profile at an epsilon of at least 0 and about it.
+    """Return the inversion for a profile at an epsilon of at least 0 and near it.
 
     Raises:
-        NoSpectrum: the method does not reach this curve.
+        NoMoments: the method does not reach this curve.
     """
-    # How deep to look depends on delta, which is what is asked: guess until both agree.
+    # The required depth depends on delta, which is the unknown. Iterate until both agree.
     guess, log_delta = 0.0, -1.0
     for _ in range(4):
         found = chernoff(curve, -log_delta)
@@ -299,7 +302,7 @@ def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
     """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
 
     Raises:
-        NoSpectrum: the method does not reach this curve.
+        NoMoments: the method does not reach this curve.
     """
     low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
     return float(low[0]), min(1.0, float(high[0]))
@@ -314,21 +317,22 @@ def epsilon_interval(
         curve: one orientation.
         delta: in (0, 1).
         tolerance: wanted width.
-        slack: by how much the wanted profile may differ from the curve's, at any epsilon.
+        slack: bound on the difference between the wanted profile and that of the curve, at any
+            epsilon.
 
     Raises:
-        NoSpectrum: the method does not reach this curve.
+        NoMoments: the method does not reach this curve.
     """
     log_delta = math.log(delta)
     found = chernoff(curve, -log_delta)
     spread = math.sqrt(max(found.here.variance, 0.0))
-    # Chernoff's bound is too large by about sqrt(2 pi) tilt spread (Bahadur and Rao 1960), so that
-    # the epsilon in question lies that much nearer.
+    # Chernoff's bound is too large by a factor of about sqrt(2 pi) tilt spread (Bahadur and Rao
+    # 1960). So the wanted epsilon is smaller by the log of that factor over the tilt.
     x = max(found.reach - math.log1p(_SQRT_2PI * found.tilt * spread) / found.tilt, 0.0)
 
     def near(x: float, slope: float) -> Inverted:
         del slope
-        # The images' tilt lies further out than the tail's.
+        # The tilt of the images is larger than the tilt of the tail.
         return invert(curve, x, log_delta, 2.0 * found.tilt)
 
     return close_in(near, (x, found.tilt), found.tilt, delta, tolerance, slack)
@@ -342,30 +346,32 @@ def close_in(
     tolerance: float,
     slack: float,
 ) -> tuple[float, float]:
-    """Return certified (low, high) of the epsilon at a delta, inverting here and there.
+    """Return certified (low, high) of the epsilon at a delta, from inversions at several epsilons.
 
     Args:
-        near: what inverts.
-        start: where first, and about how fast log delta falls there.
-        least_slope: how fast log delta falls at least, about.
+        near: makes an inversion.
+        start: first epsilon, and the approximate slope of -log delta there.
+        least_slope: approximate lower bound on the slope of -log delta.
         delta: in (0, 1).
         tolerance: wanted width.
-        slack: by how much the wanted profile may differ from the inverted one.
+        slack: bound on the difference between the wanted profile and the inverted one.
 
     Raises:
-        NoSpectrum: the first inversion fails.
+        NoMoments: the first inversion fails.
     """
     x, slope = start
     best, started = (0.0, math.inf), clock.now()
     for again in range(_TRIES):
-        # The next inversion takes as long as the last: stop while there is an answer to give.
+        # The next inversion takes as long as the last, so stop while an answer can still be
+        # returned.
         if again and clock.left() < (clock.now() - started) / again:
-            clock.over()  # whoever asks learns that this is why
+            clock.over()  # the caller then reports the deadline as the reason
             break
         try:
             inverted = near(x, slope)
         except (NoMoments, LateError):
-            # After a first answer a failure costs only sharpness; before, the caller must know.
+            # After a first answer a failure only makes the interval wider. Before it, the caller
+            # must know.
             if again:
                 break
             raise
@@ -376,23 +382,23 @@ def close_in(
         if best[1] - best[0] < 0.5 * tolerance:
             break
         here, x = x, _following(x, before, best, again)
-        # Where the centre no longer moves, another inversion would say the same.
+        # If the centre no longer moves, another inversion would give the same answer.
         if again >= 2 and abs(x - here) < 0.1 * tolerance:
             break
-        # Too flat a slope would ask for no accuracy at all.
+        # With too flat a slope the tolerance would require no accuracy.
         slope = max(solve(inverted, delta, x)[1] / delta, least_slope)
     return best
 
 
 def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]:
-    """Return (x, -slope) where delta takes about a value, by Newton's method."""
+    """Return (x, -slope) at an approximate solution of delta(x) = ``delta``, by Newton's method."""
     x, slope = start, 0.0
     for _ in range(30):
         value, slope = inverted.value_and_fall(x)
-        # Far from its centre the sum is mostly error: Newton's method stops there.
+        # Far from its centre the sum is mostly error, so Newton's method stops there.
         if not (0.0 < value < math.inf and 0.0 < slope < math.inf):
             break
-        # Newton's method on log delta, which is nearly straight where delta is not.
+        # Newton's method on log delta, which is closer to a straight line than delta.
         moved = min(max(math.log(value / delta) * value / slope, -1.0 - x), 1.0 + x)
         x = max(x + moved, 0.0)
         if abs(moved) < HUNDREDS * (1.0 + x):
@@ -407,9 +413,9 @@ def _meet(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, 
 def _following(
     x: float, before: tuple[float, float], best: tuple[float, float], again: int
 ) -> float:
-    """Return where to look next: the upper end, or half way down where that no longer helps.
+    """Return the next centre: the upper end, or halfway down if that no longer helps.
 
-    Far from its centre an inversion is worth little, so that the ends come closer step by step.
+    Far from its centre an inversion is inaccurate, so the ends approach each other step by step.
     """
     if again < 2 or not math.isfinite(best[1]):
         return min(best[1], 2.0 * x + 1.0)
@@ -420,7 +426,7 @@ def _following(
 def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
     """Return whether Chernoff's bound shows that delta suffices at an epsilon.
 
-    Tilts of a few -log(delta) / epsilon do where the loss stays far below, and cost least.
+    Tilts of a few -log(delta) / epsilon suffice if the loss stays far below, and they cost least.
     """
     least = -math.log(delta) / epsilon if epsilon > 0.0 else math.inf
     if any(_bounded(curve, times * least, delta, epsilon) for times in (1.5, 4.0)):
@@ -429,7 +435,7 @@ def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
 
 
 def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
-    """Return whether delta suffices, as seen from one moment.
+    """Return whether one moment shows that delta suffices.
 
     (1 - e^{x - L})^+ is at most c^c / (1 + c)^{1 + c} times e^{c (L - x)}, for any c > 0.
     """
@@ -439,10 +445,10 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
         log_delta = float(curve.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoMoments:
         return False
-    # c log c - (1 + c) log(1 + c), written so that large c cancel nothing.
+    # c log c - (1 + c) log(1 + c), written so that large c cause no cancellation.
     log_delta -= math.log1p(tilt) + tilt * math.log1p(1.0 / tilt)
     size = 1.0 + abs(log_delta) + 2.0 * tilt * epsilon
-    # The summands' rounding counts against the bound.
+    # The rounding of the summands counts against the bound.
     return log_delta + TENS * size <= math.log(delta)
 
 
@@ -450,7 +456,7 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
     most, least = delta + slack, delta - slack
 
-    # The searches come back to the same points, and each costs a pass over the line.
+    # The searches return to the same points, and each point costs a pass over the line.
     @functools.cache
     def both(x: float) -> tuple[float, float]:
         low, high = inverted.bounds(np.array([x]))
@@ -458,17 +464,17 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
 
     at, slope = solve(inverted, delta, start)
 
-    # One per cent further than Newton says, so that the first probe mostly is an end already.
+    # One per cent further than Newton's step, so that the first probe usually is an end already.
     def step(excess: float) -> float:
         wanted = 1.01 * excess / slope if slope > 0 else 1.0
-        # NaN is unequal to itself: bounds that say nothing give a plain step.
+        # NaN is unequal to itself: bounds without information give a plain step.
         return min(max(wanted, TENS * (1.0 + at)), 1.0 + at) if wanted == wanted else 1.0
 
-    # Each probe is certified by itself, so that the bounds need not be monotone.
+    # Each probe is certified separately, so the bounds need not be monotone.
     below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))
     above = _first(lambda x: both(x)[1] <= least, at, step(both(at)[1] - least))
     ends = 0.0 if below is None else below, math.inf if above is None else above
-    # At its centre the inversion is sharpest: that point may serve better than the searches.
+    # The inversion is most accurate at its centre, so that point may be better than the searches.
     low, high = both(start)
     return _meet(ends, (start if low >= most else 0.0, start if high <= least else math.inf))
 
@@ -481,7 +487,7 @@ def _first(holds: Callable[[float], bool], start: float, step: float) -> float |
             return x
         x += step
         step *= 2.0
-        # Epsilon is at least 0: further down there is nothing to certify.
+        # Epsilon is at least 0, so values further down need no certificate.
         if x <= 0.0:
             break
     return None

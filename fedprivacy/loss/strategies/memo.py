@@ -1,8 +1,7 @@
-"""Answers that are remembered within a block.
+"""A cache of answers within a block.
 
-An audit asks the same run for many numbers, a scheme asks the same mechanism for its pair, for what
-it serves and for its words, and runs with the same noise have the same curve. Outside of a block
-nothing is remembered.
+An audit needs many numbers of one run. A scheme queries one mechanism for its pair, its adjacencies
+and its descriptions. Runs with equal noise have equal curves. Outside a block there is no cache.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 Answers = dict[Hashable, Any]
-"""What was answered, by the question."""
+"""Cached answers by question."""
 
-# One for each context: threads do not see each other's answers.
+# One cache for each context: threads do not see each other's answers.
 _KNOWN: ContextVar[Answers | None] = ContextVar("known", default=None)
 
 
@@ -26,8 +25,8 @@ def answered_once(answers: Answers | None = None) -> Iterator[None]:
     """Within the block, answer equal questions once.
 
     Args:
-        answers: what is known, which keeps what is answered; None: what an enclosing block knows,
-            or nothing.
+        answers: known answers; new answers are added to it. With None, the block uses the cache of
+            an enclosing block, or an empty one.
     """
     known = _KNOWN.get() if answers is None else answers
     before = _KNOWN.set({} if known is None else known)
@@ -40,12 +39,13 @@ def answered_once(answers: Answers | None = None) -> Iterator[None]:
 def remembered(
     question: Hashable, answer: Callable[[], _T], lasting: Callable[[_T], bool] = lambda _: True
 ) -> _T:
-    """Return the answer, computed unless the block knows it.
+    """Return the answer, computed unless the block has it.
 
     Args:
-        question: all that the answer depends on; what has no hash may change, and is asked again.
+        question: all values that the answer depends on. An unhashable question may change, so it is
+            never cached.
         answer: computes it.
-        lasting: whether an answer may be kept; one that came for lack of time may not.
+        lasting: whether an answer may be kept; an answer cut short by a deadline may not.
     """
     known = _KNOWN.get()
     if known is None:

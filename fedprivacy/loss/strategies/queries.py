@@ -1,7 +1,7 @@
-"""What is asked of one orientation of a curve, and intervals that answer it.
+"""Questions about one orientation of a curve, and the intervals that answer them.
 
-A question is ``EpsilonAt`` a delta or ``DeltaAt`` an epsilon. It knows what each of ``ways`` is to
-be asked for, and when an answer is narrow enough.
+A question is ``EpsilonAt`` a delta or ``DeltaAt`` an epsilon. It has a method for each strategy of
+``search``, and it decides when an answer is narrow enough.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .convolution import Composition
 from .too_large import REASON, hopeless
 
 SLACK = 1e-2
-"""By which share of delta, times the tolerance, the profile may be off through what is trimmed: log
-delta falls by more than a tenth for every unit of epsilon, but where epsilon is large itself."""
+"""Share of delta, times the tolerance, that trimming may move the profile. Log delta falls by more
+than a tenth for every unit of epsilon, unless epsilon itself is large."""
 _STILL = 3.0
-"""Tolerances: an upper end that falls by less from one attempt to the next falls by a fraction of
-one in all that follow, each some ten times closer."""
+"""In tolerances. If the upper end falls by less from one attempt to the next, all later attempts
+together lower it by a fraction of one tolerance. Each attempt is about ten times closer."""
 LATE = "the deadline was near before the asked tolerance was reached"
 STUCK = "the asked tolerance was not reached by refining"
 SETTLED = "nothing is certified from below of such rounds; the upper end no longer falls"
@@ -41,7 +41,7 @@ GROUPED = "many different rounds are put together in groups, each between two ro
 
 
 class Interval(NamedTuple):
-    """Certified ends of one orientation's number, how they were found, and why not closer."""
+    """Certified ends of one orientation's number, the method, and the reason for its width."""
 
     low: float
     high: float
@@ -49,29 +49,29 @@ class Interval(NamedTuple):
     reason: str = ""
 
     def meet(self, other: Interval) -> Interval:
-        """Return the best ends of both."""
+        """Return the best ends of both intervals."""
         method = self.method if self.high <= other.high else other.method
         reason = self.reason and other.reason
         if reason:
-            # These explain a wide interval better than a way that gave up.
+            # These reasons explain a wide interval better than a strategy that gave up.
             reason = self.reason if self.reason in (LATE, REASON) else other.reason
         return Interval(max(self.low, other.low), min(self.high, other.high), method, reason)
 
     def numbers(self) -> Interval:
-        """Return the interval; an end that is no number says nothing."""
+        """Return the interval with each NaN replaced by the trivial end."""
         low = 0.0 if math.isnan(self.low) else self.low
         return self._replace(low=low, high=math.inf if math.isnan(self.high) else self.high)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of one orientation.
+    """The common part of the questions about one orientation.
 
     Args:
         curve: the orientation.
         tolerance: wanted width.
-        floor: what is below this does not matter: the other orientation's number is larger.
-        ceiling: what is above this does not matter: that it is, is enough.
+        floor: numbers below it need no refinement: the other orientation's number is larger.
+        ceiling: for a number above it, it suffices to know that it is above.
     """
 
     curve: Curve
@@ -81,45 +81,45 @@ class _Asked:
 
     @property
     def grouped(self) -> bool:
-        """Whether some rounds stand between others, and the curve is one on neither side."""
+        """Whether some rounds lie between others, so the curve is not certified on either side."""
         return one_side(self.curve, Side.UP) is not self.curve
 
     @functools.cached_property
     def hopeless(self) -> bool:
-        """Whether digits do not matter; several ways ask."""
+        """Whether digits are irrelevant; cached because several strategies need it."""
         return hopeless(self.curve)
 
     @functools.cached_property
     def on_lattices(self) -> dict[float, tuple[Interval, int]]:
-        """What lattices gave, and of how many points, by their step."""
+        """Answers of lattices and their numbers of points, by step."""
         return {}
 
     @functools.cached_property
     def stated(self) -> bool:
-        """Whether a guarantee without a pair of its own stands anywhere inside."""
+        """Whether any part of the curve is a guarantee without a pair."""
         return _stated(self.curve)
 
     @functools.cached_property
     def rescue(self) -> tuple[float, float]:
-        """What a Renyi divergence shows to suffice, and its order; infinity where it shows none."""
-        # What is to rescue a late answer must not be late itself.
+        """A sufficient number from a Renyi divergence, and its order; infinity if there is none."""
+        # This fallback for late answers must not be late itself.
         with clock.within(None), contextlib.suppress(NoMoments, OverflowError):
             return self.bounded()
         return math.inf, math.nan
 
     @functools.cached_property
     def converted(self) -> tuple[float, float]:
-        """The same as ``rescue`` at the best order, which is searched as long as there is time."""
+        """The same as ``rescue`` at the best order, found by search while there is time."""
         with contextlib.suppress(NoMoments, OverflowError, LateError):
             return self.bounded(search=True)
         return math.inf, math.nan
 
     def shown_by_moments(self) -> float:
-        """Return a number that two moments show to be too small; 0 where they show none."""
+        """Return a number that two moments show to be too small; 0 if they show none."""
         raise NotImplementedError
 
     def bounded(self, search: bool = False) -> tuple[float, float]:
-        """Return a number that a Renyi divergence shows to suffice, and its order.
+        """Return a sufficient number from a Renyi divergence, and its order.
 
         Args:
             search: whether to search for the best order.
@@ -131,10 +131,10 @@ class _Asked:
 class EpsilonAt(_Asked):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
-    What is rarer than delta by far is left out, so that the profile that is asked is off by
-    ``slack`` up to the epsilon ``reach``; ``whole`` is the curve with everything. ``spare`` of the
-    slack is what laws may be off: an upper end has to do for so much less than delta, a lower end
-    for so much more.
+    Components much rarer than delta are trimmed. So the profile of ``curve`` has an error of at
+    most ``slack`` up to the epsilon ``reach``; ``whole`` is the curve before trimming. The part
+    ``spare`` of the slack allows for errors of the laws. An upper end must hold for delta minus the
+    slack, a lower end for delta plus the slack.
     """
 
     delta: float
@@ -153,10 +153,10 @@ class EpsilonAt(_Asked):
         ceiling: float = math.inf,
         spare: float = 0.0,
     ) -> EpsilonAt:
-        """Return the question, the curve trimmed."""
+        """Return the question, with the curve trimmed."""
         beside = {"ceiling": ceiling, "spare": spare}
         untrimmed = cls(curve, tolerance, floor, delta, spare, curve, **beside)
-        # A single round's tails are read as they are.
+        # The tails of a single round are read without trimming.
         if not isinstance(curve, Composed):
             return untrimmed
         few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
@@ -164,34 +164,34 @@ class EpsilonAt(_Asked):
         return untrimmed if floor > reach else trimmed
 
     def readings(self) -> list[EpsilonAt]:
-        """Return the same question of each curve that dominates; see ``least_of``."""
+        """Return the same question for each curve that dominates; see ``least_of``."""
         several = readings(self.whole)
         if len(several) == 1:
             return [self]
         return [self._of(one) for one in several]
 
     def on_side(self, side: Side) -> EpsilonAt:
-        """Return the same question of what stands on one side of the curve's rounds."""
+        """Return the same question for the curve on one side of all rounds."""
         return self._of(one_side(self.whole, side))
 
     def _of(self, curve: Curve) -> EpsilonAt:
-        """Return the same question of another curve."""
+        """Return the same question for another curve."""
         asked = (self.delta, self.tolerance, self.floor)
         return EpsilonAt.of(curve, *asked, self.ceiling, self.spare)
 
     def untrimmed(self) -> EpsilonAt:
-        """Return the same question of the curve with everything."""
+        """Return the same question for the curve before trimming."""
         return replace(self, curve=self.whole, slack=self.spare, reach=math.inf)
 
     @property
     def scale(self) -> float:
-        """A number not far above delta: it says which tails can be left out. Here delta itself."""
+        """A number not far above delta, which sets the tails to leave out. Here it is delta."""
         return self.delta
 
     @property
     def below_floor(self) -> bool:
-        """Whether it is cheaply seen that delta suffices at the floor."""
-        # The test sees the trimmed curve, so what was trimmed counts against delta.
+        """Whether a cheap test shows that delta suffices at the floor."""
+        # The test uses the trimmed curve, so the trimmed mass counts against delta.
         least = self.delta - self.slack
         return self.floor > 0 and _holds(self.curve, least, self.floor)
 
@@ -200,7 +200,7 @@ class EpsilonAt(_Asked):
         return inversion.epsilon_interval(self.curve, self.delta, self.tolerance, self.slack)
 
     def cut(self) -> tuple[float, float]:
-        """Return epsilon from the moments of cut rounds, which are trimmed there."""
+        """Return epsilon from the moments of split rounds, which are trimmed there."""
         return tail_splitting.epsilon_interval(self.whole, self.delta, self.tolerance, self.spare)
 
     def read(self, side: Side) -> float:
@@ -208,15 +208,15 @@ class EpsilonAt(_Asked):
         return direct.epsilon(self.curve, self._beyond(side), side)
 
     def on(self, composition: Composition) -> float:
-        """Return an end of epsilon from a lattice: what was trimmed counts against it."""
+        """Return an end of epsilon from a lattice; the trimmed mass counts against it."""
         return composition.epsilon(self._beyond(composition.side))
 
     def _beyond(self, side: Side) -> float:
-        """Return a delta: UP has to hold for a profile higher by the slack, DOWN lower."""
+        """Return a delta: UP must hold for a profile higher by the slack, DOWN for a lower one."""
         return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
     def bounded(self, search: bool = False) -> tuple[float, float]:
-        """Return an epsilon that a Renyi divergence shows to suffice, and its order."""
+        """Return a sufficient epsilon from a Renyi divergence, and its order."""
         least = self.delta - self.slack
         orders = () if search else _orders(self.curve, -math.log(least))
         return renyi.epsilon(self.curve, least, orders)
@@ -226,11 +226,11 @@ class EpsilonAt(_Asked):
         return second_moment.epsilon(self.curve, self.delta + self.slack)
 
     def place(self, known: Interval) -> tuple[float, float]:
-        """Return (log delta, epsilon), about, of what is known."""
+        """Return approximate (log delta, epsilon) of a known interval."""
         return math.log(self.delta), known.high
 
     def off(self, known: Interval, share: float, tilt: float) -> float:
-        """Return by how much a profile may be moved: a part of the tolerance, or of the width."""
+        """Return the allowed shift of a profile: a part of the tolerance, or of the width."""
         del tilt
         return max(0.3 * self.tolerance, share * (known.high - known.low))
 
@@ -240,7 +240,7 @@ class EpsilonAt(_Asked):
         if not len(inside):
             return math.inf
         at = int(inside[0])
-        # Where no delta above 0 is needed none is.
+        # If no delta above 0 is needed, no interpolation is needed.
         if at == 0 or losses[at - 1] < 0.0:
             return float(losses[at])
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
@@ -254,7 +254,7 @@ class EpsilonAt(_Asked):
         return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
-        """Return a loss just below where the profile passes delta, about."""
+        """Return a loss slightly below the approximate crossing of the profile with delta."""
         at = int(np.flatnonzero(logs >= math.log(self.delta))[-1]) if len(logs) else 0
         part = slice(max(at - 1, 0), at + 2)
         return float(np.interp(-math.log(self.delta), -logs[part], losses[part])) - 1e-6
@@ -271,18 +271,18 @@ class DeltaAt(_Asked):
     epsilon: float
 
     def readings(self) -> list[DeltaAt]:
-        """Return the same question of each curve that dominates; see ``least_of``."""
+        """Return the same question for each curve that dominates; see ``least_of``."""
         return [replace(self, curve=one) for one in readings(self.curve)]
 
     def on_side(self, side: Side) -> DeltaAt:
-        """Return the same question of what stands on one side of the curve's rounds."""
+        """Return the same question for the curve on one side of all rounds."""
         return replace(self, curve=one_side(self.curve, side))
 
     @functools.cached_property
     def scale(self) -> float:
-        """A number well below delta, by Chernoff's bound at a few orders less ten powers of e."""
+        """A number well below delta: the best of a few Chernoff bounds, times e^-10."""
         orders = (1.5, 3.0, 8.0, 24.0, 80.0)
-        # Without a finite moment there is no scale: this one leaves out next to nothing.
+        # Without a finite moment there is no scale; this value leaves out a negligible mass.
         least = min(self.curve.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
         return math.exp(min(max(least - 10.0, -600.0), 0.0)) if math.isfinite(least) else 1e-13
 
@@ -296,7 +296,7 @@ class DeltaAt(_Asked):
         return inversion.delta_interval(self.curve, self.epsilon)
 
     def cut(self) -> tuple[float, float]:
-        """Return delta from the moments of cut rounds."""
+        """Return delta from the moments of split rounds."""
         return tail_splitting.delta_interval(self.curve, self.epsilon, self.tolerance)
 
     def read(self, side: Side) -> float:
@@ -308,7 +308,7 @@ class DeltaAt(_Asked):
         return composition.delta(self.epsilon)
 
     def bounded(self, search: bool = False) -> tuple[float, float]:
-        """Return a delta that a Renyi divergence shows to suffice, and its order."""
+        """Return a sufficient delta from a Renyi divergence, and its order."""
         orders = () if search else _orders(self.curve, 5.0, 15.0, 40.0)
         return renyi.delta(self.curve, self.epsilon, orders)
 
@@ -317,11 +317,11 @@ class DeltaAt(_Asked):
         return second_moment.delta(self.curve, self.epsilon)
 
     def place(self, known: Interval) -> tuple[float, float]:
-        """Return (log delta, epsilon), about, of what is known."""
+        """Return approximate (log delta, epsilon) of a known interval."""
         return math.log(known.high), self.epsilon
 
     def off(self, known: Interval, share: float, tilt: float) -> float:
-        """Return by how much a profile may be moved: log delta moves by the tilt times as much."""
+        """Return the allowed shift of a profile; log delta moves by the tilt times as much."""
         return max(0.3 * self.tolerance, share * (1.0 - known.low / known.high)) / tilt
 
     def covered(self, losses: Array, logs: Array) -> float:
@@ -339,12 +339,12 @@ class DeltaAt(_Asked):
         return math.exp(logs[inside[0]]) if len(inside) else 0.0
 
     def near(self, losses: Array, logs: Array) -> float:
-        """Return a loss just above epsilon."""
+        """Return a loss slightly above epsilon."""
         del losses, logs
         return self.epsilon + 1e-9
 
     def excess(self, found: Interval) -> float:
-        """Return the relative width over the tolerance; deltas that underflow have none."""
+        """Return the relative width over the tolerance; 0 for deltas that underflow."""
         if found.high <= 1e-300:
             return 0.0
         return (found.high - found.low) / (self.tolerance * found.high)
@@ -354,17 +354,17 @@ Question = EpsilonAt | DeltaAt
 
 
 def met(question: Question, found: Interval) -> bool:
-    """Return whether an interval is as narrow as was asked, or does not matter."""
+    """Return whether an interval meets the tolerance, or needs no refinement."""
     if found.high <= question.floor or found.low > question.ceiling:
         return True
-    # Moments of a stated guarantee that say more than its pair take the place of all that is found.
+    # If the moments of a stated guarantee give more than its pair, they replace every other answer.
     if question.stated and question.rescue[0] < found.low:
         return True
     return math.isfinite(found.high) and question.excess(found) <= 1.0
 
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:
-    """Return whether the upper end is all there is, and no longer falls."""
+    """Return whether the curve has only an upper end and this end no longer falls."""
     if not question.curve.above_only or not math.isfinite(before.high):
         return False
     return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
@@ -375,7 +375,7 @@ def _stated(curve: Curve) -> bool:
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:
-    """Return the orders at which Chernoff's bound leaves out e^-depth; none where not known."""
+    """Return the orders at which Chernoff's bound leaves out e^-depth; none if not known."""
     found = [inversion.chernoff(curve, depth) for depth in depths]
     return tuple(1.0 + one.tilt for one in found if math.isfinite(one.here.value))
 

@@ -1,8 +1,11 @@
-"""Renyi divergences at the best order, converted: quick, a few per cent wide, and from above only.
+"""Conversion of Renyi divergences at the best order: fast, within a few per cent, only from above.
 
-Canonne, Kamath and Steinke (2020), Proposition 12, for every order a > 1: epsilon = rdp +
-log(1 - 1/a) - (log delta + log a) / (a - 1). The order is searched continuously; any order gives a
-valid bound, so the search needs no guarantee.
+By Proposition 12 of Canonne, Kamath and Steinke (2020), for every order a > 1:
+
+    epsilon = rdp + log(1 - 1/a) - (log delta + log a) / (a - 1).
+
+The order is found by a continuous search. Any order gives a valid bound, so the search needs no
+guarantee.
 """
 
 from __future__ import annotations
@@ -23,21 +26,21 @@ from .too_large import given_up
 from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
-"""Of the recommended power: what a few parts recommend for many is off by half a per cent."""
+"""Multiples of the recommended power: the recommendation from a few parts has an error of 0.5 %."""
 _LOW = (1.0001, 1.01)
-"""Where the loss is hopeless: no other order is much better."""
+"""Orders for a hopelessly large loss, where no other order is much better."""
 _TINY = 1e-12
 """A tilt at which the derivative of the log-moment is the mean loss."""
 _LOOSE = 1e-6
-"""Relative error of means, with room."""
+"""Relative error of means, with a margin."""
 _SHARE = 1e-6
-"""Of delta may be left out: it costs less than a millionth of epsilon."""
+"""Share of delta that may be left out; it costs less than a millionth of epsilon."""
 _MANY = 256
-"""Of so many kinds of rounds the recommended order alone is certified: it costs 1e-4 of epsilon."""
+"""For more kinds of rounds only the recommended order is certified; it costs 1e-4 of epsilon."""
 
 Orders = tuple[float, ...]
 _Conversion = Callable[[float, float], float]
-"""What follows from a log-moment at an order."""
+"""Converts a log-moment at an order to the number."""
 
 
 def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, float]:
@@ -46,13 +49,13 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
     Args:
         curve: one orientation.
         delta: in (0, 1).
-        orders: tried first, and the only ones if any of them does.
+        orders: tried first; no other order is tried if one of these gives a finite number.
     """
     return min(_epsilon_of(one_side(one, Side.UP), delta, orders) for one in readings(curve))
 
 
 def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
-    # Moments see what is rarer than delta by far, and nothing else of it: it is left out.
+    # Moments are dominated by events much rarer than delta, so these events are left out.
     few, slack, reach = trim(curve, _SHARE * delta)
     if slack > 0.0:
         found = _epsilon(few, delta - slack, orders)
@@ -65,7 +68,7 @@ def _epsilon(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
     def at(log_moment: float, order: float) -> float:
         power = order - 1.0
         terms = (log_moment / power, math.log1p(-1.0 / order))
-        # Kept apart: their sizes give the rounding, which their sum, often near 0, would hide.
+        # Kept separate: their sizes give the rounding error, but their sum is often near 0.
         gains = (-math.log(delta) / power, -math.log(order) / power)
         return max(_sum_up((*terms, *gains)), 0.0)
 
@@ -86,17 +89,17 @@ def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[float, flo
 
 
 def _sum_up(terms: tuple[float, ...]) -> float:
-    """Return a sum of terms that are right to a few units, rounded up; inf for no number."""
+    """Return a sum of terms that are right to a few units, rounded up; inf if one is not finite."""
     if not all(map(math.isfinite, terms)):
         return math.inf
-    # fsum rounds once, so that only the terms' own errors are left.
+    # fsum rounds once, so only the errors of the terms remain.
     return math.fsum(terms) + FEW * math.fsum(map(abs, terms))
 
 
 def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     """Return (value, order): certified moments at the order that uncertified ones recommend.
 
-    Cumulants cost a tenth of a certified moment, and of a long run a few parts are looked at.
+    Cumulants cost a tenth of a certified moment, and for a long run only a few parts are used.
     """
 
     def certified(order: float) -> float:
@@ -119,18 +122,18 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
             return value, order
     except (NoMoments, OverflowError):
         pass
-    # Cumulants failed: certified moments are slower, and never refuse.
+    # Cumulants failed. Certified moments are slower but always available.
     order = _best_order(certified)
     return certified(order), order
 
 
 def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
-    """Return about log E_P e^(tilt L), in the range that convexity leaves.
+    """Return approximately log E_P e^(tilt L), within the range that convexity allows.
 
-    Cumulants are quadratures with an absolute error of 1e-8 a round. Over billions of rounds that
-    exceeds the value, and an order would be chosen for its error. The log-moment is convex and 0 at
-    tilt 0, so it lies between tilt times its derivatives at 0 and at the tilt; those are exact to a
-    few digits.
+    Cumulants are quadratures with an absolute error of 1e-8 per round. Over billions of rounds this
+    error exceeds the value, and the search would choose an order because of its error. The
+    log-moment is convex and 0 at tilt 0. So it lies between the tilt times its derivatives at 0 and
+    at the tilt, which are exact to a few digits.
 
     Args:
         curve: one orientation.

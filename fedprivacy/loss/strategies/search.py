@@ -1,8 +1,8 @@
-"""The ways to a number of one orientation, tried in the order of what they cost.
+"""The strategies for the number of one orientation, tried in the order of their cost.
 
-A ``Way`` says what a question will cost it, and answers an interval; all intervals hold, so their
-intersection does, and the first that is narrow enough ends the search. A new way is a class with
-these two methods and its line in ``WAYS``.
+A ``Strategy`` states its cost for a question and answers with an interval. All intervals hold, so
+their intersection holds too. The first intersection that is narrow enough ends the search. A new
+strategy is a class with these two methods and an entry in ``STRATEGIES``.
 """
 
 from __future__ import annotations
@@ -45,50 +45,50 @@ _COARSE = "the asked tolerance would need a lattice of more than 2 million point
 _INVERTED = "PLD, moments inverted"
 _UNTOLD = Interval(0.0, math.inf, _INVERTED, STUCK)
 _RAREST = (1e-12, 1e-18)
-"""Components that are together rarer are left out of a question for delta, where that is small."""
+"""A question for a small delta leaves out components with at most this total probability."""
 
 
 class Strategy(Protocol):
-    """A way to a number."""
+    """A strategy that computes an interval for one number."""
 
     def cost(self, question: Question) -> float | None:
-        """Return about how many seconds it takes, by which ways are ordered; None: it cannot."""
+        """Return the approximate cost in seconds, used to order strategies; None if not usable."""
 
     def answer(self, question: Question) -> Interval:
-        """Return an interval that holds the number; (0, inf) where the way does not reach it."""
+        """Return an interval that holds the number; (0, inf) if the strategy does not reach it."""
 
 
 class Reading:
-    """Both ends straight from the curve's tails: all there is to do where these are exact."""
+    """Both ends directly from the curve's tails; the only strategy needed if these are exact."""
 
     method = "PLD, one curve's tails"
 
     def cost(self, question: Question) -> float | None:
-        """Return less than anything where the tails are exact; else they must first be made.
+        """Return the smallest cost of all if the tails are exact; else the cost of computing them.
 
-        Tails of compositions are those of a coarse lattice, and not read.
+        Tails of compositions are those of a coarse lattice and are not used.
         """
         if isinstance(question.curve, Composed):
             return None
         return 1e-4 if question.curve.exact else 0.1
 
     def answer(self, question: Question) -> Interval:
-        """Return what the tails say on either side."""
+        """Return the ends that the tails give on either side."""
         return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
 
 
 class Skimming:
-    """Both ends from the tails of curves that are about the same and quicker: for one round."""
+    """Both ends from the tails of similar curves that are faster to evaluate, for one round."""
 
     def cost(self, question: Question) -> float | None:
-        """Return less than reading the curve's own tails takes; None where nothing is quicker."""
+        """Return less than the cost of the curve's own tails; None if there is no faster curve."""
         return 0.05 if question.curve.rougher() else None
 
     def answer(self, question: Question) -> Interval:
-        """Return what the roughest says that is narrow enough; else what all say."""
+        """Return the answer of the roughest curve that is narrow enough; else of all curves."""
         found = _NOTHING
         for rough in question.curve.rougher():
-            # Its pair lies above the curve's from above, and below it from below.
+            # Its upper pair lies above the curve's upper pair, its lower pair below the lower one.
             before, found = found, Reading().answer(replace(question, curve=rough)).meet(found)
             if settled(question, before, found):
                 return found._replace(reason=SETTLED)
@@ -98,25 +98,25 @@ class Skimming:
 
 
 class Inverting:
-    """Moments on one line: milliseconds, whatever the number of rounds."""
+    """Moments on one line: milliseconds for any number of rounds."""
 
     def cost(self, question: Question) -> float | None:
-        """Return a few milliseconds; exact tails are simply read."""
+        """Return a few milliseconds; None if the tails are exact and can be read."""
         return None if question.curve.exact else 5e-3
 
     def answer(self, question: Question) -> Interval:
-        """Return what one line says."""
+        """Return the interval of one line."""
         return _unless_none(question.inverted)
 
 
 class Cutting:
-    """Rounds cut where their loss becomes large: a line for every number of jumps."""
+    """Rounds split at a large loss: one line for every number of jumps."""
 
     def cost(self, question: Question) -> float | None:
-        """Return what some ten terms take, where rounds are of so few kinds that a jump is one.
+        """Return the cost of about ten terms, for runs with few kinds of rounds.
 
-        Of rounds of finitely many losses there is one term, on a line of few nodes; Laplace rounds
-        have all of P's jumps at one loss, so that a few terms do.
+        Rounds with finitely many losses give one term, on a line of few nodes. In Laplace rounds
+        all jumps of P have one loss, so a few terms suffice.
         """
         curve = question.curve
         if not isinstance(curve, Composed) or len(curve.parts) >= tail_splitting.MOST_TERMS:
@@ -126,7 +126,7 @@ class Cutting:
         return 0.12 if all(tail_splitting.uncut(part) for part, _ in curve.parts) else 0.2
 
     def answer(self, question: Question) -> Interval:
-        """Return what the sum of all terms says."""
+        """Return the interval of the sum of all terms."""
         return _HOPELESS if question.hopeless else _unless_none(question.cut)
 
 
@@ -142,7 +142,7 @@ def _of_laplace(run: Composed) -> bool:
 def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
     try:
         return Interval(*ask(), _INVERTED, STUCK)
-    # A way that does not reach a curve is no error: the next one may.
+    # A strategy that does not reach a curve is no error, because the next one may.
     except NoMoments:
         return _UNTOLD
 
@@ -150,43 +150,43 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
 _NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
 _HOPELESS = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
-"""More lattices never helped: each is a few times finer than the last."""
+"""Largest number of lattices; each is a few times finer than the last, and more never helped."""
 _FIRST = 16.0
-"""By how much the first lattice's step is larger than the one that is likely to do: coarse ones
-are cheap, and say how many points a finer one will have."""
+"""Ratio of the first lattice's step to the step that probably suffices. Coarse lattices are cheap,
+and they show how many points a finer one needs."""
 _LARGEST_STEP = 1.0
-"""Of the first lattice, however wide the tolerance."""
+"""Largest step of the first lattice, for any tolerance."""
 _AIMED = 0.85
-"""The width falls with the square of the step; aiming at .85 of what it should be seldom misses."""
+"""The width falls with the square of the step. An aim of 0.85 of the tolerance seldom misses it."""
 _FINER = (1.0 / 32.0, 0.7)
-"""How much finer a next lattice is, at most and at least: more has never been needed at once, less
-is not worth the attempt."""
+"""Range of the ratio of the next step to the last. A smaller ratio has never been needed at once,
+and a larger one is not worth the attempt."""
 _UNKNOWN = 0.125
-"""The same where the last width does not say: it was infinite, or hardly less than before."""
+"""The ratio if the last width gives no information: it was infinite or hardly fell."""
 _UNBOUNDED = 0.25
-"""The same where there is no width: the upper end is to be seen to stand still."""
+"""The ratio if there is no width: the search must see that the upper end no longer falls."""
 _HELPED = 0.8
-"""A lattice that leaves more than this of the width did not help."""
+"""A lattice that leaves more than this share of the width did not help."""
 _ROOM = 1.05
-"""A window's length is known to 5 % before it is made."""
+"""The length of a window is known to 5 % before it is computed."""
 _SAME = 0.9
-"""A step above this share of the best so far is not tried."""
+"""A step above this share of the best step is not tried."""
 _NEGLIGIBLE = 1e-7
-"""Which share of delta the tails may hold that a lattice leaves out."""
+"""Share of delta that the tails outside a lattice may hold."""
 _GROWTH = 4.0
-"""How much longer than the last the next lattice may take."""
+"""How much longer the next lattice may take than the last."""
 
 
 @dataclass(frozen=True)
 class Lattices:
-    """A lattice that dominates the pair and one that it dominates, convolved, finer and finer.
+    """A lattice that dominates the pair and one that the pair dominates, convolved at finer steps.
 
     Args:
-        points: lattices are refined up to so many.
-        rounds: more are not served: the step that does falls with their root.
-        seconds: what an attempt costs, about.
-        served: not more rounds either: those have been served by another.
-        early: whether it ends once the step that is likely to do has more points.
+        points: largest number of points of a lattice.
+        rounds: largest number of rounds: the sufficient step falls with the root of the rounds.
+        seconds: approximate cost of an attempt.
+        served: runs of at most this many rounds are left to another strategy.
+        early: whether to stop if the step that probably suffices needs more points.
     """
 
     points: int
@@ -196,7 +196,7 @@ class Lattices:
     early: bool = False
 
     def cost(self, question: Question) -> float | None:
-        """Return what lattices of so many points take; less than anything where one is exact."""
+        """Return the cost of lattices of this size; a minimal cost if a lattice is exact."""
         curve = question.curve
         if _exact(curve):
             return 1e-3
@@ -204,7 +204,7 @@ class Lattices:
         return self.seconds if few else None
 
     def answer(self, question: Question) -> Interval:
-        """Refine until the interval is narrow enough, has too many points or is late."""
+        """Refine until the interval is narrow enough, the lattice too large, or the time short."""
         if _useless(question):
             return _HOPELESS
         step = self._first(question)
@@ -225,10 +225,11 @@ class Lattices:
             if (done := _enough(question, last, best, begun)) is not None:
                 return best._replace(reason=done)
             stuck = _hardly_helped(before, too_wide)
-            # How long the next window is follows from this one's: none is begun that is too long.
+            # The length of the next window follows from the last one, so none that is too long is
+            # started.
             finest = _ROOM * step * points / self.points
             wanted = step * _ratio(question, too_wide, stuck)
-            # A small lattice is refined even where the last step hardly helped: that may be chance.
+            # A small lattice is refined even if the last step hardly helped, which may be chance.
             if (stuck and points > SMALL) or self._left(wanted, finest):
                 break
             step = max(wanted, finest, 1.01 * floor)
@@ -238,14 +239,14 @@ class Lattices:
         return best._replace(reason=reason or STUCK)
 
     def _left(self, wanted: float, finest: float) -> bool:
-        """Return whether a lattice so fine is left to a later way."""
+        """Return whether a lattice of the wanted step is left to a later strategy."""
         return self.early and wanted < finest
 
     @staticmethod
     def _first(question: Question) -> float:
         """Return the first step: one that needs no rounding, or else a coarse one.
 
-        Rounding is of order step^2 a round, which adds up to the tolerance.
+        Rounding is of order step^2 per round, and its sum reaches the tolerance.
         """
         curve = question.curve
         assert isinstance(curve, Composed)
@@ -262,33 +263,33 @@ def _exact(curve: Curve) -> bool:
 
 
 def _hardly_helped(before: float, after: float) -> bool:
-    """Return whether a step left the interval about as much too wide as it was."""
+    """Return whether a step hardly reduced the excess of the interval over the tolerance."""
     return after > _HELPED * before and math.isfinite(before)
 
 
 def _useless(question: Question) -> bool:
-    """Return whether no lattice that is fine enough has few enough points."""
+    """Return whether every lattice that is fine enough has too many points."""
     return not _exact(question.curve) and question.hopeless
 
 
 def _coarser(step: float, best: Interval, finished: float) -> float:
-    """Return what is tried after a step that took too many points."""
-    # Nothing finished yet: coarser by four; else half way, in logs, to what did.
+    """Return the next step after a step that needed too many points."""
+    # If no step succeeded: coarser by four. Else halfway, in logs, to the step that did.
     return 4.0 * step if math.isinf(best.high) else math.sqrt(step * finished)
 
 
 def _enough(question: Question, last: Interval, best: Interval, begun: float) -> str | None:
-    """Return the reason with which a search ends, none of it where it is met; None: it goes on."""
+    """Return the reason to end a search, "" if the tolerance is met; None to continue."""
     if met(question, best):
         return ""
     if settled(question, last, best):
         return SETTLED
-    # Cut short, the next lattice would only cost time.
+    # If the next lattice would be cut short, it would only cost time.
     return LATE if clock.left() < _GROWTH * (clock.now() - begun) else None
 
 
 def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
-    """Return by how much the next step is finer."""
+    """Return the ratio of the next step to the last."""
     if question.curve.above_only:
         return _UNBOUNDED
     known = math.isfinite(too_wide) and not stuck
@@ -301,11 +302,11 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     Raises:
         TooLarge: one has too many points.
     """
-    # A larger lattice begins as a smaller one did.
+    # A larger lattice starts with the steps of a smaller one, so answers are cached.
     if (known := question.on_lattices.get(step)) is not None:
         return known
     assert isinstance(question.curve, Composed)
-    # Kept a normal number, however small delta is.
+    # Kept a normal number, for every delta.
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
     both = [question.curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
     low, high = (question.on(one) for one in both)
@@ -315,17 +316,17 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
 
 
 _PATIENCE = 0.1
-"""Seconds that one orientation is given in any case: nobody waits for less."""
+"""Seconds that one orientation always gets."""
 SMALL = 1 << 17
-"""Lattices of up to so many points are refined even where the last step hardly helped."""
+"""Lattices of at most this many points are refined even if the last step hardly helped."""
 _FEW = 64
 STRATEGIES: tuple[Strategy, ...] = (
     Reading(),
     Skimming(),
     Inverting(),
-    # Up to so few rounds a small lattice is quicker than the many terms of a cut.
+    # Up to this number of rounds a small lattice is faster than the many terms of a split.
     Lattices(SMALL, _FEW, 0.1),
-    # Of more rounds where its first step says that it will do.
+    # For more rounds, a small lattice if its first step shows that it suffices.
     Lattices(SMALL, 4096, 0.15, _FEW, early=True),
     Cutting(),
     Lattices(MAX_POINTS, math.inf, 3.0),
@@ -333,16 +334,16 @@ STRATEGIES: tuple[Strategy, ...] = (
 
 
 def interval(question: Question) -> Interval:
-    """Return the number's interval: cheapest way first; what was found on the way counts too.
+    """Return the interval of the number: cheapest strategy first, all results intersected.
 
-    When time is up, that is all; an orientation of which nothing is known by then is bounded by a
-    Renyi divergence, which takes milliseconds.
+    When the deadline passes, the search returns its current interval. If that interval has no
+    finite upper end, a Renyi divergence bounds the orientation, which takes milliseconds.
     """
     return remembered(question, lambda: _either(question), lambda found: found.reason != LATE)
 
 
 def _either(question: Question) -> Interval:
-    """Return the interval; of rounds that stand between others, an end from either of these."""
+    """Return the interval; for rounds that lie between others, one end from each of these."""
     several = question.readings()
     if len(several) > 1:
         return _least(several)
@@ -361,14 +362,15 @@ def _either(question: Question) -> Interval:
 
 
 def _least(several: Sequence[Question]) -> Interval:
-    """Return the interval of the least of numbers that are all true."""
+    """Return the interval of the smallest of several valid numbers."""
     found: list[Interval] = []
     for question in several:
-        # A number above one that is known is not the least: how far above does not matter.
+        # A number above a known one is not the smallest, so its exact value is irrelevant.
         known = min((one.high for one in found), default=math.inf)
         asked = replace(question, ceiling=min(question.ceiling, known))
         found.append(interval(asked))
-        # Below the floor no number matters, and nothing is closer to 0 than was asked.
+        # Numbers below the floor need no refinement, and no number is closer to 0 than the
+        # tolerance requires.
         if found[-1].high <= question.floor or (found[-1].low == 0.0 and met(asked, found[-1])):
             break
     return _lower(found)
@@ -376,13 +378,13 @@ def _least(several: Sequence[Question]) -> Interval:
 
 def _lower(found: Sequence[Interval]) -> Interval:
     least, lowest = min(found, key=lambda one: one.high), min(found, key=lambda one: one.low)
-    # What was not refined may be the least of all.
+    # The smallest number may be one that was not refined.
     return least._replace(low=lowest.low, reason=least.reason or lowest.reason)
 
 
 def _without_rarest(question: DeltaAt) -> Interval | None:
-    """Return delta's interval from the curve without its rarest components; None if they count."""
-    # A single round's tails are read as they are.
+    """Return delta's interval without the curve's rarest components; None if they matter."""
+    # The tails of a single round are read without trimming.
     for rarest in _RAREST if isinstance(question.curve, Composed) else ():
         few, slack, reach = trimming.trim(question.curve, rarest)
         if slack == 0.0 or question.epsilon > reach:
@@ -396,12 +398,13 @@ def _without_rarest(question: DeltaAt) -> Interval | None:
 def _interval(question: Question) -> Interval:
     with clock.no_less(_PATIENCE):
         found = _tried(question)
-    # What was trimmed is not counted so far out.
+    # The effect of trimming is not bounded at so large an epsilon.
     if isinstance(question, EpsilonAt) and not found.high <= question.reach:
         return interval(question.untrimmed())
     found = found._replace(reason=_why_wide(question, found)).numbers()
-    # Moments of a stated guarantee say more than the pair that its tails are of. They are also all
-    # there is where no strategy reached the tolerance: over very many rounds, or out of time.
+    # The moments of a stated guarantee are stronger than the pair behind its tails. They are also
+    # the fallback if no strategy reached the tolerance: for very many rounds, or after the
+    # deadline.
     if question.stated:
         return _or_bounded(question, found, question.rescue)
     if not found.reason or question.curve.exact or not isinstance(question.curve, Composed):
@@ -416,27 +419,27 @@ def _interval(question: Question) -> Interval:
 
 
 def _why_wide(question: Question, found: Interval) -> str:
-    """Return why an interval is wider than was asked; nothing where it is not."""
+    """Return why an interval is wider than the tolerance; "" if it is not."""
     if met(question, found):
         return ""
     return found.reason or (SETTLED if question.curve.above_only else "")
 
 
 def _or_bounded(question: Question, found: Interval, bound: tuple[float, float]) -> Interval:
-    """Return what is known, or what a Renyi divergence shows where that is less."""
+    """Return the known interval, or the bound of a Renyi divergence if that is smaller."""
     high, order = bound
     if not high < found.high:
         return found
-    # Of a stated Renyi guarantee moments and tails are not of one pair: its own number is not
-    # bracketed then, and only the upper end is left.
+    # For a stated Renyi guarantee, moments and tails do not come from one pair. Its number is then
+    # not bracketed, and only the upper end remains.
     low = found.low if found.low <= high else 0.0
     return found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
 
 
 def _tried(question: Question) -> Interval:
-    """Return what the ways give until one meets the tolerance, or the time is up."""
+    """Return the intersection of the strategies' intervals: until the tolerance or deadline."""
     found = _UNTOLD
-    # Before anything is computed: each moment of such a run takes too long.
+    # Checked before any computation: each moment of a run like this takes too long.
     if crude(question.curve) is not None:
         return _HOPELESS
     try:
@@ -448,7 +451,7 @@ def _tried(question: Question) -> Interval:
             found = answer.meet(found)
             if answer.reason == SETTLED:
                 return found._replace(reason=SETTLED)
-            # Exact tails are as good as it gets: other ways would only repeat them.
+            # Exact tails are the best possible, so other strategies would only repeat the answer.
             if met(question, found) or question.curve.exact:
                 break
             clock.tick()
@@ -458,17 +461,17 @@ def _tried(question: Question) -> Interval:
 
 
 def _answer(way: Strategy, question: Question) -> Interval:
-    # What overflows within a way says nothing, and the next one may do.
+    # An overflow within a strategy gives no information, and the next strategy may succeed.
     with contextlib.suppress(ArithmeticError):
         return way.answer(question)
     return _UNTOLD
 
 
 def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Interval]:
-    """Return delta's intervals at many epsilons, where neighbours can share their work.
+    """Return delta's intervals at many epsilons, with shared work for neighbours.
 
-    One line serves the epsilons about its centre; the others get lines of their own, half way
-    between. What is missing in the answer is to be asked alone.
+    One line serves the epsilons near its centre. The others get separate lines, halfway between.
+    Epsilons missing in the answer need a separate question each.
     """
     at = np.unique(epsilons)
     several = readings(curve)
@@ -477,7 +480,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         common = set.intersection(*map(set, of_each))
         return {x: _lower([one[x] for one in of_each]) for x in common}
     if curve.exact:
-        # One vectorised reading serves them all: there is no line to share.
+        # One vectorised reading serves all epsilons, and there is no line to share.
         low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
         ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
         return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
@@ -492,7 +495,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
 
 
 def _on_lines(few: trimming.Trimmed, at: Array, tolerance: float) -> dict[float, Interval]:
-    """Return delta's intervals at the epsilons of which lines tell enough."""
+    """Return delta's intervals at the epsilons where lines meet the tolerance."""
     found: dict[float, Interval] = {}
     stretches = [at] if len(at) else []
     while stretches:
@@ -501,17 +504,17 @@ def _on_lines(few: trimming.Trimmed, at: Array, tolerance: float) -> dict[float,
         try:
             low, high = inversion.inverted_at(few.curve, float(part[middle])).bounds(part)
         except NoMoments:
-            # Where no line exists the question is asked alone, of the other ways.
+            # Without a line, the question is left to the other strategies.
             continue
         except LateError:
             break
-        # What is left out hardly counts, or the question is asked alone.
+        # The omitted mass must be negligible; otherwise the question is computed separately.
         small = few.slack <= SLACK * tolerance * low
         low, high = low - few.slack, np.minimum(high + few.slack, 1.0)
         met = small & ((high - low <= tolerance * high) | (high <= 1e-300))
         ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
         found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
-        # A line that fails at its own centre has nothing for the neighbours.
+        # A line that fails at its own centre is useless for the neighbours.
         if met[middle]:
             sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])
             stretches += [side for side in sides if len(side)]

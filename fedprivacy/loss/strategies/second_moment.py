@@ -1,12 +1,12 @@
 """A lower end for any number of rounds, from two moments on the real axis.
 
-With A(t) = E_P e^(t L), the inequality of Paley and Zygmund (1932) for the variable e^(t L) says
+Let A(t) = E_P e^(t L). The inequality of Paley and Zygmund (1932) for the variable e^(t L) gives
 
-    P(L >= x) >= (1 - e^-s)^2 A(t)^2 / A(2 t),    x = (log A(t) - s) / t,    for all t, s > 0,
+    P(L >= x) >= (1 - e^-s)^2 A(t)^2 / A(2 t),  x = (log A(t) - s) / t,  for all t, s > 0,
 
-and a profile is delta(epsilon) >= P(L >= x) (1 - e^(epsilon - x)) for epsilon <= x. The only
+and a profile satisfies delta(epsilon) >= P(L >= x) (1 - e^(epsilon - x)) for epsilon <= x. The only
 condition is that A(2 t) is finite. The end is about one standard deviation of the loss above its
-mean. It is used where rounding leaves nothing of the line that ``inversion`` needs, from about 1e11
+mean. It is used if rounding error exceeds the values on the line of ``inversion``, from about 1e11
 rounds on.
 """
 
@@ -20,13 +20,13 @@ from ..curves.curve import Curve
 from ..moments.contour import Contour, NoMoments
 
 _TILTS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
-"""Values of t that are tried, over the standard deviation of the loss."""
+"""Values of t that are tried, divided by the standard deviation of the loss."""
 _CUTS = (0.02, 0.1, 0.3, 0.7, 1.5)
 """Values of s that are tried."""
 
 
 def epsilon(curve: Curve, delta: float) -> float:
-    """Return an epsilon that the profile of one orientation exceeds ``delta`` at, or 0.
+    """Return an epsilon at which the profile of one orientation exceeds ``delta``, or 0.
 
     Args:
         curve: one orientation, certified from below.
@@ -66,7 +66,7 @@ def _log_moment(curve: Curve, tilt: float) -> tuple[float, float]:
     """Return certified ends of log A at a tilt.
 
     Raises:
-        NoSpectrum: not known.
+        NoMoments: the moment is not known.
     """
     found = curve.spectrum(Contour(tilt, 0.0, 1))
     size, error = abs(complex(found.values[0])), float(found.error[0])

@@ -1,14 +1,15 @@
-"""Runs in which a record rarely takes part: rounds are cut where their loss becomes large.
+"""Runs where a record rarely takes part: the law of each round is split at a large loss.
 
-Such a loss is a body, the sum of very many tiny losses, and now and then a jump. No single tilt
-suits both, so P's law is divided by the number of jumps. With A_0 + A_1 the moments of a round
-below and above the cut,
+The loss of a run like this is a body, the sum of very many tiny losses, plus an occasional jump. No
+single tilt suits both, so P's law is divided by the number of jumps. Let A_0 and A_1 be the moments
+of a round below and above the cut. Then A^T, the moment of T rounds, is
 
-    A^T = sum over j of C(T, j) A_0^{T-j} A_1^j,
+    A^T = sum over j of C(T, j) A_0^{T-j} A_1^j.
 
-each term has a tilt of its own, and the profile is the sum of theirs. See docs/theory/jumps.md.
+Each term has a separate tilt, and the profile is the sum of the profiles of the terms. See
+docs/theory/jumps.md.
 
-Jumps that are rarer than delta by far are left out before: see ``trimming``.
+Jumps that are much rarer than delta are left out before that: see ``trimming``.
 """
 
 from __future__ import annotations
@@ -49,33 +50,34 @@ from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
 from .trimming import trim
 
 _DEPTH = 12.0
-"""What is left out is wanted below about exp(-12) = 6e-6 of the answer."""
+"""Omitted mass should be below about exp(-12) = 6e-6 of the answer."""
 _SHARE = 1e-5
-"""By which share of delta the profile may be off through what is trimmed."""
+"""Share of delta that trimming may move the profile."""
 _CHEAP_POINTS = 1024
-"""Of a line, without smoothing."""
+"""Largest number of points of a line without smoothing."""
 _MAX_POINTS = 1 << 16
 MOST_TERMS = 128
 _BEYOND = 1.1
-"""Where the cut is, of the epsilon in question: nearer, jumps get common; farther, moments grow."""
+"""Position of the cut, relative to epsilon: jumps get common if smaller, moments grow if larger."""
 _STEPS = 16
-"""How often the epsilon and its cut are brought closer: each takes a twentieth or more off."""
+"""Largest number of updates of the epsilon and its cut: each lowers epsilon by at least 5 %."""
 _LEAST_SLOPE = 0.01
-"""Log delta is taken to fall at least as fast: else a tolerance would ask for no accuracy."""
+"""Assumed lower bound on the fall of log delta; a smaller one would require no accuracy."""
 _STEEPEST = 2.0
-"""Over x: what is smoothed falls from 1 within x, by e^2 or more."""
+"""Lower bound on the slope, over x: the smoothed function falls from 1 within x, by e^2 or more."""
 _MOST_STD = 0.4
-"""Of smoothing: beyond, the polyline's hats are too wide to be solved for the middle one."""
+"""Largest std of smoothing; beyond it, the hats of the polyline are too wide to solve for the
+middle."""
 _REACH = 60.0
-"""Of the grid on which cuts are looked for, beyond all means."""
+"""Distance of the grid for cuts beyond all means."""
 _HATS = 8
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 _FARTHEST = 1e6
-"""How large means may be, in standard deviations."""
+"""Largest mean, in standard deviations."""
 
 
 class Cut(NamedTuple):
-    """One round's outcomes below the cut, and above, with P's mass there."""
+    """The outcomes of one round below and above the cut, with P's mass above."""
 
     calm: Moments
     jumps: Part | None
@@ -87,7 +89,7 @@ class Term:
     """All outcomes of a run with given numbers of jumps.
 
     Args:
-        parts: rounds without and with jumps, and how many of each.
+        parts: rounds without and with jumps, each with its count.
         log_ways: log of the number of ways to choose the rounds that jump.
     """
 
@@ -95,32 +97,32 @@ class Term:
     log_ways: float
 
     def spectrum(self, line: Contour) -> Spectrum:
-        """Return the moments, the errors of all parts carried through."""
+        """Return the moments, with the errors of all parts."""
         found = power([(part.spectrum(line), count) for part, count in self.parts])
-        # Two logs are added: their sum's rounding is relative to every value.
+        # Two logs are added: the rounding of their sum is relative to every value.
         off = 4 * UNIT * (abs(self.log_ways) + abs(found.log_size))
         error = found.error + off * (np.abs(found.values) + found.error)
         return replace(found, log_size=found.log_size + self.log_ways, error=error)
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the sums of the parts'."""
+        """Return the sums of the cumulants of the parts."""
         found = power_cumulants([(part.cumulants(tilt), count) for part, count in self.parts])
         return found._replace(value=found.value + self.log_ways)
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the product of the parts' bounds."""
+        """Return the product of the bounds of the parts."""
         found = [(part.decay(tilt, heights, fine), count) for part, count in self.parts]
         log_atom, log_rest = power_decay(found)
         return Decay(log_atom + self.log_ways, log_rest + self.log_ways + THOUSANDS)
 
     def smoothed(self, std: float) -> Term:
-        """Return the outcomes seen together with N(std, 1) against N(0, 1)."""
-        # Smoothing is one more independent round, so all bounds on parts carry over.
+        """Return the outcomes composed with N(std, 1) against N(0, 1)."""
+        # Smoothing is one more independent round, so all bounds on parts remain valid.
         return Term((*self.parts, (Gdp(std), 1)), self.log_ways)
 
 
 class Terms(NamedTuple):
-    """The terms that count, each with the log of a bound on its mass, and on the others' mass."""
+    """The relevant terms with log bounds on their masses, and a log bound on the other mass."""
 
     counting: list[tuple[Term, float]]
     log_rest: float
@@ -128,7 +130,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """A profile as a sum of terms' profiles.
+    """A profile as a sum of the profiles of terms.
 
     Args:
         inverted: the terms that are inverted.
@@ -142,7 +144,7 @@ class Sum:
 
     def bounds(self, x: Array) -> tuple[Array, Array]:
         """Return certified (low, high) of delta at each x."""
-        # The least normal number stands for what underflows: an upper end is never 0.
+        # The smallest normal number replaces an underflow, because an upper end is never 0.
         rest = math.exp(self.log_rest) * (1 + 1e-9) + sys.float_info.min
         low, high = np.zeros_like(x), np.full_like(x, rest)
         for tilt, log_moment in self.tails:
@@ -164,11 +166,12 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Smoothed:
-    """delta of a curve from that of its composition with N(std, 1) against N(0, 1).
+    """delta of a curve, from the delta of its composition with N(std, 1) against N(0, 1).
 
-    Composing raises delta, so the upper end stays. The smoothed profile is an average of delta at
-    x - U, U being N(std^2/2, std^2). Delta is convex in e^x, so at most the polyline through upper
-    ends at x + j gap for j != 0 and delta(x) itself at j = 0; solve for the latter.
+    Composing raises delta, so the upper end remains valid. The smoothed profile is an average of
+    delta at x - U, where U is N(std^2/2, std^2). Delta is convex in e^x. So the average is at most
+    that of the polyline through upper ends at x + j gap for j != 0 and through delta(x) at j = 0.
+    The class solves for delta(x).
     """
 
     inversion: Inverted
@@ -179,14 +182,14 @@ class Smoothed:
         shares, beyond = _hat_shares(self.std)
         steps = 2.0 * self.std * np.arange(-_HATS, _HATS + 1)
         points = np.add.outer(steps, x)
-        # Delta falls, so that a point moved down by its rounding errs to the safe side.
+        # Delta falls, so moving a point down by its rounding is safe.
         points -= 4 * UNIT * np.add.outer(np.abs(steps), np.abs(x))
         points[_HATS] = x
         low, high = self.inversion.bounds(points)
-        # No delta exceeds 1, however poor the inversion is so far from its centre.
+        # No delta exceeds 1, even where the inversion is inaccurate far from its centre.
         others = shares[:, None] * np.minimum(high, 1.0)
         others[_HATS] = 0.0
-        # Outside the nodes only delta <= 1 is known, so that their probability counts whole.
+        # Outside the nodes only delta <= 1 is known, so their whole probability counts.
         around = others.sum(axis=0) + beyond
         least = (low[_HATS] * (1 - THOUSANDS) - around * (1 + THOUSANDS)) / (
             shares[_HATS] * (1 + THOUSANDS)
@@ -194,7 +197,7 @@ class Smoothed:
         return np.maximum(least, 0.0), high[_HATS]
 
     def value_and_fall(self, x: float) -> tuple[float, float]:
-        """Return the smoothed delta and minus its slope at x, errors and all."""
+        """Return the smoothed delta and minus its slope at x, including errors."""
         return self.inversion.value_and_fall(x)
 
 
@@ -202,7 +205,7 @@ class Smoothed:
 def _hat_shares(std: float) -> tuple[Array, float]:
     """Return (expected shares of the polyline's nodes, probability of the rest).
 
-    The point is Y = -U; between the nodes j gap and (j + 1) gap the share of the right one is
+    The point is Y = -U. Between the nodes j gap and (j + 1) gap the share of the right node is
     (e^{Y - j gap} - 1) / (e^gap - 1). Each expectation is a Gauss-Legendre sum of positive terms,
     cell by cell in units of std, where the integrand is entire.
     """
@@ -215,25 +218,25 @@ def _hat_shares(std: float) -> tuple[Array, float]:
     shares = np.zeros(2 * _HATS + 1)
     shares[1:] += (density * right).sum(axis=1)
     shares[:-1] += (density * (1.0 - right)).sum(axis=1)
-    # Y has the mean -std^2/2: twice the larger tail bounds both.
+    # Y has the mean -std^2/2, so twice the larger tail bounds both tails.
     return shares, 2.0 * float(ndtr(0.5 * std - 2.0 * _HATS)) + 1e-50
 
 
 def smoothing(tolerance: float, slope: float) -> float:
-    """Return how much to smooth a delta like e^{-slope x} to move it by a relative tolerance."""
-    # Smoothing shifts log delta in second order, by some (slope std)^2: hence the root.
+    """Return the std of smoothing that moves a delta like e^{-slope x} by a relative tolerance."""
+    # Smoothing shifts log delta in second order, by about (slope std)^2, hence the root.
     return math.sqrt(min(tolerance, 0.1) / 8.0) / slope
 
 
 def cut_round(curve: Curve, loss: float) -> Cut:
-    """Return a round's outcomes on either side of a loss above 0; all below where not understood.
+    """Return the outcomes of a round on either side of a loss above 0; all below if not splittable.
 
-    The outcomes may be divided anyhow: the cut need not be at that loss exactly.
+    Every division of the outcomes is valid, so the cut need not be exactly at that loss.
     """
     try:
         pieces, atom = _everything(curve)
     except NoMoments:
-        # Nothing to cut: the whole round is calm, and one term is all of the run.
+        # No split is possible: the whole round lies below the cut, and one term is the whole run.
         return Cut(curve, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
@@ -247,7 +250,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
         ends = max(start, piece.start), stop
         calm.append(replace(piece, start=ends[0], stop=ends[1], most=min(most, piece.most)))
     mass = sum(piece.mass for piece in jumps)
-    # Nothing above the cut has mass: dividing would only add an empty term.
+    # No mass lies above the cut, so a division would only add an empty term.
     if mass == 0.0:
         return Cut(curve, None, 0.0)
     return Cut(
@@ -258,10 +261,10 @@ def cut_round(curve: Curve, loss: float) -> Cut:
 
 
 def _everything(curve: Curve) -> tuple[list[Piece], float]:
-    """Return all outcomes, and the mass at loss 0 beside them; Gaussian pairs only are cut.
+    """Return all outcomes and the separate mass at loss 0; only Gaussian pairs are split.
 
     Raises:
-        NoSpectrum: there are others.
+        NoMoments: the curve has other pairs.
     """
     part = curve.part if isinstance(curve, Fold) else None
     each = (
@@ -272,14 +275,14 @@ def _everything(curve: Curve) -> tuple[list[Piece], float]:
         ]
     )
     pieces = [piece for piece in each if isinstance(piece, Piece)]
-    # A part with other pieces stays whole: cutting half of it would lose their mass.
+    # A part with other pieces stays whole, because splitting half of it would lose their mass.
     if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
         raise NoMoments
     return pieces, part.atom if part else 0.0
 
 
 def uncut(curve: Curve) -> bool:
-    """Return whether a round has finitely many losses: never cut, its moments are sums."""
+    """Return whether a round has finitely many losses; its moments are sums without a split."""
     part = curve.lone_part()
     try:
         each = part.pieces if part else tuple(pair for _, pair in curve.pairs())
@@ -292,16 +295,16 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
     """Return (left, right): beyond them the loss is above a level; infinite if it is not.
 
     Raises:
-        NoSpectrum: it is above the level everywhere, or the means are too far apart to look.
+        NoMoments: the loss is above the level everywhere, or the means are too far apart to search.
     """
-    # Known to stay below: no grid is needed.
+    # The loss is known to stay below, so no grid is needed.
     if piece.most <= loss:
         return -math.inf, math.inf
     pair = piece.pair
     if not pair.reach < _FARTHEST:
         raise NoMoments
     means = [mean for _, mean in pair.p + pair.q]
-    # Sixty deviations beyond all means no mass is left that a double can hold.
+    # Sixty deviations beyond all means the mass is below the smallest double.
     low, high = max(min(means) - _REACH, piece.start), max(means) + _REACH
     y = np.linspace(low, max(high, low + 1.0), 1025)
     below = np.flatnonzero(_loss(pair, y) <= loss)
@@ -309,7 +312,7 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
         raise NoMoments
     first, last = int(below[0]), int(below[-1])
     left, right = -math.inf, math.inf
-    # A piece with a start of its own has nothing to its left.
+    # A piece with a finite start has no mass to its left.
     if first > 0 and piece.start == -math.inf:
         left = _bisect(pair, loss, float(y[first]), float(y[first - 1]))
     if last < len(y) - 1:
@@ -318,8 +321,8 @@ def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
 
 
 def _bisect(pair: GaussianPair, loss: float, below: float, above: float) -> float:
-    """Return an outcome whose loss is at most a level, and hardly less."""
-    # Fifty halvings of a grid's cell exhaust a double's bits.
+    """Return an outcome whose loss is at most a level, and very close to it."""
+    # Fifty bisections of a grid cell exhaust the bits of a double.
     for _ in range(50):
         middle = 0.5 * (below + above)
         at_most = float(_loss(pair, np.array([middle]))[0]) <= loss
@@ -332,11 +335,11 @@ def _loss(pair: GaussianPair, y: Array) -> Array:
 
 
 def _largest(piece: Piece, stop: float) -> float:
-    """Return an upper bound on a piece's loss up to ``stop``; inf where it may not rise.
+    """Return an upper bound on a piece's loss up to ``stop``; inf if the loss may not rise.
 
-    Its slope is the mean of the means given y under P less that under Q. So it rises where Q has
-    one mean, not above any of P's; and, where it is above 0, if P and Q differ at two means only
-    and P is heavier at the largest of all.
+    The slope of the loss at y is the posterior mean of the means under P minus that under Q. So the
+    loss increases if Q has one mean that is not above any mean of P. Where the loss is positive, it
+    also increases if P and Q differ only at two means and P is heavier at the largest mean of all.
     """
     pair = piece.pair
     if not stop < math.inf:
@@ -345,18 +348,18 @@ def _largest(piece: Piece, stop: float) -> float:
     largest = max(mean for _, mean in pair.p + pair.q)
     heavier = sum(w for w, m in pair.p if m == largest) > sum(w for w, m in pair.q if m == largest)
     if single or (piece.start > -math.inf and heavier):
-        # The loss itself is rounded, so that the bound on it goes up.
+        # The loss itself is rounded, so its bound is rounded up.
         return max(float(_loss(pair, np.array([stop]))[0]), 0.0) * (1.0 + 1e-9) + THOUSANDS
     return math.inf
 
 
 def divide(curve: Composed, loss: float, log_least: float) -> Terms:
-    """Return a run's terms, cut at a loss; those with less mass than e^log_least are left out.
+    """Return the terms of a run, split at a loss, except those with mass below e^log_least.
 
-    More than J jumps in all have at most the mass m^{J+1} / (J+1)!, m being the expected number.
+    More than J jumps in all have at most the mass m^{J+1} / (J+1)!, where m is the expected number.
 
     Raises:
-        NoSpectrum: too many terms count.
+        NoMoments: too many terms are relevant.
     """
     cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
     expected = sum(cut.mass * count for cut, count in cuts)
@@ -375,12 +378,12 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
 
 
 def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, float]:
-    """Return the most jumps that count, and the log of a bound on the mass of more.
+    """Return the largest relevant number of jumps, and the log of a bound on the mass of more.
 
     Raises:
-        NoSpectrum: too many count.
+        NoMoments: the number is too large.
     """
-    # Without jumps one term is the whole run, and log(0) has no place.
+    # Without jumps one term is the whole run, and log(0) is not defined.
     if expected <= 0.0:
         return 0, -math.inf
     most = 0
@@ -388,7 +391,7 @@ def _most_jumps(expected: float, rounds: int, log_least: float) -> tuple[int, fl
         most += 1
         if most > MOST_TERMS:
             raise NoMoments
-    # All rounds jump at most: patterns up to there leave none out.
+    # The number of rounds limits the number of jumps, so no pattern is left out.
     return most, log_rest if most < rounds else -math.inf
 
 
@@ -397,13 +400,13 @@ def _log_more(expected: float, most: int) -> float:
 
 
 def _patterns(counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Yield how often each part jumps, up to ``most`` times in all.
+    """Yield the number of jumps of each part, for at most ``most`` jumps in all.
 
     Raises:
-        NoSpectrum: there are too many such patterns.
+        NoMoments: there are too many patterns.
     """
     jumping = sum(count > 0 for count in counts)
-    # So many patterns have at most ``most`` jumps of ``jumping`` kinds: counted before made.
+    # The number of patterns with at most ``most`` jumps of ``jumping`` kinds, computed in advance.
     if math.comb(most + jumping, jumping) > MOST_TERMS:
         raise NoMoments
     ranges = [range(min(count, most) + 1) for count in counts]
@@ -415,14 +418,14 @@ def _term(cuts: Sequence[tuple[Cut, int]], jumps: Sequence[int]) -> tuple[Term, 
     parts: list[tuple[Moments, int]] = []
     log_ways = log_mass = 0.0
     for (cut, count), number in zip(cuts, jumps, strict=True):
-        # Where every round jumps no calm one is left to be raised to a power.
+        # If every round jumps, no round without a jump remains to be raised to a power.
         if count > number:
             parts.append((cut.calm, count - number))
         if cut.jumps is not None and number:
             parts.append((cut.jumps, number))
             ways = math.log(math.comb(count, number))
             log_ways += ways
-            # Calm rounds have mass at most 1, so the jumps alone bound the term.
+            # Rounds without a jump have mass at most 1, so the jumps bound the term.
             log_mass += ways + number * math.log(cut.mass)
     return Term(tuple(parts), log_ways), log_mass + 1e-9
 
@@ -434,45 +437,46 @@ def invert(
     error: float,
     least_std: float = 0.0,
 ) -> Sum:
-    """Return the profile near an epsilon above 0, cut a little beyond it.
+    """Return the profile near an epsilon above 0, with the cut slightly beyond it.
 
     Args:
         curve: a run.
         x: an epsilon.
-        log_delta: about the log of delta there.
-        error: by about which share of delta each term may be off through smoothing.
-        least_std: smoothing with less than this is not worth while.
+        log_delta: approximate log of delta there.
+        error: largest change of each term through smoothing, approximately, as a share of delta.
+        least_std: smallest useful std of smoothing.
 
     Raises:
-        NoSpectrum: the method does not reach this run.
-        LateError: the time is up.
+        NoMoments: the method does not reach this run.
+        LateError: the deadline has passed.
     """
     if not 0.0 < x < math.inf:
         raise NoMoments
-    # Cut a little beyond x: a single jump then decides, and what stays below is calm.
+    # With the cut slightly beyond x, a single jump decides and the rest has small losses.
     terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
-    # Depths count from a mass of 1, and what matters is _DEPTH below delta.
+    # Depths count from a mass of 1, and the relevant level is _DEPTH below delta.
     depth = _DEPTH - log_delta
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
     for term, log_mass in terms.counting:
         tick()
         found = chernoff(term, depth)
-        # Terms that hardly reach x are not worth an inversion: their bound is small beside delta.
+        # Terms that hardly reach x are not inverted, because their bound is small relative to
+        # delta.
         if found.reach < x:
             tails.append((found.tilt, term.spectrum(Contour(found.tilt, 0.0, 1)).log_moment))
         else:
             slope = max(chernoff(term, -log_delta).tilt, _STEEPEST / x)
-            # Too little smoothing needs too many points, too much cannot be undone.
+            # Too little smoothing needs too many points, and too much cannot be undone.
             std = min(max(smoothing(error, slope), least_std), _MOST_STD)
             inverted.append(_invert(term, x, depth, std, log_mass))
     return Sum(inverted, tails, terms.log_rest)
 
 
 def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> Inverted:
-    """Return one term's profile, smoothed where it must be."""
+    """Return the profile of one term, smoothed if necessary."""
     try:
-        # Unsmoothed first: where moments fall off by themselves few points do.
+        # Unsmoothed first: if the moments decay fast, few points suffice.
         return invert_moments(term, x, depth, _CHEAP_POINTS, log_mass, False)
     except NoMoments:
         smooth = term.smoothed(std)
@@ -480,16 +484,16 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
 
 
 def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
-    """Return about where delta is e^log_delta, from above, and how fast it falls there."""
+    """Return an approximate upper bound on the epsilon of e^log_delta, and the slope there."""
     found = chernoff(curve, -log_delta)
-    # Rough moments may give an infinite reach, and a cut needs a number.
+    # Rough moments may give an infinite reach, but a cut needs a finite number.
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
         tick()
         terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
-        # Terms rarer than delta cannot decide where it is reached.
+        # Terms rarer than delta do not affect where delta is reached.
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
-        # The farthest tail decides; the flattest one asks for most accuracy.
+        # The farthest tail decides, and the flattest one requires the most accuracy.
         reach = max(_sharper(tail) for tail in tails)
         slope = min(tail.tilt for tail in tails)
         if not 0.0 < reach < 0.95 * x:
@@ -499,7 +503,7 @@ def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
 
 
 def _sharper(tail: Chernoff) -> float:
-    """Return where Chernoff's bound with its factor, as in ``inversion.at_most``, says delta is."""
+    """Return the epsilon from Chernoff's bound with its factor, as in ``inversion.at_most``."""
     t = tail.tilt
     return tail.reach - math.log1p(t) / t - math.log1p(1.0 / t)
 
@@ -509,13 +513,13 @@ def epsilon_interval(
 ) -> tuple[float, float]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
 
-    ``spare``: by how much the wanted profile may differ from the curve's.
+    ``spare`` bounds the difference between the wanted profile and that of the curve.
 
     Raises:
-        NoSpectrum: the method does not reach this curve.
+        NoMoments: the method does not reach this curve.
     """
     run, slack, reach = trim(curve, _SHARE * delta)
-    # Terms are looked at far out, where what is moved within Q is not counted.
+    # Terms are evaluated at large epsilons, where mass moved within Q is not bounded.
     if reach < math.inf:
         run, slack = curve, 0.0
     if not isinstance(run, Composed):
@@ -523,7 +527,8 @@ def epsilon_interval(
     composed, log_delta = run, math.log(delta)
 
     def near(x: float, slope: float) -> Inverted:
-        # An error of epsilon is one of log delta over the slope; other errors get the rest.
+        # An error of epsilon is an error of log delta divided by the slope; other errors get the
+        # rest.
         error = 0.3 * tolerance * slope
         return invert(composed, x, log_delta, error, 0.3 * tolerance)
 
@@ -535,20 +540,20 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
     """Return certified (low, high) of the profile at an epsilon above 0.
 
     Raises:
-        NoSpectrum: the method does not reach this curve.
+        NoMoments: the method does not reach this curve.
     """
     if not isinstance(curve, Composed) or not epsilon > 0.0:
         raise NoMoments
-    # How deep to look depends on delta, which is what is asked: guess until both agree.
+    # The required depth depends on delta, which is the unknown. Iterate until both agree.
     guess, log_delta = 0.0, -1.0
     for _ in range(_STEPS):
         tick()
         terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
         found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
-        # Chernoff's bound or the whole mass of the term, whichever is less.
+        # The smaller of Chernoff's bound and the whole mass of the term.
         tops = [min(f.here.value - f.tilt * epsilon, log_mass) for f, log_mass in found]
         guess = min(max(tops), -0.1)
-        # Within a fifth of the depth assumed: another division would say the same.
+        # Within a fifth of the assumed depth another division would give the same.
         if guess > 1.2 * log_delta - 1.0:
             break
         log_delta = guess

@@ -1,4 +1,4 @@
-"""Compositions that give no privacy, which nothing fine is sought for."""
+"""Compositions without useful privacy, which are not refined."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture
 
 MOST_LOSS = 1e4
-"""Mean losses above this are of no use, whatever their digits: e^10,000 tells all."""
+"""Mean losses above this are useless for every value of their digits: e^10,000 reveals everything.
+"""
 _LOSSES = np.concatenate([np.geomspace(MOST_LOSS, 1e12, 40), np.geomspace(1e13, 1e300, 60)])
-"""Where a mean is looked for that no moment tells."""
+"""Losses where a mean is searched that no moment gives."""
 _MANY = 64
-"""Components of a round from which on even looking at it takes long."""
+"""From this number of components of a round on, even its evaluation takes long."""
 _MOST_OF_MANY = 1000.0
-"""Mean losses above this are of no use where each digit takes seconds."""
+"""Mean losses above this are useless if each digit takes seconds."""
 MOST_ROUNDS = 10**5
-"""Of rounds whose mean is not known no more are convolved: lattices get too coarse to say much."""
+"""Largest number of rounds with an unknown mean that are convolved: lattices get too coarse beyond.
+"""
 REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
 
 
 def hopeless(curve: Curve) -> bool:
-    """Return whether the loss of a composition is, on average, so large that digits do not matter.
+    """Return whether the mean loss of a composition is so large that digits are irrelevant.
 
-    Uncertified: it decides how much is computed, never a number. Where ``crude`` has a pair, that
-    says so already.
+    This is not certified: it limits the computation and never enters a number. If ``crude`` has a
+    pair, that pair already implies the answer.
     """
     if not isinstance(curve, Composed) or curve.exact:
         return False
@@ -40,28 +42,28 @@ def hopeless(curve: Curve) -> bool:
         # At so small a tilt the mean is that of P itself.
         return not curve.cumulants(1e-12).mean < MOST_LOSS
     except (NoMoments, OverflowError):
-        # What dominates the run has the larger mean, that of a Gaussian pair.
+        # The Gaussian pair that dominates the run has a larger mean than the run.
         if curve.cover() < math.sqrt(2.0 * MOST_LOSS):
             return False
         return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
 
 
 def given_up(curve: Curve) -> Curve | None:
-    """Return what is looked at in place of a hopeless composition; None where it is not."""
+    """Return the substitute for a hopeless composition; None if the composition is not hopeless."""
     simple = crude(curve)
     return curve if simple is None and hopeless(curve) else simple
 
 
 def _least_mean(curve: Composed) -> float:
-    """Return what the mean loss of rounds is at least: x P(L > x), less what lies below 0."""
+    """Return a lower bound on the mean loss of rounds: x P(L > x), minus the part below 0."""
     total = 0.0
     for part, count in curve.parts:
-        # The roughest of what stands for the round will do for so rough a question.
+        # The roughest substitute for the round is accurate enough for so rough a question.
         rough = (*part.rougher(), part)[0]
         shares = np.exp(np.minimum(rough.tails(_LOSSES, Side.DOWN).p_above, 0.0))
-        # What is lost altogether is no part of a mean, and rounding must not make it one.
+        # Infinite losses are not part of a mean, and rounding must not include them.
         shares = np.maximum(shares - 1.000001 * part.max_loss().infinite_high, 0.0)
-        # Below 0 a mean has at least -1/e.
+        # The part of a mean below 0 is at least -1/e.
         total += count * (float(np.max(_LOSSES * shares)) - 1.0)
     return total
 
@@ -69,7 +71,7 @@ def _least_mean(curve: Composed) -> float:
 def crude(curve: Curve) -> Gdp | None:
     """Return a Gaussian pair that dominates a hopeless run of rounds of many components, or None.
 
-    Such rounds are mixtures of which each moment takes long; nothing fine is lost with them.
+    These rounds are mixtures whose moments take long, and the rough bound loses no useful detail.
     """
     if not isinstance(curve, Composed) or not math.isfinite(cover := curve.cover()):
         return None
@@ -78,7 +80,7 @@ def crude(curve: Curve) -> Gdp | None:
 
 
 def _distance(curve: Curve) -> float:
-    """Return about the mean loss of a round of many components; 0 for any other round."""
+    """Return the approximate mean loss of a round of many components; 0 for any other round."""
     try:
         labelled = (curve.up if isinstance(curve, Fold) else curve).pairs()
     except NoMoments:

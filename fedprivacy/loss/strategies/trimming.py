@@ -1,11 +1,11 @@
-"""What is rarer than delta by far is left out before a profile is asked for, and counted.
+"""Components much rarer than delta are removed before a question, and the error is counted.
 
-One round in a billion with a hundredfold shift makes every moment huge, and says nothing about
-delta = 1e-5. Moving its mass m to the likeliest component changes P, or the law of a label that
-both data sets share, by at most m in total variation; T rounds by at most T m. A profile H_a(P, Q)
-is 1-Lipschitz in P, and in the law of the shared label, so it moves by at most T m, either way. It
-is a-Lipschitz in Q, a = e^epsilon: mass moved within Q counts e^epsilon times, which is known up to
-the largest epsilon in question.
+One round in a billion with a hundredfold shift makes every moment huge but does not matter for
+delta = 1e-5. Its mass m is moved to the likeliest component. This changes P, or the law of a label
+that both data sets share, by at most m in total variation. Over T rounds the change is at most T m.
+A profile H_a(P, Q) is 1-Lipschitz in P, and in the law of the shared label, so it moves by at most
+T m in either direction. It is a-Lipschitz in Q, with a = e^epsilon. So mass moved within Q counts
+e^epsilon times, which is bounded up to the largest relevant epsilon.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 
 _FARTHEST = 35.0
-"""Up to this epsilon mass that is moved within Q is counted."""
+"""Mass that is moved within Q is counted up to this epsilon."""
 
 
 class Trimmed(NamedTuple):
-    """A curve and by how much its profile may be off, at every epsilon from 0 to ``reach``."""
+    """A curve, with a bound on the error of its profile at every epsilon from 0 to ``reach``."""
 
     curve: Curve
     slack: float
@@ -39,11 +39,11 @@ class Trimmed(NamedTuple):
 
 
 def trim(curve: Curve, allowed: float) -> Trimmed:
-    """Return a curve without its rarest components, their mass moved to the likeliest one.
+    """Return a curve without its rarest components, whose mass moves to the likeliest one.
 
     Args:
         curve: one orientation.
-        allowed: how much the profile may be off.
+        allowed: largest allowed error of the profile.
     """
     if not isinstance(curve, Composed):
         return _trim(curve, allowed)
@@ -58,13 +58,13 @@ def trim(curve: Curve, allowed: float) -> Trimmed:
 
 
 def _trim(curve: Curve, allowed: float) -> Trimmed:
-    """Return one round's curve, trimmed where that is understood."""
+    """Return the curve of one round, trimmed if its form is supported."""
     if isinstance(curve, GaussianMix):
         # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
         p, moved = _moved(curve.p, allowed)
         if not moved:
             return Trimmed(curve, 0.0)
-        # Without a component the pair may be of a shape that is not served: then it stays.
+        # Without a component the pair may have an unsupported form; then it stays.
         with contextlib.suppress(ValueError):
             return Trimmed(GaussianMix(curve.std, p, curve.q), moved)
         return Trimmed(curve, 0.0)
@@ -74,11 +74,11 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
             return Trimmed(curve, 0.0)
         return Trimmed(inner.curve.swap(), inner.slack * math.exp(_FARTHEST), _FARTHEST)
     if isinstance(curve, Mix):
-        # The profile is the labels' weighted mean, and each of theirs lies in [0, 1].
+        # The profile is the weighted mean of the labels' profiles, which lie in [0, 1].
         parts, moved = _moved(curve.parts, allowed)
         return Trimmed(Mix(parts), moved)
     if isinstance(curve, Sampled) and isinstance(curve.inner, Mix):
-        # Sampling acts within every label, so what is trimmed inside is trimmed of the whole.
+        # Sampling acts within every label, so trimming inside is trimming of the whole.
         inner = _trim(curve.inner, allowed)
         return Trimmed(Sampled(inner.curve, curve.q), inner.slack)
     if isinstance(curve, Fold) and _labels(curve.up) == _labels(curve.down) != []:
@@ -89,7 +89,7 @@ def _trim(curve: Curve, allowed: float) -> Trimmed:
 
 
 def _labels(curve: Curve) -> list[float]:
-    """Return the weights of the labels that everybody sees, if any."""
+    """Return the weights of the labels that every observer sees, if any."""
     mixed = curve.inner if isinstance(curve, Sampled) else curve
     return [weight for weight, _ in mixed.parts] if isinstance(mixed, Mix) else []
 
@@ -97,14 +97,15 @@ def _labels(curve: Curve) -> list[float]:
 def _moved(
     weighted: Sequence[tuple[float, T]], allowed: float
 ) -> tuple[tuple[tuple[float, T], ...], float]:
-    """Return what is left with the rarest's weight given to the largest, and that, rounded up."""
+    """Return the parts, the rarest weights moved to the largest, and that mass, rounded up."""
     weights = [weight for weight, _ in weighted]
     kept, moved = list(weights), 0.0
     largest = weights.index(max(weights))
-    # The rarest first, as long as all that is moved stays within what is allowed.
+    # The rarest first, as long as the moved mass stays within the allowed error.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
         if k == largest or (moved + weights[k]) * (1.0 + THOUSANDS) > allowed:
-            # In rising order: after one that does not fit none does; the likeliest is last.
+            # In increasing order: after the first that does not fit, none does; the likeliest is
+            # last.
             break
         moved += weights[k]
         kept[k] = 0.0
