@@ -290,7 +290,7 @@ def _certified(loss: PrivacyLoss, bound: Any) -> float:
 def _in_time(ask: Callable[[], Any]) -> Callable[[], Any]:
     def asked() -> Any:
         try:
-            with clock.within(_DEADLINE):
+            with clock.time_limit(_DEADLINE):
                 return ask()
         except clock.LateError as problem:
             raise NoMoments from problem

@@ -176,7 +176,7 @@ class Setting:
         return HERE / "progress" / f"{prefix(self.dataset)}{':'.join(parts)}-seed{self.seed}"
 
     @property
-    def unlike(self) -> tuple[str, ...]:
+    def noise_mismatch(self) -> tuple[str, ...]:
         """How it is unlike the paper's: of another length, or with a guard."""
         length = () if self.rounds == self.task.rounds else (f"{self.rounds}_rounds",)
         return (*length, *(("guard",) if self.guard else ()))

@@ -21,7 +21,7 @@ from ..errors import (
     refuse,
 )
 from ..loss import Curve, MaxLoss, Side, kinds, orientations
-from ..loss.clock import within
+from ..loss.clock import time_limit
 from ..loss.curves.bracketed import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
@@ -171,7 +171,7 @@ class Accountant(ABC):
         target = closed_unit(delta=delta)
         loss = self.loss
         # Only accountants that can stop half way get the clock: others would be left with nothing.
-        with within(self.deadline if self.interruptible else None):
+        with time_limit(self.deadline if self.interruptible else None):
             answer = self._off_epsilon(loss, target) if loss.off else self._at(loss, target)
         return _bound("epsilon", target, loss, answer)
 
@@ -184,7 +184,7 @@ class Accountant(ABC):
         loss = self.loss
         # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
         asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
-        with within(self.deadline if self.interruptible else None):
+        with time_limit(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
         if loss.off:
             upper = math.nextafter(answer.upper + counted(loss.off, asked), math.inf)

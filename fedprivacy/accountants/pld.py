@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..loss import Curve, orientations
-from ..loss.clock import left, within
+from ..loss.clock import left, time_limit
 from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval
 from ..loss.strategies.search import deltas, interval
 from ..privacy_loss import PrivacyLoss
@@ -53,7 +53,7 @@ class PldAccountant(Accountant):
             curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
             # A witness is often the pair itself: each curve is foreseen once.
             for one in {one: None for curve in curves for one in orientations(curve)}:
-                with within(self.deadline):
+                with time_limit(self.deadline):
                     self._foreseen[one] = deltas(one, at, self.tolerance)
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:

@@ -94,7 +94,9 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
             continue
         # Who refused to be in the sum still sent a share of the noise.
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.unlike(shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm)
+        told = r.mechanism.noise_mismatch(
+            shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm
+        )
         if told:
             found.setdefault(told, []).append(r)
     return _in_words(found)

@@ -1,7 +1,6 @@
-"""Until when an answer is wanted: kept inside an attempt too, wherever much is computed.
+"""The deadline of an answer, checked wherever much is computed.
 
-A context variable, so that neither curves nor lattices pass a time along that they do not use, and
-threads do not see each other's.
+It is a context variable. Curves and lattices need not pass it along, and threads do not share it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ _UNTIL: ContextVar[float] = ContextVar("until", default=math.inf)
 
 
 class LateError(Exception):
-    """The time is up: what was asked for would come too late."""
+    """The deadline has passed."""
 
 
 def now() -> float:
-    """Return seconds of a clock that never goes back: every deadline is measured by it."""
+    """Return seconds of a monotonic clock, by which every deadline is measured."""
     return time.monotonic()
 
 
 @contextmanager
-def within(seconds: float | None) -> Iterator[None]:
-    """Raise ``LateError`` from ``tick`` after so many seconds; None lifts every limit."""
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Let ``check_deadline`` raise after so many seconds; None removes the limit."""
     token = _UNTIL.set(math.inf if seconds is None else now() + seconds)
     try:
         yield
@@ -36,7 +35,7 @@ def within(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def no_less(seconds: float) -> Iterator[None]:
-    """Let the time not be up for so many seconds: less is not worth a poorer answer."""
+    """Put the deadline off to at least so many seconds from now."""
     token = _UNTIL.set(max(_UNTIL.get(), now() + seconds))
     try:
         yield
@@ -50,15 +49,15 @@ def left() -> float:
 
 
 def over() -> None:
-    """Let the time be up: what is left of it is too little for what comes next."""
+    """Let the deadline pass now, because the next step would take longer than the time left."""
     _UNTIL.set(-math.inf)
 
 
-def tick() -> None:
-    """Go on, unless it is too late.
+def check_deadline() -> None:
+    """Check that the deadline has not passed.
 
     Raises:
-        LateError: the time is up.
+        LateError: it has.
     """
     if left() < 0.0:
         raise LateError

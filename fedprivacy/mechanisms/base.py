@@ -105,7 +105,7 @@ class Mechanism(ABC):
         """The mechanisms in this mechanism's fields. Each of them has its own ``holds``."""
         return held_by(self, Mechanism)  # type: ignore[type-abstract]
 
-    def check_beside(self) -> None:  # noqa: B027
+    def check_not_nested(self) -> None:  # noqa: B027
         """Raise if the mechanism's loss is not valid inside another mechanism."""
 
     def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
@@ -166,7 +166,7 @@ class Mechanism(ABC):
         """
         return None
 
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return an error text if a round's noise is inconsistent; empty if it is consistent.
 
         Args:
@@ -346,11 +346,11 @@ class Several(Mechanism):
         """Return the ratios of all parts."""
         return frozenset().union(*(one.noise_ratios(clip_norm) for one in self._every))
 
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the error text of the only part; one number cannot check several parts."""
         if len(self._every) > 1:
             return ""
-        return self._every[0].unlike(shares=shares, noise_multiplier=noise_multiplier)
+        return self._every[0].noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @registered
@@ -371,7 +371,7 @@ class Run(Several):
             way_out = "write mechanism * count, or one mechanism + another"
             refuse("parts", self.parts, "be pairs of a mechanism and a count", way_out)
         for part, _ in pairs:
-            part.check_beside()
+            part.check_not_nested()
         settled = tuple((part, integer(1, count=count)) for part, count in pairs)
         object.__setattr__(self, "parts", settled)
         # This refuses parts with different units now.
@@ -419,7 +419,7 @@ class _Drawn(Mechanism):
 
     def __post_init__(self) -> None:
         check_kind(self.scheme)
-        self.inner.check_beside()
+        self.inner.check_not_nested()
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of the scheme and of the inner mechanism."""
@@ -442,11 +442,11 @@ class _Drawn(Mechanism):
         inner = self.inner.single_uploads()
         return None if inner is None else replace(self, inner=inner)
 
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the inner mechanism's error text; empty if a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
-        return self.inner.unlike(shares=shares, noise_multiplier=noise_multiplier)
+        return self.inner.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @registered

@@ -317,7 +317,7 @@ class CorrelatedRow(Mechanism):
     # As for the run.
     samples_its_unit = True
 
-    def check_beside(self) -> NoReturn:
+    def check_not_nested(self) -> NoReturn:
         """Refuse: inside another mechanism the released rows and their number are unknown.
 
         Raises:

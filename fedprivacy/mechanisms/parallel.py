@@ -63,7 +63,7 @@ class Parallel(Several):
         for one in self.mechanisms:
             if not isinstance(one, Mechanism):
                 refuse("mechanisms", type(one).__name__, "hold mechanisms only")
-            one.check_beside()
+            one.check_not_nested()
         # Nested kinds are flattened.
         nested = [
             one.mechanisms if isinstance(one, Parallel) else (one,) for one in self.mechanisms

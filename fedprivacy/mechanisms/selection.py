@@ -307,7 +307,7 @@ class PrivateSelection(Several):
         for name, each in (("base", self.base), *(("others", one) for one in self.others)):
             if not isinstance(each, Mechanism):
                 refuse(name, each, "be a mechanism", "pass Gaussian(noise_multiplier=1.0) * 10")
-            each.check_beside()
+            each.check_not_nested()
         units = {each.protects for each in self._every}
         if len(units) > 1:
             rule = "protect the unit that the base does"
@@ -357,9 +357,11 @@ class PrivateSelection(Several):
             return None
         return replace(self, base=known[0], others=tuple(known[1:]))
 
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the first error text of a trial; empty if no trial has one."""
-        said = (x.unlike(shares=shares, noise_multiplier=noise_multiplier) for x in self._every)
+        said = (
+            x.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier) for x in self._every
+        )
         return next(filter(None, said), "")
 
     def _loss(self, facts: Facts) -> PrivacyLoss:

@@ -227,7 +227,7 @@ class SparsifiedPerturbation(Perturbation):
         multiplier = self.noise_multiplier * (math.sqrt(counts) / share)
         return replace(self, noise_multiplier=multiplier)
 
-    def unlike(self, *, shares: int, noise_multiplier: float) -> str:
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return an error text if there is more noise than the received shares have."""
         most = self.noise_multiplier * math.sqrt(shares / self.cohort)
         if self.topped_up or noise_multiplier <= most * (1.0 + ROUNDING):

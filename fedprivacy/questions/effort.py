@@ -90,7 +90,7 @@ class Effort:
         """
         # One orientation alone has an interval; other accountants compose both.
         if self.accountant == "pld":
-            with clock.within(self.left):
+            with clock.time_limit(self.left):
                 return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
         # Without lower ends 0 is the certified one.

@@ -23,8 +23,8 @@ from .pairs import (
     SERVER,
     SWAP,
     ZERO,
-    as_it_is,
     sampled_zero_out,
+    unamplified_same,
     visible,
 )
 from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, asked_of
@@ -88,7 +88,7 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: Shuffled, observer: Observer) -> Pair:
         # With one round every unit takes part in it, so there is no secret order.
         if scheme.rounds_per_epoch == 1:
-            return as_it_is(inner, adjacency, observer)
+            return unamplified_same(inner, adjacency, observer)
         curve = inner.privacy_loss(adjacency, observer).curve
         if adjacency is ZERO:
             return Pair(curve, _attained(inner, scheme, observer))
@@ -171,7 +171,7 @@ class Shuffled(EpochScheme):
 def _allocated(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
         if scheme.rounds_per_epoch == 1:
-            return as_it_is(inner, adjacency, observer)
+            return unamplified_same(inner, adjacency, observer)
         curve = _spread(inner, scheme) or inner.privacy_loss(adjacency, observer).curve
         return Pair(curve, _attained(inner, scheme, observer))
 
@@ -180,7 +180,7 @@ def _allocated(adjacency: Adjacency) -> Builder:
 
 def _allocated_replacement(inner: Lossy, scheme: RandomAllocation, observer: Observer) -> Pair:
     if scheme.rounds_per_epoch == 1:
-        return as_it_is(inner, SWAP, observer)
+        return unamplified_same(inner, SWAP, observer)
     absent = _spread(inner, scheme)
     curve = inner.privacy_loss(SWAP, observer).curve
     # A replaced unit leaves and another one joins: two steps of the pair of the epoch.

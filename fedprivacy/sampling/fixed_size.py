@@ -45,7 +45,7 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     z = inner.sum_multiplier
     # Every unit takes part, so there is no amplification.
     if q == 1.0:
-        return pairs.as_it_is(inner, pairs.ZERO, observer)
+        return pairs.unamplified_same(inner, pairs.ZERO, observer)
     # T9 needs a Gaussian sum. T1 needs zeroing to be a special case of replacing.
     if z is None and not inner.zeroing_replaces:
         return pairs.unamplified(inner, scheme, observer)
@@ -70,7 +70,7 @@ _ROWS: Rows = {
         _zero_out,
     ),
     (pairs.AGGREGATE, pairs.SWAP): Cell(
-        "F(S, S), S = S(G(2/z), q)", "T1", "S", pairs.EXCHANGED_OPPOSED, pairs.slotted
+        "F(S, S), S = S(G(2/z), q)", "T1", "S", pairs.EXCHANGED_OPPOSED, pairs.fixed_size_replace
     ),
     **pairs.server_rows(),
 }

@@ -47,7 +47,7 @@ def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None
     return None if witness is None else sampled(witness.curve, q)
 
 
-def as_it_is(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:
+def unamplified_same(inner: Lossy, adjacency: Adjacency, observer: Observer) -> Pair:
     """Return the curves of the inner mechanism."""
     loss = inner.privacy_loss(adjacency, observer)
     return Pair(loss.curve, None if loss.witness is None else loss.witness.curve)
@@ -97,19 +97,19 @@ def unamplified(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
             f"what leaving a unit out loses is not known of this mechanism: {problem}"
         ) from problem
     if scheme.rate == 1.0:
-        return as_it_is(inner, ZERO, observer)
+        return unamplified_same(inner, ZERO, observer)
     return Pair(scheme.visible(loss.curve), None)
 
 
 def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """F(S, S) of the replace-one curve (T1), which must be symmetric."""
     if scheme.rate == 1.0:
-        return as_it_is(inner, SWAP, observer)
+        return unamplified_same(inner, SWAP, observer)
     curve, attained = sampled_pair(symmetric_replacement(inner, observer), scheme.rate)
     return Pair(Fold(curve, curve), attained)
 
 
-def slotted(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
+def fixed_size_replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """Return ``folded`` at a fixed size; rounds of one Gaussian sum are known to be triangles."""
     found, z = folded(inner, scheme, observer), inner.sum_multiplier
     # At rate 1 every unit takes part and there is no fold.

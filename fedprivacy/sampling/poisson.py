@@ -69,7 +69,7 @@ def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 def _replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
     if q == 1.0:
-        return pairs.as_it_is(inner, pairs.SWAP, observer)
+        return pairs.unamplified_same(inner, pairs.SWAP, observer)
     if make := opposite(inner, observer):
         curve = make(q)
         return Pair(curve, curve)

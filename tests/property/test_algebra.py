@@ -353,7 +353,9 @@ def test_what_a_mechanism_does_not_say_is_not_guessed():
     mine = Silent()
     assert mine.sum_multiplier is None and not mine.zeroed_is_absent and not mine.zeroing_replaces
     assert mine.noise_ratios(1.0) == frozenset() and mine.as_event() is None
-    assert mine.single_uploads() is None and mine.unlike(shares=3, noise_multiplier=1.0) == ""
+    assert (
+        mine.single_uploads() is None and mine.noise_mismatch(shares=3, noise_multiplier=1.0) == ""
+    )
     with pytest.raises(fp.UnsupportedCombination) as caught:
         mine.rescaled(0.25)
     told = str(caught.value)

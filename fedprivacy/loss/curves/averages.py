@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from ...rounding import FEW, UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from .lattice import Array, Side
 
 Places = NDArray[np.int64]
@@ -295,7 +295,7 @@ def doubled(law: Law, cell: float) -> Law:
     bulk, lost = _bulk(law)
     own = [law.mass[:bulk], law.excess[:bulk]]
     for run in _runs(law, cell):
-        tick()
+        check_deadline()
         left = min(size - run.start, bulk + run.stop - run.start - 1)
         begin = ratio * run.start + run.target + room
         into = slice(begin, begin + ratio * (left - 1) + 1, ratio)
@@ -424,7 +424,7 @@ def _rectangle(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None
     def table(values: NDArray[Any]) -> NDArray[Any]:
         return np.lib.stride_tricks.sliding_window_view(values, size)[::-ratio]
 
-    tick()
+    check_deadline()
     own = np.arange(law.first - made.first, law.first - made.first + size)
     index = table(gaps.place) + own
     pairs = np.multiply.outer(one.mass, law.mass)
@@ -472,7 +472,7 @@ def _by_points(law: Law, one: Law, gaps: _Gaps, ratio: int, made: _Made) -> None
     own = np.arange(law.first - made.first, law.first - made.first + size)
     add = _spread_point if law.side is Side.UP else _merge_point
     for j in range(len(one.mass)):
-        tick()
+        check_deadline()
         at = ratio * (len(one.mass) - 1 - j)
         index = gaps.place[at : at + size] + own
         begin = int(index.min())
@@ -507,7 +507,7 @@ def _add(near: _Points, far: _Points, gaps: _Gaps, ratio: int, made: _Made) -> N
         return
     starts = [0, *(np.flatnonzero(np.diff(gaps.place)) + 1).tolist(), len(gaps.gap)]
     for start, stop in itertools.pairwise(starts):
-        tick()
+        check_deadline()
         # The first sum of the convolution pairs the first point of ``far`` with the first gap.
         begin = (far.first + int(gaps.gap[start]) - near.first) // ratio
         size = min(len(far.mass) + stop - start - 1, len(near.mass) - begin)

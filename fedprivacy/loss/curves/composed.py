@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
-from ..clock import tick
+from ..clock import check_deadline
 from ..moments import spectrum as spectra
 from ..moments.batched_rounds import Bundle
 from ..moments.contour import Contour, NoMoments
@@ -153,7 +153,7 @@ class Composed(Curve):
         # The mass outside the tails adds up over the rounds.
         share, parts = tail_mass / self.count, []
         for curve, count in self.parts:
-            tick()
+            check_deadline()
             parts.append((curve.lattice(step, side, share), count))
         return Composition(parts, side)
 

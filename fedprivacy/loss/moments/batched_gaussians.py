@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from . import spectrum as spectra
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import DEPTH, Ends, Weighed, chosen_rows, log_top, phase_bound
@@ -228,7 +228,7 @@ class Folds:
             NoMoments: some fold would need too many nodes.
         """
         for rows in self._blocks(line):
-            tick()
+            check_deadline()
             found = [half.rows(rows).rule(line) for half in self.halves]
             yield rows, self._joined(found, self.log_atom[rows]).spectrum(line)
 

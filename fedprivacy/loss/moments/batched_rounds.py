@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..clock import tick
+from ..clock import check_deadline
 from . import gaussian_rules
 from .batched_gaussians import Folds, enough, stackable
 from .contour import Array, Contour, PerRow
@@ -175,7 +175,7 @@ class Stack:
             yield np.array([k]), spectrum
         log_error = np.logaddexp(gaussian_rules.trapezoid_error(0.0), -gaussian_rules.DEPTH)
         for rows in _blocks(plan):
-            tick()
+            check_deadline()
             weighed = self._weighed(plan, rows, line.tilt)
             # Rows near 1 keep P's own mass for their last digits, which needs another kind of rule.
             near = (plan.serves_p[rows] & weighed.near())[:, 0]

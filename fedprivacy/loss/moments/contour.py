@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import UNIT
-from ..clock import tick
+from ..clock import check_deadline
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -139,7 +139,7 @@ def _by_parts(weights: Array, loss: Array, line: Contour, less: bool) -> Complex
     total = np.zeros((*some, rows, width), dtype=np.complex128)
     high, low = (np.arange(n, dtype=np.float64)[:, None] for n in (rows, width))
     for begin in range(0, loss.shape[-1], _BLOCK):
-        tick()
+        check_deadline()
         turn = (line.spacing * loss[..., begin : begin + _BLOCK])[..., None, :]
         weight = weights[..., begin : begin + _BLOCK][..., None, :]
         coarse = _phase(width * high * turn, less)
@@ -218,7 +218,7 @@ class _Bins:
         total = np.zeros(self._size, dtype=np.complex128)
         power, factor = self._weights, np.ones(self._size, dtype=np.complex128)
         for m in range(1, _TERMS):
-            tick()
+            check_deadline()
             # Each term is computed from the one before, so no power or factorial overflows.
             power = power * self._rests / m
             factor = factor * (1j * self._share)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...rounding import UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from . import spectrum as spectra
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
@@ -135,7 +135,7 @@ class Piece:
         Raises:
             NoMoments: the rule would need too many nodes.
         """
-        tick()
+        check_deadline()
         asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
         interval = self._interval(asked)
         best: _Plan | None = None

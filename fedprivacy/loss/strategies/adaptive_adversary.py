@@ -207,7 +207,7 @@ class _Board:
         for grams in _grams(self.one, mesh):
             most = np.zeros(len(losses))
             for gram in grams:
-                clock.tick()
+                clock.check_deadline()
                 most = np.maximum(most, excess(gram, self.one.q, losses))
             # Every triangle lies below the fold, and every profile is convex.
             most = _hull(np.minimum(most, np.maximum(s, w)), losses)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...rounding import FEW, HUNDREDS, UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from ..curves.lattice import Array
 
 _REACH = 12.0
@@ -172,7 +172,7 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
         np.exp(-0.5 * (x - mean) ** 2) * (step / math.sqrt(2 * math.pi)) for mean in (0.0, along, v)
     ]
     for start in range(0, len(losses), rows):
-        tick()
+        check_deadline()
         at = losses[start : start + rows]
         a, c = np.exp(at), np.expm1(at) * ((1.0 - q) / q)
         with np.errstate(divide="ignore"):

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from ..curves.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..moments.contour import Complex
 
@@ -285,7 +285,7 @@ class Composition:
             TooLarge: the window would need too many points.
             LateError: the deadline has passed.
         """
-        tick()
+        check_deadline()
         here = self.moment(tilt)
         right_at, low_right = self._reach(tilt, here, 1.0)
         left_at, low_left = self._reach(tilt, here, -1.0)
@@ -341,7 +341,7 @@ class Composition:
         moved, drift = 0, 0.0
         per_bin = FFT * math.log2(length)
         for lattice, count in self.parts:
-            tick()
+            check_deadline()
             tilted, centre, inexact = _tilted(lattice, tilt, length)
             drift += count * inexact
             moved += centre * count

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...rounding import FFT, TENS, THOUSANDS, UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from ..curves.lattice import Array, Lattice, Side
 from .convolution import fast_length
 
@@ -107,7 +107,7 @@ class _Game:
         everywhere = -np.expm1(np.minimum(around, 0.0)) * np.exp(tilted)
         held = everywhere[inside]
         for done in range(rounds):
-            tick()
+            check_deadline()
             # The stored values are divided by the scale once per round.
             exponent = tilted - done * self.log_scale
             one = np.exp(np.maximum(exponent, -700.0) if self.up else exponent)

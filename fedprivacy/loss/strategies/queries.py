@@ -26,7 +26,7 @@ from ..curves.stated import RenyiPoints
 from ..moments.contour import NoMoments
 from . import direct, inversion, renyi, second_moment, tail_splitting, trimming
 from .convolution import Composition
-from .too_large import REASON, hopeless
+from .too_large import REASON, too_large
 
 SLACK = 1e-2
 """Share of delta, times the tolerance, that trimming may move the profile. Log delta falls by more
@@ -85,9 +85,9 @@ class _Asked:
         return one_side(self.curve, Side.UP) is not self.curve
 
     @functools.cached_property
-    def hopeless(self) -> bool:
+    def too_large(self) -> bool:
         """Whether digits are irrelevant; cached because several strategies need it."""
-        return hopeless(self.curve)
+        return too_large(self.curve)
 
     @functools.cached_property
     def on_lattices(self) -> dict[float, tuple[Interval, int]]:
@@ -103,7 +103,7 @@ class _Asked:
     def rescue(self) -> tuple[float, float]:
         """A sufficient number from a Renyi divergence, and its order; infinity if there is none."""
         # This fallback for late answers must not be late itself.
-        with clock.within(None), contextlib.suppress(NoMoments, OverflowError):
+        with clock.time_limit(None), contextlib.suppress(NoMoments, OverflowError):
             return self.bounded()
         return math.inf, math.nan
 

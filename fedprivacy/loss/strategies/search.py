@@ -127,7 +127,7 @@ class Cutting:
 
     def answer(self, question: Question) -> Interval:
         """Return the interval of the sum of all terms."""
-        return _HOPELESS if question.hopeless else _unless_none(question.cut)
+        return _TOO_LARGE if question.too_large else _unless_none(question.cut)
 
 
 def _of_laplace(run: Composed) -> bool:
@@ -148,7 +148,7 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
 
 
 _NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
-_HOPELESS = _NOTHING._replace(reason=REASON)
+_TOO_LARGE = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
 """Largest number of lattices; each is a few times finer than the last, and more never helped."""
 _FIRST = 16.0
@@ -206,7 +206,7 @@ class Lattices:
     def answer(self, question: Question) -> Interval:
         """Refine until the interval is narrow enough, the lattice too large, or the time short."""
         if _useless(question):
-            return _HOPELESS
+            return _TOO_LARGE
         step = self._first(question)
         best, best_step, floor, reason = _NOTHING, step, 0.0, ""
         too_wide = math.inf
@@ -269,7 +269,7 @@ def _hardly_helped(before: float, after: float) -> bool:
 
 def _useless(question: Question) -> bool:
     """Return whether every lattice that is fine enough has too many points."""
-    return not _exact(question.curve) and question.hopeless
+    return not _exact(question.curve) and question.too_large
 
 
 def _coarser(step: float, best: Interval, finished: float) -> float:
@@ -441,7 +441,7 @@ def _tried(question: Question) -> Interval:
     found = _UNTOLD
     # Checked before any computation: each moment of a run like this takes too long.
     if crude(question.curve) is not None:
-        return _HOPELESS
+        return _TOO_LARGE
     try:
         if question.below_floor:
             return Interval(0.0, question.floor, _INVERTED)
@@ -454,7 +454,7 @@ def _tried(question: Question) -> Interval:
             # Exact tails are the best possible, so other strategies would only repeat the answer.
             if met(question, found) or question.curve.exact:
                 break
-            clock.tick()
+            clock.check_deadline()
     except LateError:
         found = found._replace(reason=LATE)
     return found

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...rounding import THOUSANDS, UNIT
-from ..clock import tick
+from ..clock import check_deadline
 from ..curves.composed import Composed
 from ..curves.curve import Curve
 from ..curves.fold import Fold
@@ -459,7 +459,7 @@ def invert(
     inverted: list[Inverted] = []
     tails: list[tuple[float, float]] = []
     for term, log_mass in terms.counting:
-        tick()
+        check_deadline()
         found = chernoff(term, depth)
         # Terms that hardly reach x are not inverted, because their bound is small relative to
         # delta.
@@ -489,7 +489,7 @@ def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
     # Rough moments may give an infinite reach, but a cut needs a finite number.
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
-        tick()
+        check_deadline()
         terms = divide(curve, _BEYOND * x, log_delta - _DEPTH)
         # Terms rarer than delta do not affect where delta is reached.
         tails = [chernoff(t, -log_delta) for t, log_mass in terms.counting if log_mass > log_delta]
@@ -547,7 +547,7 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
     # The required depth depends on delta, which is the unknown. Iterate until both agree.
     guess, log_delta = 0.0, -1.0
     for _ in range(_STEPS):
-        tick()
+        check_deadline()
         terms = divide(curve, _BEYOND * epsilon, log_delta - _DEPTH)
         found = [(chernoff(term, -log_delta), log_mass) for term, log_mass in terms.counting]
         # The smaller of Chernoff's bound and the whole mass of the term.

@@ -30,7 +30,7 @@ MOST_ROUNDS = 10**5
 REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
 
 
-def hopeless(curve: Curve) -> bool:
+def too_large(curve: Curve) -> bool:
     """Return whether the mean loss of a composition is so large that digits are irrelevant.
 
     This is not certified: it limits the computation and never enters a number. If ``crude`` has a
@@ -49,9 +49,9 @@ def hopeless(curve: Curve) -> bool:
 
 
 def given_up(curve: Curve) -> Curve | None:
-    """Return the substitute for a hopeless composition; None if the composition is not hopeless."""
+    """Return the substitute for a composition with too large a loss; None if it needs none."""
     simple = crude(curve)
-    return curve if simple is None and hopeless(curve) else simple
+    return curve if simple is None and too_large(curve) else simple
 
 
 def _least_mean(curve: Composed) -> float:
@@ -69,7 +69,7 @@ def _least_mean(curve: Composed) -> float:
 
 
 def crude(curve: Curve) -> Gdp | None:
-    """Return a Gaussian pair that dominates a hopeless run of rounds of many components, or None.
+    """Return a Gaussian pair that dominates a run with too large a loss, of rounds of many components.
 
     These rounds are mixtures whose moments take long, and the rough bound loses no useful detail.
     """
