@@ -1,12 +1,12 @@
-"""Time, bracket and memory of our answers beside the peers', in one run on one thread.
+"""Compare time, bracket and memory of our answers with the peers', in one run on one thread.
 
     python benchmarks/accounting.py [--quick | --smoke] [--json FILE]
     python benchmarks/accounting.py --only NAME [NAME ...] [--renew FILE]
 
-All take about a quarter of an hour, --quick less than a minute, --smoke seconds. Every library runs
-in a process of its own; for one question all are asked in turn, after a first call each. Times are
-medians of processor time (one thread, so a clock on an idle machine shows the same). --only asks a
-part or a single row; --renew puts what came out in the place of the same rows of an earlier --json.
+All questions take about a quarter of an hour, --quick less than a minute, --smoke seconds. Every
+library runs in a separate process. For each question the libraries answer in turn, after a first
+call each. Times are medians of processor time (one thread, so a clock on an idle machine shows the
+same). --only runs a part or a single row; --renew replaces the same rows in an earlier --json file.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Report:
 
 
 def rows_of(answers: list[Answer]) -> list[list[str]]:
-    """Return a table's rows: what was said, above our lower end by how much, time and ratio."""
+    """Return a table's rows: the answer, its excess over our lower end, time and ratio."""
     ours = answers[0]
     rows = []
     for answer in answers:
@@ -90,7 +90,7 @@ class Sampled:
     def __init__(self, pool: Pool, report: Report, ways: list[Way]) -> None:
         self.pool, self.report, self.ways = pool, report, ways
         self.lost: dict[Way, int] = {}
-        """Ways that gave no answer, and at how many rounds; more rounds are not tried."""
+        """Ways that gave no answer, with their number of rounds; more rounds are not tried."""
 
     def run(self, settings: list[tuple[float, float, int]], precise: bool) -> None:
         ours = []
@@ -108,7 +108,7 @@ class Sampled:
         self._exponent([(t, s) for q, noise, t, s in ours if (q, noise) == (0.01, 0.8)])
 
     def _equal(self, question: Question, ours: Answer, rounds: int) -> list[Answer]:
-        """Ask dp-accounting at the coarsest mesh that comes as close as our tolerance."""
+        """Run dp-accounting at the coarsest mesh that is as close as our tolerance."""
         assert ours.low is not None
         found = []
         for mesh in LADDER:
@@ -135,7 +135,7 @@ class Sampled:
 
 
 def calibration(pool: Pool, report: Report, targets: list[Any], ways: list[Way]) -> None:
-    """Section 2: the noise that just meets a budget, to 1e-3."""
+    """Section 2: the least noise that meets a budget, to 1e-3."""
     for epsilon, delta in targets:
         question = questions.calibration(epsilon, delta)
         answers = pool.compare(question, [OURS, *ways])
@@ -176,15 +176,15 @@ def others(pool: Pool, report: Report, quick: bool) -> None:
 
 
 def gaussian(pool: Pool, report: Report, quick: bool) -> None:
-    """Ask about a Gaussian that is not sampled."""
+    """Measure a Gaussian without sampling."""
     question = questions.epsilon([questions.part(50.0, 10_000)])
     ways = QUICK if quick else DEFAULTS
     show(report, "gaussian", question, pool.compare(question, [OURS, *ways]))
 
 
 def cohorts(pool: Pool, report: Report, quick: bool) -> None:
-    """Ask about cohorts of a fixed size under each adjacency."""
-    del quick  # there are few rows
+    """Measure cohorts of a fixed size under each adjacency."""
+    del quick  # the part has few rows
     for adjacency in ("add_remove", "zero_out", "replace_one"):
         question = questions.cohorts(adjacency)
         ways = [OURS, RDP[0], RDP[2]] if adjacency == "replace_one" else [OURS]
@@ -195,11 +195,11 @@ Part = Callable[[Pool, Report, bool], None]
 
 
 def single(name: str) -> Part:
-    """Return what asks one row that stands alone."""
+    """Return the part for a single row."""
     row = ROWS[name]
 
     def ask(pool: Pool, report: Report, quick: bool) -> None:
-        del quick  # one row is asked as it is
+        del quick  # one row has no quick version
         answers = pool.compare(row.question, row.ways, limit=row.limit * pool.limit)
         show(report, "single", row.question, answers)
 
@@ -207,7 +207,7 @@ def single(name: str) -> Part:
 
 
 def pairs(pool: Pool, report: Report, quick: bool) -> None:
-    """Ask about many different (noise, q) pairs; slow ways are given more time."""
+    """Measure many different (noise, q) pairs; slow ways get more time."""
     question = questions.mixed(50 if quick else 1_000)
     ways = [Way("dp-accounting", "PLD", 1e-3), *RDP, Way("opacus", "GDP")]
     if quick:
@@ -219,8 +219,8 @@ def pairs(pool: Pool, report: Report, quick: bool) -> None:
 
 
 def training(pool: Pool, report: Report, quick: bool) -> None:
-    """Ask before every round of a loop whether it fits."""
-    del quick  # it takes seconds
+    """Measure a loop that checks its budget before every round."""
+    del quick  # the part takes seconds
     rows = []
     asked = [
         (OURS, 1_000),
@@ -239,7 +239,7 @@ def training(pool: Pool, report: Report, quick: bool) -> None:
 
 
 def memory(pool: Pool, report: Report, settings: list[tuple[float, float, int]]) -> None:
-    """What our calls need beyond what importing needs, in a fresh process each."""
+    """Measure the memory of our calls beyond the memory of the import, in a fresh process each."""
     asked = [questions.poisson(*setting) for setting in settings]
     asked += [questions.calibration(8.0, 1e-6), questions.mixed(), questions.cohorts("zero_out")]
     rows = []
@@ -257,7 +257,7 @@ def memory(pool: Pool, report: Report, settings: list[tuple[float, float, int]])
 
 
 def first_calls(pool: Pool, report: Report) -> None:
-    """What importing and the very first call take, in a fresh process, by the clock."""
+    """Measure the wall-clock time of the import and the very first call, in a fresh process."""
     rows = []
     for way in [OURS, DEFAULTS[0], DEFAULTS[1], DEFAULTS[2], DEFAULTS[5]]:
         if pool.has(way.library):
@@ -271,7 +271,7 @@ def first_calls(pool: Pool, report: Report) -> None:
 
 
 def failures(pool: Pool, report: Report, quick: bool) -> None:
-    """Section 4: every answer below an end that two named data sets attain."""
+    """Section 4: every answer below a lower end that two named data sets attain."""
     near_misses(pool, quick)
     found = below(pool, lambda question: attained(pool, question))
     report.data["below"] = found
@@ -308,7 +308,7 @@ def header(pool: Pool, report: Report) -> None:
 
 
 def sampled(setting: tuple[float, float, int]) -> Part:
-    """Return what asks about one sampled Gaussian."""
+    """Return the part for one sampled Gaussian."""
 
     def ask(pool: Pool, report: Report, quick: bool) -> None:
         Sampled(pool, report, QUICK if quick else DEFAULTS + PRECISE).run([setting], not quick)
@@ -317,7 +317,7 @@ def sampled(setting: tuple[float, float, int]) -> Part:
 
 
 def calibrated(target: tuple[float, float]) -> Part:
-    """Return what asks for the noise of one budget."""
+    """Return the part for the noise of one budget."""
 
     def ask(pool: Pool, report: Report, quick: bool) -> None:
         ways = CALIBRATED[1:3] if quick else CALIBRATED
@@ -345,7 +345,7 @@ PARTS: dict[str, Part] = {
     **{f"calibration-{target[0]:g}": calibrated(target) for target in questions.TARGETS},
     **{name: single(name) for name in ROWS},
 }
-"""What --only can pick."""
+"""Choices of --only."""
 
 
 def full(pool: Pool, report: Report, quick: bool) -> None:
@@ -365,13 +365,13 @@ def full(pool: Pool, report: Report, quick: bool) -> None:
 
 
 def renewed(kept: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of an earlier run with the rows of a later one in their places.
+    """Return the numbers of an earlier run, with rows replaced by those of a later run.
 
-    Rows are known by their question (or way). What is about a whole run, as the answers that are
-    too small, stays as it was.
+    Rows are matched by their question (or way). Results about the whole run, such as the answers
+    that are too small, stay unchanged.
 
     Raises:
-        SystemExit: the versions of two libraries differ, whose times say nothing beside each other.
+        SystemExit: the versions of two libraries differ, so their times cannot be compared.
     """
     if kept["versions"] != fresh["versions"]:
         raise SystemExit(f"renew all, of one run: {kept['versions']} and {fresh['versions']}")

@@ -2,7 +2,7 @@
 
 python benchmarks/accounting_page.py [FILE]
 
-FILE is kept as ``results/accounting.json``; without one that is read as it is.
+FILE is copied to ``results/accounting.json``; without FILE that file is used.
 """
 
 import json
@@ -18,12 +18,12 @@ from tables import milliseconds, ratio, table
 HERE = Path(__file__).parent
 KEPT = HERE / "results" / "accounting.json"
 PAGE = "../comparison.md"
-"""Beside the papers' pages."""
+"""Relative to the papers' pages."""
 LOOSE = ("dp-accounting PLD default", "dp-accounting RDP", "opacus RDP", "autodp RDP")
 
 
 def main(file: Path | None) -> None:
-    """Write every table between its marks."""
+    """Write every table between its markers."""
     if file is not None:
         shutil.copyfile(file, KEPT)
     run: dict[str, Any] = json.loads(KEPT.read_text())
@@ -94,14 +94,14 @@ def answers(questions: list[dict[str, Any]], what: str, answer: str) -> str:
 
 
 def memory(run: dict[str, Any]) -> str:
-    """Return what a call needs, and the peaks of the run."""
+    """Return the memory of a call, and the peaks of the run."""
     mine = [one["resident_mb"] for one in run["memory"]]
     peaks = ", ".join(f"{name} {size:,.0f}" for name, size in run["peaks"].items())
     return f"ours: {min(mine):.0f} to {max(mine):.0f}; {peaks}."
 
 
 def below(cases: list[dict[str, Any]]) -> str:
-    """Return the worst case of each library below an attained end, and how many there are."""
+    """Return each library's worst case below an attained end, and the number of cases."""
     kinds: dict[str, list[dict[str, Any]]] = {}
     for case in cases:
         kinds.setdefault(case["way"], []).append(case)

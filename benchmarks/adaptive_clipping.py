@@ -1,11 +1,11 @@
-"""A clip norm that is learned beside fixed ones, at one epsilon: accuracy and norm by the round.
+"""Compare a learned clip norm with fixed ones at one epsilon: accuracy and norm by round.
 
     python benchmarks/adaptive_clipping.py             writes results/adaptive_clipping.json
     python benchmarks/adaptive_clipping.py --rounds 6 --seeds 1      a look, nothing written
 
-DP-FedAvg with logistic regression on Fashion-MNIST: 1,000 clients, 100 of them drawn a round, 10
-local steps. All runs have the same noise multiplier, calibrated for the epsilon, and differ in the
-clip norm alone: fixed ones, and ``AdaptiveClipping`` begun too small and too large.
+DP-FedAvg with logistic regression on Fashion-MNIST: 1,000 clients, 100 drawn in each round, 10
+local steps. All runs have the same noise multiplier, calibrated for the epsilon. They differ only
+in the clip norm: fixed norms, and ``AdaptiveClipping`` with a start that is too small or too large.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SCHEME = fp.FixedSize(100, population=CLIENTS)
 FIXED = (0.01, 0.1, 0.3, 1.0, 10.0)
 BEGUN = (0.01, 10.0)
 SHOWN = (1, 5, 10, 20, 40)
-"""Rounds that the table shows."""
+"""Rounds in the table."""
 
 
 def calibrated(rounds: int) -> float:
@@ -40,7 +40,7 @@ def calibrated(rounds: int) -> float:
 
 
 def train(noise: fp.Gaussian, rounds: int, seed: int, data) -> dict[str, list[float]]:
-    """Return every round's accuracy after it, and its clip norm."""
+    """Return the accuracy after every round, and its clip norm."""
     loop = FederatedAveraging(
         model=logistic(784, 10),
         scheme=SCHEME,
@@ -59,7 +59,7 @@ def train(noise: fp.Gaussian, rounds: int, seed: int, data) -> dict[str, list[fl
 
 
 def shown(name: str, runs: list[dict[str, list[float]]], rounds: int) -> list[str]:
-    """Return a row: accuracy after some rounds, and the clip norm of the first and the last."""
+    """Return a row: accuracy after some rounds, and the first and the last clip norm."""
     told = []
     for number in (n for n in SHOWN if n <= rounds):
         some = [run["accuracy"][number - 1] for run in runs]

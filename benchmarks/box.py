@@ -1,8 +1,8 @@
-"""Random settings of the whole table: how long an epsilon takes, and how wide it is.
+"""Random settings of the whole table: the time of an epsilon, and its width.
 
-Every scheme, adjacency, observer and kind of mechanism in turn, numbers log-uniform. Run as
-``python benchmarks/box.py COUNT [SEED] [--save]``; prints settings over a second, then a line for
-each scheme.
+It takes every scheme, adjacency, observer and kind of mechanism in turn, with log-uniform numbers.
+Run as ``python benchmarks/box.py COUNT [SEED] [--save]``. It prints settings that take over a
+second, then a line for each scheme.
 """
 
 import argparse
@@ -25,7 +25,7 @@ MECHANISMS = ("Gaussian", "Laplace", "DiscreteLaplace", "RandomizedResponse", "S
 OBSERVERS = ("aggregate", "server")
 CELLS = list(product(SCHEMES, MECHANISMS, fp.Adjacency, OBSERVERS))
 SLOW, GOAL = 1.0, 0.1
-"""Seconds: none above the first, 95 of 100 below the second."""
+"""Limits in seconds: all settings below the first, 95 of 100 below the second."""
 
 
 class Box:
@@ -35,11 +35,11 @@ class Box:
         self.generator = np.random.default_rng(seed)
 
     def spread(self, low: float, high: float) -> float:
-        """Return a number, log-uniform."""
+        """Return a log-uniform number."""
         return math.exp(self.generator.uniform(math.log(low), math.log(high)))
 
     def scheme(self, name: str):
-        """Return a scheme with some rate."""
+        """Return a scheme with a random rate."""
         q = self.spread(1e-5, 1)
         size, long = max(1, int(q * POPULATION)), round(self.spread(2, 1e5))
         draws = round(self.spread(1, 100))
@@ -78,7 +78,7 @@ class Box:
         }[name]()
 
     def run(self, scheme: str, mechanism: str):
-        """Return rounds, at most 10^6, fewer epochs."""
+        """Return a run of at most 10^6 rounds, or fewer epochs."""
         most = 1e3 if scheme in EPOCHS else 1e6
         one = self.mechanism(mechanism).sampled(self.scheme(scheme))
         return one * round(self.spread(1, most))
@@ -92,10 +92,10 @@ def ask(run, adjacency: str, observer: str, delta: float) -> tuple[float, float,
 
 
 def settings(count: int, seed: int):
-    """Yield (cell, run, delta); runs that cannot be made are passed over."""
+    """Yield (cell, run, delta); invalid runs are skipped."""
     box = Box(seed)
     for k in range(count):
-        cell = CELLS[k * 37 % len(CELLS)]  # 37 has no factor of the number of cells
+        cell = CELLS[k * 37 % len(CELLS)]  # 37 and the number of cells are coprime
         delta = box.spread(1e-15, 1e-3)
         try:
             yield cell, box.run(*cell[:2]), delta
@@ -104,7 +104,7 @@ def settings(count: int, seed: int):
 
 
 def main(count: int, seed: int, save: bool) -> None:
-    """Ask for epsilon at the default tolerance; CPU seconds of one thread."""
+    """Compute epsilon at the default tolerance; times are CPU seconds of one thread."""
     rows: dict[str, list[tuple[float, bool]]] = {}
     refused = 0
     for (scheme, _, adjacency, observer), run, delta in settings(count, seed):

@@ -1,10 +1,10 @@
-"""A standing campaign against the accounting: random settings until the time is up.
+"""A random test campaign of the accounting, which runs until a time limit.
 
-``python benchmarks/campaign.py [--seconds 300] [--settings N] [--seed 1] [--workers 1]
-[--each 5] [--fresh]``.
-What was asked of a seed is kept in ``benchmarks/results/campaign.json``; a later call goes on from
-there as long as the package is the same. Every contradiction is printed with code that shows it.
-Exit code 1 if there is any. ``--page`` writes the table of ``docs/theory/campaign.md``.
+``python benchmarks/campaign.py [--seconds 300] [--settings N] [--seed 1] [--workers 1] [--each 5]
+[--fresh]``. The progress of a seed is kept in ``benchmarks/results/campaign.json``. A later call
+continues from there while the package is unchanged. Every contradiction is printed with code that
+reproduces it, and the exit code is then 1. ``--page`` writes the table of
+``docs/theory/campaign.md``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ RESULTS = HERE / "results" / "campaign.json"
 PAGE = HERE.parent / "docs" / "theory" / "campaign.md"
 CHUNK = 25
 _TINY, _CLIPPED = 6, 40
-"""Every so many settings one is a tiny population, or a vector to clip."""
+"""Periods of the settings with a tiny population, and of those with a vector to clip."""
 _MARK = "<!-- written by benchmarks/campaign.py -->"
 
 
 def one(seed: int, index: int) -> Report:
-    """Ask the index-th setting of a seed."""
+    """Check the setting ``index`` of a seed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if index % _CLIPPED == _CLIPPED - 1:
@@ -49,7 +49,7 @@ def one(seed: int, index: int) -> Report:
 
 
 def chunk(task: tuple[int, int, float]) -> Report:
-    """Ask a chunk of settings."""
+    """Check a chunk of settings."""
     seed, begin, each = task
     campaign_checks.give_up_after(each)
     report = Report()
@@ -59,7 +59,7 @@ def chunk(task: tuple[int, int, float]) -> Report:
 
 
 def version() -> str:
-    """A short name of the package's code."""
+    """Return a short fingerprint of the package's code."""
     digest = hashlib.sha256()
     for path in sorted(Path(fedprivacy.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -69,7 +69,7 @@ def version() -> str:
 
 
 def reports(seed: int, begin: int, end: int, workers: int, each: float) -> Iterator[Report]:
-    """Reports of chunks, in order."""
+    """Yield reports of chunks, in order."""
     tasks = ((seed, k, each) for k in range(begin, end, CHUNK))
     if workers == 1:
         yield from map(chunk, tasks)
@@ -79,7 +79,7 @@ def reports(seed: int, begin: int, end: int, workers: int, each: float) -> Itera
 
 
 def campaign(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Go on with a seed until the time is up or all settings are asked; return its state."""
+    """Continue a seed until the time or the settings are used up; return its state."""
     state = _state(arguments)
     begun, before = time.monotonic(), state["seconds"]
     total = Report([Found(*one) for one in state["found"]])
@@ -135,7 +135,7 @@ def _write(path: Path, seed: int, state: dict[str, Any]) -> None:
 
 
 def table(state: dict[str, Any]) -> str:
-    """The summary of one seed as a table."""
+    """Return the summary of one seed as a table."""
     counts, named = state["counts"], Counter(found[1] for found in state["found"])
     rows = ["| compared | how often | contradictions |", "|---|---:|---:|"]
     checks = {

@@ -1,4 +1,4 @@
-"""Epsilons that a lower end must not exceed, by arithmetic of the campaign's own."""
+"""Upper limits of epsilon for lower ends, from arithmetic that is independent of the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaign_worlds import last, multiplier
 
 
 def ceilings(setting: Setting) -> Iterator[tuple[str, float]]:
-    """Epsilons at the setting's delta that a lower end must not exceed, and why."""
+    """Yield epsilons at the setting's delta that a lower end must not exceed, with the reason."""
     node, times = last(setting.run)
     if node.kind == "FederatedLangevin" and node.values["strong_convexity"] is not None:
         mu = _hidden(node.values) * math.sqrt(times)
@@ -37,7 +37,7 @@ def _hidden(v: dict[str, Any]) -> float:
         slope = max(abs(1.0 - eta * v["strong_convexity"]), abs(1.0 - eta * v["smoothness"]))
         noise = math.sqrt(2.0 * v["temperature"] * private / eta)
         noise *= v["batch_fraction"] / v["gradient_sensitivity"]
-        # in units of what a drawn record moves: eta each, its std noise * eta
+        # in units of the change by a drawn record: eta for each, std noise * eta
         moved, squared = slope * moved + eta, slope**2 * squared + (noise * eta) ** 2
     if v["steps"] > 100_000 and not isinstance(v["step_size"], tuple):
         return math.inf
@@ -61,7 +61,7 @@ def _sum_ceilings(setting: Setting, node: Node, times: int) -> Iterator[tuple[st
 
 
 def _shuffled(mu: float, rounds: int, epochs: int, delta: float) -> float:
-    """An upper end of what an allocated epoch shows, in both orientations."""
+    """Return an upper end for an allocated epoch, in both orientations."""
     if rounds > 100_000 or mu > 20.0 or mu < 1e-4:
         return math.inf
     first = allocated_epsilon(mu, rounds, epochs, delta)

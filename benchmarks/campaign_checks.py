@@ -1,4 +1,4 @@
-"""One setting's questions: every account, way and model of it held against every other."""
+"""Checks of one setting: every account, way and model is compared with every other."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from fedprivacy.privacy_loss import PrivacyLoss
 
 _DEADLINE = 0.3
 _LIMIT = 1.5
-"""CPU seconds of a call: past them it is given up, and counted."""
+"""CPU seconds of a call: a longer call is stopped, and counted."""
 _WHOLE = 5.0
-"""CPU seconds of a setting."""
+"""CPU seconds for a setting."""
 _CALLS = _LIMIT / _WHOLE
 
 
 def give_up_after(seconds: float) -> None:
-    """Let a setting take so many CPU seconds, and each of its calls its share of them."""
+    """Set the CPU seconds of a setting, and the share of each of its calls."""
     global _LIMIT, _WHOLE
     _WHOLE, _LIMIT = seconds, _CALLS * seconds
 
@@ -46,7 +46,7 @@ class TimeUp(BaseException):
 
 
 class Found(NamedTuple):
-    """A contradiction, and the code that shows it."""
+    """A contradiction, and the code that reproduces it."""
 
     setting: str
     check: str
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 @dataclass
 class Report:
-    """What some settings gave: violations, and how often what was looked at."""
+    """Results of some settings: violations, and the number of each kind of check."""
 
     found: list[Found] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Report:
 
 
 def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns; TimeUp after so many CPU seconds. An outer alarm goes on."""
+    """Return the result of a call; raise TimeUp after some CPU seconds. Keep an outer alarm."""
 
     def stop(*_: Any) -> None:
         raise TimeUp
@@ -79,8 +79,8 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
             hook(what)
 
     before = signal.signal(signal.SIGPROF, stop)
-    # A finalizer, or a callback of the collector, swallows what is raised in it: the alarm then
-    # comes again a second later, and nothing is told of the one that was lost.
+    # A finalizer, or a callback of the collector, swallows an exception raised in it. The alarm
+    # then comes again a second later, and the lost exception is not reported.
     hook, sys.unraisablehook = sys.unraisablehook, swallowed
     left, every = signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     begun = time.process_time()
@@ -96,16 +96,16 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
 
 
 class Checker:
-    """Asks one setting, and keeps what contradicts."""
+    """Checks one setting, and keeps contradictions."""
 
     def __init__(self, setting: Setting, report: Report) -> None:
         self.setting, self.report = setting, report
         self.rng = random.Random(setting.name)
 
-    # Asking --------------------------------------------------------------------------------------
+    # Queries -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Ask everything that this setting has time for."""
+        """Run every check that this setting has time for."""
         self.report.counts["settings"] += 1
         try:
             loss = self._loss(self.setting.run)
@@ -137,7 +137,7 @@ class Checker:
         return self._asked(loss, name, lambda account: account.delta(epsilon))
 
     def _asked(self, loss: PrivacyLoss, name: str, ask: Callable[[Any], Any]) -> Any:
-        """Return the Bound, None if it took too long; what is no number is a violation."""
+        """Return the Bound, or None after the time limit; any other result is a violation."""
 
         def call() -> Any:
             account = ACCOUNTANTS[name](tolerance=self.setting.tolerance, deadline=_DEADLINE)
@@ -169,7 +169,7 @@ class Checker:
         self.report.found.append(Found(self.setting.name, check, detail, code))
 
     def _at_most(self, check: str, low: float, high: float, words: str, snippet: str = "") -> None:
-        """A certified lower end must not lie above a certified upper end."""
+        """Check that a certified lower end is not above a certified upper end."""
         self.report.counts[f"compared: {check}"] += 1
         if not low <= high:
             self._violated(check, f"{words}: {low!r} > {high!r}", snippet)
@@ -177,7 +177,7 @@ class Checker:
     # Checks --------------------------------------------------------------------------------------
 
     def _accounts(self, loss: PrivacyLoss, bound: Any, quantity: str) -> None:
-        """Every other accountant's upper end beside what is certified from below."""
+        """Check every other accountant's upper end against the certified lower end."""
         low = _certified(loss, bound)
         for name in ("rdp", "advanced"):
             ask = self._epsilon if quantity == "epsilon" else self._delta
@@ -189,7 +189,7 @@ class Checker:
                 self._at_most(f"{name} lower end", other.lower, bound.upper, words, code)
 
     def _witness(self, loss: PrivacyLoss, bound: Any) -> None:
-        """The attained pair accounted alone: below the upper end, and not below the lower."""
+        """Check that the attained pair, accounted separately, is between both ends."""
         if loss.witness is None or loss.witness.curve == loss.curve:
             return
         ends = []
@@ -205,7 +205,7 @@ class Checker:
         self._at_most("lower end is the witness's", bound.lower, highest, "the witness alone")
 
     def _models(self, bound: Any, at_epsilon: bool = True) -> None:
-        """What data sets show by the campaign's own arithmetic."""
+        """Check the bound against data sets, by the campaign's own arithmetic."""
         upper, lower = bound.upper, bound.lower
         for model in worlds.shown(self.setting):
             ends = self._ends(model, upper if at_epsilon else bound.given)
@@ -222,7 +222,7 @@ class Checker:
                 self._at_most("lower end attained", least, ends[1], words)
 
     def _exactly(self, model: worlds.Model, bound: Any, at_epsilon: bool) -> None:
-        """A stated pair is the worst of its kind, so both ends of its number are known."""
+        """Check both ends against a stated pair, whose number is known as the worst of its kind."""
         low = 0.0 if self.setting.observer == "final" else bound.resolution[0]
         if model.name != "randomised responses" or not at_epsilon or low == 0.0:
             return
@@ -245,7 +245,7 @@ class Checker:
             self._at_most("lower end below what is possible", bound.lower, most, why)
 
     def _ways(self, loss: PrivacyLoss, bound: Any) -> None:
-        """Every way of the PLD accountant, forced; every low below every high."""
+        """Check every way of the PLD accountant, forced: every low end is below every high end."""
         curves = list(dict.fromkeys(kinds(loss.curve)))
         curve = self.rng.choice(curves)
         turned = self.rng.choice([curve, curve.swap()])
@@ -280,9 +280,9 @@ def _start(problem: Exception) -> str:
 
 
 def _certified(loss: PrivacyLoss, bound: Any) -> float:
-    """The lower end that every account of the curve must respect.
+    """Return the lower end that every account of the curve must respect.
 
-    Moments and tails of stated Renyi divergences are not of one pair.
+    Moments and tails of stated Renyi divergences do not belong to one pair.
     """
     return bound.lower if "Renyi" in repr(loss.curve) else bound.resolution[0]
 
@@ -301,13 +301,13 @@ def _in_time(ask: Callable[[], Any]) -> Callable[[], Any]:
 def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Name and call of everything that brackets one orientation's epsilon."""
+    """Yield name and call of every method that brackets one orientation's epsilon."""
     trimmed, slack, reach = trimming.trim(curve, queries.SLACK * tolerance * delta)
-    if math.isfinite(reach):  # what was moved within Q counts up to there only
+    if math.isfinite(reach):  # a move within Q counts only up to this point
         trimmed, slack = curve, 0.0
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)
     whole = queries.EpsilonAt.of(curve, delta, tolerance, 0.0)
-    if "Renyi" not in repr(curve):  # whose moments, asked when it is late, are not the pair's
+    if "Renyi" not in repr(curve):  # its moments, evaluated late, are not the pair's
         yield "whole", _in_time(lambda: search.interval(whole)[:2])
     if not isinstance(curve, Composed):
         yield "tails", lambda: [direct.epsilon(curve, delta, side) for side in (Side.DOWN, Side.UP)]
@@ -332,11 +332,11 @@ def _lattice(curve: Composed, delta: float, step: float) -> tuple[float, float]:
     raise TooLarge
 
 
-# What is asked of some settings ------------------------------------------------------------------
+# Checks of some settings -------------------------------------------------------------------------
 
 
 def delta_rises(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """Epsilon falls as delta rises."""
+    """Check that epsilon falls as delta rises."""
     more = min(bound.given * 10.0 ** self.rng.uniform(0.01, 3.0), 0.99999)
     other = self._epsilon(loss, more) if more > bound.given else None
     if other is not None:
@@ -345,7 +345,7 @@ def delta_rises(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def more_rounds(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """More rounds show more."""
+    """Check that more rounds lose more."""
     more = Node("repeat", {"times": self.rng.choice([2, 3, 10])}, (self.setting.run,))
     other = self._epsilon(self._loss(more), bound.given)
     if other is not None:
@@ -354,7 +354,7 @@ def more_rounds(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def more_noise(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """More noise shows less."""
+    """Check that more noise loses less."""
     factor = self.rng.choice([1.001, 1.1, 2.0])
     quieter = self._loss(noisier(self.setting.run, factor))
     other = self._epsilon(quieter, bound.given)
@@ -379,7 +379,7 @@ _LOUDER = {
 
 
 def noisier(node: Node, factor: float) -> Node:
-    """The same mechanism with more noise (or a stronger guarantee)."""
+    """Return the same mechanism with more noise (or a stronger guarantee)."""
     values = dict(node.values)
     for name, power in _LOUDER.items():
         if name in values:
@@ -393,7 +393,7 @@ def noisier(node: Node, factor: float) -> Node:
 
 
 def server_sees_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """Who sees more loses no less; every pair of the three observers."""
+    """Check that an observer who sees more loses no less, for every pair of the three observers."""
     seen = self.setting.observer
     for other in ("aggregate", "server"):
         if seen == other or (seen, other) == ("server", "aggregate"):
@@ -406,7 +406,7 @@ def server_sees_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def replacing_is_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """A unit that sends nothing is one of the data that it may be exchanged for."""
+    """Check that replace_one loses more: a unit that sends zeros is a valid replacement."""
     if self.setting.adjacency == "add_remove" or '"adjacency"' in str(self.setting.run):
         return
     both = []
@@ -421,7 +421,7 @@ def replacing_is_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def sum_is_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """A sum shows at least its part."""
+    """Check that a sum loses at least as much as its part."""
     other = gaussian(Draw(self.setting.name))
     other.values["unit"] = None
     whole = self._loss(Node("sum", {}, (self.setting.run, other)))
@@ -434,7 +434,7 @@ def sum_is_more(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def there_and_back(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """delta at the ends of epsilon."""
+    """Check delta at the ends of epsilon."""
     if not math.isfinite(bound.upper):
         return
     at_upper = self._delta(loss, bound.upper)
@@ -449,7 +449,7 @@ def there_and_back(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def asked_for_delta(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """The other question: accountants and models at an epsilon."""
+    """Check accountants and models for delta at an epsilon."""
     near = self.rng.random() < 0.7 and 0.0 < bound.upper < 1e6
     epsilon = bound.upper * self.rng.uniform(0.3, 1.2) if near else self.setting.epsilon
     found = self._delta(loss, epsilon)
@@ -459,7 +459,7 @@ def asked_for_delta(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def counted_alike(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """``compose(m, n)`` is n times ``compose(m)``; ``(m * a) * b`` is ``m * (a * b)``."""
+    """Check that ``compose(m, n)`` is n times ``compose(m)``, and that ``*`` is associative."""
     n = self.rng.randint(2, 5)
     ends = []
     for single in (False, True):
@@ -476,7 +476,7 @@ def counted_alike(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
 
 
 def same_cohort(self: Checker, loss: PrivacyLoss, bound: Any) -> None:
-    """A client that is the unit is drawn, however that is written."""
+    """Check that two descriptions of sampling with the client as unit agree."""
     node, _ = worlds.last(self.setting.run)
     base = (*worlds.SUMS, *worlds.STATED)
     if node.kind != "in_cohort" or not worlds.is_client(node) or node.inside[0].kind not in base:
@@ -510,7 +510,7 @@ _MORE = (
 
 
 def check(setting: Setting) -> Report:
-    """Ask one setting everything; what contradicts is in the report."""
+    """Run every check of one setting; contradictions are in the report."""
     report = Report()
     try:
         within(_WHOLE, Checker(setting, report).run)

@@ -1,4 +1,4 @@
-"""Random settings of the whole algebra: a tree of plain values, and the code that makes it."""
+"""Random settings of the whole algebra: a tree of plain values, and code that builds it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBSERVERS = ("aggregate", "server", "final")
 
 @dataclass(frozen=True)
 class Node:
-    """A mechanism: its kind, its numbers, and the mechanisms inside."""
+    """A mechanism: its kind, its numbers, and the mechanisms inside it."""
 
     kind: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Setting:
-    """A question: a run, who looks, and at what delta (or epsilon)."""
+    """A query: a run, an observer, and a delta (or epsilon)."""
 
     name: str
     run: Node
@@ -36,7 +36,7 @@ class Setting:
     tolerance: float
 
     def snippet(self, extra: str = "") -> str:
-        """Code that asks for the run's epsilon."""
+        """Return code that computes the run's epsilon."""
         facts = f"adjacency={self.adjacency!r}, observer={self.observer!r}"
         more = f", tolerance={self.tolerance!r}, deadline=0.3" + (f", {extra}" if extra else "")
         return (
@@ -51,7 +51,7 @@ def _call(node: Node) -> str:
 
 
 def scheme_code(scheme: tuple[Any, ...]) -> str:
-    """Code of a scheme, a tuple (name, values)."""
+    """Return code of a scheme, given as a tuple (name, values)."""
     name, values = scheme
     return f"fp.{name}({', '.join(f'{k}={v!r}' for k, v in values.items())})"
 
@@ -71,7 +71,7 @@ _CODE = {
 
 
 class Draw:
-    """Random numbers: ordinary ones mostly, now and then extreme ones or ones at an edge."""
+    """Random numbers: mostly ordinary ones, sometimes extreme ones or ones at an edge."""
 
     def __init__(self, seed: str) -> None:
         self.rng = random.Random(seed)
@@ -163,7 +163,7 @@ def laplace(draw: Draw) -> Node:
 
 
 def at_an_edge(draw: Draw) -> Node:
-    """A Gaussian whose epsilon lies about a power of two or of ten, where searches end."""
+    """Return a Gaussian whose epsilon is near a power of two or of ten, where searches end."""
     power = draw.pick((2, 2.0 ** draw.rng.randint(0, 25)), (1, 10.0 ** draw.rng.randint(3, 7)))
     epsilon = power * draw.rng.uniform(0.8, 1.2)
     return Node("Gaussian", {"noise_multiplier": 1.0 / math.sqrt(2.0 * epsilon)})
@@ -204,7 +204,7 @@ def sparsified_run(draw: Draw) -> Node:
 
 
 def whole_run(draw: Draw) -> Node:
-    """Noise in whole numbers, shares and norms of every size, and a cohort that fits its scheme."""
+    """Return integer noise, shares and norms of every size, and a cohort that fits its scheme."""
     kind = draw.pick((1, "DistributedDiscreteGaussian"), (1, "Skellam"))
     norm = draw.whole(1, 64)
     noise = min(draw.noise(), 100.0)
@@ -431,7 +431,7 @@ def run(draw: Draw) -> Node:
 
 
 def setting(seed: int, index: int) -> Setting:
-    """The index-th setting of a seed; the same one always."""
+    """Return the setting ``index`` of a seed; it is always the same."""
     draw = Draw(f"{seed}:{index}")
     made = run(draw)
     said = _adjacency(made)
@@ -444,7 +444,7 @@ def setting(seed: int, index: int) -> Setting:
 
 
 def _adjacency(node: Node) -> str | None:
-    """The only adjacency that some mechanism inside serves."""
+    """Return the only adjacency that a mechanism inside supports, or None."""
     if "adjacency" in node.values:
         return node.values["adjacency"]
     uploads = ("FederatedLangevin", "FederatedHamiltonian", "NoisyGradientDescent", "SplittingRun")

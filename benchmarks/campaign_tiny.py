@@ -1,4 +1,4 @@
-"""Tiny populations, every cohort enumerated: what the scheme's own law shows of some data sets."""
+"""Tiny populations with all cohorts enumerated: the exact loss of some data sets under a scheme."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import fedprivacy as fp
 from fedprivacy.errors import FedPrivacyError
 
 Outcome = tuple[Any, tuple[int, ...], tuple[float, ...]]
-"""Probability, who takes part (in each round), and the sum of each round."""
+"""Probability, participants (in each round), and the sum of each round."""
 
 _CELLS = 240
 _SLACK = 1e-12
 
 
 def setting(seed: int, index: int) -> tuple[Setting, Draw]:
-    """A tiny question; its scheme's population is the larger data set's."""
+    """Return a tiny query; its scheme's population is the larger data set's."""
     draw = Draw(f"{seed}:tiny:{index}")
     n = draw.rng.randint(1, 5)
     kind = draw.pick((4, "Gaussian"), (1, "Laplace"))
@@ -68,7 +68,7 @@ def _scheme(draw: Draw, n: int) -> tuple[str, dict[str, Any]]:
 
 
 def outcomes(scheme: tuple[str, dict[str, Any]], data: tuple[float, ...]) -> Iterator[Outcome]:
-    """Every cohort of a data set, by the scheme's definition."""
+    """Yield every cohort of a data set, by the scheme's definition."""
     name, v = scheme
     n = len(data)
     if name in ("Shuffled", "RandomAllocation"):
@@ -114,7 +114,7 @@ def _epochs(name: str, rounds: int, data: tuple[float, ...]) -> Iterator[Outcome
 
 
 def data_sets(draw: Draw, n: int, adjacency: str) -> Iterator[tuple[Any, Any]]:
-    """Neighbours (with the unit last): named ones, then arbitrary and adversarial ones."""
+    """Yield neighbours (with the unit last): named ones, then arbitrary and adversarial ones."""
     others: list[tuple[float, ...]] = [(value,) * (n - 1) for value in (-1.0, 0.0, 1.0)]
     others += [tuple(draw.rng.choice([-1.0, 0.0, 1.0]) for _ in range(n - 1)) for _ in range(2)]
     others += [tuple(draw.rng.uniform(-1.0, 1.0) for _ in range(n - 1))]
@@ -129,7 +129,7 @@ def data_sets(draw: Draw, n: int, adjacency: str) -> Iterator[tuple[Any, Any]]:
 
 
 def delta_of(run: Node, observer: str, first: Any, second: Any, epsilon: float) -> float:
-    """A true lower end of delta of two data sets: exact for one round's sum, cells for two."""
+    """Return a true lower end of delta of two data sets: exact for one round, cells for two."""
     scheme, z = run.values["scheme"], mpf(run.inside[0].values["noise_multiplier"])
     kind = "laplace" if run.inside[0].kind == "Laplace" else "normal"
     laws = [_law(scheme, data, observer) for data in (first, second)]
@@ -143,7 +143,8 @@ def delta_of(run: Node, observer: str, first: Any, second: Any, epsilon: float) 
         p, q = (_scaled(law[label], z, w) for law, w in ((laws[0], weight), (laws[1], other)))
         if len(p[0][1]) == 1:
             flat = [tuple((w, at[0]) for w, at in side) for side in (p, q)]
-            # weights of a label are alike in both, or the hockey stick is not the label's alone
+            # both data sets must give a label the same weight, or the hockey stick is not only the
+            # label's
             if weight != other:
                 epsilon_here = epsilon + math.log(other / weight)
                 total += weight * hockey(Part(1, kind, *flat), epsilon_here)
@@ -168,7 +169,7 @@ def _scaled(law: Any, z: Any, weight: Any) -> list[tuple[Any, tuple[Any, ...]]]:
 
 
 def _in_cells(kind: str, p: Any, q: Any, weight: Any, other: Any, epsilon: float) -> float:
-    """The hockey stick of the outcome's cell in a grid: post-processing shows no more."""
+    """Return the hockey stick of the outcome's cell in a grid: post-processing, so no larger."""
     means = np.array([[float(m) for m in at] for _, at in (*p, *q)])
     edges = np.linspace(means.min() - 8.0, means.max() + 8.0, _CELLS + 1)
     edges[0], edges[-1] = -np.inf, np.inf
@@ -190,7 +191,7 @@ def _below(kind: str, x: np.ndarray) -> np.ndarray:
 
 
 class Tiny(Checker):
-    """Holds a scheme's certified delta against its data sets."""
+    """Compares a scheme's certified delta with its data sets."""
 
     def compare(self, draw: Draw) -> None:
         self.report.counts["tiny"] += 1
@@ -237,7 +238,7 @@ class Tiny(Checker):
 
 
 def _all_are_named(asked: Setting) -> bool:
-    """Whether the data sets asked hold those that lower ends name: others all C, 0 or -C."""
+    """Return whether the data sets include those of lower ends: all others C, 0 or -C."""
     return asked.run.inside[0].kind == "Gaussian"
 
 
@@ -246,7 +247,7 @@ def _population(asked: Setting) -> int:
 
 
 def check(seed: int, index: int) -> Report:
-    """Ask one tiny setting."""
+    """Check one tiny setting."""
     asked, draw = setting(seed, index)
     report = Report()
     report.counts["settings"] += 1
@@ -261,7 +262,7 @@ def check(seed: int, index: int) -> Report:
 
 
 def clipping(seed: int, index: int) -> Report:
-    """Clipped vectors are within the norm, whatever their size; their norm in more digits."""
+    """Check that clipped vectors of every size are within the norm, in higher precision."""
     draw, report = Draw(f"{seed}:clip:{index}"), Report()
     report.counts["settings"] += 1
     generator = np.random.default_rng(draw.rng.getrandbits(32))

@@ -1,10 +1,11 @@
-"""What two data sets show, computed from the definitions and none of the package's code.
+"""Privacy loss of two data sets, computed from the definitions, without the package's code.
 
-A round's pair is a labelled mixture of parts, each ``Part(weight, kind, p, q)``: the label is seen.
-``p`` and ``q`` are mixtures, tuples of (weight, mean), of unit Gaussians or of unit Laplace laws,
-or the probabilities of finitely many outcomes. A ``Show`` composes rounds. ``delta_ends`` brackets
-its delta: closed forms and mpmath for one round, Fourier's integral on two meshes and a lattice
-rounded both ways for many. None where neither is sharp enough to say anything.
+A round's pair is a labelled mixture of parts, each ``Part(weight, kind, p, q)``; the label is
+observed. ``p`` and ``q`` are mixtures, tuples of (weight, mean), of unit Gaussians or of unit
+Laplace laws, or the probabilities of finitely many outcomes. A ``Show`` composes rounds.
+``delta_ends`` brackets its delta. For one round it uses closed forms and mpmath. For many it uses
+Fourier's integral on two meshes, and a lattice rounded in both directions. It returns None if
+neither is sharp enough.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ mp.dps = 40
 
 Ends = tuple[float, float]
 _EXACT = 1e-15
-"""Relative slack of what mpmath says."""
+"""Relative slack of results of mpmath."""
 _NODES = 6000
-"""Most heights of Fourier's integral."""
+"""Largest number of heights of Fourier's integral."""
 
 
 class Part(NamedTuple):
@@ -37,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Show(NamedTuple):
-    """Rounds that two named data sets really produce; each a pair and how often."""
+    """Rounds that two named data sets produce; each a pair and its count."""
 
     name: str
     rounds: tuple[tuple[tuple[Part, ...], int], ...]
@@ -65,7 +66,7 @@ def gaussian_delta(epsilon: float, mu: Any) -> Any:
 
 
 def delta_ends(show: Show, epsilon: float) -> Ends | None:
-    """Ends of the larger orientation's delta at an epsilon; None where nothing sharp is known."""
+    """Return ends of the larger orientation's delta at an epsilon; None without a sharp result."""
     found = [_oriented(turned, epsilon) for turned in (show, show.swapped())]
     known = [ends for ends in found if ends is not None]
     if not known:
@@ -79,13 +80,14 @@ def _oriented(show: Show, epsilon: float) -> Ends | None:
     if closed is not None:
         value = float(closed)
         return value * (1.0 - _EXACT), value * (1.0 + _EXACT)
-    # The transform of losses on a lattice does not fall along the line: no inversion of it ends.
+    # The transform of losses on a lattice does not decay along the line, so its inversion does not
+    # end.
     spread = any(part.kind not in ("atoms", "same") for pair, _ in show.rounds for part in pair)
     return (_fourier(show, epsilon) if spread else None) or _lattice(show, epsilon)
 
 
 def _closed(show: Show, epsilon: float) -> Any:
-    """One round, or rounds that are all one Gaussian shift."""
+    """Return delta of one round, or of rounds that are all one Gaussian shift."""
     if any(part.kind == "apart" for pair, _ in show.rounds for part in pair):
         return _with_apart(show, epsilon)
     if sum(n for _, n in show.rounds) == 1:
@@ -99,7 +101,7 @@ def _closed(show: Show, epsilon: float) -> Any:
 
 
 def _with_apart(show: Show, epsilon: float) -> Any:
-    """At least the probability that some label tells everything (P's side)."""
+    """Return at least the probability that some label reveals the data set (P's side)."""
     del epsilon
     log_rest = mpf(0)
     for pair, n in show.rounds:
@@ -144,7 +146,7 @@ def _losses(part: Part, y: np.ndarray) -> np.ndarray:
 
 
 def _edges(part: Part, epsilon: float, reach: float) -> list[float]:
-    """Where the loss crosses epsilon, bisected; any set of them gives a true lower end."""
+    """Return points where the loss crosses epsilon; any points give a true lower end."""
     means = [float(m) for _, m in part.p + part.q]
     y = np.linspace(min(means) - reach, max(means) + reach, 3001)
     signs = _losses(part, y) > epsilon
@@ -158,7 +160,7 @@ def _edges(part: Part, epsilon: float, reach: float) -> list[float]:
 
 
 def _region_sum(part: Part, epsilon: float) -> Any:
-    """P(A) - e^epsilon Q(A) of the set A where the loss is above epsilon, in mpmath."""
+    """Return P(A) - e^epsilon Q(A) of the set A where the loss is above epsilon, in mpmath."""
     means = [float(m) for _, m in part.p + part.q]
     reach = 40.0 + abs(epsilon) / max(max(means) - min(means), 0.05)
     edges = _edges(part, epsilon, min(reach, 1e4))
@@ -191,7 +193,7 @@ def _laplace_below(x: Any) -> Any:
 
 
 class Nodes(NamedTuple):
-    """A round's law of the loss: P-masses and losses, and the mass of what is exactly at 0."""
+    """A round's law of the loss: P-masses and losses, and the mass at exactly 0."""
 
     mass: np.ndarray
     loss: np.ndarray
@@ -199,7 +201,7 @@ class Nodes(NamedTuple):
 
 
 def nodes(pair: tuple[Part, ...], tilt: float, fine: float) -> Nodes | None:
-    """Quadrature nodes for E_P e^{sL}, Re s = tilt; None for a label that shows everything."""
+    """Return quadrature nodes for E_P e^{sL}, Re s = tilt; None for a revealing label."""
     masses, losses, still = [], [], 0.0
     for part in pair:
         weight = float(part.weight)
@@ -237,7 +239,7 @@ def _part_nodes(part: Part, tilt: float, fine: float) -> tuple[np.ndarray, np.nd
 
 
 def _laplace_nodes(part: Part, low: float, high: float, fine: float) -> tuple[Any, Any]:
-    """Between the means by Gauss's rule; outside, the loss is constant."""
+    """Return nodes by Gauss's rule between the means; outside, the loss is constant."""
     kinks = sorted({float(m) for _, m in part.p + part.q})
     x, w = np.polynomial.legendre.leggauss(int(60 * fine))
     mass, loss = [], []
@@ -261,7 +263,7 @@ def _log_size(rounds: list[tuple[Nodes, int]], tilt: float) -> float:
 
 
 def _tilt(show: Show, epsilon: float) -> float | None:
-    """The tilt that makes Chernoff's bound smallest, among a few."""
+    """Return the tilt with the smallest Chernoff bound, among a few."""
     best = None
     for tilt in np.geomspace(0.3, 150.0, 19):
         rounds = _all_nodes(show, float(tilt), 1.0)
@@ -280,9 +282,9 @@ def _all_nodes(show: Show, tilt: float, fine: float) -> list[tuple[Nodes, int]] 
 
 
 _MESHES = 1e-8
-"""Relative error that two meshes may share."""
+"""Relative error that two meshes may have in common."""
 _EACH_ROUND = 2.0**-46
-"""Relative error of a power of a sum that is right to a few units in the last place, a round."""
+"""Relative error for each round of a power of a sum, itself exact to a few last digits."""
 
 
 def _fourier(show: Show, epsilon: float) -> Ends | None:
@@ -349,7 +351,7 @@ def _integral(show: Show, epsilon: float, tilt: float, fine: float) -> tuple[flo
 
 
 def _lattice(show: Show, epsilon: float, points: int = 1 << 16) -> Ends | None:
-    """Losses rounded down and up to a lattice, convolved by FFT; right to about 1e-10."""
+    """Return ends with losses rounded to a lattice and convolved by FFT; error about 1e-10."""
     if sum(n for _, n in show.rounds) > 100_000:
         return None
     rounds = [(cells(pair), n) for pair, n in show.rounds]
@@ -422,7 +424,7 @@ def _laplace_cdf(x: np.ndarray) -> np.ndarray:
 
 
 def responses_delta(epsilon: float, each: float, mass: float, rounds: int) -> Any:
-    """delta of ``rounds`` worst (each, mass)-DP mechanisms: randomised responses, summed."""
+    """Return delta of ``rounds`` worst (each, mass)-DP mechanisms: randomised responses, summed."""
     keeps = (1 - mpf(mass)) ** rounds
     lie = 1 / (1 + mpmath.exp(mpf(each)))
     total = mpf(0)
@@ -436,10 +438,10 @@ def responses_delta(epsilon: float, each: float, mass: float, rounds: int) -> An
 
 
 def variance_log_delta(epsilon: float, share: float, dimensions: float) -> float:
-    """log of a lower end of delta: N(0, 1) against N(0, share), per dimension; share below 1.
+    """Return the log of a lower end of delta: N(0, 1) against N(0, share < 1), per dimension.
 
-    The squared norm tells: the set is where the loss is above epsilon, by the central limit's
-    place, and P of it and Q of it by the chi-square law.
+    The squared norm is a sufficient statistic. The set is where the loss is above epsilon, located
+    by the central limit theorem. P and Q of it follow the chi-square law.
     """
     from scipy.stats import chi2
 
@@ -453,7 +455,7 @@ def variance_log_delta(epsilon: float, share: float, dimensions: float) -> float
 
 
 def allocated_moment(mu: float, rounds: int, order: int) -> float:
-    """log E X^order, X the mean of ``rounds`` log-normal ratios e^{mu y - mu^2 / 2}."""
+    """Return log E X^order, X the mean of ``rounds`` log-normal ratios e^{mu y - mu^2 / 2}."""
     k = np.arange(order + 1)
     log_factorial = np.array([math.lgamma(j + 1.0) for j in k])
     single = 0.5 * mu * mu * k * (k - 1.0) - log_factorial
@@ -471,7 +473,7 @@ def _series(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def allocated_epsilon(mu: float, rounds: int, epochs: int, delta: float) -> float:
-    """An upper end of epsilon of (present, absent) by whole moments; inf where they are no help."""
+    """Return an upper end of epsilon of (present, absent) by integer moments, or inf."""
     best = math.inf
     for order in (2, 3, 5, 8, 14, 24):
         divergence = epochs * allocated_moment(mu, rounds, order) / (order - 1.0)
@@ -481,7 +483,7 @@ def allocated_epsilon(mu: float, rounds: int, epochs: int, delta: float) -> floa
 
 
 def gaussian_epsilon(mu: float, delta: float) -> Ends:
-    """Ends of epsilon of N(mu, 1) against N(0, 1) at a delta, by bisection in mpmath."""
+    """Return ends of epsilon of N(mu, 1) against N(0, 1) at a delta, by bisection in mpmath."""
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0, 0.0
     # epsilon <= mu^2 / 2 + mu Phi^-1(1 - delta)
@@ -497,7 +499,7 @@ def gaussian_epsilon(mu: float, delta: float) -> Ends:
 
 
 def binomial_law(draws: int, chance: float) -> list[tuple[Any, int]] | None:
-    """(weight, count) with weights in mpmath, down to 1e-60; None where there are too many."""
+    """Return (weight, count) with weights in mpmath, down to 1e-60; None if there are too many."""
     p, mean = mpf(chance), draws * chance
     reach = int(mean + 16.0 * math.sqrt(mean + 1.0) + 60.0)
     begin = max(0, int(mean - 16.0 * math.sqrt(mean + 1.0)))
@@ -516,7 +518,7 @@ def binomial_law(draws: int, chance: float) -> list[tuple[Any, int]] | None:
 
 
 def summed_law(skellam: bool, variance: float, shares: int) -> np.ndarray:
-    """Masses of a sum of shares: Skellam's by Bessel's function, else powers of a transform."""
+    """Return masses of a sum of shares: by Bessel's function, or powers of a transform."""
     reach = math.ceil(12.0 * math.sqrt(shares * variance) + 30.0)
     k = np.arange(-reach, reach + 1)
     if skellam:

@@ -1,8 +1,8 @@
-"""What a setting's run shows of two data sets, and what it cannot: from the setting's own numbers.
+"""Bounds on the privacy loss of a setting's run on two data sets, from the setting's numbers.
 
-Nothing here asks the package. ``shown`` are attacks: an upper end below one of them is wrong.
-``named`` are models of the data sets that a lower end names: a lower end above one of them is
-wrong.
+This module does not use the package. ``shown`` gives attacks: an upper end below an attack is
+wrong. ``named`` gives models of the data sets that a lower end names: a lower end above its model
+is wrong.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ NAMES = (
     "sensitivity, the same in every step",
     "gradients that are the same at every point and the sensitivity apart, as clipped ones are",
 )
-"""The named data sets that are modelled here."""
+"""The named data sets with a model here."""
 _RECOGNISED = "; in a client of so many records that its upload shows who sent it"
 
 
 class Model(NamedTuple):
-    """Data sets, and ends of the delta that they show at an epsilon; None if not known."""
+    """Data sets, and ends of their delta at an epsilon; None if not known."""
 
     name: str
     ends: Callable[[float], Ends | None]
 
 
 class Unknown(Exception):
-    """The setting has something that is not modelled."""
+    """The setting has a part without a model."""
 
 
 def shown(setting: Setting) -> Iterator[Model]:
-    """Attacks: data sets that the observer tells apart at least so well."""
+    """Yield attacks: data sets that the observer can distinguish at least this well."""
     yield from _canonical(setting)
     yield from _special(setting)
 
 
 def named(setting: Setting, witness: str | None) -> Iterator[Model]:
-    """The data sets of a Bound's witness, where they are modelled."""
+    """Yield the data sets of a Bound's witness, if they have a model."""
     if witness is None or not _modelled(setting.run):
         return
     said = witness.replace(_RECOGNISED, "")
@@ -87,7 +87,7 @@ def named(setting: Setting, witness: str | None) -> Iterator[Model]:
 
 
 def _modelled(node: Node) -> bool:
-    """Whether the canonical data sets of a run are the named ones (or better ones)."""
+    """Return whether the canonical data sets of a run are the named ones (or better ones)."""
     unnamed = ("Laplace", "Parallel", "RandomizedResponse", "DiscreteLaplace", "MixtureOfGaussians")
     if node.kind in (*unnamed, *STATED):
         return False
@@ -113,7 +113,7 @@ def _canonical(setting: Setting) -> Iterator[Model]:
 
 
 def _model(name: str, rounds: Rounds, lean: float = 0.0) -> Model:
-    """Return the rounds' model; ``lean`` is how far its noise may be off through rounding."""
+    """Return the rounds' model; ``lean`` bounds the rounding error of its noise."""
     less, more = (Show(name, _scaled(rounds, 1 + turn * mpf(lean))) for turn in (-1, 1))
 
     def ends(epsilon: float) -> Ends | None:
@@ -125,7 +125,7 @@ def _model(name: str, rounds: Rounds, lean: float = 0.0) -> Model:
 
 
 def _scaled(rounds: Rounds, factor: Any) -> Rounds:
-    """The same with all means so much larger."""
+    """Return the same rounds with all means multiplied by a factor."""
 
     def part(one: Part) -> Part:
         if one.kind not in ("normal", "laplace") or factor == 1:
@@ -137,7 +137,7 @@ def _scaled(rounds: Rounds, factor: Any) -> Rounds:
 
 
 def _rounding(node: Node) -> float:
-    """How far the noise in the canonical rounds may be off: it is computed in doubles."""
+    """Return the error of the noise in the canonical rounds, which is computed in doubles."""
     here = 0.0 if node.kind in ("Gaussian", "Laplace") else 1e-15
     here = 1e-12 if node.kind in UPLOADS else here if not node.inside else 0.0
     return max([here, *map(_rounding, node.inside)])
@@ -149,7 +149,7 @@ def _width(node: Node) -> int:
 
 
 def _rounds(node: Node, adjacency: str, observer: str, kind: int) -> Rounds:
-    """The rounds' pairs of a run, of the canonical data sets."""
+    """Return the rounds' pairs of a run, for the canonical data sets."""
     match node.kind:
         case "repeat":
             inner = _rounds(node.inside[0], adjacency, observer, kind)
@@ -170,7 +170,7 @@ def _rounds(node: Node, adjacency: str, observer: str, kind: int) -> Rounds:
 
 
 def is_client(node: Node) -> bool:
-    """Whether one client is one unit."""
+    """Return whether one client is one unit."""
     if node.kind == "SparsifiedPerturbation" or node.values.get("unit") == "client":
         return True
     return any(map(is_client, node.inside))
@@ -185,7 +185,7 @@ def multiplier(node: Node) -> float:
 
 
 def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
-    """Everybody takes part."""
+    """Return rounds with full participation."""
     if node.kind in SUMS:
         moves = 2.0 if adjacency == "replace_one" else 1.0
         kind = "laplace" if node.kind == "Laplace" else "normal"
@@ -205,7 +205,7 @@ def _bare(node: Node, adjacency: str, observer: str) -> Rounds:
 
 
 def _finite(node: Node, adjacency: str) -> Part:
-    """Randomised response, discrete Laplace noise, and a random move."""
+    """Return the part of randomised response, discrete Laplace noise, or a random move."""
     v, replaced = node.values, adjacency == "replace_one"
     if node.kind == "RandomizedResponse":
         told, each = 1 - mpf(v["chance"]), mpf(v["chance"]) / v["answers"]
@@ -230,7 +230,7 @@ def _finite(node: Node, adjacency: str) -> Part:
 
 
 def _stated(node: Node) -> Part:
-    """A mechanism that keeps the guarantee."""
+    """Return the part of a mechanism that satisfies the stated guarantee."""
     if node.kind in ("GaussianDp", "ConcentratedDp"):
         return shift(node.values.get("mu") or mpmath.sqrt(2 * mpf(node.values["rho"])))
     if node.kind == "RenyiDp":
@@ -246,7 +246,7 @@ def _stated(node: Node) -> Part:
 
 
 def _upload(node: Node, observer: str) -> Rounds:
-    """One client's upload."""
+    """Return the rounds of one client's upload."""
     v = node.values
     if node.kind == "FederatedLangevin":
         return _langevin(v)
@@ -265,7 +265,7 @@ def _upload(node: Node, observer: str) -> Rounds:
 
 
 def _contracted(slope: float, steps: int) -> float:
-    """sum a^j / sqrt(sum a^2j), j below steps, as mpmath sums it."""
+    """Return sum a^j / sqrt(sum a^2j), j below steps, summed in mpmath."""
     a = mpf(slope)
     if a == 1:
         return float(mpmath.sqrt(steps))
@@ -291,7 +291,7 @@ def _langevin(v: dict[str, Any]) -> Rounds:
 
 
 def _varying(v: dict[str, Any]) -> Rounds:
-    """Steps that differ, without batches: every earlier step's shift and noise are contracted."""
+    """Return steps that differ, without batches: each contracts earlier shifts and noise."""
     if v["batch_fraction"] < 1.0:
         raise Unknown
     private = mpf((1.0 - v["correlation"] ** 2) * v["weight"]) * 2 * mpf(v["temperature"])
@@ -304,7 +304,7 @@ def _varying(v: dict[str, Any]) -> Rounds:
 
 
 def moves_over(moved: Any, squared: Any, sensitivity: float) -> Any:
-    """A shift of ``moved`` gradients' sensitivities in stds."""
+    """Return a shift of ``moved`` times the gradients' sensitivity, in stds."""
     return mpf(sensitivity) * moved / mpmath.sqrt(squared)
 
 
@@ -320,7 +320,7 @@ def _hamiltonian(v: dict[str, Any]) -> Rounds:
 
 
 def _linear(steps: int, fraction: float, noise: float, slope: float) -> Rounds:
-    """Linear losses (slope 1) or quadratics: the end of the steps, the record in each or some."""
+    """Return the end of steps on linear losses (slope 1) or quadratics, with or without batches."""
     if fraction == 1.0:
         return (((shift(_contracted(slope, steps) / noise),), 1),)
     law = binomial_law(steps, fraction)
@@ -334,7 +334,7 @@ def _linear(steps: int, fraction: float, noise: float, slope: float) -> Rounds:
 
 
 def law_of(scheme: tuple[str, dict[str, Any]]) -> Law:
-    """How often a given unit takes part in a round (an epoch): (weight, count)."""
+    """Return how often a given unit takes part in a round (an epoch): (weight, count)."""
     name, v = scheme
     match name:
         case "Poisson":
@@ -357,7 +357,7 @@ def _once(q: Any) -> Law:
 
 
 def _kept(n: int, q: float, largest: int) -> Any:
-    """E min(N, B) / n, N ~ Bin(n, q)."""
+    """Return E min(N, B) / n, N ~ Bin(n, q)."""
     if largest >= n or q == 1.0:
         return mpf(q) if largest >= n else mpf(largest) / n
     if n > 300:
@@ -391,7 +391,7 @@ def _never(law: Law) -> Any:
 
 
 def _labelled(inner: Node, law: Law, adjacency: str) -> Pair:
-    """Whoever sees who takes part."""
+    """Return the pair for an observer who sees the participation."""
     moves = 2 if adjacency == "replace_one" else 1
     kind = "laplace" if inner.kind == "Laplace" else "normal"
     z, zero = mpf(multiplier(inner)), ((1.0, mpf(0)),)
@@ -401,7 +401,7 @@ def _labelled(inner: Node, law: Law, adjacency: str) -> Pair:
 
 
 def _mixture(inner: Node, law: Law, scheme: tuple[str, Any], adjacency: str) -> Part:
-    """Whoever sees the noisy sum only."""
+    """Return the part for an observer who sees only the noisy sum."""
     name, v = scheme
     z = mpf(multiplier(inner))
     kind = "laplace" if inner.kind == "Laplace" else "normal"
@@ -424,7 +424,7 @@ def _joined(mixture: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _sampled_stated(inner: Node, law: Law, name: str, adjacency: str, observer: str) -> Pair:
-    """Participation that is public, as a stated guarantee allows; absent units under add_remove."""
+    """Return public participation under a stated guarantee; absent units under add_remove."""
     part = _stated(inner)
     public = adjacency == "zero_out" and name in ("Poisson", "TruncatedPoisson")
     public = public and not inner.values.get("zeroed_is_absent")
@@ -440,7 +440,7 @@ def _sampled_stated(inner: Node, law: Law, name: str, adjacency: str, observer: 
 
 
 def _cohort(node: Node, adjacency: str, observer: str, kind: int) -> Rounds:
-    """A record inside a client; or the client itself, which is then what is sampled."""
+    """Return rounds of a record inside a client, or of the client itself, which is then sampled."""
     [inner], scheme = node.inside, node.values["scheme"]
     if is_client(inner):
         if inner.kind not in SUMS:
@@ -460,7 +460,7 @@ def _is_unitless(node: Node) -> bool:
 
 
 def _times(inside: Rounds, times: int, weight: Any) -> list[Part]:
-    """The parts of ``times`` runs of what is inside, under one label."""
+    """Return the parts of ``times`` runs of the inner rounds, under one label."""
     if times == 0:
         return [Part(weight, "same")]
     [*pairs] = inside
@@ -478,7 +478,7 @@ def _times(inside: Rounds, times: int, weight: Any) -> list[Part]:
 
 
 def last(node: Node) -> tuple[Node, int]:
-    """The mechanism that a run repeats, and how often."""
+    """Return the mechanism that a run repeats, and its count."""
     times = 1
     while node.kind == "repeat":
         times *= node.values["times"]
@@ -513,7 +513,7 @@ def _responses(setting: Setting, node: Node, times: int) -> Iterator[Model]:
 
 
 def _whole_numbers(setting: Setting, node: Node) -> Iterator[Model]:
-    """One round of whole numbers, of which one is moved by all of the clip norm; all take part."""
+    """Yield one round of integer noise with a move of the full clip norm; all take part."""
     (name, v), step = node.values.get("scheme", ("Everyone", {})), node
     if node.kind == "sampled":
         [step] = node.inside
@@ -533,14 +533,14 @@ def _whole_numbers(setting: Setting, node: Node) -> Iterator[Model]:
         padding = np.zeros(moves)
         p, q = np.append(padding, law), np.append(law, padding)
         found = float(np.maximum(p - math.exp(min(epsilon, 500.0)) * q, 0.0).sum())
-        # Sums of thousands of doubles; the law's far ends are cut off.
+        # Sums of thousands of doubles; the far tails of the law are cut off.
         return found * (1.0 - 1e-9) - 1e-12, 1.0
 
     yield Model("one whole number is moved by the clip norm", ends)
 
 
 def _missing_share(node: Node, times: int) -> Iterator[Model]:
-    """Fed-SMP where nobody takes an absent client's slot: its share of the noise is gone."""
+    """Yield Fed-SMP with an absent client that is not replaced: its noise share is missing."""
     scheme = node.values.get("scheme")
     step = node.inside[0] if node.kind == "sampled" else node
     if step.kind != "SparsifiedPerturbation" or step.values["topped_up"]:
@@ -562,7 +562,7 @@ def _missing_share(node: Node, times: int) -> Iterator[Model]:
 
 
 def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
-    """Fed-SMP in shuffled rounds, one of which has a client less than ``cohort``."""
+    """Yield Fed-SMP in shuffled rounds, one of which has one client fewer than ``cohort``."""
     if node.kind != "sampled" or node.inside[0].kind != "SparsifiedPerturbation":
         return
     [step], (name, v) = node.inside, node.values["scheme"]
@@ -570,7 +570,8 @@ def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
     lost = step.values["missing"] + step.values["colluding"]
     if name != "Shuffled" or step.values["topped_up"] or rounds < 2 or r - 1 - lost < 1:
         return
-    if "population" in v:  # then smaller rounds count as missing shares, as the canonical sets have
+    # With a population smaller rounds count as missing shares, as in the canonical data sets.
+    if "population" in v:
         return
     clients = rounds * r - 1
     moves = 2 if setting.adjacency == "replace_one" else 1
@@ -583,7 +584,7 @@ def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
 
 
 def _public_draw(setting: Setting, node: Node, times: int) -> Iterator[Model]:
-    """Kinds that share one cohort of fixed size, of which one's members may be recognised."""
+    """Yield kinds that share one cohort of fixed size, one kind with recognisable members."""
     if node.kind != "Parallel" or len(node.inside) < 2:
         return
     first, second = node.inside[:2]
@@ -592,7 +593,8 @@ def _public_draw(setting: Setting, node: Node, times: int) -> Iterator[Model]:
     drawn = first.values["scheme"]
     if drawn != second.values["scheme"] or drawn[0] != "FixedSize":
         return
-    if not (is_client(first) and is_client(second)):  # else units and clients are drawn apart
+    # Otherwise units and clients are drawn separately.
+    if not (is_client(first) and is_client(second)):
         return
     pair = _labelled(first.inside[0], law_of(drawn), setting.adjacency)
     yield _model("the second kind's list tells how many of the first were drawn", ((pair, times),))

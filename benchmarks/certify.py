@@ -1,7 +1,7 @@
 """Random settings of the reference table, certified and checked: `make certify`.
 
 Every certificate goes through JSON to ``check_certificate``, which shares no arithmetic with the
-package. An end that it refutes, refuses or cannot decide is printed with what makes it again.
+package. An end that is refuted, refused or undecided is printed with the code that reproduces it.
 
     python benchmarks/certify.py [--settings 200] [--seed 1]
 """
@@ -54,7 +54,7 @@ def run(draw: random.Random) -> fp.mechanisms.Mechanism:
 
 
 def bound(draw: random.Random) -> fp.Bound | None:
-    """Return the answer to a random question; None where no theorem covers it."""
+    """Return the answer to a random question; None if no theorem covers it."""
     adjacency, observer = draw.choice(FACTS)
     asked, delta = run(draw), 10.0 ** draw.uniform(-10, -2)
     try:
@@ -69,7 +69,7 @@ def bound(draw: random.Random) -> fp.Bound | None:
 
 
 def certified(settings: int, seed: int) -> Iterator[tuple[int, str, float, dict]]:
-    """Yield (number, verdict, seconds, certificate) of so many settings."""
+    """Yield (number, verdict, seconds, certificate) of a number of settings."""
     left = settings
     for number in itertools.count():
         answer = bound(random.Random(f"{seed}/{number}"))
@@ -89,7 +89,7 @@ def certified(settings: int, seed: int) -> Iterator[tuple[int, str, float, dict]
 
 
 def main() -> int:
-    """Certify and check; print what was not proved."""
+    """Certify and check; print every end that was not proved."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--settings", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

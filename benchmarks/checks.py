@@ -2,9 +2,10 @@
 
     python benchmarks/checks.py
 
-No number of ours goes in. A claim "epsilon at delta" is refuted by showing that the delta of two
-named neighbouring data sets at that epsilon is larger: by a closed form, in mpmath with bounds on
-what was left out, or by Monte Carlo with an exact binomial (Clopper-Pearson) confidence limit.
+The checks use none of our numbers. A claim "epsilon at delta" is refuted if the delta of two named
+neighbouring data sets at that epsilon is larger. That is shown by a closed form, in mpmath with
+bounds on the truncation error, or by Monte Carlo with an exact binomial (Clopper-Pearson)
+confidence limit.
 """
 
 import math
@@ -22,12 +23,12 @@ from questions import Question
 from scipy.stats import beta
 
 MISTAKE = 1e-6
-"""Chance that a Monte Carlo check refutes a true claim."""
+"""Probability that a Monte Carlo check refutes a true claim."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A peer's claim, and at least how large delta is at the claimed epsilon."""
+    """A peer's claim, and a lower bound on delta at the claimed epsilon."""
 
     case: str
     claim: float
@@ -54,8 +55,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 class SampledGaussian:
     """T rounds of (1-q) N(0, z^2) + q N(1, z^2) against N(0, z^2), by mpmath.
 
-    log_moment(c) is T log E_P e^{c L} for the loss L of one round, by the trapezoid rule on a line,
-    which for these entire integrands is exact but for terms below e^{-2 pi^2 z^2 / step^2}.
+    log_moment(c) is T log E_P e^{c L} for the loss L of one round, by the trapezoid rule on a line.
+    For these entire integrands the rule is exact except for terms below e^{-2 pi^2 z^2 / step^2}.
     """
 
     def __init__(self, q: float, z: float, rounds: int, tilt: int, step: float = 1 / 6) -> None:
@@ -171,14 +172,14 @@ def replaced_gaussian() -> Checked:
 
 
 def replaced_laplace() -> Checked:
-    """Shift 2, scale 1, ten times: with chance 2^-10 every loss is 2, and then the sum is 20."""
+    """Shift 2, scale 1, ten times: with probability 2^-10 all losses are 2, and their sum 20."""
     claim = said("dp-accounting", "RDP", questions.REPLACED_LAPLACE)
     found = 2.0**-10 * -math.expm1(claim - 20.0)
     return Checked("dp-accounting RDP, Laplace, replace_one", claim, 1e-5, found, "one event")
 
 
 def replaced_cohort(library: str) -> Checked:
-    """All others hold -C, the unit +C or -C: sums differ by 2C in the cohorts with the unit."""
+    """All other clients hold -C, the unit +C or -C: sums differ by 2C in cohorts with the unit."""
     question = questions.cohorts("replace_one")
     claim = said(library, "RDP", question)
     found = event_delta(1 / 60, 0.7, 180, claim, 200_000)
@@ -212,7 +213,7 @@ def strict_pld(q: float, z: float, rounds: int, delta: float, tilt: int, width: 
 
 
 def strict_prv() -> Checked:
-    """Opacus' PRV, whose end is an upper one, at a small delta."""
+    """Opacus' PRV, whose end is an upper end, at a small delta."""
     q, z, rounds, delta = 0.1, 20.0, 10_000, 1e-12
     claim = said("opacus", "PRV", questions.poisson(q, z, rounds, delta=delta))
     found = float(SampledGaussian(q, z, rounds, 13).least_delta(claim, 6, 60))

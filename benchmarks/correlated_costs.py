@@ -1,11 +1,11 @@
-"""What correlated noise costs: sensitivities, calibration, the best factor, a row of noise.
+"""Costs of correlated noise: sensitivities, calibration, the best factor, a row of noise.
 
     python benchmarks/correlated_costs.py [accounts] [row] [rounds]
 
-Times are of the processor, the least of five; a row is of the CNN, its share that of a round of 100
-clients, of which ten are trained. Whole rounds of all 100, as `benchmarks/training.py` trains them,
-are run in turns with independent noise and with a row of BLT noise; each call adds three pairs to
-those that are kept.
+Times are processor times, the least of five. A row has the size of the CNN. Its share refers to a
+round of 100 clients, and ten of these clients are trained. Whole rounds of all 100 clients, as in
+`benchmarks/training.py`, alternate between independent noise and a row of BLT noise. Each call adds
+three pairs to the stored results.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def calibrated(factor: fp.factors.Factor, rounds: int) -> object:
 
 
 def accounts() -> None:
-    """Print how long sensitivities, calibration and the search for a factor take."""
+    """Print the times of sensitivities, calibration and the search for a factor."""
     for factor, rounds in (
         (factors.SquareRootToeplitz(), 2000),
         (factors.BufferedToeplitz(4), 2000),
@@ -78,7 +78,7 @@ def accounts() -> None:
 
 
 def a_row() -> None:
-    """Print what a row of BLT noise, and its memory's file, add to the CNN's round."""
+    """Print the time that a row of BLT noise, and its memory's file, add to the CNN's round."""
     data, noise = fashion_mnist(), run_of(factors.BufferedToeplitz(4), 200, 1.0)
     few = FederatedAveraging(
         model=cnn(),
@@ -108,7 +108,7 @@ def a_row() -> None:
 
 
 def whole_rounds(times: int = 6) -> None:
-    """Time whole rounds with independent noise beside those with BLT noise, in turns; keep all."""
+    """Time whole rounds with independent noise and with BLT noise, in turns; keep all times."""
     data = fashion_mnist()
     kinds = {
         "independent": fp.Gaussian(noise_multiplier=1.0, unit="client"),
@@ -129,12 +129,12 @@ def whole_rounds(times: int = 6) -> None:
             )
             path = Path(folder) / str(number)
             ledger = fp.Ledger.create(path, unit="client", adjacency="zero_out")
-            # The first round makes arrays that later ones use again.
+            # The first round allocates arrays that later rounds use again.
             warm, _ = loop.step(loop.init(), data, ledger=ledger)
             runs.append((loop, ledger, warm))
         for number in range(times):
             pair = [0.0, 0.0]
-            # Whoever is first changes from pair to pair.
+            # The order alternates between pairs.
             for which in (0, 1) if number % 2 else (1, 0):
                 loop, ledger, state = runs[which]
                 start = time.process_time()

@@ -1,7 +1,8 @@
-"""The numbers of docs/theory/correlated_noise.md: what secret sampling gives correlated noise.
+"""The numbers of docs/theory/correlated_noise.md: secret sampling with correlated noise.
 
-Epsilon at delta = 1e-5, zero_out, aggregate, upper ends but where it says lower. Every row is kept
-as soon as it is there; rows that are there are not made again, so what was stopped goes on.
+The rows have epsilon at delta = 1e-5, zero_out, aggregate, as upper ends unless marked as lower.
+Every row is stored when it is ready. Stored rows are not computed again, so a stopped run can
+continue.
 
     python benchmarks/correlated_numbers.py [--seconds 200]
 """
@@ -64,7 +65,7 @@ Row = dict[str, float | str]
 
 
 def bins(factor: factors.Factor, rule: fp.factors.Participation, count: int, z: float) -> Row:
-    """Return what balls in bins amount to: known, by one level, by trees, and lower ends."""
+    """Return epsilons of balls in bins: known, by one level, by trees, and lower ends."""
     run = fp.CorrelatedNoise(factor=factor, noise_multiplier=z, rounds=1024, participation=rule)
     gram = unknown_position.kernel(factor.magnitudes(1024), count, z)
     above = unknown_position.envelope(gram)
@@ -90,7 +91,7 @@ def bins(factor: factors.Factor, rule: fp.factors.Participation, count: int, z: 
 def contiguous(gram: np.ndarray) -> float:
     """Return the best lower end of two-level trees of contiguous blocks, smallest entries inside.
 
-    The trees' laws are rounded down, so what is found is a lower end.
+    The trees' laws are rounded down, so the result is a lower end.
     """
     # Entries were rounded up; less covariance loses less.
     gram, best = gram * (1.0 - 1e-9), 0.0
@@ -114,7 +115,7 @@ POISSON = (
 
 
 def poisson(rounds: int, q: float, z: float) -> Row:
-    """Return what Poisson sampling of the square root amounts to, by each theorem."""
+    """Return epsilons of Poisson sampling of the square root, by each theorem."""
     matrix = ROOT.magnitudes(rounds)
     norms = np.linalg.norm(matrix, axis=0) * (1.0 + 1e-12)
     rows = conditional.rows_of(matrix, q, z)
@@ -127,7 +128,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
         "F, one dimension": of_curve(unknown_position.rank_one(norms, q, z)),
         "H, row by row": by_rows,
         "H, its revealed probability": told,
-        # As MMCC is printed: a tenth of delta for unlikely pasts, an answer for this delta alone.
+        # As MMCC is printed: a tenth of delta for unlikely pasts, and a result for only this delta.
         "H, at this delta alone": asked(
             compose(conditional.rows_of(matrix, q, z, 1e-6)), 9e-6
         ).upper,
@@ -137,7 +138,7 @@ def poisson(rounds: int, q: float, z: float) -> Row:
 
 
 def several(factor: factors.Factor, z: float, k: int) -> Row:
-    """Return k of 256 rounds at once against the same number of known rounds."""
+    """Return epsilon of k of 256 rounds together, and of the same number of known rounds."""
     rule = fp.MinimumSeparation(1, at_most=k)
     try:
         run = fp.CorrelatedNoise(factor=factor, noise_multiplier=z, rounds=256, participation=rule)
@@ -148,7 +149,7 @@ def several(factor: factors.Factor, z: float, k: int) -> Row:
 
 
 def table() -> Iterator[tuple[str, str, Callable[[], Row]]]:
-    """Yield every row: its table, its name, what makes it."""
+    """Yield every row: its table, its name, and its function."""
     for name, (factor, rule, count, multipliers) in BINS.items():
         for z in multipliers:
             yield "bins", f"{name}, z = {z:g}", functools.partial(bins, factor, rule, count, z)
@@ -162,7 +163,7 @@ def table() -> Iterator[tuple[str, str, Callable[[], Row]]]:
 
 
 def main() -> None:
-    """Compute and keep the rows that are not there yet."""
+    """Compute and store the missing rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=math.inf, help="then begin no further row")
     end = time.monotonic() + parser.parse_args().seconds

@@ -1,8 +1,8 @@
-"""Sensitivities and errors of factors beside other libraries': jax_privacy's and pfl's.
+"""Compare sensitivities and errors of factors with jax_privacy's and pfl's.
 
-The other libraries need environments of their own. This script asks them there, case by case, and
-compares; the largest relative differences are kept. Of pfl it is also kept what a unit moves a
-round by that its mechanism counts as 1.
+The other libraries need separate environments. This script runs them there, case by case, and
+compares; it keeps the largest relative differences. For pfl it also keeps the true sensitivity of a
+round that its mechanism counts as 1.
 
     python benchmarks/correlated_oracles.py --peer PYTHON_OF_JAX_PRIVACY --pfl PYTHON_OF_PFL
 """
@@ -74,13 +74,13 @@ def factorised() -> list[list[float]]:
         mask = BandedMatrixFactorizationMechanism._get_banded_matrix_mask(rounds, bands)
         gram = np.asarray(FTRLMatrixFactorizer(sums, mask).optimize(), dtype=np.float64)
         error = float(np.trace(sums.T @ sums @ np.linalg.inv(gram)))
-        # As the mechanism itself takes its matrix from the Gram matrix.
+        # The mechanism itself also computes its matrix from the Gram matrix.
         found.append([error, np.linalg.cholesky(gram).tolist()])
     return found
 
 
 def of_pfl(python: str) -> dict[str, dict[str, float]]:
-    """Return pfl's errors beside ours, and the certified sensitivity of its matrices."""
+    """Return pfl's and our errors, and the certified sensitivity of its matrices."""
     import numpy as np
 
     from fedprivacy import factors
@@ -102,7 +102,7 @@ def of_pfl(python: str) -> dict[str, dict[str, float]]:
 
 
 def _answer(python: str, flag: str, given: str) -> list:
-    """Return what this script says in another environment."""
+    """Return the output of this script in another environment."""
     done = subprocess.run(
         [python, __file__, flag],
         input=given,
@@ -184,7 +184,7 @@ def asked() -> tuple[list[dict], list[float]]:
 
 
 def main() -> None:
-    """Ask both and keep the differences."""
+    """Compare with both libraries and keep the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", help="the python of jax_privacy's environment")
     parser.add_argument("--pfl", help="the python of pfl's environment")

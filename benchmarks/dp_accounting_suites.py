@@ -1,7 +1,7 @@
-"""dp-accounting's own test suites with ``CertifiedAccountant`` in the place of its accountants.
+"""Run dp-accounting's own test suites with ``CertifiedAccountant`` as the accountant.
 
-``python -m benchmarks.dp_accounting_suites`` prints the table of docs/integrations.md and each
-failure behind it. A failure that has no line here ends with exit status 1.
+``python -m benchmarks.dp_accounting_suites`` prints the table of docs/integrations.md and the
+failures. A failure without a line in this file gives exit status 1.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ADD = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 class Pld(CertifiedAccountant):
-    """Ours, made as theirs is."""
+    """Our accountant, with the constructor of theirs."""
 
     def __init__(self, neighboring_relation: Any = ADD, *_: Any, **__: Any) -> None:
         super().__init__(neighboring_relation, tolerance=1e-7)
 
 
 class Rdp(CertifiedAccountant):
-    """Ours, made as theirs is; it searches orders, and shows divergences where theirs would."""
+    """Our accountant, with the constructor of theirs; it searches orders, and shows divergences."""
 
     def __init__(
         self, orders: Sequence[float] | None = None, neighboring_relation: Any = ADD
@@ -43,7 +43,7 @@ class Rdp(CertifiedAccountant):
 
     @property
     def _rdp(self) -> np.ndarray:
-        """Our divergences at their orders, of the worse orientation."""
+        """Return our divergences at their orders, of the worse orientation."""
         if not (self._composed.parts and self._composed.private):
             return np.full(len(self._orders), 0.0 if self._composed.private else np.inf)
         _, adjacency, observer = self._facts
@@ -51,7 +51,7 @@ class Rdp(CertifiedAccountant):
         return np.array([self._divergence(curve, float(order)) for order in self._orders])
 
     def _divergence(self, curve: Any, order: float) -> float:
-        """Order 1 is a limit, and the infinite one the largest loss."""
+        """Return the divergence; order 1 is a limit, and the infinite order is the largest loss."""
         if math.isinf(order):
             return self.get_epsilon(0.0)
         order = max(order, 1.0 + 1e-6)
@@ -106,11 +106,11 @@ CAUSES = [
         OURS,
     ),
 ]
-"""(pattern of "test: message", what is asked, whose fault it is); the first that fits counts."""
+"""(pattern of "test: message", reason, which side is at fault); the first match counts."""
 
 
 def run(name: str) -> tuple[int, dict[str, str]]:
-    """Return how many tests a suite has, and the failing ones with their last line."""
+    """Return the number of tests in a suite, and the failing tests with their last line."""
     tests, module, attribute, ours = SUITES[name]
     theirs = getattr(module, attribute)
     setattr(module, attribute, ours)
@@ -126,7 +126,7 @@ def run(name: str) -> tuple[int, dict[str, str]]:
 
 
 def cause(test: str, message: str) -> tuple[str, str]:
-    """Return why a test fails, and whose fault it is."""
+    """Return the reason of a failure, and which side is at fault."""
     for pattern, why, whose in CAUSES:
         if re.search(pattern, f"{test}: {message}"):
             return why, whose

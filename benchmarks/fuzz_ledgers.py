@@ -1,9 +1,9 @@
-"""Damaged ledgers: no traceback, no hang, and no HOLDS that the original does not have.
+"""Fuzz ledgers: a damaged one gives no traceback, no hang, and no HOLDS without the original's.
 
-Usage: fuzz_ledgers.py [--inputs N] [--seed S]. Bytes are flipped, cut out and put in, lines
-swapped, repeated and lost, files cut short; half of the time the chain is made whole again, as
-somebody could who forges. A ledger that is cut between its lines counts its rounds and is open, so
-that no claim holds; a *forged* one may say anything, and only errors and time are looked at.
+Usage: fuzz_ledgers.py [--inputs N] [--seed S]. Bytes are flipped, removed and inserted, lines are
+swapped, repeated and lost, and files are truncated. In half of the cases the chain of checksums is
+recomputed, as by a forger. A ledger that is truncated between lines counts its rounds and is open,
+so no claim holds. A *forged* ledger may have any content, so only errors and time are checked.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def originals(folder):
 
 
 def damaged(text, rng):
-    """Return the bytes with one to three kinds of damage, and whether the chain was made whole."""
+    """Return the bytes with one to three kinds of damage, and whether the chain was recomputed."""
     for _ in range(rng.randint(1, 3)):
         lines = text.splitlines(keepends=True) or [b""]
         at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
@@ -79,7 +79,7 @@ def damaged(text, rng):
 
 
 def chained(text):
-    """Return the lines with the checksums that they should have."""
+    """Return the lines with correct checksums."""
     before, made = "", []
     for line in text.splitlines(keepends=True):
         if len(line) <= TAIL + 1 or body_of(line, before) is not None:
@@ -93,7 +93,7 @@ def chained(text):
 
 
 def judge(path, text, held, forged):
-    """Return what is wrong with the audit of one damaged ledger; empty where nothing is."""
+    """Return the fault in the audit of one damaged ledger; empty without a fault."""
     path.write_bytes(text)
     begun = time.process_time()
     try:
@@ -111,14 +111,14 @@ def judge(path, text, held, forged):
 
 
 def fuzz(inputs, seed, folder):
-    """Return the failures of so many inputs, each with its seed."""
+    """Return the failures over a number of inputs, each with its seed."""
     sources, failures = originals(folder), []
     signal.signal(signal.SIGPROF, hung)
     for number in range(inputs):
         rng = random.Random(f"{seed} {number}")
         text, held = rng.choice(sources)
         changed, forged = damaged(text, rng)
-        # Of the processor's time: what else the machine does makes no audit hang.
+        # Processor time: other work on the machine does not count.
         signal.setitimer(signal.ITIMER_PROF, 60)
         try:
             told = judge(folder / "damaged", changed, held, forged)
@@ -130,7 +130,7 @@ def fuzz(inputs, seed, folder):
 
 
 def hung(*_):
-    """Stop an audit that does not end."""
+    """Stop an audit that takes too long."""
     raise TimeoutError("does not end within a minute")
 
 

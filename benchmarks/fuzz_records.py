@@ -1,13 +1,13 @@
-"""Every importer under changed files: errors of ours, in time, and no verdict for nothing.
+"""Fuzz every importer with changed files: only typed errors, in time, and sound verdicts.
 
     python benchmarks/fuzz_records.py --seconds 3600 --cases 50000
 
 Each case takes one of the records of ``tests/contract/traces``, changes it at random, and imports
-it as an audit does. It passes if what comes is an error of this package, or a record that prices at
-least one round with the noise that the file states; a claim that one such round breaks must not
-hold. To be read a case takes at most two seconds of processor time, and twenty to be audited too,
-against a claim far below every number that an audit compares it with. Cases are numbered: a second
-call goes on where the first stopped, and ``--only KIND:NUMBER`` shows one again.
+it as an audit does. It passes if the result is an error of this package, or a record with at least
+one round with the noise in the file. A claim that one such round breaks must not hold. Reading a
+case may take at most two seconds of processor time. Reading and auditing it may take twenty
+seconds, with a claim far below every number that an audit compares it with. Cases are numbered: a
+second call continues after the last case, and ``--only KIND:NUMBER`` repeats one.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ HERE = Path(__file__).parent
 RECORDS = HERE.parent / "tests" / "contract" / "traces"
 RESULTS = HERE / "results" / "fuzz_records.json"
 SLOW = 2.0
-"""Seconds of processor time that a case may take."""
+"""Limit of processor seconds for a case."""
 SLOW_AUDIT = 20.0
-"""Seconds of processor time of one that is audited whole: a tiny claim is dear to look for."""
+"""Limit of processor seconds for a case with a full audit: a tiny claim is expensive to check."""
 BLOCK = 250
 AUDITED = 40
-"""Of so many that are read, one is audited whole."""
+"""One of this many imported cases is audited in full."""
 PICKLED = re.compile(rb"G(?=.{8})", re.S)
 CLAIM = (1e-9, 1e-12)
-"""Not one quiet round keeps it: the original's verdict is FAILS."""
+"""A claim that a single round with little loss already breaks: the original's verdict is FAILS."""
 MEMORY = 6 * 2**30
 
 STATEMENT = {
@@ -57,7 +57,7 @@ STATEMENT = {
 
 
 def originals() -> dict[str, bytes]:
-    """Return the file of each kind that is changed."""
+    """Return the original file of each kind."""
     found = {
         name: (RECORDS / name).read_bytes()
         for name in ("opacus_rdp.json", "opacus.pt", "flower.json", "event.json", "event_list.json")
@@ -87,7 +87,7 @@ SIGNS = b'{}[],:"\n =#abcx\x00'
 
 
 def changed(data: bytes, chance: random.Random) -> bytes:
-    """Return the data changed in a few places, without a new digit beside another one."""
+    """Return the data changed in a few places, without a new digit next to another digit."""
     for _ in range(chance.randint(1, 3)):
         start = chance.randrange(len(data) + 1)
         end = min(len(data), start + chance.choice([1, 1, 2, 5, 40]))
@@ -116,13 +116,13 @@ def changed(data: bytes, chance: random.Random) -> bytes:
 
 
 def facts_of(kind: str) -> dict[str, Any]:
-    """Return what is stated beside a record."""
+    """Return the facts that are stated in addition to a record."""
     facts: dict[str, Any] = {"adjacency": "zero_out"}
     return facts | ({"sampling": "poisson"} if kind.startswith("opacus") else {})
 
 
 def tried(kind: str, number: int, data: bytes, path: Path) -> str:
-    """Return what became of a case: "refused", "read", "audited", or what is wrong with it."""
+    """Return the result of a case: "refused", "read", "audited", or a description of its fault."""
     path.write_bytes(data)
     began = time.process_time()
     try:
@@ -144,10 +144,10 @@ def tried(kind: str, number: int, data: bytes, path: Path) -> str:
 
 
 def _priced(run: Any, data: bytes) -> str:
-    """Return what is wrong with what a record amounts to; empty for nothing."""
+    """Return the fault in a record's account; empty without a fault."""
     texts = re.findall(rb"[0-9.]+(?:[eE][-+]?\d+)?", data)
     numbers = [float(t) for t in texts if t.strip(b".eE+-") and t.count(b".") < 2]
-    # A pickle states its floats in eight bytes after a G, where a changed bit is another number.
+    # A pickle stores its floats in eight bytes after a G, where a changed bit gives another number.
     binary = (struct.unpack(">d", data[m.end() : m.end() + 8])[0] for m in PICKLED.finditer(data))
     numbers += [value for value in binary if math.isfinite(value)]
     quietest = max([1.0, *numbers])
@@ -167,7 +167,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def run(seconds: float, cases: int, path: Path) -> dict[str, Any]:
-    """Go on with every kind in turn until the time or the cases are over."""
+    """Continue with every kind in turn until the time or the cases are used up."""
     results, files = load(path), originals()
     until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:

@@ -2,12 +2,12 @@
 
     python benchmarks/hostile_ledgers.py [--only TEXT] [--seconds 1] [--megabytes 200] [--kept FILE]
 
-Every mechanism, scheme and factor of correlated noise is asked with a huge value in each of its
-numbers in turn, under each accountant and each adjacency and observer that has a
-theorem. A case is a process of its own with limits on processor time and memory: it reads the
-mechanism as a ledger's line holds it and accounts it. Prints what is late, large or ends with
-anything but an answer or a typed refusal; the exit status is 1 if anything does. With --kept,
-what came of each case is added to a file, and what stands there already is not asked again.
+Every mechanism, scheme and factor of correlated noise gets a huge value in each of its numbers in
+turn. It is run under each accountant, and each adjacency and observer with a theorem. A case is a
+separate process with limits on processor time and memory: it reads the mechanism from a ledger's
+line and accounts it. The script prints cases that are late, large, or end without an answer or a
+typed refusal, and the exit status is then 1. With --kept, results are appended to a file, and cases
+in that file are not run again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ WIDE = (
     fp.factors.BandedInverse(64),
     fp.factors.BandedInverse(10**6),
 )
-"""Factors of many numbers each."""
+"""Factors with many numbers each."""
 RECORD = fp.Gaussian(noise_multiplier=1.0, unit="record")
 STEP = {"step_size": 0.1, "correlation": 0.0, "weight": 0.1, "batch_fraction": 0.1}
 CONVEX = {"step_size": 0.1, "strong_convexity": 1.0, "smoothness": 2.0, "sensitivity": 0.1}
@@ -93,7 +93,7 @@ MECHANISMS = (
 
 
 class Case(NamedTuple):
-    """What is asked of a ledger's line, and a name for it."""
+    """A query of a ledger's line, and its name."""
 
     name: str
     line: bytes
@@ -103,7 +103,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a case: its number or refusal, processor seconds, peak growth in megabytes."""
+    """Result of a case: its number or refusal, processor seconds, peak growth in megabytes."""
 
     said: str
     seconds: float
@@ -111,7 +111,7 @@ class Outcome(NamedTuple):
 
 
 def grown(one: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (what is huge, the value with it) for each number that may be so, its parts' too."""
+    """Yield (name of the number, the value with it huge) for each number, including nested ones."""
     for field in fields(one):
         value = getattr(one, field.name)
         found = [(f"{field.name} 1e{len(str(huge)) - 1}", huge) for huge in HUGE]
@@ -173,9 +173,9 @@ def answer(case: Case) -> str:
 
 
 def _child(case: Case, seconds: float, megabytes: float) -> str:
-    """Account within limits; return what is to be told."""
+    """Account within limits; return the text to report."""
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    # Twice the limits: what is over is then measured, what is far over is ended.
+    # Twice the limits: a small excess is measured, a large one ends the process.
     room = held + int(2.0 * megabytes * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     spent = time.process_time()
@@ -186,7 +186,7 @@ def _child(case: Case, seconds: float, megabytes: float) -> str:
         said = answer(case)
     except MemoryError:
         said = "MemoryError"
-    # Whatever comes out is what is to be found.
+    # Every exception is a finding.
     except Exception as problem:
         said = f"untyped {type(problem).__name__}: {problem}"
     grown_by = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -194,7 +194,7 @@ def _child(case: Case, seconds: float, megabytes: float) -> str:
 
 
 def outcome(case: Case, seconds: float, megabytes: float) -> Outcome:
-    """Account one case in a process of its own."""
+    """Account one case in a separate process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -211,13 +211,13 @@ def outcome(case: Case, seconds: float, megabytes: float) -> Outcome:
 
 
 def wrong(found: Outcome, seconds: float, megabytes: float) -> bool:
-    """Return whether a case was late, large, or ended otherwise than it may."""
+    """Return whether a case was late, large, or ended in a way that is not allowed."""
     untyped = found.said.startswith(("untyped", "MemoryError", "ended"))
     return untyped or found.seconds > seconds or found.megabytes > megabytes
 
 
 def outcomes(chosen: str, kept: Path | None, seconds: float, megabytes: float) -> Iterator[Any]:
-    """Yield (name, outcome) of every case whose name holds the words, known ones from a file."""
+    """Yield (name, outcome) of every case whose name contains the text; known ones from a file."""
     known = kept.read_text().splitlines() if kept and kept.exists() else []
     told = {name: Outcome(*found) for name, *found in map(json.loads, known)}
     for case in cases():

@@ -1,9 +1,9 @@
 """A ledger of 10^6 rounds: write it, then open, account, audit and report it.
 
-Usage: ledgers.py [--rounds N] [--folder DIR] [--json FILE]. What is written is a real ledger, line
-by line as a run writes it, but without an fsync a line. What reads it is a process of its own: its
-peak memory counts, Python, numpy and matplotlib included. Times are CPU seconds of one core, so
-that other work on the machine disturbs less.
+Usage: ledgers.py [--rounds N] [--folder DIR] [--json FILE]. The ledger is a real one, written line
+by line as by a run, but without an fsync for each line. A separate process reads it; its peak
+memory includes Python, numpy and matplotlib. Times are CPU seconds of one core, so that other work
+on the machine has less effect.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MOST_SECONDS, MOST_MEGABYTES = 10.0, 200.0
 
 
 def write(path, rounds):
-    """Write a closed ledger: cohorts as Poisson sampling draws them, now and then a dropout."""
+    """Write a closed ledger: cohorts from Poisson sampling, with a dropout now and then."""
     rng = np.random.default_rng(0)
     cohorts = rng.binomial(CLIENTS, 0.01, rounds).tolist()
     missing = (rng.random(rounds) < 0.05).tolist()

@@ -1,7 +1,7 @@
-"""How each library is asked. Every function takes (question, option) and returns (low, high).
+"""Queries of each library. Every function takes (question, option) and returns (low, high).
 
-``low`` is None where the library gives no lower end. ``option`` is the library's own setting of
-precision. Libraries are imported where they are used: one process asks one library only.
+``low`` is None if the library gives no lower end. ``option`` is the library's own precision
+setting. Libraries are imported inside functions, because one process runs only one library.
 """
 
 import math
@@ -13,7 +13,7 @@ Ends = tuple[float | None, float]
 
 
 class CannotSay(Exception):
-    """The library has no answer to such a question."""
+    """The library has no answer to this question."""
 
 
 def only_sampled_gaussian(question: Question) -> list[tuple[float, float, int]]:
@@ -187,7 +187,7 @@ def dp_pld(question: Question, mesh: float | None) -> Ends:
 
 
 def dp_guarantees(question: Question, mesh: float | None) -> Ends:
-    """Compose stated guarantees, which its accountant has no event for but its PLD a maker."""
+    """Compose stated guarantees: its PLD can build them, its accountant has no event for that."""
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -358,7 +358,7 @@ def prv_epsilon(question: Question, error: float | None) -> Ends:
 
 
 def prv_profile(question: Question, error: float | None) -> Ends:
-    """Compose once, then read every delta as its own ``compute_delta`` does."""
+    """Compose once, then evaluate every delta with its own ``compute_delta``."""
     account, counts = prv_account(question, error)
     composed, width = account.compute_composition(counts), account.eps_error
     ends = [0.0, 0.0]
@@ -388,7 +388,7 @@ def autodp_round(one: Any) -> Any:
     step = make[one["mechanism"]](one["noise"])
     kind, *rest = one["scheme"] or [None]
     if kind == "poisson":
-        # The sharper bound is that of its Gaussian.
+        # The sharper bound applies to its Gaussian.
         sharper = one["mechanism"] == "gaussian"
         return AmplificationBySampling()(step, rest[0], improved_bound_flag=sharper)
     if kind == "fixed":
@@ -403,7 +403,7 @@ def autodp_epsilon(question: Question, _: float | None) -> Ends:
     kinds = {one["scheme"] and one["scheme"][0] for one in question["parts"]}
     if question["adjacency"] != "add_remove" and kinds != {"fixed"}:
         raise CannotSay
-    # Replaced, its Laplace would have to be asked with another noise.
+    # Under replacement, its Laplace would need another noise.
     if question["adjacency"] != "add_remove" and question["parts"][0]["mechanism"] != "gaussian":
         raise CannotSay
     steps = [autodp_round(one) for one in question["parts"]]
@@ -482,7 +482,7 @@ ASK = {
     "autodp": {"RDP": {"epsilon": autodp_epsilon, "calibrate": autodp_calibrate}},
     "riskcal": {"PLD": {"epsilon": riskcal_epsilon, "calibrate": riskcal_calibrate}},
 }
-"""library -> method -> what is wanted -> function."""
+"""library -> method -> wanted quantity -> function."""
 
 MODULES = {
     "fedprivacy": ["fedprivacy.accountants", "fedprivacy.questions.calibrate"],
@@ -492,11 +492,11 @@ MODULES = {
     "autodp": ["autodp.mechanism_zoo", "autodp.calibrator_zoo", "autodp.transformer_zoo"],
     "riskcal": ["riskcal.accountants", "riskcal.calibration.blackbox"],
 }
-"""What is imported before the clock starts."""
+"""Modules that are imported before the clock starts."""
 
 
 def answer(library: str, method: str, question: Question, option: float | None) -> Ends:
-    """Ask; raise CannotSay where the library does not serve the question."""
+    """Run the query; raise CannotSay if the library does not support it."""
     wanted = question["wanted"]
     function = ASK[library][method].get(wanted)
     if function is None:

@@ -2,9 +2,9 @@
 
     python benchmarks/many_rounds.py [--rounds 2000] [--only TEXT] [--limit SECONDS]
 
-Every round has a noise multiplier and a rate of its own; a cell is a scheme, an adjacency, an
-observer and an accountant. Seconds are of the processor, from the rounds' losses to epsilon at
-delta = 1e-5; making the mechanisms and importing are left out. Megabytes are the process's peak.
+Every round has a different noise multiplier and rate. A cell is a scheme, an adjacency, an observer
+and an accountant. Seconds are processor time, from the rounds' losses to epsilon at delta = 1e-5,
+without imports and the construction of mechanisms. Megabytes are the process's peak.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The network of the training benchmarks as one writes it, for loops that are not fedprivacy's."""
+"""The network of the training benchmarks in plain torch, for loops of other libraries."""
 
 from torch import nn
 
 
 def convolutions() -> list[nn.Module]:
-    """Return the layers of the paper's network after the one that gives images a channel."""
+    """Return the layers of the paper's network, without the first layer that adds a channel."""
     return [
         nn.Conv2d(1, 32, 5, padding=2),
         nn.MaxPool2d(2),

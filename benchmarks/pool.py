@@ -1,4 +1,4 @@
-"""Processes that ask the libraries: one each, with a limit of time and of memory a call."""
+"""Processes that run the libraries: one each, with a limit of time and of memory for a call."""
 
 import json
 import os
@@ -22,7 +22,7 @@ MEMORY = 8_192
 
 @dataclass(frozen=True)
 class Way:
-    """A library, one of its methods, and its own setting of precision (None: as it comes)."""
+    """A library, one of its methods, and its own precision setting (None for the default)."""
 
     library: str
     method: str
@@ -37,7 +37,7 @@ class Way:
 
 @dataclass
 class Answer:
-    """What a way said and what that took; all lists hold one entry a call."""
+    """A way's results and their cost; all lists have one entry for each call."""
 
     way: Way
     low: float | None = None
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def seconds(self) -> float:
-        """Median processor time of a call (of the only one, if there was one)."""
+        """Median processor time of a call (of the only call, if there was one)."""
         return statistics.median(self.cpu)
 
     @property
@@ -111,11 +111,11 @@ def present(library: str) -> str:
 
 
 class Pool:
-    """Asks ways the same question in turn, so that a slow minute hits all of them alike.
+    """Asks several ways the same question in turn, so that a slow minute affects all equally.
 
     Args:
-        limit: seconds of a clock after which a call is given up.
-        libraries: which to ask.
+        limit: wall-clock seconds after which a call is stopped.
+        libraries: libraries to run.
     """
 
     def __init__(self, limit: float, libraries: list[str]) -> None:
@@ -125,7 +125,7 @@ class Pool:
         self.peaks: dict[str, float] = {}
         self._told: set[str] = set()
         self.log: list[tuple[Question, Answer]] = []
-        """Every answer, for what is looked for in all of them."""
+        """Every answer, for checks over all answers."""
 
     def __enter__(self) -> "Pool":
         return self
@@ -161,8 +161,8 @@ class Pool:
     ) -> list[Answer]:
         """Return one answer for each way that is installed.
 
-        After a first call the ways are asked in turn, ``calls`` times, for as long as each stays
-        below ``seconds`` in all. Of short calls several are made at a time.
+        After a first call the ways run in turn, ``calls`` times, as long as each stays below
+        ``seconds`` in total. Several short calls are timed together.
         """
         answers = [Answer(way) for way in ways if self.has(way.library)]
         for answer in answers:
@@ -214,7 +214,7 @@ class Pool:
         return said
 
     def memory(self, question: Question, way: Way) -> tuple[float, float]:
-        """Return megabytes that one call needs in a fresh process: (resident, traced)."""
+        """Return the megabytes of one call in a fresh process: (resident, traced)."""
         if way.library in self._workers:
             self._end(way.library)
         said = self._ask(way, question, {"shares": [0.0]}, self.limit)

@@ -1,12 +1,13 @@
-"""A simulated population: what a round takes where clients are made as they are drawn.
+"""Cost of a round with a simulated population, whose clients are made when they are drawn.
 
     python benchmarks/population.py
 
-A process for each size of the population: DP-FedAvg on logistic regression, about 100 clients a
-round, each of 10 made-up records of 784 numbers. "model" is what the parameters take, "more" how
-much the largest resident memory grows from before the first round to after the last, "drawn" the
-time of one cohort, the best of many. ``--processes`` shares the largest population's rounds among
-processes, and says what that gains: on an idle machine, with as many cores. Linux only.
+Each size of the population has a separate process. It runs DP-FedAvg on logistic regression, with
+about 100 clients in a round, each with 10 artificial records of 784 numbers. "model" is the memory
+of the parameters. "more" is the growth of the largest resident memory from before the first round
+to after the last. "drawn" is the time of drawing one cohort, the best of many. ``--processes``
+divides the largest population's rounds among processes and prints the speedup, which is valid on an
+idle machine with as many cores. Linux only.
 """
 
 import argparse
@@ -27,13 +28,13 @@ COHORT, RECORDS, WIDTH, CLASSES = 100, 10, 784, 10
 
 
 def peak_mb() -> float:
-    """Return the process's largest resident memory so far."""
+    """Return the process's largest resident memory until now."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def client(number):
-    """Return a client's records, which follow from its number."""
+    """Return a client's records, which depend only on its number."""
     import numpy as np
     import torch
 
@@ -72,7 +73,7 @@ def measure(population: int, kind: str, rounds: int, processes: int, steps: int)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
         with fp.Ledger.create(path, unit="client", adjacency="zero_out") as ledger:
-            # What is imported and built once belongs to no population.
+            # Imports and other one-time costs do not belong to a population.
             state, _ = loop.step(state, data, ledger=ledger)
             before, lengths = peak_mb(), [path.stat().st_size]
             for _ in range(rounds):
@@ -99,7 +100,7 @@ def measure(population: int, kind: str, rounds: int, processes: int, steps: int)
 
 
 def measured(*settings: int | str) -> dict:
-    """Return what ``measure`` finds in a process of its own."""
+    """Return the result of ``measure`` in a separate process."""
     call = f"import json, population as p; print(json.dumps(p.measure(*{settings!r})))"
     path = os.pathsep.join((str(HERE), str(HERE.parent)))
     kept = {name: "1" for name in ONE_THREAD} | {"PYTHONPATH": path}

@@ -1,8 +1,8 @@
-"""What is asked of every library, as plain JSON values, so that a question crosses a pipe.
+"""Questions for every library, as plain JSON values, so that they can be sent through a pipe.
 
 A run is a list of parts {"mechanism", "noise", "scheme", "count"}. A question also names the
-adjacency, delta, and what is wanted: "epsilon", "profile", "calibrate" or "rounds". The noise of a
-"guarantee" is the epsilon of each round, of which nothing else is known.
+adjacency, delta, and the wanted quantity: "epsilon", "profile", "calibrate" or "rounds". The noise
+of a "guarantee" is the epsilon of each round, the only known fact about it.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def calibration(target: float, delta: float) -> Question:
 
 
 def mixed(count: int = 1_000) -> Question:
-    """Return ``count`` pairs (noise, q), no two alike and in no order, ten rounds of each."""
+    """Return ``count`` different pairs (noise, q) without an order, ten rounds of each."""
     golden = 0.6180339887498949
     pairs = [(0.8 + 1.2 * (i * golden % 1.0), 0.002 + 0.008 * i / count) for i in range(count)]
     return epsilon([part(noise, 10, ["poisson", q]) for noise, q in pairs])
@@ -64,7 +64,7 @@ def profile(q: float, noise: float, rounds: int) -> Question:
 
 
 def different(count: int) -> Question:
-    """Return ``count`` rounds, no two alike."""
+    """Return ``count`` different rounds."""
     question = mixed(count)
     return question | {"parts": [one | {"count": 1} for one in question["parts"]]}
 
@@ -84,7 +84,7 @@ SCHEMES = {
 
 
 def scheme_calibration(name: str) -> Question:
-    """Return the noise that meets (2, 1e-6) in 1,000 rounds (or ten epochs of a hundred)."""
+    """Return the question of the noise for (2, 1e-6) in 1,000 rounds (or 10 epochs of 100)."""
     adjacency, scheme = SCHEMES[name]
     epochs = scheme is not None and scheme[0] in ("shuffled", "allocation")
     question = epsilon([part(1.0, 10 if epochs else 1_000, scheme)], 1e-6, adjacency)
@@ -92,13 +92,13 @@ def scheme_calibration(name: str) -> Question:
 
 
 def rounds(epsilon_budget: float, count: int) -> Question:
-    """Return the question of a training loop: does one more round fit, asked ``count`` times."""
+    """Return the question of a training loop, repeated ``count`` times: does one more round fit?"""
     question = poisson(0.01, 0.8, count)
     return question | {"wanted": "rounds", "epsilon": epsilon_budget}
 
 
 def moved(question: Question, share: float) -> Question:
-    """Return the question with every noise a little larger, so that no cache knows it."""
+    """Return the question with every noise a little larger, so that no cache has its answer."""
     parts = [one | {"noise": one["noise"] * (1.0 + share)} for one in question["parts"]]
     target = question.get("epsilon", 0.0) * (1.0 + share)
     return question | {"parts": parts, "epsilon": target}

@@ -1,4 +1,4 @@
-"""Deviates a second on one core: rounded noise beside numpy's, in one run.
+"""Normal numbers per second on one core: rounded noise compared with numpy's, in one run.
 
 Usage: rounding.py [--numbers N] [--repeats N] [--json FILE]. CPU time, the best of several.
 """
@@ -22,7 +22,7 @@ from fedprivacy.mechanisms.rounded import (
 
 
 def seconds(work, times):
-    """Return the least CPU time of one call, after one that is not counted."""
+    """Return the least CPU time of one call, after a warm-up call."""
     work()
     best = math.inf
     for _ in range(times):
@@ -33,7 +33,7 @@ def seconds(work, times):
 
 
 def works(numbers):
-    """Return what is measured, by name."""
+    """Return the measured functions, by name."""
     total, grid = np.zeros(numbers), grid_for(1.0, 1.0)
     off_grid = np.random.default_rng(0).normal(size=numbers)
     fine = grid_for(1.0, 2.0**-10)

@@ -1,13 +1,13 @@
-"""Rounds of every loop, of this tree beside another one, in one run.
+"""Compare rounds of every loop between this tree and another one, in one run.
 
     python benchmarks/rounds.py --against ../before     ratios, this tree to the other
     python benchmarks/rounds.py                         this tree alone, microseconds a round
     python benchmarks/rounds.py --table FILE            a run that --json wrote, as a table
 
-Processes of their own do the same rounds in turns, one thread each; times are of the processor, the
-lower quartile of a turn's rounds and the best of the turns: other work on the machine only adds to
-them. A tree is a checkout that holds ``fedprivacy``. Two more processes run this tree with other
-noise, put in its place here: numpy's or torch's normal doubles, and none. So
+Separate processes run the same rounds in turns, one thread each. Times are processor times: the
+lower quartile of a turn's rounds, and the best of the turns, because other work on the machine only
+adds time. A tree is a checkout with ``fedprivacy``. Two more processes run this tree with replaced
+noise: numpy's or torch's normal doubles, and no noise. So
 
     ratio       now / before
     noise       share of a round that the noise takes: (now - none) / now
@@ -27,11 +27,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 LEAST = 0.15
-"""Seconds that one measurement takes at least."""
+"""Least seconds of one measurement."""
 
 
 def averaging(model, clients, private, ratio=1.0, at_work=True):
-    """Rounds of FedAvg, DP-FedAvg and Fed-SMP on images that are made up."""
+    """Rounds of FedAvg, DP-FedAvg and Fed-SMP on artificial images."""
     import numpy as np
     import torch
 
@@ -117,7 +117,7 @@ def softmax(kind, clients, features, records, clip=1.0, **options):
 
 
 def sampler(kind, posterior, **options):
-    """Return what runs a round of FA-LD or FA-HMC."""
+    """Return a function that runs a round of FA-LD or FA-HMC."""
     from fedprivacy import training
 
     if kind == "fa-ld":
@@ -190,7 +190,7 @@ JOBS = {
 
 
 def replaced(kind):
-    """Put other noise in the place of the package's: of "plain" doubles, or "none"."""
+    """Replace the package's noise: by "plain" doubles, or by "none"."""
     import numpy as np
     import torch
 
@@ -222,7 +222,7 @@ def replaced(kind):
 
 
 def worker(noise):
-    """Answer each line of stdin, a job's name, with microseconds a call."""
+    """Answer each line of stdin, a job's name, with microseconds for each call."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     if noise != "own":
@@ -252,14 +252,14 @@ def started(tree, noise="own"):
 
 
 def asked(process, name):
-    """Return microseconds a round."""
+    """Return the microseconds of a round."""
     process.stdin.write(name + "\n")
     process.stdin.flush()
     return float(process.stdout.readline())
 
 
 def shares(times):
-    """Return what the times of the processes say, by name."""
+    """Return the shares computed from the times of the processes, by name."""
     now, plain, none = (times[kind] for kind in ("now", "plain", "none"))
     found = {"noise": (now - none) / now, "rounding": (now - plain) / now}
     if "before" in times:

@@ -1,12 +1,12 @@
 """Bounds of 400 settings and of every cell of the table, to the last bit: before and after a move.
 
-A change that moves code and no number leaves this file's answer as it was::
+A change that only moves code leaves the output of this script unchanged::
 
     python benchmarks/same_bounds.py before.json      # on the old tree
     python benchmarks/same_bounds.py after.json       # on the new one
     cmp before.json after.json
 
-Nothing here has a time limit, so that the answers do not depend on how busy the machine is.
+No computation here has a time limit, so the answers do not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACCOUNTANTS = ("pld", "pld", "pld", "rdp", "advanced")
 
 
 def ends(run: fp.Mechanism, delta: float, **asked: Any) -> Any:
-    """Return a Bound's ends as hexadecimal digits, or why there is none."""
+    """Return a Bound's ends as hexadecimal digits, or the reason why there is no Bound."""
     try:
         bound = fp.epsilon(run, delta=delta, **asked)
     except FedPrivacyError as refusal:
@@ -56,7 +56,7 @@ def inner_of(generator: np.random.Generator) -> fp.Mechanism:
 
 
 def random_settings() -> dict[str, Any]:
-    """Return the ends of random settings, by what they are."""
+    """Return the ends of random settings, by description."""
     generator, found = np.random.default_rng(SEED), {}
     for number in range(SETTINGS):
         inner, delta = inner_of(generator), float(10.0 ** generator.uniform(-9, -2))
@@ -88,7 +88,7 @@ def table() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the answers to the file that is named."""
+    """Write the answers to the given file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     path = parser.parse_args().file

@@ -1,7 +1,7 @@
-"""Local Langevin steps a second: 300 chains x 50 clients x 2 dimensions on one core.
+"""Local Langevin steps per second: 300 chains x 50 clients x 2 dimensions on one core.
 
-Usage: samplers.py [--rounds N] [--json FILE]. Ratios are measured within one process; the best of
-several runs counts, in CPU time, so that other work on the machine disturbs less.
+Usage: samplers.py [--rounds N] [--json FILE]. Ratios are measured within one process. The best of
+several runs counts, in CPU time, so that other work on the machine has less effect.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def ours(jump):
 
 
 def plain_numpy():
-    """Return the same with nothing but the step in numpy: one Hessian, one basis."""
+    """Return the same with only the step in numpy: one Hessian, one basis."""
     target = posterior().target
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence()))
     hessian, centres = target.hessians[0], target.centres
@@ -53,7 +53,7 @@ def plain_numpy():
 
 
 def noise_alone():
-    """Return what draws a round's noise and does nothing else."""
+    """Return a function that only draws a round's noise."""
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence()))
     return lambda: [generator.standard_normal((CHAINS, CLIENTS, 2)) for _ in range(STEPS)]
 

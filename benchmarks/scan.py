@@ -1,4 +1,4 @@
-"""Looks for answers that are below what two named neighbouring data sets attain."""
+"""Search for answers that are below a value that two named neighbouring data sets attain."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ GRID = [
     ]
     for delta in (0.5, 1e-3, 1e-6, 1e-9, 1e-12, 1e-17)
 ]
-"""Settings of the sampled Gaussian, from careless to strict, near and past rounding errors."""
+"""Settings of the sampled Gaussian, from loose to strict, near and past rounding errors."""
 
 REPLACED = [
     questions.REPLACED_GAUSSIAN,
@@ -47,7 +47,7 @@ REPLACED = [
 
 
 def near_misses(pool: Pool, quick: bool) -> None:
-    """Ask the fast ways many questions; what they say is kept in the pool's log."""
+    """Ask the fast ways many questions; their answers are kept in the pool's log."""
     for q, noise, rounds, delta in GRID[::7] if quick else GRID:
         ways = [*CHEAP, DEFAULT] if delta in (1e-9, 1e-12) and not quick else CHEAP
         pool.compare(questions.poisson(q, noise, rounds, delta=delta), ways, calls=0, limit=5.0)
@@ -81,5 +81,5 @@ def below(pool: Pool, attained: Callable[[Question], tuple[float, float]]) -> li
 
 
 def short(value: float, attained: float) -> float:
-    """Return by which share of the attained end an answer falls short."""
+    """Return the relative shortfall of an answer from the attained end."""
     return (attained - value) / attained if attained > 0 else 1.0

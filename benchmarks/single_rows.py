@@ -1,4 +1,4 @@
-"""Questions of ``accounting.py`` that stand alone, each with whom it is asked of, by name."""
+"""Questions of ``accounting.py`` for single rows, each with the ways that answer it, by name."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ CALIBRATE = [*ALL_LAWS, Way("opacus", "PRV"), Way("riskcal", "PLD")]
 
 @dataclass(frozen=True)
 class Row:
-    """A question and whom it is asked of, ours first."""
+    """A question and the ways that answer it, ours first."""
 
     question: Question
     ways: list[Way]
     limit: float = 1.0
-    """How many times as long as other calls one may take."""
+    """Factor on the time limit of other calls."""
 
 
 def _rows() -> dict[str, Row]:

@@ -1,12 +1,12 @@
-"""Fed-PLT's batch over agents and runs beside a Python loop over agents, one thread.
+"""Compare Fed-PLT's batch over agents and runs with a Python loop over agents, one thread.
 
     python benchmarks/splitting.py             N = 100, n = 5 and 100, 1 and 100 runs
     python benchmarks/splitting.py --smoke     one small setting
 
-Both do the same rounds from the same start on the same records, noise included, and the loop is the
-plain one: every agent's N_e steps with matrix-vector products in torch. The loop's runs come one
-after another, so its time is measured on few of them and multiplied. Ratios are taken within one
-process; the fastest of several repetitions counts.
+Both run the same rounds from the same start on the same records, noise included. The loop is plain:
+every agent's N_e steps with matrix-vector products in torch. The loop's runs come one after
+another, so its time is measured on a few runs and multiplied. Ratios are taken within one process;
+the fastest of several repetitions counts.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def loop_of(data: AgentData, runs: int | None, noise: float) -> FederatedSplitti
 
 
 def plain_rounds(data: AgentData, rounds: int, noise: float) -> torch.Tensor:
-    """Run Fed-PLT agent by agent, one run; return the models."""
+    """Run Fed-PLT agent by agent, for one run; return the models."""
     bounded = data.bounded(3.0)
     agents, dimension = data.agents, data.features.shape[-1]
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Markdown tables from the numbers that accounting.py --json wrote.
+"""Markdown tables from the numbers of accounting.py --json.
 
 python benchmarks/summary.py benchmarks/results/accounting.json
 """
@@ -30,7 +30,7 @@ def ours_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def cell(row: dict[str, Any], name: str) -> str:
-    """Return "+excess, times ours" of the way whose name ends so."""
+    """Return "+excess, times ours" of the way whose name has this ending."""
     ours = ours_of(row)
     for said in row["answers"]:
         if said["way"].endswith(name):
@@ -54,7 +54,7 @@ def sampled(rows: list[dict[str, Any]]) -> str:
 
 
 def others(rows: list[dict[str, Any]]) -> str:
-    """Return a block for each question: what was said, and the time."""
+    """Return a block for each question: the answers, and the times."""
     lines = []
     for row in rows:
         ours = ours_of(row)

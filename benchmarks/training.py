@@ -1,10 +1,10 @@
-"""What a federated round costs beside a hand-written loop, and what privacy adds to it.
+"""Cost of a federated round compared with a hand-written loop, and the added cost of privacy.
 
     python benchmarks/training.py             times, ratios and peak memory; writes results/
     python benchmarks/training.py --quick     20 clients a round instead of 100
 
-100 clients a round, 10 local steps on batches of 10 images of Fashion-MNIST, one thread. Times are
-of the processor, not of the clock, taken in turns within one process, medians; read the ratios.
+A round has 100 clients and 10 local steps on batches of 10 images of Fashion-MNIST, on one thread.
+Times are medians of processor time, taken in turns within one process. The ratios are the result.
 """
 
 import argparse
@@ -68,10 +68,10 @@ def private(loop: FederatedAveraging, cohort: int, ratio: float, how: str) -> Fe
 
 
 def hand_written_cnn(data: FederatedData, cohort: int) -> Job:
-    """Return a FedAvg round of the CNN with nothing but torch, tuned for one core.
+    """Return a FedAvg round of the CNN in plain torch, tuned for one core.
 
-    Channels-last memory of weights and images, pooling before ReLU, the optimiser's fused step, an
-    update subtracted straight into the running sum.
+    It uses channels-last memory of weights and images, pooling before ReLU, and the optimiser's
+    fused step. An update is subtracted directly from the running sum.
     """
     module = nn.Sequential(*convolutions()).to(memory_format=torch.channels_last)
     parameters = list(module.parameters())
@@ -153,12 +153,12 @@ class Rounds:
         self.state: State = loop.init()
 
     def __call__(self) -> None:
-        """Run one round, always from the first state: gradients must not vanish."""
+        """Run one round, always from the first state, so that gradients do not vanish."""
         self.loop.step(self.state, self.data)
 
 
 class Untrained(Rounds):
-    """Rounds whose clients do no training: what is left is drawing, clipping, noise, sum."""
+    """Rounds whose clients do not train: only drawing, clipping, noise and sum are left."""
 
     def __init__(self, loop: FederatedAveraging, data: FederatedData) -> None:
         super().__init__(loop, data)
@@ -196,7 +196,7 @@ def memory(cohort: int) -> float:
 
 
 def peak_resident() -> float:
-    """Return this program's peak memory in MB; ``getrusage`` counts its parent's at the start."""
+    """Return this program's peak memory in MB; ``getrusage`` starts with its parent's peak."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,25 +1,25 @@
-"""What a private federated round costs here, in pfl and in Flower's simulation, run in turns.
+"""Cost of a private federated round here, in pfl and in Flower's simulation, run in turns.
 
     python -m venv peers && peers/bin/pip install 'torch==2.13.0' pfl
     python -m venv flower && flower/bin/pip install -c constraints.txt -e '.[flower]'
     python benchmarks/training_peers.py --pfl peers/bin/python --flower flower/bin/python
 
-The peers need interpreters of their own: pfl wants an older dp-accounting than fedprivacy. All must
-have the same torch. ``--quick`` draws 20 clients a round instead of 100, ``--model`` runs one model
-only, ``--only`` some libraries.
+The peers need separate interpreters, because pfl requires an older dp-accounting than fedprivacy.
+All must have the same torch. ``--quick`` draws 20 clients in a round instead of 100, ``--model``
+runs only one model, ``--only`` some libraries.
 
-The job is the same for all: 6,000 clients share Fashion-MNIST, 100 are drawn, each takes 10 local
-steps on batches of its 9 or 10 images; updates are clipped to one norm, summed, noise is added.
-Each library is a process of its own with one thread; they take turns on one core, a round each, and
-the first round of each is not counted. With ``--cores 2`` Flower's server and actor overlap. "wall"
-is what a clock shows, "cpu" the processor time of the process and all that it started, "peak" the
-sum of their largest resident memories.
+The job is the same for all. 6,000 clients share Fashion-MNIST, 100 are drawn, and each makes 10
+local steps on batches of its 9 or 10 images. Updates are clipped to one norm and summed, and noise
+is added. Each library is a separate process with one thread. They take turns on one core, one round
+each, and the first round of each is not counted. With ``--cores 2`` Flower's server and actor
+overlap. "wall" is wall-clock time, "cpu" is the processor time of the process and its children, and
+"peak" is the sum of their largest resident memories.
 
-pfl and Flower train a plain module, as one writes it; "our layout" gives pfl the channels-last
-memory that our loop gives every module. Flower simulates 200 nodes, half of them drawn, with one
-actor: "Flower" clips by its ``fixedclipping_mod``, at the client, and adds its own noise; "plain"
-is FedAvg without privacy, "ours" the same app with ``PrivateStrategy``, ``private_mod`` and a
-ledger. Flower looks for answers every three seconds. Linux only.
+pfl and Flower train a plain module. "our layout" gives pfl the channels-last memory that our loop
+uses for every module. Flower simulates 200 nodes, half of them drawn, with one actor. "Flower"
+clips with its ``fixedclipping_mod`` at the client, and adds its own noise. "plain" is FedAvg
+without privacy. "ours" is the same app with ``PrivateStrategy``, ``private_mod`` and a ledger.
+Flower polls for answers every three seconds. Linux only.
 """
 
 import argparse
@@ -48,16 +48,16 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "training_peers.json"
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 AS_NICE = {"RAY_worker_niceness": "0"}
-"""Left alone, Flower's actor gives way to everything else on the machine."""
+"""By default, Flower's actor yields to all other processes on the machine."""
 CLIENTS, STEPS, BATCH, NODES_A_CLIENT = 6000, 10, 10, 2
 RATE = 0.0125
 MOMENTUM = {"cnn": 0.5, "logistic": 0.0}
 NOISE, CLIP = 1.4, 1e-3
-"""A small norm: the noise then leaves the model where it is, and every round costs the same."""
+"""A small norm: the noise then hardly changes the model, so every round costs the same."""
 
 
 class ChannelsLast(nn.Module):
-    """Images as one channel, in the order in which convolutions are fastest."""
+    """Images as one channel, in the memory order in which convolutions are fastest."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return images.unsqueeze(3).permute(0, 3, 1, 2)
@@ -83,7 +83,7 @@ def records(folder: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def turns() -> Iterator[None]:
-    """Yield whenever the parent asks for a round, and tell it when the round is over."""
+    """Yield when the parent requests a round, and report its end to the parent."""
     while sys.stdin.readline():
         began = time.perf_counter()
         yield
@@ -143,7 +143,7 @@ def pfl_rounds(model: str, cohort: int, folder: str, layout: str = "plain") -> N
             return {}
 
     class Turns(TrainingProcessCallback):
-        """Lets pfl's own loop wait for its turn."""
+        """Makes pfl's own loop wait for its turn."""
 
         def __init__(self) -> None:
             self.turns = turns()
@@ -273,7 +273,7 @@ def flower_rounds(model: str, cohort: int, folder: str, kind: str = "theirs") ->
         def wait(number: int, arrays: Any) -> None:
             next(waits)
 
-        # Called before the first round and after every one; when nobody asks any more, it ends.
+        # Called before the first round and after every round; it ends when the parent stops asking.
         with contextlib.suppress(StopIteration):
             strategy.start(grid, arrays, num_rounds=10**6, evaluate_fn=wait)
 
@@ -299,13 +299,13 @@ LIBRARIES: dict[str, Callable[[str, int, str], None]] = {
 
 
 def serve(library: str, model: str, cohort: int, folder: str) -> None:
-    """Run one library's rounds, whenever the parent asks."""
+    """Run one library's rounds, when the parent asks."""
     torch.set_num_threads(1)
     LIBRARIES[library](model, cohort, folder)
 
 
 class Process:
-    """A library at work."""
+    """A running library."""
 
     def __init__(self, python: str, library: str, model: str, cohort: int, folder: str) -> None:
         call = f"import training_peers as t; t.serve({library!r}, {model!r}, {cohort}, {folder!r})"
@@ -335,7 +335,7 @@ class Process:
         return json.loads(line)
 
     def round(self) -> None:
-        """Ask for a round and note its seconds."""
+        """Request a round and record its seconds."""
         before = self.tree("cpu")
         self.child.stdin.write("\n")
         self.child.stdin.flush()
@@ -373,7 +373,7 @@ class Process:
 
 
 def data_for_all(folder: str) -> None:
-    """Write the clients' records where every interpreter can read them."""
+    """Write the clients' records in a file that every interpreter can read."""
     import training
 
     data = training.fashion_mnist(clients=CLIENTS)
@@ -396,7 +396,7 @@ def compare(
         for name, process in processes.items():
             process.round()
             wall, cpu = process.spent[-1]
-            # A run that is ended early has said what it saw.
+            # Printed at once, so that a run that is stopped early has shown its results.
             print(f"  round {number}, {name}: {wall:.2f} s, {cpu:.2f} s of processor", flush=True)
     versions = {k: v for process in processes.values() for k, v in process.versions.items()}
     turns_ = {name: process.spent for name, process in processes.items()}
@@ -453,7 +453,7 @@ def main() -> None:
     whole = not options.quick and not options.model and options.only == list(LIBRARIES)
     if into := options.into or (RESULTS if whole else None):
         content = {"python": platform.python_version(), "cores": options.cores}
-        # What else ran says what the clock is worth.
+        # The machine's load shows how reliable the wall-clock times are.
         content |= {"load_before_after": [load, os.getloadavg()], "processors": os.cpu_count()}
         content |= {"clients_a_round": cohort, **found}
         into.write_text(json.dumps(content, indent=1) + "\n")

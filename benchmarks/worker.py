@@ -1,7 +1,7 @@
-"""One process that asks one library: reads jobs, writes answers, a line of JSON each.
+"""A process that runs one library: it reads jobs and writes answers, one line of JSON each.
 
-Times are of this process: "cpu" is processor time, which neighbours on a shared machine disturb
-less, "wall" is what a clock shows.
+Times are of this process: "cpu" is processor time, on which other work on the machine has less
+effect, and "wall" is wall-clock time.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 
 def peak() -> float:
-    """Return the largest resident memory so far, in megabytes."""
+    """Return the largest resident memory until now, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -33,7 +33,7 @@ def timed(job, share):
 
 
 def traced(job):
-    """Return the largest sum of what numpy and Python held at one time, in megabytes."""
+    """Return the largest total memory of numpy and Python at one time, in megabytes."""
     tracemalloc.start()
     timed(job, 0.0)
     held = tracemalloc.get_traced_memory()[1]

@@ -1,7 +1,7 @@
-"""I audit: a claim about somebody else's run, from the log that it left.
+"""I audit: a claim about another party's run, from the log of that run.
 
-The log says: cohorts of exactly 100 of 6,000 clients, noise of 2.8 on a sum clipped to 2. The claim
-is what Poisson sampling at the same rate would cost.
+The log has cohorts of exactly 100 of 6,000 clients, and noise of 2.8 on a sum clipped to 2. The
+claim is the epsilon of Poisson sampling at the same rate.
 
 Prints::
 

@@ -1,7 +1,7 @@
-"""A budget that stops a loop: asked before every round, also when rounds differ.
+"""A budget that stops a loop: checked before every round, also when rounds differ.
 
-The last rounds use less noise. Where the schedule depends on earlier outputs, say
-``adaptive=True``: composed bounds do not hold then, and a filter decides.
+The last rounds use less noise. If the schedule depends on earlier outputs, set ``adaptive=True``.
+Composed bounds do not hold then, and a privacy filter decides.
 
 Prints::
 

@@ -1,6 +1,6 @@
-"""Calibrate: the noise, the rounds, or the cohort, whichever is not given yet.
+"""Calibrate: find the noise, the rounds, or the cohort, given the other two.
 
-The value found lies on the private side of the budget and its bound is certified there.
+The result is on the private side of the budget, with a certified bound.
 
 Prints::
 

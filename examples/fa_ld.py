@@ -1,4 +1,4 @@
-"""FA-LD on a target whose law is known: epsilon against the distance W2 to the posterior.
+"""FA-LD on a target with a known law: epsilon against the distance W2 to the posterior.
 
 Prints::
 

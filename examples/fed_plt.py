@@ -1,7 +1,7 @@
-"""Fed-PLT: private local training, whose local steps hide each other.
+"""Fed-PLT: private local training. Later local steps hide the earlier ones.
 
-Twenty agents solve a small problem of their own in every round, with noise. A logistic loss
-contracts, so 50 local steps cost little more than five.
+Twenty agents each solve a small local problem in every round, with noise. The steps on a logistic
+loss contract, so 50 local steps cost little more than five.
 
 Prints::
 

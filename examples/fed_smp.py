@@ -1,7 +1,7 @@
-"""Fed-SMP: clients send a tenth of the coordinates, clipped and noisy, and the server the mask.
+"""Fed-SMP: clients send a quarter of the coordinates, clipped and with noise.
 
-How many coordinates k to keep is a question of accuracy and bytes, not of epsilon: the noise on
-each kept coordinate is the same, and fewer of them carry less of it.
+The server sends the mask. The number k of kept coordinates changes accuracy and bytes, not epsilon.
+The noise on each kept coordinate is the same, so fewer coordinates carry less noise in total.
 
 Prints::
 
@@ -25,7 +25,7 @@ def perturbation(noise: float, kept: int) -> fp.SparsifiedPerturbation:
         kept=kept,
         dimension=650,
         cohort=50,
-        sparsifier="top_k",  # by the update of 100 public records
+        sparsifier="top_k",  # mask from the update of 100 public records
     )
 
 

@@ -1,6 +1,6 @@
-"""Opacus: it trains, the budget is asked before every step, and the audit reads its own history.
+"""Opacus: train with it, check the budget before every step, and audit its own history.
 
-Needs ``pip install opacus``. Opacus draws Poisson batches and counts records that come or go.
+Needs ``pip install opacus``. Opacus draws Poisson batches and protects records under add_remove.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""I have a loop: yours stays as it is, in plain PyTorch, and asks before every round.
+"""I have a loop: it stays in plain PyTorch and checks the budget before every round.
 
 Five calls make it private and auditable: ``budget.allows``, ``log.intent``, ``step.contribution``
 (which clips), ``step.release`` (which draws the noise) and ``log.done``.
@@ -18,7 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import fedprivacy as fp
 
 torch.set_num_threads(1)
-clients = [(torch.randn(20, 8), torch.randint(0, 3, (20,))) for _ in range(100)]  # yours go here
+clients = [(torch.randn(20, 8), torch.randint(0, 3, (20,))) for _ in range(100)]  # your data here
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
 
 scheme, expected = fp.Poisson(0.2), 20
@@ -28,8 +28,8 @@ budget = fp.Budget(epsilon=4.0, delta=1e-5, adjacency="add_remove")
 
 
 def update(records, start):
-    """Train one client from ``start``, return how far it went."""
-    vector_to_parameters(start.clone(), model.parameters())  # they live in what is given
+    """Train one client from ``start``; return its change of the weights."""
+    vector_to_parameters(start.clone(), model.parameters())  # views of the copy
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         optimiser.zero_grad()
@@ -46,10 +46,10 @@ with fp.Ledger.create(
         budget.spend(round_)
         number = log.intent(round_, clip_norm=0.5, noise_std=std)
         cohort = scheme.draw(len(clients), np.random.default_rng())
-        total = torch.zeros_like(weights, dtype=torch.float64)  # contributions add up in doubles
+        total = torch.zeros_like(weights, dtype=torch.float64)  # sum in doubles
         for client in cohort:
             total += step.contribution(update(clients[client], weights))  # clipped to 0.5
-        # An empty cohort releases noise, too.
+        # An empty cohort also releases noise.
         weights = weights + (step.release(total) / expected).float()
         came = {"cohort": len(cohort), "arrived": len(cohort), "refused": 0}
         log.done(number, **came, noise_std=std, denominator=expected)

@@ -1,11 +1,11 @@
-"""I sample a posterior: a regression of five clients, draws that protect every record.
+"""I sample a posterior: a regression over five clients; the draws protect every record.
 
-FA-LD: every client runs Langevin steps on its own records and uploads noisy positions; there is
-no trusted server. The likelihood is any function of torch, the data are two arrays a client.
+FA-LD: every client runs Langevin steps on its own records and uploads noisy positions, without a
+trusted server. The likelihood is any torch function; the data are two arrays for each client.
 
-The chain starts far from the posterior, so its first 20 rounds are dropped (burn-in). Everybody has
-seen them all the same, so they cost epsilon. With fewer records the same number of independent
-draws costs a larger epsilon.
+The chain starts far from the posterior, so its first 20 rounds are dropped (burn-in). They were
+released nevertheless, so they cost epsilon. With fewer records the same number of independent draws
+costs a larger epsilon.
 
 Prints::
 
@@ -21,7 +21,7 @@ from fedprivacy import training
 
 
 def log_likelihood(parameters, inputs, responses):
-    """Of each record; the responses' standard deviation, a half, is known."""
+    """Return it for each record; the responses' standard deviation, 0.5, is known."""
     slope, intercept = parameters
     return -0.5 * ((responses - slope * inputs - intercept) / 0.5) ** 2
 

@@ -1,7 +1,7 @@
-"""I train on sequences: an LSTM and a causal transformer, a label at every position.
+"""I train on sequences: an LSTM and a causal transformer, with a label at every position.
 
-A digit is a sequence of eight rows, and after each row the class is told. The transformer's mask
-and its positions are buffers that never change, which are welcome; running statistics are not.
+A digit is a sequence of eight rows, and the label at each row is its class. The transformer's mask
+and positions are constant buffers, which are allowed; running statistics are refused.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""I train: from a budget to a private model, and to an audit of what really ran.
+"""I train: from a budget to a private model, and to an audit of the actual run.
 
 200 clients share scikit-learn's digits. The noise follows from the budget, the ledger from the
 rounds, and the verdict from the ledger.

@@ -1,4 +1,4 @@
-"""Two levels: steps on records inside a client, rounds over clients, and who is protected.
+"""Two levels: steps on records inside a client, rounds over clients, and the privacy unit.
 
 A record's epsilon and a client's epsilon are different statements about one run.
 
@@ -13,7 +13,7 @@ import fedprivacy as fp
 
 
 def client(weight: float) -> fp.FederatedLangevin:
-    """Ten Langevin steps, each on a tenth of the client's records."""
+    """Return ten Langevin steps, each on a tenth of the client's records."""
     return fp.FederatedLangevin(
         step_size=2e-5,
         temperature=1.0,

@@ -1,6 +1,7 @@
-"""What the pages of the simulations, of averaging and of Fed-PLT say, by their results.
+"""Claims of the pages on simulations, averaging and Fed-PLT, computed from their results.
 
-Each function yields pieces of a page's text with the numbers put in; ``prose.py`` looks for them.
+Each function yields pieces of a page's text with numbers filled in; ``prose.py`` checks that the
+page contains these pieces.
 """
 
 import itertools
@@ -42,7 +43,7 @@ def spread(values: list[float], digits: int = 1) -> str:
 
 
 def power(value: float) -> str:
-    """Return a number in two digits and a power of ten, as 1.4e-5."""
+    """Return a number with two digits and a power of ten, such as 1.4e-5."""
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits}e{int(exponent)}"
 
@@ -51,7 +52,7 @@ SCORES = ("accuracy", "brier", "ece", "nll")
 
 
 def last(cell: dict[str, Any]) -> Any:
-    """Return a chain's last scores, None where it diverged."""
+    """Return a chain's last scores, None if it diverged."""
     return cell["curve"][-1].get("all")
 
 
@@ -61,13 +62,13 @@ def best_of(cells: list[dict[str, Any]], score: str, **facts: Any) -> float:
     finite = {size: scores for size, scores in own.items() if scores}
     by = "brier" if score == "ece" else score
     chosen = (max if score == "accuracy" else min)(finite, key=lambda size: finite[size][by])
-    # A best at the edge of what was tried is none.
+    # A best value at the edge of the grid does not count.
     assert min(own) < chosen < max(own)
     return float(finite[chosen][score])
 
 
 def fa_hmc() -> Said:
-    """Yield what fa_hmc.md says of Figure 1 and of the network."""
+    """Yield the claims of fa_hmc.md on Figure 1 and on the network."""
     yield from by_step_size()
     yield from by_local_iterations()
     yield from on_the_posterior()
@@ -79,7 +80,7 @@ def fa_hmc() -> Said:
 
 
 def network_at_length() -> Said:
-    """Yield what is said of Figure 5 at the paper's length and width."""
+    """Yield the claims on Figure 5 at the paper's length and width."""
     parts = ("network_long", "network_long_bf16")
     cells, in_half = ([cell for cell in of(name)["cells"] if cell["finished"]] for name in parts)
 
@@ -109,7 +110,7 @@ def network_at_length() -> Said:
 
 
 def apart(cells: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[float]:
-    """Return by how much every score of chains that both have differs at most."""
+    """Return the largest difference in every score over chains in both lists."""
     names = ("leapfrog_steps", "iterations", "step_size", "seed")
     kept = {tuple(cell[name] for name in names): last(cell) for cell in cells}
     both = [(kept.get(tuple(cell[name] for name in names)), last(cell)) for cell in others]
@@ -118,7 +119,7 @@ def apart(cells: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[flo
 
 
 def by_step_size() -> Said:
-    """Yield what is said of step sizes and leapfrog steps."""
+    """Yield the claims on step sizes and leapfrog steps."""
     kept = of("fa_hmc")
     figures = {10: kept["figure 1d, d = 10"], 1000: kept["figure 1a and 1b, d = 1000"]}
     cells = figures[1000]["exact gradients"]["step size, K, rounds"]
@@ -145,7 +146,7 @@ def by_step_size() -> Said:
 
 
 def by_local_iterations() -> Said:
-    """Yield what is said of Figure 1(c)."""
+    """Yield the claims on Figure 1(c)."""
     kept = of("fa_hmc")["figure 1c, d = 1000"]
     laws = {steps: one["law"]["2000000"] for steps, one in kept.items()}
     yield f"ME {laws['1']:.3f} at $T = 1$ for ever"
@@ -161,7 +162,7 @@ def by_local_iterations() -> Said:
 
 
 def on_the_posterior() -> Said:
-    """Yield what is said of the logistic posterior itself, and of epsilon."""
+    """Yield the claims on the logistic posterior itself, and on epsilon."""
     kept = of("fa_hmc")
     posterior, away = kept["figure 1d, logistic posterior"], kept["figure 1d, clients' modes"]
     yield f"a good picture of the target (ME {posterior['expansion']:.3f})"
@@ -181,7 +182,7 @@ def on_the_posterior() -> Said:
 
 
 def network() -> Said:
-    """Yield what is said of the network."""
+    """Yield the claims on the network."""
     cells, private = of("network_fashion")["cells"], of("private_network_fashion")
     pairs = {(steps, count): dict(leapfrog_steps=steps, iterations=count)
              for steps, count in ((1, 5), (5, 5), (10, 5), (5, 1))}  # fmt: skip
@@ -200,7 +201,7 @@ def network() -> Said:
 
 
 def correlated() -> Said:
-    """Yield what correlated_noise.md says of its runs and of other libraries."""
+    """Yield the claims of correlated_noise.md on its runs and on other libraries."""
     kept = of("correlated")
     runs, settings = kept["runs"], kept["settings"]
     yield f"{settings['rounds_planned']} rounds of {settings['cohort']} clients"
@@ -229,7 +230,7 @@ def correlated() -> Said:
 
 
 def other_libraries() -> Said:
-    """Yield how far other libraries' numbers are from ours, as ``correlated_oracles.py`` found."""
+    """Yield the differences of other libraries' numbers from ours, by ``correlated_oracles.py``."""
     path = RESULTS.parents[1] / "results" / "correlated_oracles.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
     apart = kept["largest difference"]
@@ -243,9 +244,9 @@ def other_libraries() -> Said:
 
 
 def two_sided() -> Said:
-    """Yield what fedavg_two_sided.md says of its tables and of the speed-up."""
+    """Yield the claims of fedavg_two_sided.md on its tables and on the speed-up."""
     cells = of("fedavg_two_sided")["cells"]
-    # Table 3's runs are of 40 rounds.
+    # Table 3's runs have 40 rounds.
     long = [cell for cell in cells if cell["rounds_planned"] > 40]
     yield from even_data(long)
     yield from two_classes(long)
@@ -257,7 +258,7 @@ def two_sided() -> Said:
 USUAL: dict[str, Any] = {"model": "logistic", "workers": 10, "classes": 2, "strategy": 2}
 USUAL |= {"server_rate": 1.0, "local_rate": 0.1, "epochs": 5, "batch": 64, "seed": 1}
 USUAL |= {"method": "fedavg"}
-"""A cell of the page unless it says otherwise."""
+"""Default facts of a cell of the page."""
 
 
 def reached(cells: list[dict[str, Any]], **facts: Any) -> Any:
@@ -266,7 +267,7 @@ def reached(cells: list[dict[str, Any]], **facts: Any) -> Any:
 
 
 def even_data(cells: list[dict[str, Any]]) -> Said:
-    """Yield what is said of even data, and of the models' sizes."""
+    """Yield the claims on even data, and on the models' sizes."""
     rounds = {
         (model, n): [reached(cells, model=model, workers=n, classes=10, method=method)
                      for method in ("fedavg", "scaffold")]
@@ -289,7 +290,7 @@ def even_data(cells: list[dict[str, Any]]) -> Said:
 
 
 def two_classes(cells: list[dict[str, Any]]) -> Said:
-    """Yield what is said of workers of two classes."""
+    """Yield the claims on workers of two classes."""
 
     def ended(**facts: Any) -> Any:
         cell = only(cells, **USUAL | {"method": "scaffold"} | facts)
@@ -322,13 +323,13 @@ def two_classes(cells: list[dict[str, Any]]) -> Said:
 
 
 def first_at(cells: list[dict[str, Any]], accuracy: float, **facts: Any) -> int:
-    """Return the first round of a 2NN's cell with so much accuracy."""
+    """Return the first round of a 2NN's cell with this accuracy."""
     rounds = only(cells, **USUAL | {"model": "2nn"} | facts)["accuracy"]
     return next(number for number, one in enumerate(rounds, start=1) if one >= accuracy)
 
 
 def by_setting(cells: list[dict[str, Any]]) -> Said:
-    """Yield what is said of classes, workers, local epochs and strategies."""
+    """Yield the claims on classes, workers, local epochs and strategies."""
     by_class = [reached(cells, classes=count) for count in (10, 5, 2, 1)]
     yield "{}, {}, {} and {} rounds for 10, 5, 2 and 1".format(*by_class)
     single = [only(cells, **USUAL | {"model": "2nn", "classes": 1, "workers": n})
@@ -362,7 +363,7 @@ def by_setting(cells: list[dict[str, Any]]) -> Said:
 
 
 def both_rates(cells: list[dict[str, Any]]) -> Said:
-    """Yield what is said of Table 3's pairs of learning rates."""
+    """Yield the claims on Table 3's pairs of learning rates."""
     pairs: dict[tuple[float, float, int], list[dict[str, Any]]] = {}
     for cell in cells:
         facts = {name: cell[name] for name in ("server_rate", "local_rate", "workers", "seed")}
@@ -372,7 +373,7 @@ def both_rates(cells: list[dict[str, Any]]) -> Said:
     assert all([one["seed"] for one in own] == [1, 2, 3] for own in map(in_order, pairs.values()))
 
     def ends(server: float, local: float, n: int, at: int = 40) -> list[float]:
-        # A run that got to the target was not run on.
+        # A run that reached the target was not continued.
         return [cell["accuracy"][min(at, len(cell["accuracy"])) - 1]
                 for cell in in_order(pairs[server, local, n])]  # fmt: skip
 
@@ -410,12 +411,12 @@ def both_rates(cells: list[dict[str, Any]]) -> Said:
 
 
 def in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return cells by their seeds."""
+    """Return cells sorted by their seeds."""
     return sorted(cells, key=lambda cell: cell["seed"])
 
 
 def speed_up() -> Said:
-    """Yield what is said of the linear speed-up."""
+    """Yield the claims on the linear speed-up."""
     kept = of("linear_speedup")
     rounds = {(c["clients"], c["cohort"], c["local_steps"]): c["rounds"] for c in kept["cells"]}
     sped = [cell["theorem"] / cell["rounds"] for cell in kept["cells"]]
@@ -448,7 +449,7 @@ def speed_up() -> Said:
 
 
 def fed_plt() -> Said:
-    """Yield what fed_plt.md says of its tables."""
+    """Yield the claims of fed_plt.md on its tables."""
     kept = of("fed_plt")
     yield from by_tuning(kept)
     yield from by_cost(kept)
@@ -456,12 +457,12 @@ def fed_plt() -> Said:
 
 
 def ranking(times: dict[str, float]) -> list[str]:
-    """Return names, the quickest first."""
+    """Return names, the fastest first."""
     return sorted(times, key=times.__getitem__)
 
 
 def by_tuning(kept: dict[str, Any]) -> Said:
-    """Yield what is said of Table II."""
+    """Yield the claims on Table II."""
     ours, theirs = kept["II"], kept["paper"]["II"]
     times = {kind: {name: row["time"] for name, row in rows.items()} for kind, rows in ours.items()}
     convex, bent = times["convex"], times["nonconvex"]
@@ -484,7 +485,7 @@ def by_tuning(kept: dict[str, Any]) -> Said:
 
 
 def by_cost(kept: dict[str, Any]) -> Said:
-    """Yield what is said of Tables III to VI, VIII and IX."""
+    """Yield the claims on Tables III to VI, VIII and IX."""
     paper = kept["paper"]
     ours = {
         cost: {name: row[cost] for name, row in kept["III"].items()} for cost in ("1.0", "10.0")
@@ -528,7 +529,7 @@ def by_cost(kept: dict[str, Any]) -> Said:
 
 
 def by_noise(kept: dict[str, Any]) -> Said:
-    """Yield what is said of Table VII."""
+    """Yield the claims on Table VII."""
     row = kept["VII"]["0.1"]
     yield f"(which touches {100 * kept['share of inputs scaled down']:.0f} % of them)"
     yield f"$\\rho = {row['penalty']:.5f}$, $\\gamma = {row['step_size']:.4f}$"
@@ -554,7 +555,7 @@ def by_noise(kept: dict[str, Any]) -> Said:
 
 
 def tradeoff() -> Said:
-    """Yield what tradeoff.md says."""
+    """Yield the claims of tradeoff.md."""
     kept = of("tradeoff")
     yield from langevin_costs(kept)
     yield from budgets(kept)
@@ -565,7 +566,7 @@ EQUAL, UNEQUAL = "paper, alpha 0", "unequal, alpha 1"
 
 
 def langevin_costs(kept: dict[str, Any]) -> Said:
-    """Yield what is said of FA-LD's Figures 1 and 2."""
+    """Yield the claims on FA-LD's Figures 1 and 2."""
     rows = kept["figure 1"]
     wide = kept["setting"]["standard deviation"]
     yield f"The target's standard deviation is {wide[EQUAL]:.3f} in all"
@@ -600,13 +601,13 @@ def langevin_costs(kept: dict[str, Any]) -> Said:
 
 
 def times_ten(value: float) -> str:
-    """Return a number in two digits and a power of ten, as the pages write it."""
+    """Return a number with two digits and a power of ten, as the pages write it."""
     digits, exponent = f"{value:.1e}".split("e")
     return f"${digits} \\cdot 10^{{{int(exponent)}}}$"
 
 
 def budgets(kept: dict[str, Any]) -> Said:
-    """Yield what is said of the best settings within a budget."""
+    """Yield the claims on the best settings within a budget."""
     best = kept["best"]
     assert all(one["correlation"] == 0.0 for rows in best.values() for one in rows.values())
     yield "$\\rho = 0$ is always best"
@@ -630,7 +631,7 @@ def budgets(kept: dict[str, Any]) -> Said:
 
 
 def splitting_costs(table: dict[str, Any]) -> Said:
-    """Yield what is said of Fed-PLT."""
+    """Yield the claims on Fed-PLT."""
     small, large = table["feature norm 2"], table["feature norm 10"]
     one = small["1e-06"]["rounds"]["10"]
     yield f"{up(one['server'], 0)} against {down(one['published'], 0)} printed"

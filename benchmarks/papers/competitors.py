@@ -1,9 +1,9 @@
-"""The algorithms that Fed-PLT is compared with, for all agents and all runs at once.
+"""The algorithms in the comparison with Fed-PLT, for all agents and all runs at once.
 
-Every algorithm is a value with a ``start`` and a ``round``; a state is a dictionary of tensors, and
-``state["model"]`` of shape (runs, 1, dimension) is what its coordinator knows. They minimise the
-mean of the f_i and need nothing but gradients. They are comparisons: nothing private is in them.
-Local solves go through the agents some at a time, so that records are read once a round.
+Every algorithm is a value with a ``start`` and a ``round``. A state is a dictionary of tensors, and
+``state["model"]`` of shape (runs, 1, dimension) is the coordinator's model. The algorithms minimise
+the mean of the f_i and need only gradients. They are for comparison and have no privacy. Local
+solves process a few agents at a time, so that records are read once in a round.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from fedprivacy.training import AgentData, AgentLoss
 
 State = dict[str, Any]
 CACHED = 2**21
-"""Bytes of records that a processor keeps at hand over a local solve."""
+"""Bytes of records that stay in a processor's cache during a local solve."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised: a loss and its records, in so many independent runs."""
+    """Optimisation problem: a loss and its records, in a number of independent runs."""
 
     loss: AgentLoss
     data: AgentData
@@ -32,7 +32,7 @@ class Problem:
 
     @cached_property
     def parts(self) -> list[tuple[slice, slice, "Problem"]]:
-        """Some runs, or some agents of one run, at a time; everything where records are shared."""
+        """Return parts with some runs, or some agents of a run; one part for shared records."""
         data, runs, agents = self.data, self.runs, self.data.agents
         size = data.features.nbytes // runs
         if data.runs is None or runs * size <= CACHED:
@@ -51,7 +51,7 @@ class Problem:
         return Problem(self.loss, part, row.stop - row.start)
 
     def solved(self, solve: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        """Return what ``solve(problem, *tensors)`` gives of every part, one row for each agent."""
+        """Return ``solve(problem, *tensors)`` of every part, one row for each agent."""
         wide = [each.expand(self.runs, self.data.agents, each.shape[-1]) for each in tensors]
         if len(self.parts) == 1:
             return solve(self, *wide)
@@ -68,7 +68,7 @@ class Problem:
         return torch.zeros(self.runs, rows, self.data.features.shape[-1], dtype=torch.float64)
 
     def chosen(self, active: int | None, generator: np.random.Generator) -> Tensor:
-        """Return 1 where an agent takes part and 0 elsewhere, shape (runs, agents, 1)."""
+        """Return 1 for agents that take part and 0 for others, shape (runs, agents, 1)."""
         here = np.ones((self.runs, self.data.agents, 1))
         if active is not None:
             order = generator.random((self.runs, self.data.agents)).argsort(1)
@@ -84,8 +84,8 @@ def _slices(length: int, width: int) -> list[slice]:
 class FedPD:
     """Zhang, Hong, Dhople, Yin and Liu 2021: augmented Lagrangians, aggregated in every round.
 
-    The local problem f_i(x) + <dual_i, x - x_0> + |x - x_0|^2 / (2 penalty) is solved by gradient
-    descent from the last local model.
+    Gradient descent from the last local model solves the local problem f_i(x) + <dual_i, x - x_0> +
+    |x - x_0|^2 / (2 penalty).
     """
 
     step_size: float
@@ -114,7 +114,7 @@ class FedPD:
 class FedLin:
     """Mitra, Jaafar, Pappas and Hassani 2021: gradients corrected by the global one of the round.
 
-    Two communications a round, and one gradient more than the local steps.
+    A round has two communications, and one gradient more than the local steps.
     """
 
     step_size: float
@@ -224,7 +224,7 @@ class FiveGcs:
         return {"model": model, "point": point, "dual": dual + moved}
 
     def _solve(self, part: Problem, local: Tensor, anchor: Tensor) -> Tensor:
-        """Return the gradient where the local solve ends."""
+        """Return the gradient at the end of the local solve."""
         before = local
         for _ in range(self.local_steps):
             slope = part.gradient(local) - self.convexity * local

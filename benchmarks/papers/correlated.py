@@ -1,7 +1,7 @@
-"""What correlated noise is worth: Fashion-MNIST, client level, no secret about who takes part.
+"""Benefit of correlated noise: Fashion-MNIST, client level, with public participation.
 
-At each epsilon every setting keeps it for the observer ``server``, with three seeds. A run that was
-killed goes on where it stopped, and one that is there is not run again.
+At each epsilon every setting meets it for the observer ``server``, with three seeds. A killed run
+continues where it stopped, and a finished run is not repeated.
 
     python benchmarks/papers/correlated.py --folder FOLDER [--rounds 60] [--cohort 200] [--seeds 3]
     python benchmarks/papers/correlated.py --page    only writes the tables
@@ -37,7 +37,7 @@ EPSILONS, DELTA = (8.0, 2.0), 1e-4
 RATES = {"server_learning_rate": 2.0, "learning_rate": 0.2}
 SETTING = {"data": "fashion-mnist", "inputs": "unit", "delta": DELTA}
 SETTING |= {"server_rate": RATES["server_learning_rate"], "local_rate": RATES["learning_rate"]}
-"""What every run has in common; the rates are those that the methods are set up with."""
+"""Common settings of all runs; the rates are the methods' defaults."""
 SETTINGS = {
     "independent, drawn afresh": ("dp-fedavg", {"strategy": "fixed"}),
     "independent, separated": ("dp-ftrl", {"bands": 1}),
@@ -45,7 +45,7 @@ SETTINGS = {
     "banded": ("dp-ftrl", {"bands": 0}),
     "BLT, 4 buffers": ("dp-ftrl", {"buffers": 4}),
 }
-"""Name -> method and settings; bands 0 stands for as many as the separation."""
+"""Name -> method and settings; bands 0 means the separation."""
 
 
 def settings_of(name: str, rounds: int, cohort: int) -> tuple[str, dict[str, int | float | str]]:
@@ -61,7 +61,7 @@ def settings_of(name: str, rounds: int, cohort: int) -> tuple[str, dict[str, int
 def run(
     name: str, seed: int, rounds: int, cohort: int, folder: Path, epsilon: float
 ) -> dict[str, float]:
-    """Train one setting, or read what came of it; the ledger and checkpoint stay in the folder."""
+    """Train one setting, or read its result; the ledger and checkpoint stay in the folder."""
     place = folder / f"{name.replace(' ', '-').replace(',', '')}-{rounds}-{cohort}-{seed}"
     place = place.with_name(f"{place.name}-{epsilon:g}") if epsilon != EPSILONS[0] else place
     told = place.with_suffix(".json")
@@ -94,7 +94,7 @@ SHAPES: dict[str, factors.Factor] = {
     "banded inverse, 32": factors.BandedInverse(32),
     "square root": factors.SquareRootToeplitz(),
 }
-"""Those that nothing is optimised in."""
+"""Factors without optimised parameters."""
 BUFFERS = (2, 3, 4)
 
 
@@ -117,7 +117,7 @@ def error_table() -> dict[str, float]:
 GOLDEN = factors.BufferedToeplitz(
     2, scales=(0.0122853238, 0.1878393665), decays=(0.9999528892, 0.9857068667)
 )
-"""Of jax_privacy's tests: least largest error, 100,000 rounds, one participation."""
+"""From jax_privacy's tests: least largest error, 100,000 rounds, one participation."""
 
 
 PUBLISHED: dict[str, tuple[str, float | None]] = {
@@ -128,11 +128,11 @@ PUBLISHED: dict[str, tuple[str, float | None]] = {
     "10000 rounds, 1 buffers": ("1 buffer, ours", 1.45),
     "1000 rounds, 3 buffers": ("3 buffers, ours", 1.03),
 }
-"""What is set beside jax_privacy's tests: its name on the page, and what they hold theirs to."""
+"""Factors in the comparison with jax_privacy's tests: name on the page, and the tests' value."""
 
 
 def published_error(name: str) -> dict[str, float]:
-    """Return errors of jax_privacy's published BLT, or of ours of so many rounds and buffers."""
+    """Return errors of jax_privacy's published BLT, or of ours with these rounds and buffers."""
     rounds, _, buffers = name.split()[:3]
     once, shape = factors.SingleParticipation(), GOLDEN
     if buffers.isdigit():
@@ -179,7 +179,7 @@ def page(kept: dict) -> None:
 
 
 def check() -> int:
-    """Compute errors again, two of them drawn, and do one drawn run; return the exit status."""
+    """Check errors, two of them drawn at random, and one drawn run; return the exit status."""
     kept = json.loads(KEPT.read_text())
     plain, beside = kept["prefix sums, 2048"], kept["published BLT"]
     apart = max(abs(prefix_error(name) / plain[name] - 1.0) for name in SHAPES)
@@ -207,7 +207,7 @@ def check() -> int:
 
 
 def runs_again(epsilon: str, name: str, seed: int, old: dict) -> bool:
-    """Return whether a run comes out as kept: to a point, since rounding parts the end of a run."""
+    """Return whether a run reproduces, up to one point: rounding changes the end of a run."""
     facts = json.loads(KEPT.read_text())["settings"]
     with tempfile.TemporaryDirectory() as folder:
         sizes = (facts["rounds_planned"], facts["cohort"])
@@ -217,7 +217,7 @@ def runs_again(epsilon: str, name: str, seed: int, old: dict) -> bool:
 
 
 def agrees(compute, name: str, old: object) -> bool:
-    """Return whether an error comes out as kept: a search ends within its own tolerance."""
+    """Return whether an error reproduces, up to the tolerance of the search."""
     return near(compute(name), old, 1e-4)
 
 
@@ -241,7 +241,7 @@ def draw(kept: dict) -> None:
 
 
 def main() -> None:
-    """Run what is not there yet and keep the table."""
+    """Run the missing settings and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where runs are kept; needed to run")
     parser.add_argument("--rounds", type=at_least(1), default=60)

@@ -1,11 +1,12 @@
-"""De-biased FA-HMC beside the plain one, by exact laws; what the de-biased upload costs.
+"""Compare de-biased with plain FA-HMC by exact laws, and compute the cost of its upload.
 
     python benchmarks/papers/debiased.py           writes results/debiased.json
     python benchmarks/papers/debiased.py --check   computes it again and compares
 
 The target is that of ``fa_hmc.py``'s Figure 1 in ten dimensions: a logistic regression's posterior,
-expanded to second order at its mode client by client; T = 10, shared momentum (rho = 1), exact
-gradients. Epsilon is one round's with rho = 0 and noise of z times a record's reach on gradients.
+expanded to second order at its mode for each client. T = 10, the momentum is shared (rho = 1), and
+gradients are exact. Epsilon is that of one round with rho = 0 and noise of z times a record's reach
+on gradients.
 """
 
 import argparse
@@ -42,11 +43,11 @@ SETTING = {
     "delta": DELTA,
     "z": NOISE,
 }
-"""What is computed, as the results name it."""
+"""Computed quantities, as named in the results."""
 
 
 def row(target, step, leapfrogs):
-    """Return W2 after some rounds and in the end, plain and de-biased, and epsilon of a round."""
+    """Return W2 after some rounds and in the limit, plain and de-biased, and epsilon of a round."""
     shape = {"step_size": step, "leapfrog_steps": leapfrogs, "iterations": LOCAL}
     chain = HamiltonianChain(target=target, correlation=1.0, **shape)
     laws, goal, start = DebiasedLaws(chain=chain), target.law(), point(np.zeros(target.dimension))
@@ -68,7 +69,7 @@ def row(target, step, leapfrogs):
 
 
 def together(target):
-    """Return one client that has all records: what is wrong with its chain is leapfrog's."""
+    """Return one client with all records: the error of its chain comes only from leapfrog."""
     mean = target.law().mean
     whole = np.einsum("c,cij->ij", target.shares, target.hessians)
     return GaussianTarget(hessians=whole[None], centres=mean[None])
@@ -99,7 +100,7 @@ def page(rows):
 
 
 def main():
-    """Do what the command line asks for."""
+    """Run the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     if asked.parse_args().check:

@@ -1,8 +1,8 @@
-"""One cell of every table, drawn anew whenever results are checked, and done again.
+"""Repeat one randomly drawn cell of every table when results are checked.
 
-The smallest cell is always checked; the drawn one is any other, so that in time all are. A cell
-that does not end within ``SECONDS`` of the processor is told and counts as neither.
-``REPRO_DRAW=N`` in the environment draws the cells of an earlier check again, whose N it printed.
+The smallest cell is always checked. The drawn cell is any other, so that all are checked over time.
+A cell that takes more than ``SECONDS`` of processor time is reported and counts as neither.
+``REPRO_DRAW=N`` in the environment draws the cells of an earlier check again, which printed N.
 """
 
 import math
@@ -14,19 +14,19 @@ from typing import Any
 
 SECONDS = 60
 Cells = Mapping[str, Callable[[], bool]]
-"""By name: does a cell again and returns whether it comes out as recorded."""
+"""Name -> function that repeats a cell and returns whether it agrees with the recorded one."""
 
 
 class _Late(Exception):
-    """Time is up."""
+    """The time is up."""
 
 
 class Parted(Exception):
-    """A chain's path depends on how this machine rounds: nothing can be compared."""
+    """A chain's path depends on this machine's rounding, so it cannot be compared."""
 
 
 def redrawn(tables: Mapping[str, Cells], seconds: float = SECONDS) -> bool:
-    """Do one random cell of every table again; return whether none came out otherwise."""
+    """Repeat one random cell of every table; return whether no cell disagrees."""
     number = int(os.environ.get("REPRO_DRAW") or random.SystemRandom().randrange(10**6))
     held = True
     for name, cells in tables.items():
@@ -41,7 +41,7 @@ def redrawn(tables: Mapping[str, Cells], seconds: float = SECONDS) -> bool:
 def affordable(
     table: str, cells: Cells, took: Mapping[str, float], seconds: float = SECONDS
 ) -> Cells:
-    """Return a table's cells that took no longer when they were made; tell how many did."""
+    """Return a table's cells that took no longer than this when recorded; print their number."""
     kept = {name: again for name, again in cells.items() if took[name] <= seconds}
     if over := len(cells) - len(kept):
         print(f"{table}: {over} of {len(cells)} cells took over {seconds:g} s and are not drawn")
@@ -56,7 +56,7 @@ def _within(seconds: float, again: Callable[[], bool]) -> str:
         raise _Late
 
     before = signal.signal(signal.SIGPROF, late)
-    # Again each second, should the collector have swallowed it.
+    # Again each second, in case the collector has swallowed it.
     signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
         return "the same" if again() else DIFFERENT
@@ -70,7 +70,7 @@ def _within(seconds: float, again: Callable[[], bool]) -> str:
 
 
 def near(fresh: Any, kept: Any, relative: float = 1e-5, absolute: float = 0.0) -> bool:
-    """Return whether two results, dictionaries or lists of them too, agree."""
+    """Return whether two results agree, including dictionaries and lists of results."""
     if isinstance(fresh, Mapping):
         pairs = [(fresh[key], kept[key]) for key in fresh] if fresh.keys() == kept.keys() else None
         return pairs is not None and all(near(a, b, relative, absolute) for a, b in pairs)

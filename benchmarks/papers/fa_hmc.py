@@ -1,20 +1,20 @@
-"""FA-HMC's simulations (Liang et al., Figures 1 and 2) by exact laws, and by chains beside them.
+"""FA-HMC's simulations (Liang et al., Figures 1 and 2) by exact laws, compared with chains.
 
     python benchmarks/papers/fa_hmc.py            writes results/fa_hmc.json
     python benchmarks/papers/fa_hmc.py --check    recomputes the smallest cells and compares
 
-Figure 1: a Bayesian logistic regression, 1000 records with 20 clients, in d = 10 and 1000. Exact
-laws are those of its expansion to second order at the mode, client by client; chains on the
-logistic posterior itself stand beside them. The paper leaves out the records, the prior and the
-start: here inputs are uniform on the unit sphere, the prior is N(0, I), labels are drawn from the
-model, the start is 0.
+Figure 1 is a Bayesian logistic regression, 1000 records with 20 clients, in d = 10 and 1000. Exact
+laws are those of its expansion to second order at the mode, for each client. Chains on the logistic
+posterior itself are run for comparison. The paper does not specify the records, the prior and the
+start. Here inputs are uniform on the unit sphere, the prior is N(0, I), labels are drawn from the
+model, and the start is 0.
 
-Figure 2: does rounds squared grow linearly in d? Half of the nodes have N(20 1_d, I_d), the other
-half N(1_d, v I_d). The paper prints 2 I_d for the second and N(16.2 1_d, 1.6 I_d) for the whole
-posterior, which is what v = 4 gives (standard deviation 2); v = 2 gives N(13.67, 1.33). Both are
-run. The start, which the paper leaves out, is 0; the momentum is the same everywhere (rho = 1).
-Coordinates are alike and independent, so one coordinate to W2 = sqrt(0.1 / d) is d of them to
-W2^2 = 0.1.
+Figure 2 asks whether the square of the rounds grows linearly in d. Half of the nodes have N(20 1_d,
+I_d), the other half N(1_d, v I_d). The paper prints 2 I_d for the second half and N(16.2 1_d, 1.6
+I_d) for the whole posterior. The latter follows from v = 4 (standard deviation 2); v = 2 gives
+N(13.67, 1.33). Both are run. The start, which the paper does not specify, is 0; the momentum is
+fully shared (rho = 1). Coordinates are identical and independent, so W2 = sqrt(0.1 / d) for one
+coordinate means W2^2 = 0.1 for d coordinates.
 """
 
 import argparse
@@ -52,13 +52,13 @@ ROUNDS = (10, 100, 10_000, 2_000_000)
 SEEDS = {"records": 20_240_612, "one chain": 3, "1000 chains": 4, "draws of the law": 5}
 SEEDS |= {"Metropolis": 6, "200 chains": 8}
 RUN = {"data": "made up", "seeds": SEEDS, "rounds of exact laws": list(ROUNDS)}
-"""What was run, as the results name it; chains' rounds stand at each."""
+"""Settings of the runs, as named in the results; each cell has its chains' rounds."""
 REACH = 2.0
 """Bound on the distance of two records' gradients: inputs have norm 1, residuals are below 1."""
 
 
 def mode_of(inputs: np.ndarray, labels: np.ndarray, times: float = 1.0) -> np.ndarray:
-    """Return the mode where the prior is N(0, I) and every record counts so often; by Newton."""
+    """Return the mode for the prior N(0, I) and each record ``times`` times, by Newton."""
     at = np.zeros(inputs.shape[1])
     for _ in range(20):
         odds = expit(inputs @ at)
@@ -69,7 +69,7 @@ def mode_of(inputs: np.ndarray, labels: np.ndarray, times: float = 1.0) -> np.nd
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """The logistic posterior and its clients' expansions, of a dimension."""
+    """The logistic posterior and its clients' expansions, in one dimension d."""
 
     dimension: int
 
@@ -121,7 +121,7 @@ class Regression:
 
     @cached_property
     def law(self) -> "Marginals":
-        """What is aimed at: the expansion's posterior, its coordinates one by one."""
+        """Return the target law: the expansion's posterior, as marginals."""
         bases, values, _ = self.factors
         stacked = np.concatenate(list(bases), axis=1) * np.sqrt(values.ravel() / CLIENTS)
         inverse = np.linalg.inv(np.eye(self.dimension) + stacked @ stacked.T)
@@ -132,8 +132,8 @@ class Regression:
 class Rounds:
     """The averaged iterate's exact laws, shared momentum: x -> A x + b + noise, A symmetric.
 
-    The same formulas as ``HamiltonianChain``; that clients' Hessians are the identity and 50
-    directions each makes d = 1000 affordable. The check compares the two at d = 10.
+    The formulas are those of ``HamiltonianChain``. The clients' Hessians are the identity plus 50
+    directions each, which makes d = 1000 affordable. The check compares the two at d = 10.
     """
 
     regression: Regression
@@ -197,14 +197,14 @@ class Rounds:
         return vectors.T @ self.noise @ vectors
 
     def law(self, rounds: float) -> "Marginals":
-        """Law after so many rounds from 0, of the coordinates one by one."""
+        """Return the marginal laws after this number of rounds from 0."""
         values, vectors, offset = self.map
         mean = vectors @ ((vectors.T @ offset) * _sum_of_powers(values, rounds))
         inside = self._heat * _sum_of_powers(np.multiply.outer(values, values), rounds)
         return Marginals(mean, np.sqrt(np.sum((vectors @ inside) * vectors, axis=1)))
 
     def error(self, rounds: float) -> float:
-        """Marginal error after so many rounds; a number that means the same on any machine."""
+        """Return the marginal error after these rounds, which is the same on any machine."""
         return float(f"{marginal_error(self.law(rounds), self.regression.law):.4g}")
 
     def path(self, rounds: int) -> np.ndarray:
@@ -324,7 +324,7 @@ def figure_1(dimension: int) -> dict[str, object]:
 
 
 def best(cells: dict[str, dict[str, dict[str, float]]]) -> dict[str, object]:
-    """The least ME after each of ROUNDS: of FA-LD, of FA-HMC by the rule, of it with K tuned."""
+    """Return the least ME after each of ROUNDS: FA-LD, FA-HMC by the rule, and K tuned."""
 
     def least(rounds: str, wanted: object) -> list[object]:
         found = [
@@ -344,7 +344,7 @@ def best(cells: dict[str, dict[str, dict[str, float]]]) -> dict[str, object]:
 
 
 LOCALS, DRAWS = (1, 2, 5, 10, 20, 40, 70, 100), (10, 30, 100, 300, 1000, 3000)
-"""Figure 1(c)'s T, and how many draws of one chain are taken."""
+"""Figure 1(c)'s T, and the numbers of draws of one chain."""
 
 
 def figure_1c() -> dict[str, object]:
@@ -370,7 +370,7 @@ SIMULATED = ((0.05, 1, 100), (0.05, 3, 30), (0.05, 20, 5))
 
 
 def named(step_size: float, leapfrogs: int, total: int) -> str:
-    """Return a setting of chains as the results name it."""
+    """Return the name of a setting of chains in the results."""
     return f"step {step_size:g}, K {leapfrogs}, {total} rounds"
 
 
@@ -395,7 +395,7 @@ def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]
 
 
 def compared(draws: np.ndarray, law: Marginals, aim: Marginals) -> dict[str, object]:
-    """Draws' ME, the exact law's, and what as many draws from the exact law would give."""
+    """Return the draws' ME, the exact law's, and that of as many draws from the exact law."""
     generator = np.random.default_rng(SEEDS["draws of the law"])
     again = [
         sampled_error(law.mean + law.std * generator.standard_normal(draws.shape), aim)
@@ -486,7 +486,7 @@ def on_the_posterior() -> dict[str, object]:
 
 
 def apart() -> dict[str, float]:
-    """d = 10: how far the clients' own modes are from the posterior's, and how wide that is."""
+    """Return the distance of the clients' modes from the posterior's, and its width, d = 10."""
     regression = Regression(10)
     away = regression.own_modes - regression.mode
     return {
@@ -535,7 +535,7 @@ PRIVATE = (
 
 
 def privacy() -> list[dict[str, object]]:
-    """Sound epsilon (record level, delta 1e-5) beside the exact ME, d = 10, noise on gradients."""
+    """Return sound epsilons (record level, delta 1e-5) and exact ME, d = 10, noise on gradients."""
     regression = Regression(10)
     return [private_row(regression, *cell) for cell in PRIVATE]
 
@@ -583,7 +583,7 @@ PARTS = {
 
 
 def tables(kept: dict) -> dict[str, Cells]:
-    """Return what may be drawn for a check."""
+    """Return the cells that may be drawn for a check."""
     found: dict[str, dict] = {"figure 2": {}}
     for name, variance in (("variance 4", 4.0), ("variance 2", 2.0)):
         for dimension, old in kept[name]["rounds"].items():
@@ -603,7 +603,7 @@ def tables(kept: dict) -> dict[str, Cells]:
 
 
 def by_chains(kept: dict) -> dict[str, Cells]:
-    """Return what may be drawn of Figure 1(c), of the chains and of the private settings."""
+    """Return the cells of Figure 1(c), of the chains and of the private settings for a check."""
     found: dict[str, dict] = {}
     name = "figure 1c, d = 1000"
     found[name] = {
@@ -627,7 +627,7 @@ def by_chains(kept: dict) -> dict[str, Cells]:
 
 
 def comes_out(make: Callable[[], dict], old: dict) -> bool:
-    """Return whether a cell comes out as kept."""
+    """Return whether a cell agrees with the recorded one."""
     return near(make(), old, 1e-4)
 
 
@@ -639,10 +639,10 @@ def again_on_the_posterior(step: float, leapfrogs: int, total: int) -> dict[str,
 
 
 def agrees_in_figure_1c(local: int, old: dict) -> bool:
-    """Return whether a T of Figure 1(c) comes out as kept.
+    """Return whether a T of Figure 1(c) agrees with the recorded one.
 
-    The chain is drawn along eigenvectors, whose signs are the machine's: where only its draws come
-    out otherwise, nothing is compared.
+    The chain is drawn along eigenvectors, whose signs depend on the machine. If only its draws
+    differ, they are not compared.
     """
     fresh = averaged(Regression(1000), local)
     if not near(fresh["law"], old["law"], 2e-3, 1e-9):
@@ -653,19 +653,19 @@ def agrees_in_figure_1c(local: int, old: dict) -> bool:
 
 
 def agrees(variance: float, dimension: int, old: object) -> bool:
-    """Return whether a dimension of Figure 2 comes out as kept."""
+    """Return whether a dimension of Figure 2 agrees with the recorded one."""
     return rounds(variance, dimension) == old
 
 
 def agrees_in_figure_1(
     dimension: int, std: float, step: float, leapfrogs: int, old: dict[str, float]
 ) -> bool:
-    """Return whether a cell of Figure 1 comes out as kept."""
+    """Return whether a cell of Figure 1 agrees with the recorded one."""
     return near(cell(Regression(dimension), step, leapfrogs, std), old, 2e-3, 1e-9)
 
 
 def check() -> None:
-    """Recompute the cells that cost least and compare them with what is kept."""
+    """Recompute the cheapest cells and compare them with the recorded ones."""
     kept = json.loads(RESULTS.read_text())
     assert kept["run"] == RUN, "the results are of another run"
     for name, variance in (("variance 4", 4.0), ("variance 2", 2.0)):
@@ -690,7 +690,7 @@ def check() -> None:
 
 
 def compare_with_library(regression: Regression) -> None:
-    """The laws of ``Rounds`` are those of ``HamiltonianChain``."""
+    """Check that the laws of ``Rounds`` are those of ``HamiltonianChain``."""
     for step, leapfrogs, std in ((0.05, 20, 10.0), (0.05, 1, 0.0), (0.1, 3, 10.0)):
         chain = HamiltonianChain(
             target=regression.target,

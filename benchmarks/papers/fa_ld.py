@@ -1,11 +1,12 @@
-"""FA-LD's Figures 1 and 2 (Deng et al., section 7.1) by exact laws, and by simulation beside them.
+"""FA-LD's Figures 1 and 2 (Deng et al., section 7.1) by exact laws, compared with simulation.
 
     python benchmarks/papers/fa_ld.py            writes results/fa_ld.json
     python benchmarks/papers/fa_ld.py --check    recomputes the smallest cells and compares
     python benchmarks/papers/fa_ld.py --page     only writes Figure 1(a)'s table
 
-The paper leaves out the records of a client, the start and Figure 2's step sizes. 1000 records make
-its gamma (squared; 4e11 at alpha = 1) come out; the start is 0; the step sizes are named here.
+The paper does not specify the records of a client, the start and Figure 2's step sizes. 1000
+records reproduce its gamma (squared; 4e11 at alpha = 1). The start is 0, and the step sizes are
+given here.
 """
 
 import argparse
@@ -41,7 +42,7 @@ SEEDS = {"records": 20_240_611, "300 chains": 1, "estimates": 7}
 ROUNDS = {"figure 1a, at most": 200_000, "figure 1b": 1500, "300 chains": 960}
 ROUNDS |= {"figure 1c": 150, "figure 2": 1000}
 RUN = {"data": "made up", "seeds": SEEDS, "rounds": ROUNDS, "chains": RUNS}
-"""What was run, as the results name it."""
+"""Settings of the runs, as named in the results."""
 
 
 def records(alpha: float) -> list[np.ndarray]:
@@ -56,7 +57,7 @@ def paper_target(alpha: float) -> GaussianTarget:
 
 
 def unequal_target(alpha: float) -> GaussianTarget:
-    """The same records, but every other client believes in four times the spread."""
+    """Return the target with the same records, but four times the spread at every other client."""
     same = paper_target(alpha)
     scale = np.where(np.arange(CLIENTS) % 2 == 0, 1.0, 0.25)
     return GaussianTarget(
@@ -78,7 +79,7 @@ def figure_1a(make: object = paper_target) -> dict[str, dict[str, int | None]]:
 
 
 def seen(curve: np.ndarray) -> dict[str, float]:
-    """The curve at some forty rounds, evenly spread in the logarithm."""
+    """Return the curve at about forty rounds, evenly spaced in the logarithm."""
     last = len(curve) - 1
     at = sorted({0, last, *(round(last ** (j / 40)) for j in range(41))})
     return {str(r): float(f"{curve[r]:.6g}") for r in at}
@@ -132,7 +133,7 @@ def figure_2() -> dict[str, dict[str, float]]:
 
 
 def privacy_of_a_round() -> dict[str, float]:
-    """What the paper's figures leave out: mu of one upload for a record moved by one unit."""
+    """Return mu of one upload for a record moved by one unit, missing in the paper's figures."""
     return {
         f"K {k} rho {rho:g}": upload_mu(k, rho)
         for rho in (0.0, 0.5, 0.9)
@@ -148,7 +149,7 @@ def upload_mu(k: int, rho: float) -> float:
 
 
 def simulated(alpha: float) -> dict[str, dict[str, float]]:
-    """Run 300 chains of Algorithm 1, K = 10, as the paper does, and estimate W2 as it does."""
+    """Run 300 chains of Algorithm 1, K = 10, and estimate W2 as in the paper."""
     target, total = paper_target(alpha), ROUNDS["300 chains"]
     generator = np.random.default_rng(SEEDS["300 chains"])
     chain = LangevinChain(target=target, step_size=STEP, local_steps=10)
@@ -174,7 +175,7 @@ def simulated(alpha: float) -> dict[str, dict[str, float]]:
 
 
 def spread_of_estimate(chain: LangevinChain, index: int) -> dict[str, float]:
-    """1st and 99th percentile of the estimate that 300 exact draws of the same law give."""
+    """Return the 1st and 99th percentile of the estimate for 300 exact draws of the same law."""
     law, target = chain.law(START, index), chain.target.law()
     generator, made = np.random.default_rng(SEEDS["estimates"]), []
     factor = np.linalg.cholesky(law.covariance)
@@ -220,7 +221,7 @@ def page(kept: dict) -> None:
 
 
 def tables(kept: dict) -> dict[str, Cells]:
-    """Return what may be drawn for a check."""
+    """Return the cells that may be drawn for a check."""
     found: dict[str, dict] = {}
     for name, make in (("", paper_target), (", unequal Hessians", unequal_target)):
         old = kept[f"figure 1a{name}"]
@@ -239,7 +240,7 @@ CHAINS = "figure 1b, 300 chains, alpha 1"
 
 
 def exact(kept: dict) -> dict[str, Cells]:
-    """Return what may be drawn of Figures 1(b) and 1(c), of the chains and of an upload's mu."""
+    """Return the cells of Figures 1(b), 1(c), the chains and an upload's mu for a check."""
 
     def same(old: object, make: Callable[..., object], *asked: object) -> Callable[[], bool]:
         return lambda: near(make(*asked), old, 1e-5, 1e-12)
@@ -262,12 +263,12 @@ def exact(kept: dict) -> dict[str, Cells]:
 
 
 def agrees(make: Callable[[float], GaussianTarget], alpha: float, k: int, old: object) -> bool:
-    """Return whether a cell of Figure 1(a) comes out as kept."""
+    """Return whether a cell of Figure 1(a) agrees with the recorded one."""
     return rounds(make(alpha), k) == old
 
 
 def agrees_in_figure_2(name: str, old: dict[str, float]) -> bool:
-    """Return whether a curve of Figure 2 comes out as kept."""
+    """Return whether a curve of Figure 2 agrees with the recorded one."""
     way, cohort, _, step, _, rho = name.split()
     chain = LangevinChain(
         target=paper_target(0.0),
@@ -281,7 +282,7 @@ def agrees_in_figure_2(name: str, old: dict[str, float]) -> bool:
 
 
 def check() -> None:
-    """Recompute the cells that cost least and compare them with what is kept."""
+    """Recompute the cheapest cells and compare them with the recorded ones."""
     kept = json.loads(RESULTS.read_text())
     assert kept["run"] == RUN, "the results are of another run"
     assert rounds(paper_target(1.0), 3000) == kept["figure 1a"]["1"]["3000"]

@@ -1,17 +1,19 @@
 """Figures 3 and 4 of FA-LD and 3 to 5 of FA-HMC on Fashion-MNIST, shorter; then with epsilon.
 
 Usage: fa_ld_fashion.py [--part PART] [--check] [--page] [--dataset NAME --data-dir FOLDER]; PART is
-fa_ld, fa_hmc, network, private, private_hmc, private_network or all. NAME is mnist or kmnist where
-one has the files, or cifar2, airplanes against automobiles of CIFAR-10: results go to other files.
+fa_ld, fa_hmc, network, private, private_hmc, private_network or all. NAME is mnist, kmnist, or
+cifar2 (airplanes against automobiles of CIFAR-10), with the files in FOLDER; results go to other
+files.
 
-Multinomial logistic regression, or a small network with two hidden layers for Figure 5 of FA-HMC; a
-flat prior, ten clients of 6,000 images each. Runs have fixed seeds and are therefore not private;
-the epsilons of the private parts are those of the same runs with the system's randomness. Step
-sizes are tuned on the test set, as in the papers, for each score: they are halved and doubled until
-the best lies inside the grid, and a best at the grid's edge is refused. The calibration error is
-that of the best Brier score: by itself it is best of predictions that know nothing. Results go to
-benchmarks/papers/results/ after every cell, and cells that are there are not run again; --page only
-writes their tables; --check runs the smallest cell of each part again and compares.
+The model is multinomial logistic regression, or a small network with two hidden layers for Figure 5
+of FA-HMC. The prior is flat, and ten clients have 6,000 images each. Runs have fixed seeds and are
+therefore not private; the epsilons of the private parts are those of the same runs with the
+system's randomness. Step sizes are tuned on the test set, as in the papers, for each score. They
+are halved and doubled until the best lies inside the grid, and a best value at the grid's edge is
+refused. The calibration error is that of the best Brier score, because the least calibration error
+belongs to uninformed predictions. Results go to benchmarks/papers/results/ after every cell, and
+finished cells are not run again. --page only writes their tables; --check repeats the smallest cell
+of each part and compares.
 """
 
 import argparse
@@ -40,12 +42,12 @@ EVERY = 10
 TOLERANCE = 2e-3
 DELTA = 1e-5
 SUFFIX = ["fashion"]
-"""What files of results end in, as the command line has it."""
+"""Suffix of result files, from the command line."""
 SCORES = ("accuracy", "brier", "ece", "nll")
 BEYOND = {("fa_ld", 1): [4.8e-5, 9.6e-5, 1.92e-4, 3.84e-4]}
-"""More step sizes, of one local step, which costs little: its accuracy has two tops."""
+"""Additional step sizes for one local step, which costs little: its accuracy has two maxima."""
 MOST_SIZES = 12
-"""Step sizes of one setting after which a best at the edge is refused."""
+"""Largest number of step sizes of a setting; then a best value at the edge is refused."""
 
 FA_LD = {
     "rounds": 50,
@@ -101,7 +103,7 @@ PRIVATE_NETWORK = {
 
 
 def data(name, folder):
-    """Return ten clients of as many images each, 6,000 of Fashion-MNIST."""
+    """Return ten clients with equally many images, 6,000 of Fashion-MNIST."""
     if name == "cifar2":
         return first_classes(training.load_named("cifar10", folder, clients=10), 2)
     return training.load_named(name, folder, clients=10)
@@ -125,9 +127,9 @@ def softmax(records):
 
 
 def curve(loop, rounds, every, warmup=0):
-    """Run a chain; return scores of the mean prediction so far, and how many rounds it did.
+    """Return scores of a chain's running mean prediction, and the number of its rounds.
 
-    With and without the warm-up; None from the round on in which the chain diverges.
+    Scores are with and without the warm-up, and None from the round on in which the chain diverges.
     """
     records = loop.target.data
     sums = {"all": 0.0, "warm": 0.0}
@@ -160,14 +162,14 @@ def scores(probabilities, labels):
 
 
 def last(cell, kind="all"):
-    """Return a cell's final scores; None where it diverged."""
+    """Return a cell's final scores; None if it diverged."""
     return cell["curve"][-1].get(kind) if cell["curve"] else None
 
 
 def tuned(group, score, kind="all"):
-    """Return (the best score, its step size, the edge of the grid that it lies at or None).
+    """Return (best score, its step size, the edge of the grid at that step size or None).
 
-    A step size with which the chain diverged is one of the grid's, and the worst.
+    A step size with a diverged chain belongs to the grid, as the worst.
     """
     by = "brier" if score == "ece" else score
     sign = -1.0 if score == "accuracy" else 1.0
@@ -182,7 +184,7 @@ def tuned(group, score, kind="all"):
 
 
 def wanted(group):
-    """Return the step sizes to try next: beyond the edges that a best lies at."""
+    """Return the step sizes to try next: beyond the edges with a best value."""
     sizes = sorted(cell["step_size"] for cell in group)
     kinds = [kind for kind in ("all", "warm") if any(last(cell, kind) for cell in group)]
     at = {tuned(group, score, kind)[2] for score in SCORES for kind in kinds or ["all"]}
@@ -191,7 +193,7 @@ def wanted(group):
 
 
 def share_of(posterior, batch):
-    """Return which share of a client's records a batch is."""
+    """Return the share of a client's records in a batch."""
     most = max(map(len, posterior.data.clients))
     rule = f"have a client of at least {batch} records"
     require(batch <= most, "data", f"{most} at most", rule, "a batch is as many of one client's")
@@ -211,7 +213,7 @@ def langevin(posterior, local_steps, step_size, setting, **options):
 
 
 def fa_ld_groups(records):
-    """Yield what FA-LD's figures tune: facts, and the loop with a step size; smallest first."""
+    """Yield the settings of FA-LD's figures: facts, and the loop by step size; smallest first."""
     posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
     for steps in FA_LD["local_steps"]:
         yield {"local_steps": steps}, partial(langevin_at, posterior, steps, FA_LD)
@@ -223,7 +225,7 @@ def langevin_at(posterior, local_steps, setting, step_size):
 
 
 def fa_hmc_groups(records):
-    """Yield FA-HMC's figures: leapfrog steps at fixed iterations, then vice versa."""
+    """Yield FA-HMC's figures: leapfrog steps at fixed iterations, then the reverse."""
     posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
     first, second = FA_HMC["leapfrog"], FA_HMC["local"]
     pairs = [(k, first["iterations"]) for k in first["leapfrog_steps"]]
@@ -265,7 +267,7 @@ def network(records, setting, clip_norm=None):
 
 
 def network_groups(records):
-    """Yield Figure 5's; one leapfrog step is FA-LD with step eta^2 / 2 and run as such."""
+    """Yield Figure 5's settings; one leapfrog step is run as FA-LD with step eta^2 / 2."""
     posterior, start = network(records, NETWORK)
     for pair in NETWORK["pairs"]:
         facts = {"leapfrog_steps": pair[0], "iterations": pair[1]}
@@ -301,7 +303,7 @@ def private_cells(records):
 
 
 def private_hmc_cells(records):
-    """Yield private cells of FA-HMC: momentum counts at one leapfrog step, else gradient noise."""
+    """Yield private cells of FA-HMC: by momentum for one leapfrog step, else by gradient noise."""
     setting = PRIVATE_HMC
     posterior = training.Posterior(
         model=softmax(records), data=records, prior_precision=0.0, clip_norm=setting["clip_norm"]
@@ -324,7 +326,7 @@ def private_hmc_cells(records):
 
 
 def with_epsilon(loop, rows):
-    """Add both certified ends of epsilon, rounded outwards, after the rounds so far to each row."""
+    """Add both certified ends of epsilon, rounded outwards, to each row, for its rounds."""
     for row in rows:
         if row["round"]:
             bound = fp.epsilon(loop.run(row["round"]), delta=DELTA, adjacency="replace_one")
@@ -348,7 +350,7 @@ PARTS = TUNED | PRIVATE_PARTS
 
 
 def run_cell(part, facts, loop, rounds=None):
-    """Run one cell, or its first rounds, and return what it gave."""
+    """Run one cell, or its first rounds, and return its result."""
     setting = PARTS[part][1]
     begun = time.process_time()
     every = setting.get("every", EVERY)
@@ -361,7 +363,7 @@ def run_cell(part, facts, loop, rounds=None):
 
 
 def known_cells(part):
-    """Return the cells that are written down, if they are of this setting."""
+    """Return the recorded cells, if they are of this setting."""
     path = RESULTS / f"{part}_{SUFFIX[0]}.json"
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content["cells"] if content.get("setting") == PARTS[part][1] else []
@@ -376,7 +378,7 @@ def write(part, cells):
 
 
 def run(part, records):
-    """Run what is missing of a private part, and write it after every cell."""
+    """Run the missing cells of a private part, and write the part after every cell."""
     for facts, loop in PRIVATE_PARTS[part][0](records):
         cells = known_cells(part)
         if of_group(cells, facts):
@@ -386,7 +388,7 @@ def run(part, records):
 
 
 def tune(part, records):
-    """Run what is missing of a part until every best step size lies inside its grid."""
+    """Run the missing cells of a part until every best step size lies inside its grid."""
     cells = known_cells(part)
     groups, setting = TUNED[part]
     for facts, make in groups(records):
@@ -410,7 +412,7 @@ def found(cells, facts, size):
 
 
 def compared(part, kind="all"):
-    """Return the table of every setting's best scores; what lies at the grid's edge is refused."""
+    """Return the table of every setting's best scores; a best at the grid's edge is refused."""
     groups, rows = {}, []
     for cell in known_cells(part):
         facts = {k: cell[k] for k in ("local_steps", "leapfrog_steps", "iterations") if k in cell}
@@ -463,7 +465,7 @@ def with_privacy(part, rounds):
 
 
 def bargains():
-    """Return what is said of the private parts: a comparison, and what more noise costs."""
+    """Return the claims on the private parts: a comparison, and the cost of more noise."""
     cells = known_cells("private_hmc")
     asked = [
         {"leapfrog_steps": 5, "iterations": steps, "noise_multiplier": noise}
@@ -491,7 +493,7 @@ def ends(row):
 
 
 def pages():
-    """Write the tables of the pages; return the parts with a best that is refused."""
+    """Write the tables of the pages; return the parts with a refused best value."""
     tables = {
         ("fa_ld.md", "FA-LD"): compared("fa_ld"),
         ("fa_ld.md", "FA-LD with warm-up"): compared("fa_ld", "warm"),
@@ -526,7 +528,7 @@ def check(part, records):
 
 
 def facts_of(cell):
-    """Return what was run, without what came out."""
+    """Return the settings of a cell, without its results."""
     came_out = ("curve", "seconds", "rounds_done", "rounds_planned")
     return {name: value for name, value in cell.items() if name not in came_out}
 
@@ -534,9 +536,9 @@ def facts_of(cell):
 def agrees(part, records, recorded):
     """Run a cell again; return whether it gives the recorded scores.
 
-    Chains with large steps, and a network's, part by their rounding, which another machine does
-    otherwise: of these only the first round shown is run, and where a start moved by rounding's
-    size ends elsewhere, too, nothing is compared.
+    Chains with large steps, and a network's, diverge from each other by rounding, which differs
+    between machines. For these only the first recorded round is run. If a start moved by the size
+    of rounding also ends elsewhere, nothing is compared.
     """
     for facts, loop in PARTS[part][0](records):
         if facts.items() <= recorded.items():
@@ -554,12 +556,12 @@ def agrees(part, records, recorded):
 
 
 def shifted(loop):
-    """Return the loop with its start moved by about what single precision rounds."""
+    """Return the loop with its start moved by about the rounding of single precision."""
     return replace(loop, start=loop.init().positions[0] + 1e-7)
 
 
 def main():
-    """Run what the command line asks for."""
+    """Run the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--part", choices=[*PARTS, "all"], default="all")
     asked.add_argument("--check", action="store_true")
@@ -584,7 +586,7 @@ def main():
 
 
 def told(refused):
-    """Say which tables have a best at the grid's edge; return the exit status."""
+    """Print the tables with a best value at the grid's edge; return the exit status."""
     for name in refused:
         print(f"{name}: a best step size lies at the edge of its grid and is refused; run on")
     return int(bool(refused))

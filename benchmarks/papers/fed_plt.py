@@ -1,16 +1,17 @@
-"""Fed-PLT, Tables II to IX of Bastianello, Liu and Johansson, beside the paper's numbers.
+"""Fed-PLT, Tables II to IX of Bastianello, Liu and Johansson, with the paper's numbers.
 
     python benchmarks/papers/fed_plt.py             all tables (an hour), results/fed_plt.json
     python benchmarks/papers/fed_plt.py --table VII one table; cells that are there already stay
     python benchmarks/papers/fed_plt.py --check     reruns the smallest cell and compares
 
-The paper's data are random and it does not say how they are drawn. Here every run has its own:
-inputs N(0, diag(s)), s from 4 to 40 in a geometric sequence, so that plain gradient descent, which
-FedLin's rounds measure, is about as slow as in the paper; labels sign(a.(w + w_i) + N(0, 1)) with
-w and w_i N(0, I), w_i agent i's own. Every algorithm's parameters are tuned, for every cell, on
-data sets that are not among those measured: a grid, then two finer ones around the best. LED and
-FedPD are tuned in their step alone, too, with the other parameter as in ``STEP_ONLY``: the paper
-says that "the other parameters (e.g. step-size of the local solvers)" were tuned, not which.
+The paper's data are random, and their distribution is not specified. Here every run has separate
+data. Inputs are N(0, diag(s)), s from 4 to 40 in a geometric sequence, so that plain gradient
+descent, as measured by FedLin's rounds, is about as slow as in the paper. Labels are sign(a.(w +
+w_i) + N(0, 1)) with w and w_i N(0, I), where w_i belongs to agent i. For every cell, every
+algorithm's parameters are tuned on data sets that are not measured: a grid, then two finer ones
+around the best. LED and FedPD are also tuned only in their step, with the other parameter as in
+``STEP_ONLY``. The paper only says that "the other parameters (e.g. step-size of the local solvers)"
+were tuned, without a list.
 """
 
 import argparse
@@ -38,16 +39,16 @@ from fedprivacy.training import AgentData, FederatedSplitting, LocalSolver, Logi
 RESULTS = Path(__file__).parent / "results" / "fed_plt.json"
 AGENTS, RECORDS, REGULARISATION, LOCAL_STEPS = 100, 250, 0.5, 5
 RUNS, TUNING_RUNS = 100, 2
-"""Runs measured, the paper's, and those tuned on."""
+"""Number of measured runs, as in the paper, and of runs for tuning."""
 LARGE_RUNS, LARGE_TUNING_AGENTS = 10, 25
-"""With n = 100: runs measured at a time, and agents of the one data set that is tuned on."""
+"""With n = 100: runs measured at a time, and agents of the one data set for tuning."""
 TARGET, MOST_ROUNDS = 1e-5, 600
 CAPS = (25, 80, 250)
 SEED = 20240913
 DELTA, BOUND = 1e-5, 10.0
-"""Of Table VII's privacy: inputs are scaled down to norm 10."""
+"""Privacy of Table VII: inputs are scaled down to norm 10."""
 NOISY_ROUNDS, LAST_ROUNDS = 60, 20
-"""Of Table VII's errors: rounds, and those at the end that are averaged."""
+"""Errors of Table VII: number of rounds, and of the last rounds in the average."""
 SETTINGS = {
     "rounds at most": MOST_ROUNDS,
     "squared gradient to reach": TARGET,
@@ -58,7 +59,7 @@ SETTINGS = {
     "regularisation": REGULARISATION,
     "table VII": {"rounds": NOISY_ROUNDS, "averaged": LAST_ROUNDS, "delta": DELTA, "norm": BOUND},
 }
-"""What is run, as the results name it."""
+"""Settings of the runs, as named in the results."""
 
 PAPER: dict[str, Any] = {
     "II": {
@@ -103,7 +104,7 @@ PAPER: dict[str, Any] = {
         "20": [16.08, 16.8, 24, 96],
     },
 }
-"""The paper's numbers: thousands of units of computation time, and errors in VII."""
+"""The paper's numbers: thousands of units of computation time, and errors in Table VII."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +138,11 @@ def problem_of(kind: str, dimension: int, runs: int, seed: int, agents: int = AG
 
 @dataclass(frozen=True)
 class FedPlt:
-    """Our loop as one more algorithm of the comparison."""
+    """Our loop as one algorithm of the comparison."""
 
     penalty: float
     step_share: float = 1.0
-    """gamma over the fastest one, 2 / (l + L + 2 / rho), with L of these data."""
+    """gamma divided by the fastest one, 2 / (l + L + 2 / rho), with L of these data."""
     local_steps: int = LOCAL_STEPS
     accelerated: bool = False
     active: int | None = None
@@ -180,7 +181,7 @@ def _constants(problem: Problem) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Speed:
-    """Each run's rounds to the target, infinity where it is not met, and local steps used.
+    """Each run's rounds to the target, infinity if it is not met, and local steps used.
 
     ``crossing`` is the round at which the logarithm of the error crosses the target's.
     """
@@ -198,7 +199,7 @@ def speed(
     hurried: bool = False,
     seed: int = SEED,
 ) -> Speed:
-    """Run an algorithm to the target; in a hurry, give up what would take three times ``most``."""
+    """Run an algorithm to the target; with ``most``, stop at three times that number."""
     generator = np.random.default_rng(seed)
     state = algorithm.start(problem)
     rounds = torch.full((problem.runs,), math.inf, dtype=torch.float64)
@@ -229,10 +230,10 @@ def speed(
 def tuned(
     make: Callable[..., Any], ranges: dict[str, tuple[float, float]], problem: Problem
 ) -> Any:
-    """Return the algorithm of fewest mean rounds on the tuning runs.
+    """Return the algorithm with the fewest mean rounds on the tuning runs.
 
-    A grid of 6 points over every range (5 for three ranges), logarithmic, then two grids of
-    4 points (3), each over the two cells around the best.
+    The search uses a grid of 6 points over every range (5 for three ranges), logarithmic, then two
+    grids of 4 points (3), each over the two cells around the best.
     """
     best: tuple[float, Any, dict[str, float]] = (math.inf, None, {})
     spans = {name: (math.log(low), math.log(high)) for name, (low, high) in ranges.items()}
@@ -266,13 +267,15 @@ STEP_ONLY = {
     "FedPD, step only": partial(FedPD, penalty=1.0),
     "LED, step only": partial(Led, correction=0.1),
 }
-"""What is tuned in its step alone. The paper does not print these two values; of .1, 1 and 10, and
-of .05, .1 and .2, they come closest to its Table II: chosen afterwards, a fit, not a prediction."""
+"""Fixed parameter of the algorithms that are tuned only in their step. The paper does not print
+these two values. Of .1, 1 and 10, and of .05, .1 and .2, they come closest to its Table II. They
+were chosen afterwards: a fit, not a prediction.
+"""
 STEPS, PENALTIES, SHARES = (0.01, 2.0), (0.05, 20.0), (0.4, 1.6)
 
 
 def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[..., Any], dict]]:
-    """Return what is tuned: how an algorithm is made, and the ranges of its parameters."""
+    """Return what is tuned: each algorithm's constructor, and the ranges of its parameters."""
     convexity = 0.0 if kind == "nonconvex" else REGULARISATION
     local, outer = (0.02, 20.0), (0.05, 20.0)
 
@@ -287,7 +290,7 @@ def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[.
         )
 
     gcs_ranges = {"step_size": STEPS, "local_penalty": local, "outer_step": outer}
-    if active is not None:  # its best lay at the ends of the others' ranges
+    if active is not None:  # its best was at the ends of the others' ranges
         gcs_ranges |= {"step_size": (0.001, 2.0), "local_penalty": (0.02, 200.0)}
     return {
         **{name: (make, {"step_size": STEPS}) for name, make in STEP_ONLY.items()},
@@ -312,11 +315,11 @@ def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[.
 
 
 LIMITS = {"mixing": 1.0}
-"""What a parameter cannot exceed: a best there is no edge."""
+"""Largest value of a parameter: a best value there is not at an edge."""
 
 
 def edges(ranges: dict[str, tuple[float, float]], parameters: dict[str, float]) -> list[str]:
-    """Return the parameters whose best lies at an end of what was tried: it may not be the best."""
+    """Return the parameters whose best value is at an end of its range, so a better may exist."""
     return [
         name
         for name, ends in ranges.items()
@@ -343,7 +346,7 @@ def measured(name: str, problem: Problem, algorithm: Any, active: int | None = N
 
 
 def recorded(algorithm: Any, rounds: Tensor, steps: Tensor, active: int | None = None) -> dict:
-    """Return what is written down of an algorithm's runs."""
+    """Return the record of an algorithm's runs."""
     return summary(rounds, steps) | {
         "agents": AGENTS if active is None else active,
         "parameters": {
@@ -368,7 +371,7 @@ ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT", *STEP_ONLY)
 
 
 SHARES_ACTIVE = tuple(range(4 * AGENTS // 10, AGENTS + 1, AGENTS // 10))
-"""How many agents take part in Table VI."""
+"""Numbers of agents that take part in Table VI."""
 
 
 def key_of(name: str, kind: str = "convex", dimension: int = 5, active: int | None = None) -> str:
@@ -382,9 +385,9 @@ def times(name: str, row: dict[str, Any]) -> dict[str, float]:
 
 
 class Tables:
-    """Every table, measured; a cell that is in the file of results is not measured again.
+    """Measures every table; a cell in the file of results is not measured again.
 
-    One of fewer runs than are asked for is measured anew, with the parameters found for it.
+    A cell with fewer runs than requested is measured again, with its recorded parameters.
     """
 
     def __init__(self, runs: int) -> None:
@@ -422,7 +425,7 @@ class Tables:
         return row | {"edges": edges(searches(kind, active)[name][1], row["parameters"])}
 
     def algorithm(self, name: str, kind: str, dimension: int, active: int | None = None) -> Any:
-        """Return an algorithm with the parameters that were found for it, or that are now."""
+        """Return an algorithm with its recorded parameters, or with newly tuned ones."""
         key = key_of(name, kind, dimension, active)
         make, ranges = searches(kind, active)[name]
         if key in self.cells:
@@ -430,7 +433,7 @@ class Tables:
         return tuned(make, ranges, self.problem(kind, dimension, tuning=True))
 
     def large(self, key: str, algorithm: Any) -> dict:
-        """Return a row of n = 100, whose runs are done some at a time and written down."""
+        """Return a row of n = 100, whose runs are computed and recorded in parts."""
         began = time.perf_counter()
         for number in range(self.runs // LARGE_RUNS):
             self.part(key, algorithm, number)
@@ -440,7 +443,7 @@ class Tables:
         return recorded(algorithm, rounds, steps) | {"seconds": seconds}
 
     def part(self, key: str, algorithm: Any, number: int) -> None:
-        """Do some runs of n = 100, unless they are written down."""
+        """Compute some runs of n = 100, unless they are recorded."""
         done = read().get("parts", {}).get(key, [])
         if number < len(done):
             return
@@ -482,7 +485,7 @@ class Tables:
 
     def table_v(self) -> dict:
         chosen = {name: self.algorithm(name, "convex", 100) for name in ALL}
-        # All algorithms on the same records: these take longer to draw than some runs.
+        # All algorithms use the same records, which take longer to draw than some runs.
         for number in range(self.runs // LARGE_RUNS):
             for name, algorithm in chosen.items():
                 self.part(key_of(name, dimension=100), algorithm, number)
@@ -541,16 +544,16 @@ class Tables:
 
 
 SCALED = "share of inputs scaled down"
-"""Of Table VII, in the file of results."""
+"""Key of Table VII in the file of results."""
 
 
 def longer(problem: Problem) -> float:
-    """Return which share of the inputs is longer than Table VII's norm."""
+    """Return the share of the inputs that are longer than Table VII's norm."""
     return float((problem.data.features.norm(dim=-1) > BOUND).double().mean())
 
 
 def runs_of(cell: dict[str, Any]) -> int:
-    """Return of how many runs a cell is, the least of its rows where it has several."""
+    """Return the number of runs of a cell, the least of its rows if it has several."""
     rows = [cell] if "runs" in cell else cell.values()
     return min(row["runs"] for row in rows)
 
@@ -576,7 +579,7 @@ VARIANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 def noisy(bounded: tuple[Problem, Tensor], penalty: float, variance: float) -> dict:
-    """Return a row of Table VII: errors with so much noise."""
+    """Return a row of Table VII: errors with this noise."""
     (problem, best), began = bounded, time.perf_counter()
     loop = FederatedSplitting(
         loss=Logistic(regularisation=REGULARISATION, feature_bound=BOUND),
@@ -613,10 +616,10 @@ def asymptotic_errors(loop: FederatedSplitting, problem: Problem, best: Tensor) 
 
 
 def accounts(variance: float, penalty: float) -> list[dict]:
-    """Return what is published and what holds, for some numbers of rounds.
+    """Return published and certified numbers, for some numbers of rounds.
 
-    ``sound`` is for everybody, the coordinator too; so is ``published``, but for its verdicts: on
-    the coordinator's view, and on that of the last models alone.
+    ``sound`` holds for every observer, the coordinator included. So does ``published``, except for
+    its verdicts, which are for the coordinator's view, and for that of only the last models.
     """
     loop = FederatedSplitting(
         loss=Logistic(regularisation=REGULARISATION, feature_bound=BOUND),
@@ -658,13 +661,13 @@ def accounts(variance: float, penalty: float) -> list[dict]:
 
 
 def again(tables: "Tables", key: str) -> bool:
-    """Return whether a cell, at the parameters that were found for it, has its speed again."""
+    """Return whether a cell, at its recorded parameters, reproduces its speed."""
     name, kind, size, active = key.rsplit(", ", 3)
     dimension, taking_part = int(size.removeprefix("n = ")), int(active.split()[0])
     part = None if taking_part == AGENTS else taking_part
     kept = tables.cells[key]
     if parts := read().get("parts", {}).get(key):
-        # Those of the first part; the other parts are alike.
+        # Compared with the first part; the other parts are similar.
         kept = kept | summary(*map(torch.tensor, parts[0]))
     make, ranges = searches(kind, part)[name]
     algorithm = make(**{each: kept["parameters"][each] for each in ranges})
@@ -672,20 +675,20 @@ def again(tables: "Tables", key: str) -> bool:
 
 
 def as_fast(kept: dict[str, Any], algorithm: Any, problem: Problem) -> bool:
-    """Return whether an algorithm has the speed that is kept of it."""
+    """Return whether an algorithm has its recorded speed."""
     rounds = speed(algorithm, problem).rounds
     found = rounds[rounds.isfinite()]
     return len(found) == kept["converged"] and near(float(found.mean()), kept["rounds"], 1e-2)
 
 
 def again_in_iii(tables: "Tables", name: str) -> bool:
-    """Return whether a row of Table III comes out again."""
+    """Return whether a row of Table III reproduces."""
     key = key_of(name)
     return near(times(name, tables.cells[key]), read()["III"][name]) and again(tables, key)
 
 
 def again_with_noise(tables: "Tables", variance: str) -> bool:
-    """Return whether a row of Table VII comes out again."""
+    """Return whether a row of Table VII reproduces."""
     kept = read()["VII"][variance]
     fresh = noisy(tables.bounded, kept["penalty"], float(variance))
     fresh |= {"accounts": accounts(float(variance), kept["penalty"])}
@@ -693,12 +696,12 @@ def again_with_noise(tables: "Tables", variance: str) -> bool:
 
 
 def again_as(tables: "Tables", key: str, algorithm: FedPlt) -> bool:
-    """Return whether a row of Table VIII or IX comes out again."""
+    """Return whether a row of Table VIII or IX reproduces."""
     return as_fast(tables.cells[key], algorithm, tables.problem("convex", 5))
 
 
 def drawn_from(tables: "Tables") -> dict[str, Cells]:
-    """Return what of each table may be drawn for a check."""
+    """Return the cells of each table that may be drawn for a check."""
     kept, half = read(), (None, AGENTS // 2)
     rivals = ("TAMUNA", "5GCS", "5GCS accelerated", "Fed-PLT", "Fed-PLT accelerated")
     keys = {
@@ -729,9 +732,9 @@ NAMES = ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
 
 def check() -> None:
-    """Rerun the smallest cell, ten runs of Fed-PLT and FedLin and one account, and drawn ones.
+    """Repeat the smallest cell (ten runs of Fed-PLT and FedLin and one account), and drawn cells.
 
-    One drawn from every table, on all of its runs.
+    One cell is drawn from every table, with all of its runs.
     """
     kept = json.loads(RESULTS.read_text())["check"]
     fresh = smallest()
@@ -760,11 +763,11 @@ def read() -> dict[str, Any]:
 
 
 def write(**found: Any) -> None:
-    """Put something into the file of results; the rest stays as it is."""
+    """Update entries of the file of results; other entries stay."""
     RESULTS.parent.mkdir(exist_ok=True)
     facts = {"paper": PAPER, "inputs": "made up", "seed": SEED, "settings": SETTINGS}
     known = read()
-    # Cells of other settings would be said to be of these.
+    # Otherwise cells of other settings would be attributed to these settings.
     told = json.loads(json.dumps(SETTINGS, default=float))
     if known.get("settings", told) != told or known.get("seed", SEED) != SEED:
         raise SystemExit(f"{RESULTS.name} is of other settings or another seed; move it away")

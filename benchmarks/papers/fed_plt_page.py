@@ -1,4 +1,4 @@
-"""Write the tables of docs/papers/fed_plt.md from results/fed_plt.json, beside the paper's.
+"""Write the tables of docs/papers/fed_plt.md from results/fed_plt.json and the paper's.
 
 python benchmarks/papers/fed_plt_page.py
 """
@@ -30,12 +30,12 @@ def both(ours: float | None, theirs: float | None) -> str:
 
 
 def inside(cell: Any, text: str) -> str:
-    """Return what is told of a cell; one whose tuning ended at the edge of its grid is refused."""
+    """Return a cell's text; a cell whose tuning ended at the edge of its grid is refused."""
     return f"refused: {cell['edges'][0]} at its grid's edge" if cell and cell["edges"] else text
 
 
 def alone(cells: dict[str, Any], name: str) -> Any:
-    """Return the cell of an algorithm tuned in its step only, None where there is none."""
+    """Return the cell of an algorithm tuned only in its step, or None."""
     return cells.get(f"{name}, step only")
 
 
@@ -77,7 +77,7 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
 
 
 def runs(found: dict[str, Any]) -> str:
-    """Return of how many runs every table is."""
+    """Return the number of runs of every table, as text."""
     told = []
     for name in ("II", "III", "IV", "V", "VI", "VII", "VIII", "IX"):
         counts = sorted(set(counted(found["II"]["convex"] if name == "III" else found[name])))
@@ -108,7 +108,7 @@ def swept(found: dict[str, Any]) -> Iterator[Named]:
             for p, c in found["VIII"].items()]  # fmt: skip
     yield "VIII", table([r"$\rho$", "rounds", "time"], rows)
     rows = []
-    # At the parameters that Table II tuned.
+    # At the parameters tuned for Table II.
     tuned = found["II"]["convex"]["Fed-PLT"]
     for steps, cell in found["IX"].items():
         times = zip(cell["time"].values(), paper["IX"][steps], strict=True)

@@ -1,4 +1,4 @@
-"""Fed-SMP on Fashion-MNIST, Tables I, IV and V of Hu, Guo and Gong, beside the paper's.
+"""Fed-SMP on Fashion-MNIST, Tables I, IV and V of Hu, Guo and Gong, with the paper's values.
 
     python benchmarks/papers/fed_smp.py --run top_k-0.005 --seed 1   runs, or goes on with, one run
     python benchmarks/papers/fed_smp.py --plan                       works through the paper's cells
@@ -8,29 +8,29 @@
     python benchmarks/papers/fed_smp.py --check                      reruns a cell of every table
 
 The runs are fedavg, dp-fedavg, top_k-P and rand_k-P with the share P of the coordinates kept, and
-fedavg-top_k-P and fedavg-rand_k-P without noise; top_k's mask comes from ten epochs on the public
-images, top_k_steps-P's from ten steps; rand_k_unscaled-P leaves out the factor d/k that the paper's
-Algorithm 2 has (but for k's rounding, .03 % at most); top_k-P@S and rand_k-P@S have the noise
-multiplier S, not 1.4. ``--inputs standardised`` takes images less the mean and by the standard
-deviation of ``INPUTS`` instead of in [0, 1]. Where there is g++ and no GPU the paper's network is
-trained by ``network.cpp``, about twice as fast as by torch and the same up to rounding.
-``--model 2nn`` takes a network of 199,210 parameters instead, everything else alike: faster, not
-the paper's. ``--dataset mnist | kmnist | svhn | cifar10 | shakespeare --data-dir FOLDER`` runs the
-paper's settings for other data (for CIFAR-10, which it has not, SVHN's), where the files are at
-hand, and --collect with the same writes ``results/fed_smp_DATASET.json``.
+fedavg-top_k-P and fedavg-rand_k-P without noise. top_k's mask comes from ten epochs on the public
+images, and top_k_steps-P's from ten steps. rand_k_unscaled-P omits the factor d/k of the paper's
+Algorithm 2 (except for k's rounding, at most .03 %). top_k-P@S and rand_k-P@S have the noise
+multiplier S instead of 1.4. ``--inputs standardised`` subtracts the mean of ``INPUTS`` from images
+and divides by its standard deviation, instead of using [0, 1]. With g++ and without a GPU the
+paper's network is trained by ``network.cpp``, about twice as fast as by torch and the same up to
+rounding. ``--model 2nn`` uses a faster network of 199,210 parameters that is not the paper's; all
+else is equal. ``--dataset mnist | kmnist | svhn | cifar10 | shakespeare --data-dir FOLDER`` runs
+the paper's settings for other data from the files in FOLDER (for CIFAR-10, which is not in the
+paper, SVHN's settings). --collect with the same options writes ``results/fed_smp_DATASET.json``.
 
-A run ends at a client's first update that is not finite: without a guard the average would be NaN
-from there on, and its best accuracy is what came before. (The library leaves such an update out of
-the sum and goes on. With ``--guard`` the run does, too; that is another run, as is one of other
-``--rounds`` than the paper's, and no table of the page has either.) The server's own update, that
-of the public images, ends nothing: NaN are the largest where they are sorted, so that top_k's mask
-is some mask or other. The results name these rounds.
+A run ends at a client's first update that is not finite. Without a guard the average would be NaN
+from then on, and the run's best accuracy is from the rounds before. (The library leaves this update
+out of the sum and continues. With ``--guard`` the run does so too. That is a different run, as is
+one with other ``--rounds`` than the paper's, and no table of the page has either.) The server's own
+update, from the public images, does not end a run: sorting puts NaN last, so top_k's mask is
+arbitrary. The results name these rounds.
 
-A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and goes
-on from there. ``results/fed_smp.json`` says of every run how many rounds are done; the ledgers of
-the paper's network are beside it, compressed, and --check accounts them again. Runs that are not
-``repeatable`` were made before noise was drawn as correct roundings of ideal deviates: their seeds
-now draw other noise.
+A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and
+resumes from there. ``results/fed_smp.json`` has the number of finished rounds of every run. The
+compressed ledgers of the paper's network are in the same folder, and --check accounts them again.
+Runs that are not ``repeatable`` are older than the noise by correct rounding of ideal normal
+numbers: their seeds now draw different noise.
 """
 
 import argparse
@@ -65,11 +65,11 @@ from fedprivacy.training import FederatedData, RoundInfo, State, train
 from fedprivacy.training.checkpoint import Checkpoint, resumed
 
 TRAINING_IMAGES = 10_000
-"""How many the training loss after the last round is of."""
+"""Number of images for the training loss after the last round."""
 
 
 def ledger_of(setting: Setting, loop: Unguarded) -> fp.Ledger | None:
-    """Return the run's ledger, a new one or the one begun; None without privacy."""
+    """Return the run's ledger, a new one or the existing one; None without privacy."""
     if loop.round_mechanism is None:
         return None
     path = setting.folder / "run.ledger"
@@ -89,21 +89,21 @@ class Ended(Exception):
 
 
 def run(setting: Setting) -> None:
-    """Run, or go on with, one run until its rounds are done or a client's update is not finite.
+    """Run or continue one run until its rounds are done or a client's update is not finite.
 
-    With a guard it goes on without such an update.
+    With a guard it continues without that update.
     """
     notes = setting.folder / "rounds.jsonl"
     if not setting.guard and any(line["refused"] for line in lines(notes).values()):
         return
     data, loop = setting.data(), setting.loop()
-    # After what may be refused: no folder is left of it.
+    # After all checks, so that a refused run leaves no folder.
     settled(setting)
     ledger = ledger_of(setting, loop)
     trained_by = "network.cpp" if isinstance(loop, PaperAveraging) else "torch"
 
     def looked(state: State) -> dict[str, Any]:
-        """Return what a state shows of the records, in rounds where it is looked at."""
+        """Return the evaluation of a state, in rounds with an evaluation."""
         found: dict[str, Any] = {}
         if setting.looks_at(state.round):
             found["accuracy"], found["loss"] = loop.evaluate(state, data)
@@ -117,8 +117,8 @@ def run(setting: Setting) -> None:
         line |= {"arrived": info.arrived, "refused": info.refused, "trained_by": trained_by}
         if "top_k" in setting.method:
             line["public_update_finite"] = state.round not in loop.arbitrary
-        # What the server saw nobody can tell again. A run that is killed while its state is looked
-        # at goes on with that.
+        # The server's view of the round cannot be recovered later. A run that is killed during an
+        # evaluation resumes with the evaluation.
         add(notes, line)
         if seen := looked(state):
             add(notes, line | seen)
@@ -146,7 +146,7 @@ def run(setting: Setting) -> None:
 
 
 def add(notes: Path, line: dict[str, Any]) -> None:
-    """Add a round's line; a loss that is infinite is none."""
+    """Append a round's line; an infinite loss is recorded as None."""
     told = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in line.items()
@@ -156,7 +156,7 @@ def add(notes: Path, line: dict[str, Any]) -> None:
 
 
 def settled(setting: Setting) -> None:
-    """Make a run's folder, or a new one where it was killed between a round and its line."""
+    """Make a run's folder, or a new one if the run was killed between a round and its line."""
     checkpoint, notes = setting.folder / "state.pt", setting.folder / "rounds.jsonl"
     if checkpoint.exists():
         behind = Checkpoint.read(checkpoint).content["round"]
@@ -167,11 +167,11 @@ def settled(setting: Setting) -> None:
 
 
 PLANNED = {"cnn": "standardised", "2nn": "unit"}
-"""The inputs of ``PLAN``, by network."""
+"""Inputs of the runs in ``PLAN``, by network."""
 
 
 def work(rounds: int, model: str, data_dir: str | None) -> None:
-    """Work through ``PLAN`` but for what the results have; a run that fails is told and left."""
+    """Work through ``PLAN`` except for finished runs; report a failed run and continue."""
     there = json.loads((HERE / "results" / "fed_smp.json").read_text())["runs"]
     inputs = PLANNED[model]
     own = (rounds, False, model, inputs)
@@ -187,7 +187,7 @@ def work(rounds: int, model: str, data_dir: str | None) -> None:
         try:
             run(setting_of(label, seed, rounds, model, inputs, data_dir=data_dir))
         except fp.ParameterError:
-            # It is of the data: every other run would say the same.
+            # A fault of the data: every other run would fail in the same way.
             raise
         except Exception:
             traceback.print_exc()
@@ -195,7 +195,7 @@ def work(rounds: int, model: str, data_dir: str | None) -> None:
 
 
 def measure(data_dir: str | None) -> None:
-    """Time a round of each kind and an evaluation, seconds of a core, into the results."""
+    """Time a round of each kind and an evaluation in seconds of a core, for the results."""
     target = HERE / "results" / "fed_smp.json"
     content = json.loads(target.read_text())
     found = dict(content["seconds"])
@@ -221,12 +221,12 @@ def timed(loop: Unguarded, data: FederatedData) -> tuple[float, float]:
 
 
 def plain_of(loop: Unguarded) -> Unguarded:
-    """Return the same loop with its network trained by torch."""
+    """Return the same loop with torch training its network."""
     return Unguarded(**{one.name: getattr(loop, one.name) for one in fields(loop) if one.init})
 
 
 def lines(path: Path) -> dict[int, dict[str, Any]]:
-    """Return what is known of every round; of a round that was run twice, the later."""
+    """Return the facts of every round; for a round that was run twice, the later ones."""
     if not path.exists():
         return {}
     known = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
@@ -246,13 +246,13 @@ def epsilons(path: Path, delta: float) -> dict[str, dict[str, float]]:
 
 
 def arbitrary_masks(rounds: dict[int, dict[str, Any]]) -> list[int] | None:
-    """Return the rounds whose mask is of an update that is not finite; None where not all say."""
+    """Return the rounds with a mask from an update that is not finite, or None if unknown."""
     said = {number: line.get("public_update_finite") for number, line in rounds.items()}
     return None if None in said.values() else [number for number, fine in said.items() if not fine]
 
 
 def record(setting: Setting) -> dict[str, Any]:
-    """Return what one run has come to so far."""
+    """Return the current result of one run."""
     rounds = lines(setting.folder / "rounds.jsonl")
     accuracy = {n: line["accuracy"] for n, line in sorted(rounds.items()) if "accuracy" in line}
     overflow = min((n for n, line in rounds.items() if line["refused"]), default=None)
@@ -275,7 +275,7 @@ def record(setting: Setting) -> dict[str, Any]:
         "rounds_done": last,
         "rounds_planned": setting.rounds,
         "first_non_finite_round": overflow,
-        # Looked at, too: after the last round it always is.
+        # The last round is always evaluated.
         "finished": (last == setting.rounds and last in accuracy) or end is not None,
         "best_accuracy": max(before.values(), default=None),
         "accuracy_by_round": accuracy,
@@ -294,7 +294,7 @@ def record(setting: Setting) -> dict[str, Any]:
 
 
 def kept_ledger(setting: Setting) -> Path:
-    """Return where a run's ledger is committed."""
+    """Return the path of a run's committed ledger."""
     network = "" if setting.model == "cnn" else f"{setting.model}-"
     inputs = setting.inputs.replace(" ", "_")
     label = "-".join((setting.label, *setting.unlike))
@@ -311,7 +311,7 @@ def keep_ledger(setting: Setting) -> None:
 
 
 def recounted(one: dict[str, Any]) -> float:
-    """Return how far epsilon of a committed ledger is from what the results say of it."""
+    """Return the difference between a committed ledger's epsilon and the recorded one."""
     model, inputs, label, seed, rounds, guard = key(one)
     setting = setting_of(label, seed, rounds, model, inputs, guard=guard)
     with tempfile.TemporaryDirectory() as folder:
@@ -324,7 +324,7 @@ def recounted(one: dict[str, Any]) -> float:
 
 
 def begun(dataset: str, data_dir: str | None) -> Iterator[Setting]:
-    """Yield every run that has progress."""
+    """Yield every run with progress."""
     for folder in sorted((HERE / "progress").glob(f"{prefix(dataset)}*:*-seed*")):
         name, _, seed = folder.name.removeprefix(prefix(dataset)).rpartition("-seed")
         model, inputs, label, *unlike = name.split(":")
@@ -336,7 +336,7 @@ def begun(dataset: str, data_dir: str | None) -> Iterator[Setting]:
 
 
 def collect(dataset: str, data_dir: str | None) -> None:
-    """Put the runs that have progress, finished or some rounds old, among the results."""
+    """Add the runs with progress, finished or not, to the results."""
     target = HERE / "results" / f"{prefix(dataset).rstrip('-')}.json"
     content = json.loads(target.read_text()) if target.exists() else {"runs": []}
     known, seconds = {key(one): one for one in content["runs"]}, content.get("seconds", {})
@@ -371,12 +371,12 @@ def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> 
 def first_rounds(
     setting: Setting, wanted: dict[str, Any], shift: float = 0.0
 ) -> tuple[list[float], list[int]]:
-    """Return a run's first accuracies, where they are known, and its first round not finite.
+    """Return a run's first accuracies, if they are known, and its first round that is not finite.
 
     Args:
-        setting: of the run.
-        wanted: what the results say of it.
-        shift: what is added to all parameters at the start.
+        setting: setting of the run.
+        wanted: its recorded results.
+        shift: added to all parameters at the start.
     """
     data, loop = setting.data(), setting.loop()
     state = loop.init()
@@ -391,7 +391,7 @@ def first_rounds(
 
 
 def recorded(wanted: dict[str, Any]) -> tuple[list[float], list[int]]:
-    """Return what the results say of these rounds."""
+    """Return the recorded values of these rounds."""
     rounds, end = redone(wanted), wanted["first_non_finite_round"]
     known = wanted["accuracy_by_round"].items()
     found = [value for number, value in known if int(number) <= rounds]
@@ -399,10 +399,10 @@ def recorded(wanted: dict[str, Any]) -> tuple[list[float], list[int]]:
 
 
 def redone(wanted: dict[str, Any]) -> int:
-    """Return how many of a run's rounds are done again.
+    """Return the number of a run's rounds to repeat.
 
-    Up to the first that was looked at, ten of the small network's, or to its end where that is one
-    of the first ten.
+    It is up to the first evaluated round, ten for the small network, or to the run's end if that is
+    one of the first ten.
     """
     first = min(map(int, wanted["accuracy_by_round"]), default=1)
     rounds, end = 10 if wanted["model"] == "2nn" else first, wanted["first_non_finite_round"]
@@ -410,21 +410,21 @@ def redone(wanted: dict[str, Any]) -> int:
 
 
 TOLERANCE, ROUNDING = 0.005, 1e-7
-"""Of accuracies, and about what single precision rounds."""
+"""Tolerance of accuracies, and the approximate rounding of single precision."""
 
 
 def agrees(wanted: dict[str, Any], data_dir: str | None) -> bool:
-    """Return whether a run's first rounds come out again."""
+    """Return whether a run's first rounds reproduce."""
     model, inputs, label, seed, planned, guard = key(wanted)
     facts = (label, seed, planned, model, inputs)
     return comes_out(setting_of(*facts, data_dir=data_dir, guard=guard), wanted)
 
 
 def comes_out(setting: Setting, wanted: dict[str, Any]) -> bool:
-    """Return whether a setting's first rounds are as the results say.
+    """Return whether a setting's first rounds agree with the recorded ones.
 
-    Where they are not, and a start moved by rounding's size ends elsewhere as well (another index
-    is then in top-k's mask, and the noise falls elsewhere), nothing is compared.
+    If they do not, and a start moved by the size of rounding also ends elsewhere, nothing is
+    compared. (Another index is then in top-k's mask, and the noise goes to other coordinates.)
     """
     again = first_rounds(setting, wanted)
     if near(again, recorded(wanted), 0.0, TOLERANCE):
@@ -435,13 +435,13 @@ def comes_out(setting: Setting, wanted: dict[str, Any]) -> bool:
 
 
 AFFORDABLE, LIMIT = 60, 240
-"""Seconds that a drawn cell's rounds take where they were measured, and after which it is left."""
+"""Measured seconds of a drawn cell's rounds at most, and seconds after which it is stopped."""
 
 
 def cells_of_tables(
     runs: list[dict[str, Any]], seconds: dict[str, Any], data_dir: str | None
 ) -> dict[str, dict[str, Callable[[], bool]]]:
-    """Return for every table of the page those of its runs that are soon done again."""
+    """Return for every table of the page the runs that can be repeated quickly."""
     tables: dict[str, dict[str, Callable[[], bool]]] = {}
     for one in runs:
         pace = seconds[one["model"] if one["model"] in seconds else "cnn"]
@@ -473,7 +473,7 @@ def check(data_dir: str | None) -> int:
 
 
 def asked() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", help="fedavg, dp-fedavg, top_k-P or rand_k-P, and @S")
     parser.add_argument("--seed", type=at_least(0), default=1)
@@ -492,7 +492,7 @@ def asked() -> argparse.ArgumentParser:
 
 
 def agree(options: argparse.Namespace) -> None:
-    """Refuse what would not be done as it is asked."""
+    """Refuse options that would be ignored."""
     own = options.plan or options.measure or options.check
     rule = "be fashion-mnist for --plan, --measure and --check"
     way_out = "--run and --collect take other data"
@@ -510,7 +510,7 @@ def agree(options: argparse.Namespace) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Do as the command line says; return the exit status."""
+    """Run the command line; return the exit status."""
     agree(options)
     if options.check:
         return check(options.data_dir)
@@ -529,7 +529,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    """Read the command line and do as it says."""
+    """Parse the command line and run it."""
     reader = asked()
     options = reader.parse_args()
     work = ("run", "plan", "collect", "measure", "check")

@@ -1,12 +1,12 @@
-"""Where runs of Fed-SMP's whole model end, by torch beside ``network.cpp``.
+"""Compare the rounds in which runs of Fed-SMP's whole model end, by torch and ``network.cpp``.
 
     python benchmarks/papers/fed_smp_ends.py           goes through them, each as far as ``MOST``
     python benchmarks/papers/fed_smp_ends.py --page    only writes the table
     python benchmarks/papers/fed_smp_ends.py --check   reruns the first round of a drawn one
 
-An end is an overflow, and what comes before one grows until rounding decides in which round it is.
-The same seeds are trained by torch here, the paper's software. Progress is kept as ``fed_smp.py``
-keeps it, and is gone on with.
+A run ends with an overflow. Before it, values grow until rounding decides the round of the end.
+Here torch, the paper's software, trains the same seeds. Progress is kept as in ``fed_smp.py``, and
+runs resume from it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pages import put, table
 from fedprivacy.outputs import whole_file
 
 MOST = 60
-"""Rounds, after which a run that has not ended is left."""
+"""Rounds after which a run without an end is stopped."""
 CELLS = [
     ("dp-fedavg", "standardised", 1),
     ("rand_k_unscaled-0.8@2.5", "standardised", 1),
@@ -41,21 +41,21 @@ CELLS = [
     ("rand_k_unscaled-0.8", "standardised", 2),
     ("rand_k_unscaled-0.8", "standardised", 3),
 ]
-"""Run, inputs and seed, those that say most first."""
+"""Run, inputs and seed, the most informative first."""
 TARGET = HERE / "results" / "fed_smp_ends.json"
 
 
 class ByTorch(Setting):
-    """A run whose network torch trains."""
+    """A run whose network is trained by torch."""
 
     @property
     def compiled(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     @property
     def folder(self) -> Path:
-        """Where it keeps its progress, apart from the compiled one's."""
+        """Folder of its progress, separate from the compiled one's."""
         return super().folder.with_name(f"torch-{super().folder.name}")
 
 
@@ -65,17 +65,17 @@ def by_torch(label: str, inputs: str, seed: int) -> ByTorch:
 
 
 def known() -> list[dict[str, Any]]:
-    """Return what is in the results."""
+    """Return the results."""
     return json.loads(TARGET.read_text())["runs"] if TARGET.exists() else []
 
 
 def cell(one: dict[str, Any]) -> tuple[str, str, int]:
-    """Return which cell a result is of."""
+    """Return the cell of a result."""
     return one["run"], one["inputs"], one["seed"]
 
 
 def collect() -> None:
-    """Put what was run so far into the results."""
+    """Add the finished and unfinished runs to the results."""
     found = {cell(one): one for one in known()}
     for facts in CELLS:
         setting = by_torch(*facts)
@@ -98,7 +98,7 @@ def page() -> None:
 
 
 def told(one: dict[str, Any]) -> str:
-    """Return where a run ended, and its best accuracy until then."""
+    """Return the end of a run, and its best accuracy until then, as text."""
     end, best = one["first_non_finite_round"], one["best_accuracy"]
     best = "-" if best is None else f"{100.0 * best:.1f}"
     if end is not None:
@@ -108,13 +108,13 @@ def told(one: dict[str, Any]) -> str:
 
 
 def check() -> int:
-    """Rerun the first round of a drawn run; return the exit status."""
+    """Repeat the first round of a drawn run; return the exit status."""
     cells = {str(cell(one)): partial(comes_out, by_torch(*cell(one)), one) for one in known()}
     return 0 if redrawn({"ends by torch": cells}, LIMIT) else 1
 
 
 def main() -> None:
-    """Read the command line and do as it says."""
+    """Parse the command line and run it."""
     reader = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     reader.add_argument("--page", action="store_true", help="only write the table")
     reader.add_argument("--check", action="store_true", help="rerun a drawn run's first round")

@@ -22,7 +22,7 @@ SHOWN = {
     "rand_k_unscaled-0.4": ("rand-k without d/k, .4", "C1"),
     "top_k-0.005": ("top-k, .005", "C2"),
 }
-"""Runs of Figure 2, those that the paper's text speaks of: their names and colours."""
+"""Runs of Figure 2 that the paper's text discusses: their names and colours."""
 METHODS = {
     "rand_k": ("rand-k", "C0"),
     "rand_k_unscaled": ("rand-k without d/k", "C1"),
@@ -30,11 +30,11 @@ METHODS = {
 }
 
 NAMED = ("model", "inputs", "run", "finished")
-"""What tells runs apart whose seeds are shown together."""
+"""Facts that distinguish runs whose seeds are shown together."""
 
 
 def of_kind(runs: list[dict[str, Any]], inputs: str, label: str) -> list[dict[str, Any]]:
-    """Return a run's seeds on the paper's network, the first of them first."""
+    """Return a run's seeds on the paper's network, the first seed first."""
     facts = ("cnn", inputs, label)
     own = [one for one in runs if (one["model"], one["inputs"], one["run"]) == facts]
     return sorted(own, key=lambda one: one["seed"])
@@ -71,7 +71,7 @@ def curve(left: Axes, right: Axes, one: dict[str, Any], name: str, colour: str) 
 def shares_kept(runs: list[dict[str, Any]]) -> None:
     """Draw best accuracy and training loss against the share kept, Figure 3.
 
-    Hollow is the accuracy where a seed ended at an overflow.
+    A marker of accuracy is hollow if a seed ended with an overflow.
     """
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
     for method, (name, colour) in METHODS.items():
@@ -86,7 +86,7 @@ def shares_kept(runs: list[dict[str, Any]]) -> None:
                 look = {"ms": 4, "capsize": 2, "color": colour}
                 label = f"{name}, {how}" if found else None
                 axis.errorbar([*found], middles, bars, fmt=style, label=label, **look)
-            # Hollow where a seed ended at an overflow.
+            # Hollow if a seed ended with an overflow.
             ends = of_seeds(runs, noise + method, "first_non_finite_round")
             found = of_seeds(runs, noise + method, "best_accuracy")
             at = [100 * mean(found[share]) for share in ends]
@@ -98,7 +98,7 @@ def shares_kept(runs: list[dict[str, Any]]) -> None:
 
 
 def of_seeds(runs: list[dict[str, Any]], method: str, fact: str) -> dict[float, list[float]]:
-    """Return what the seeds with standardised inputs came to, by the share kept."""
+    """Return a fact of the seeds with standardised inputs, by the share kept."""
     found: dict[float, list[float]] = {}
     for share in SHARES:
         facts = ("cnn", "standardised", f"{method}-{share:g}", True)
@@ -109,7 +109,7 @@ def of_seeds(runs: list[dict[str, Any]], method: str, fact: str) -> dict[float, 
 
 
 def save(figure: Any, name: str) -> None:
-    """Write a plot beside the page."""
+    """Write a plot next to the page."""
     figure.tight_layout()
     figure.savefig(DOCS / name, dpi=120)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""The tables of docs/papers/fed_smp.md, from results/fed_smp.json, beside the paper's.
+"""The tables of docs/papers/fed_smp.md, from results/fed_smp.json and the paper.
 
 python benchmarks/papers/fed_smp_page.py
 """
@@ -28,9 +28,9 @@ from fed_smp_paper import (
 from pages import put, table
 
 NAMED = {"standardised": "standardised", "symmetric": "in [-1, 1]", "unit": "in [0, 1]"}
-"""What the page calls the inputs."""
+"""Names of the inputs on the page."""
 MUCH = 0.75
-"""Share kept times the multiplier's square, from which runs are shown that did not end, too."""
+"""Share kept times the multiplier's square; above it, runs that did not end are shown too."""
 LOOKS = 40 + (180 - 40) // 5
 """Evaluations in a run of the paper's network."""
 SMALL = ", small network"
@@ -38,7 +38,7 @@ FACTS = ("model", "inputs", "seed")
 
 
 def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
-    """Write the tables of the page, all but one of runs like the paper's alone."""
+    """Write the tables of the page, all except one only of runs like the paper's."""
     put("fed_smp.md", "with a guard", guarded(runs))
     runs = list(filter(like_the_papers, runs))
     put("fed_smp.md", "plan", plan(runs, seconds))
@@ -68,17 +68,17 @@ SECTIONS = {
     "cnn": ("cnn", ("unit",)),
     "2nn": ("2nn", ("unit",)),
 }
-"""Tables of the page: of which network and inputs."""
+"""Tables of the page: their network and inputs."""
 
 
 def before_overflow(one: dict[str, Any]) -> list[float]:
-    """Return the accuracies of the rounds before an update was not finite."""
+    """Return the accuracies of the rounds before the first update that is not finite."""
     last = one["first_non_finite_round"] or math.inf
     return [value for n, value in one["accuracy_by_round"].items() if int(n) < last]
 
 
 def length(one: dict[str, Any]) -> str:
-    """Return how far a run went."""
+    """Return the length of a run as text."""
     done = f"{one['rounds_done']} of {one['rounds_planned']}"
     if one["first_non_finite_round"] is not None:
         return f"ended in {one['first_non_finite_round']}"
@@ -117,7 +117,7 @@ def shown(runs: list[dict[str, Any]], model: str, inputs: tuple[str, ...]) -> st
 
 
 def printed(label: str) -> float | None:
-    """Return the paper's accuracy of a run, per cent, of Tables I, IV or V."""
+    """Return the paper's accuracy of a run, per cent, from Tables I, IV or V."""
     if label in PAPER:
         return PAPER[label][0]
     name, _, noise = label.partition("@")
@@ -141,7 +141,7 @@ def table_1(runs: list[dict[str, Any]]) -> str:
 
 
 def factor(runs: list[dict[str, Any]]) -> str:
-    """Return rand-k's rows of Table I with the factor d/k and without it, beside the paper's."""
+    """Return rand-k's rows of Table I with and without the factor d/k, and the paper's."""
     rows = []
     for share in SHARES:
         label = f"rand_k-{share:g}"
@@ -153,7 +153,7 @@ def factor(runs: list[dict[str, Any]]) -> str:
 
 
 def outcome(runs: list[dict[str, Any]], label: str, inputs: str, model: str = "cnn") -> str:
-    """Return the best accuracies of a run's seeds, per cent; of three and more, mean and spread."""
+    """Return the best accuracies of a run's seeds, per cent; mean and spread of three or more."""
     wanted = (model, inputs, label)
     own = [one for one in runs if key(one)[:3] == wanted and one["best_accuracy"] is not None]
     found = [f"{100 * one['best_accuracy']:.2f} ({length(one)})" for one in own]
@@ -163,14 +163,14 @@ def outcome(runs: list[dict[str, Any]], label: str, inputs: str, model: str = "c
 
 
 def guarded(runs: list[dict[str, Any]]) -> str:
-    """Return what runs with a guard came to, beside those of the same seed that ended."""
+    """Return the results of runs with a guard, and of runs of the same seed that ended."""
     rows, known = [], {key(one): one for one in runs}
     for one in runs:
         end = known.get((*key(one)[:-1], False))
         if not one.get("guard") or end is None:
             continue
         row = [one["run"], NAMED[one["inputs"]], str(one["seed"])]
-        # Not its end, though an update was not finite.
+        # Not its end, although an update was not finite.
         seen = list(one["accuracy_by_round"].values())
         accuracy = f"{100 * max(seen):.1f}; {100 * seen[-1]:.1f}"
         done = f"{one['rounds_done']} of {one['rounds_planned']}"
@@ -182,7 +182,7 @@ def guarded(runs: list[dict[str, Any]]) -> str:
 
 
 def levels(runs: list[dict[str, Any]]) -> str:
-    """Return FedAvg's best accuracy by how images are scaled."""
+    """Return FedAvg's best accuracy by the scaling of images."""
     names = {**NAMED, "standardised as MNIST": "standardised as MNIST"}
     order = ("unit", "symmetric", "standardised", "standardised as MNIST")
     rows = [[names[inputs], outcome(runs, "fedavg", inputs)] for inputs in order]
@@ -192,7 +192,7 @@ def levels(runs: list[dict[str, Any]]) -> str:
 
 
 def looks(runs: list[dict[str, Any]]) -> str:
-    """Return how much more the best of every round is than that of every fifth, where known."""
+    """Return the excess of the best of every round over that of every fifth, if known."""
     window, gaps = range(21, 41), []
     for one in runs:
         known = {int(number): value for number, value in one["accuracy_by_round"].items()}
@@ -208,11 +208,11 @@ def looks(runs: list[dict[str, Any]]) -> str:
 
 
 LOSSES = {"cnn": "scores", "label-cnn": "the label's logarithm", "softmax-cnn": "every logarithm"}
-"""What the loss is given, by network."""
+"""Input of the loss, by network."""
 
 
 def softmax(runs: list[dict[str, Any]]) -> str:
-    """Return the runs in [-1, 1] whose softmax is a layer, beside those where it is not."""
+    """Return the runs in [-1, 1] with the softmax as a layer, and the runs without it."""
     layered = [one for one in runs if one["model"] in LOSSES and one["model"] != "cnn"]
     labels = sorted({one["run"] for one in layered}, key=lambda label: (strength(label), label))
     rows = []
@@ -245,7 +245,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def came_out(runs: list[dict[str, Any]]) -> str:
-    """Return what the runs on the paper's network say, method by method."""
+    """Return a summary of the runs on the paper's network, for each method."""
     begun = [one for one in runs if one["model"] == "cnn" and one["best_accuracy"] is not None]
     told = []
     for label in dict.fromkeys(one["run"] for one in begun):
@@ -260,7 +260,7 @@ def came_out(runs: list[dict[str, Any]]) -> str:
 
 
 def outcomes(own: list[dict[str, Any]]) -> list[str]:
-    """Return how runs of one kind, of several seeds, came out: ended, lasted or not yet done."""
+    """Return the results of runs of one kind, of several seeds: ended, lasted or not yet done."""
     ended = [one for one in own if one["first_non_finite_round"] is not None]
     lasted = [one for one in own if one not in ended and one["finished"]]
     going = [one for one in own if one not in ended and not one["finished"]]
@@ -294,11 +294,11 @@ def masks(runs: list[dict[str, Any]]) -> str:
 
 
 def where_runs_end(runs: list[dict[str, Any]]) -> str:
-    """Return the runs with much noise on the whole model, and where they ended."""
+    """Return the runs with much noise on the whole model, and their ends."""
     rows = []
     for one in runs:
         noise = strength(one["run"])
-        # A run that ended in its first round has no best.
+        # A run that ended in its first round has no best accuracy.
         known = one["model"] == "cnn" and one["epsilon"] and one["best_accuracy"] is not None
         last, paper = one["first_non_finite_round"], printed(one["run"])
         if not known or (noise < MUCH and last is None):
@@ -312,7 +312,7 @@ def where_runs_end(runs: list[dict[str, Any]]) -> str:
 
 
 def facts_of(label: str) -> tuple[float, float]:
-    """Return the share kept and the noise multiplier that a label says."""
+    """Return the share kept and the noise multiplier of a label."""
     name, _, noise = label.partition("@")
     _, _, share = name.rpartition("-")
     return float(share) if share[:1] == "0" else 1.0, float(noise or NOISE)
@@ -324,25 +324,25 @@ def best_of(own: list[dict[str, Any]]) -> str:
 
 
 def seeds(own: list[dict[str, Any]]) -> str:
-    """Return of how many seeds something is."""
+    """Return the number of seeds as text."""
     return "one seed" if len(own) == 1 else f"{len(own)} seeds"
 
 
 def joined(rounds: list[int]) -> str:
-    """Return rounds in words."""
+    """Return rounds as text."""
     if len(rounds) == 1:
         return f"round {rounds[0]}"
     return f"rounds {', '.join(map(str, rounds[:-1]))} and {rounds[-1]}"
 
 
 def reaching(one: dict[str, Any]) -> int | None:
-    """Return the first round that was looked at and met ``TARGET``."""
+    """Return the first evaluated round that met ``TARGET``."""
     rounds = one["accuracy_by_round"].items()
     return next((int(n) for n, value in rounds if value >= TARGET), None)
 
 
 def figure_2(runs: list[dict[str, Any]]) -> str:
-    """Return rounds and upload to the target of Figure 2, and what is saved beside DP-FedAvg."""
+    """Return rounds and upload to the target of Figure 2, and the savings against DP-FedAvg."""
     rows = []
     for inputs in ("unit", "standardised"):
         own = [one for one in runs if (one["model"], one["inputs"]) == ("cnn", inputs)]
@@ -362,7 +362,7 @@ def figure_2(runs: list[dict[str, Any]]) -> str:
 
 
 def contradictions() -> str:
-    """Return where the paper's numbers do not agree with each other."""
+    """Return the paper's numbers that contradict each other."""
     dense, plain = PAPER["dp-fedavg"][0], PAPER["fedavg"][0]
     rows = [
         ["FedAvg", f"{SAID['fedavg']} in 6.3", f"{plain} in Table I"],
@@ -432,7 +432,7 @@ def finished_bests(runs: list[dict[str, Any]], kind: str, method: str) -> dict[s
 
 
 def best_shares(runs: list[dict[str, Any]]) -> str:
-    """Return the best share of Tables IV and V by the noise: the small network's, the paper's."""
+    """Return the best share of Tables IV and V by the noise, of the small network and the paper."""
     rows = []
     for at, noise in enumerate(NOISES):
         row = [f"{noise:g}"]
@@ -450,13 +450,13 @@ def best_shares(runs: list[dict[str, Any]]) -> str:
 
 
 def best_share(values: dict[float, float]) -> str:
-    """Return the share with the largest value, or those."""
+    """Return the share with the largest value, or all such shares."""
     most = max(values.values(), default=None)
     return " and ".join(f"{share:g}" for share, value in values.items() if value == most) or "-"
 
 
 def lacking(runs: list[dict[str, Any]]) -> str:
-    """Return which cells of Tables IV and V are not done."""
+    """Return the missing cells of Tables IV and V."""
     told = []
     for name, kind in (("the paper's network, standardised inputs", ""), ("the small one", SMALL)):
         gaps = []
@@ -485,8 +485,8 @@ def certified(epsilon: float) -> str:
 
 
 def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> str:
-    """Return the table of what is planned, done and left, by kind of run."""
-    # Of the small network's, only what Figure 3 has the loss of.
+    """Return the table of planned, finished and remaining runs, by kind of run."""
+    # For the small network only runs with Figure 3's loss.
     done = {key(one)[:4]: one for one in runs if told_whole(one) or not one["finished"]}
     kinds: dict[str, list[tuple[tuple[str, str, str, int], float]]] = {}
     for (model, inputs), looks in {("cnn", "standardised"): LOOKS, ("2nn", "unit"): 36}.items():
@@ -515,7 +515,7 @@ def plan(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> st
 
 
 def kind(model: str, label: str, seed: int) -> str:
-    """Return what a planned run is for."""
+    """Return the purpose of a planned run."""
     if model == "2nn":
         return "Figure 3, small network"
     if "@" in label:
@@ -526,7 +526,7 @@ def kind(model: str, label: str, seed: int) -> str:
 
 
 def tables_of(one: dict[str, Any]) -> list[str]:
-    """Return the tables of the page that a run stands in, but for those of all runs."""
+    """Return the tables of the page with a run, except those of all runs."""
     label, model = one["run"], one["model"]
     if model not in ("cnn", "2nn"):
         return ["softmax"]
@@ -564,7 +564,7 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
 
 
 def noise_costs(runs: list[dict[str, Any]]) -> str:
-    """Return what noise and clipping cost every seed, by the share kept."""
+    """Return the cost of noise and clipping for every seed, by the share kept."""
     rows = []
     for share in SHARES:
         row = [f"{share:g}"]
@@ -591,7 +591,7 @@ def costs(
     plain: dict[int, dict[str, Any]],
     accuracy: Callable[[dict[str, Any]], float | None],
 ) -> list[float]:
-    """Return what every seed loses of an accuracy that its two runs have."""
+    """Return every seed's loss of an accuracy that both of its runs have."""
     pairs = [(accuracy(plain[seed]), accuracy(noisy[seed])) for seed in noisy if seed in plain]
     return [more - less for more, less in pairs if more is not None and less is not None]
 
@@ -602,13 +602,13 @@ def best_accuracy(one: dict[str, Any]) -> float:
 
 
 def last_accuracy(one: dict[str, Any]) -> float | None:
-    """Return the accuracy after all rounds, per cent; None for a run that ended before."""
+    """Return the accuracy after all rounds, per cent; None for a run that ended earlier."""
     known = {int(number): 100 * value for number, value in one["accuracy_by_round"].items()}
     return known.get(one["rounds_planned"])
 
 
 def spread(values: Iterable[float]) -> str:
-    """Return a mean with the standard deviation; of fewer than three, of how many it is."""
+    """Return a mean with the standard deviation; for fewer than three values, their number."""
     found = list(values)
     if len(found) < 3:
         return f"{mean_of(found):.1f} ({len(found)})" if found else "-"
@@ -616,7 +616,7 @@ def spread(values: Iterable[float]) -> str:
 
 
 def losses(runs: list[dict[str, Any]]) -> str:
-    """Return of how many seeds the plotted means of the training loss are, where not of all."""
+    """Return the number of seeds in the plotted means of the training loss, if some are missing."""
     told = []
     for method in ("rand_k", "rand_k_unscaled", "top_k"):
         for share in SHARES:
@@ -631,7 +631,7 @@ def losses(runs: list[dict[str, Any]]) -> str:
 
 
 def accuracy_of(one: dict[str, Any] | None) -> str:
-    """Return the best accuracy of a run that is done, per cent."""
+    """Return the best accuracy of a finished run, per cent."""
     return f"{100 * one['best_accuracy']:.1f}" if one is not None and one["finished"] else "-"
 
 

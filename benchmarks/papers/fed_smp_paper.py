@@ -1,4 +1,4 @@
-"""What Fed-SMP's paper prints, the runs planned beside it, and what tells runs apart."""
+"""Printed values of Fed-SMP's paper, the planned runs, and the facts that distinguish runs."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "fed_smp.json"
 ROUNDS, NOISE = 180, 1.4
-"""Of Table I: rounds and the noise multiplier."""
+"""Rounds and noise multiplier of Table I."""
 PAPER = {
     "top_k-0.001": (77.18, 0.48),
     "rand_k-0.001": (27.16, 10.20),
@@ -27,11 +27,11 @@ PAPER = {
 }
 """Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
 SAID = {"fedavg": 86.61, "dp-fedavg": 71.40}
-"""The same two in the paper's section 6.3."""
+"""The same two numbers in the paper's section 6.3."""
 TARGET = 0.72
-"""Accuracy to which Figure 2 counts uploads."""
+"""Target accuracy of Figure 2's count of uploads."""
 NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
-"""The noise multipliers of Tables IV and V, read from the paper's epsilons (published_numbers)."""
+"""The noise multipliers of Tables IV and V, from the paper's epsilons (published_numbers)."""
 PAPER_BY_NOISE = {
     "rand_k": {
         0.005: (60.02, 56.04, 54.13, 51.72),
@@ -55,7 +55,7 @@ SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
 
 
 def bare(label: str) -> str:
-    """Return a run's name where rand-k is without the factor, as the paper's rows are."""
+    """Return a run's name with rand-k without the factor, as in the paper's rows."""
     return label.replace("rand_k", "rand_k_unscaled")
 
 
@@ -87,24 +87,25 @@ PLAN = {
         for noise in ("", "fedavg-")
     ),
 }
-"""Runs with standardised inputs on the paper's network, those that say most first; and those of
-Figure 3 on the small one."""
+"""Runs with standardised inputs on the paper's network, the most informative first; and those of
+Figure 3 on the small one.
+"""
 
 
 def told_whole(one: dict[str, Any]) -> bool:
-    """Return whether a run says all that Figure 3 shows: one that overflowed has no last loss."""
+    """Return whether a run has all values of Figure 3: one that overflowed has no last loss."""
     lost = one["first_non_finite_round"] is not None
     return bool(one["model"] == "cnn" or one["training_loss"] is not None or lost)
 
 
 def key(one: dict[str, Any]) -> tuple[str, str, str, int, int, bool]:
-    """Return what tells runs apart, in the order of the results; those of old had no guard."""
+    """Return the key of a run, in the order of the results; old runs had no guard."""
     named = one["model"], one["inputs"], one["run"], one["seed"]
     return *named, one["rounds_planned"], one.get("guard", False)
 
 
 def like_the_papers(one: dict[str, Any]) -> bool:
-    """Return whether a run is as long as the paper's and without a guard."""
+    """Return whether a run has the paper's length and no guard."""
     return key(one)[4:] == (ROUNDS, False)
 
 

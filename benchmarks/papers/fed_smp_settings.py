@@ -1,4 +1,4 @@
-"""Fed-SMP's runs: the paper's settings by data set, and what a label such as top_k-0.005 names."""
+"""Fed-SMP's runs: the paper's settings by data set, and the meaning of labels like top_k-0.005."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -16,8 +16,9 @@ from fedprivacy.training.optimise import default_device
 
 HERE = Path(__file__).parent
 EVERY, EARLY = 5, 40
-"""Rounds between two evaluations, one of which costs a quarter of a round, and up to which round
-inputs that may overflow are evaluated after each."""
+"""Rounds between two evaluations, since an evaluation costs a quarter of a round; and the last
+round until which inputs that may overflow are evaluated in every round.
+"""
 
 INPUTS = {
     "unit": (0.0, 1.0),
@@ -25,8 +26,9 @@ INPUTS = {
     "standardised as MNIST": (0.1307, 0.3081),
     "symmetric": (0.5, 0.5),
 }
-"""Mean and standard deviation that pixels in [0, 1] are scaled with: Fashion-MNIST's own, MNIST's
-and one half, which many a script has. Public constants, not computed from the clients' images."""
+"""Mean and standard deviation for pixels in [0, 1]: Fashion-MNIST's own, MNIST's and one half,
+which is common. These are public constants, not computed from the clients' images.
+"""
 
 MODELS = {
     "cnn": "the paper's for the data",
@@ -38,7 +40,7 @@ LAYERED: dict[str, ModelFactory] = {
     "softmax-cnn": softmax_cnn,
     "label-cnn": partial(softmax_cnn, LabelLogarithm),
 }
-"""Those whose softmax is a layer."""
+"""Networks with the softmax as a layer."""
 METHODS = (
     "fedavg",
     "dp-fedavg",
@@ -103,25 +105,26 @@ TASKS = {
         noise=0.3,
     ),
 }
-"""The paper has no CIFAR-10: it gets SVHN's, whose images are as large. Of Shakespeare the files
-say how many clients there are; the paper's rate falls by .99 every fifty rounds, here as much in
-fifty equal parts."""
+"""CIFAR-10 is not in the paper: it gets the settings of SVHN, whose images have the same size. For
+Shakespeare the files determine the number of clients. The paper's rate decreases by a factor .99
+every fifty rounds; here it decreases equally in fifty equal parts.
+"""
 
 
 PAPER_NETWORK = ("fashion-mnist", "mnist", "kmnist")
-"""Data for which ``network.py`` has the paper's network."""
+"""Data sets for which ``network.py`` has the paper's network."""
 
 
 @cache
 def loaded(dataset: str, data_dir: str | None, public: int, seed: int) -> FederatedData:
-    """Return a data set among its task's clients."""
+    """Return a data set divided among its task's clients."""
     clients = max(TASKS[dataset].clients, 1)
     return load_named(dataset, data_dir, clients=clients, public=public, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One run: a method, its compression ratio, and on which network."""
+    """One run: a method, its compression ratio, and its network."""
 
     method: str
     seed: int
@@ -155,56 +158,56 @@ class Setting:
 
     @property
     def population(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return self.task.clients or self.data().population
 
     @property
     def delta(self) -> float:
-        """The paper's."""
+        """The paper's delta."""
         return float(self.population**-1.1)
 
     @property
     def label(self) -> str:
-        """Its name in Table I, with the noise multiplier where that is not Table I's."""
+        """Its name in Table I, with the noise multiplier if it differs from Table I's."""
         name = self.method if self.ratio == 1.0 else f"{self.method}-{self.ratio:g}"
         return name if self.noise == self.task.noise else f"{name}@{self.noise:g}"
 
     @property
     def folder(self) -> Path:
-        """Where it keeps its progress."""
+        """Folder of its progress."""
         parts = (self.model, self.inputs.replace(" ", "_"), self.label, *self.unlike)
         return HERE / "progress" / f"{prefix(self.dataset)}{':'.join(parts)}-seed{self.seed}"
 
     @property
-    def noise_mismatch(self) -> tuple[str, ...]:
-        """How it is unlike the paper's: of another length, or with a guard."""
+    def unlike(self) -> tuple[str, ...]:
+        """Differences from the paper's run: another length, or a guard."""
         length = () if self.rounds == self.task.rounds else (f"{self.rounds}_rounds",)
         return (*length, *(("guard",) if self.guard else ()))
 
     @property
     def kept(self) -> int:
-        """How many numbers a client sends in a round."""
+        """Number of values that a client sends in a round."""
         return round(self.ratio * self.loop().flat.dimension)
 
     @property
     def factory(self) -> ModelFactory:
-        """Builds the network."""
+        """Factory of the network."""
         others = {**LAYERED, "2nn": mlp(784, 10, hidden=(200, 200))}
         return others.get(self.model, self.task.model)
 
     @property
     def compiled(self) -> bool:
-        """Whether the network is trained by ``network.cpp``, on a processor alone."""
+        """Whether the network is trained by ``network.cpp``, which works only on a CPU."""
         own = self.model != "2nn" and self.dataset in PAPER_NETWORK
         return own and default_device() == "cpu" and compiled() is not None
 
     def data(self) -> FederatedData:
-        """Return the records among the clients; for top_k some of them are public."""
+        """Return the records among the clients; for top_k some records are public."""
         public = self.task.public if "top_k" in self.method else 0
         return scaled(loaded(self.dataset, self.data_dir, public, self.seed), self.inputs)
 
     def looks_at(self, number: int) -> bool:
-        """Return whether the test set is looked at after a round."""
+        """Return whether the test set is evaluated after a round."""
         at_risk = self.inputs != "unit" or self.model in LAYERED
         early = number <= EARLY and at_risk
         return early or number % EVERY == 0 or number == self.rounds
@@ -213,8 +216,8 @@ class Setting:
         """Return the loop with the paper's settings.
 
         Ten epochs of a client's ten records (some have nine) in batches of ten are ten steps. For
-        top_k's mask the server takes "the same local update period", in the paper's text ten
-        epochs: of its public images. top_k_steps takes ten steps instead, as in its Algorithm 2.
+        top_k's mask the server uses "the same local update period", which in the paper's text is
+        ten epochs, on its public images. top_k_steps uses ten steps instead, as in its Algorithm 2.
         """
         task = self.task
         passes = "top_k" in self.method and not self.method.endswith("_steps")
@@ -263,7 +266,7 @@ def scaled(data: FederatedData, inputs: str) -> FederatedData:
 
 
 def prefix(dataset: str) -> str:
-    """Return how folders of progress and files of results begin."""
+    """Return the prefix of folders of progress and files of results."""
     return "fed_smp-" if dataset == "fashion-mnist" else f"fed_smp_{dataset}-"
 
 
@@ -276,7 +279,7 @@ def parts_of(label: str) -> tuple[str, float, float | None]:
         found = (method if dash else name), ratio, float(noise) if noise else None
     except ValueError:
         found = "", 0.0, None
-    # Only what is sparsified keeps a share.
+    # Only sparsified methods have a share.
     fits = found[0] in METHODS and found[1] > 0.0 and (found[1] == 1.0 or "_k" in found[0])
     require(fits, "--run", label, f"be one of {', '.join(METHODS)}, and -P of the _k and @S")
     return found

@@ -1,14 +1,14 @@
-"""Two-sided FedAvg beside SCAFFOLD: rounds and bytes to a target, after Yang, Fang and Liu.
+"""Two-sided FedAvg and SCAFFOLD: rounds and bytes to a target, after Yang, Fang and Liu.
 
     python benchmarks/papers/fedavg_two_sided.py                 runs what is missing, then writes
     python benchmarks/papers/fedavg_two_sided.py --only logistic
     python benchmarks/papers/fedavg_two_sided.py --rounding      which cells depend on rounding
     python benchmarks/papers/fedavg_two_sided.py --check         reruns the smallest cell and some
 
-Their Table 2 and Figure 1 are on MNIST, which is not here; these runs are on Fashion-MNIST, with a
-target for each model that it reaches there. Every cell is written down once it is run and not run
-again. Who has MNIST's files takes them with --dataset mnist --data-dir FOLDER: the target is then
-the paper's 95 %, and the results are in results/fedavg_two_sided_mnist.json.
+Their Table 2 and Figure 1 use MNIST, which is not available here. These runs use Fashion-MNIST,
+with a target for each model that it reaches there. Every cell is recorded when it is finished and
+not run again. With MNIST's files, use --dataset mnist --data-dir FOLDER: the target is then the
+paper's 95 %, and the results go to results/fedavg_two_sided_mnist.json.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from fedprivacy.training import (
 )
 
 OWN: dict[str, Any] = {"name": "fashion-mnist", "data_dir": None}
-"""Which data, as the command line has it."""
+"""The data set of the command line."""
 WORKERS, BATCH, EPOCHS, LOCAL_RATE, SERVER_RATE = 100, 64, 5, 0.1, 1.0
 MODELS = {
     "logistic": logistic(784, 10),
@@ -62,13 +62,14 @@ SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 1
 """Table 3's grid."""
 NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
 FIRST, TOLERANCE = 10, 0.005
-"""Rounds of a drawn cell that are run again, and how far its accuracies may be apart."""
+"""Rounds of a drawn cell to repeat, and the tolerance of its accuracies."""
 ROUNDING, PARTS, MEASURED = 1e-7, 0.001, 31
-"""About what single precision rounds; how far runs that it parts are apart at least, since another
-machine may part them further; and how many seconds a cell takes at most that this is measured of.
+"""The approximate rounding of single precision; the least difference of runs that rounding
+separates, because it may be larger on another machine; and the most seconds of a cell for which
+this is measured.
 """
 BEYOND = {10: (*NEXT, (3.0, 0.1), (3.0, 0.03)), 50: NEXT, 100: NEXT}
-"""Pairs around it, by n: whether the grid's best lies inside what was tried."""
+"""Pairs around it, by n, to check whether the grid's best lies inside the tried range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +79,14 @@ class Cell:
     Args:
         method: "fedavg" or "scaffold".
         model: a key of ``MODELS``.
-        workers: n, how many of the 100 take part in a round.
-        classes: how many classes a worker has; 10 is an even split.
+        workers: n, the number of the 100 workers in a round.
+        classes: number of classes of a worker; 10 is an even split.
         strategy: 1 draws with replacement, 2 without.
-        seed: of partition, start, cohorts and batches.
+        seed: seed of partition, start, cohorts and batches.
         server_rate: the server's learning rate.
         local_rate: the workers'.
         epochs: K, passes over a worker's images in a round.
-        batch: images in a local step; the paper does not say.
+        batch: images in a local step; not specified in the paper.
     """
 
     method: str
@@ -101,7 +102,7 @@ class Cell:
 
     @property
     def scheme(self) -> fp.FixedSize | fp.WithReplacement | fp.Everyone:
-        """How the workers of a round are drawn."""
+        """Scheme that draws the workers of a round."""
         if self.workers == WORKERS and self.strategy == 2:
             return fp.Everyone()
         if self.strategy == 1:
@@ -111,13 +112,13 @@ class Cell:
 
 @cache
 def data_for(classes: int, seed: int) -> FederatedData:
-    """Return the images among 100 workers, all alike or of so many classes each."""
+    """Return the images among 100 workers, split evenly or by classes."""
     kinds = None if classes == 10 else classes
     return load_named(**OWN, clients=WORKERS, classes_per_client=kinds, seed=seed)
 
 
 def results() -> Path:
-    """Return where cells are written down."""
+    """Return the path of the recorded cells."""
     other = "" if OWN["name"] == "fashion-mnist" else f"_{OWN['name']}"
     return Path(__file__).parent / "results" / f"fedavg_two_sided{other}.json"
 
@@ -128,7 +129,7 @@ def target_of(model: str) -> float:
 
 
 class Averaging:
-    """Generalised FedAvg, the library's loop; its start may be moved."""
+    """Generalised FedAvg, the library's loop; its start may be shifted."""
 
     def __init__(self, cell: Cell, moved: float = 0.0) -> None:
         self.loop = FederatedAveraging(
@@ -158,9 +159,9 @@ class Scaffold:
     """SCAFFOLD with its second choice of control variates (Karimireddy et al. 2020).
 
     A worker corrects every gradient by c - c_i and then sets c_i to c_i - c plus its update over
-    (steps * local rate); it sends the update and the change of c_i, twice FedAvg's bytes, as the
-    paper's table counts. ``fedprivacy.training.Scaffold``, which can be private, sends the first
-    alone.
+    (steps * local rate). It sends the update and the change of c_i, twice FedAvg's bytes, as the
+    paper's table counts. ``fedprivacy.training.Scaffold``, which can be private, sends only the
+    update.
     """
 
     def __init__(self, cell: Cell, moved: float = 0.0) -> None:
@@ -210,7 +211,7 @@ class Scaffold:
 
 
 def run(cell: Cell, most: int | None = None, moved: float = 0.0) -> dict[str, Any]:
-    """Run a cell until its target or ``most`` rounds and return what came out."""
+    """Run a cell until its target or ``most`` rounds and return the result."""
     data = data_for(cell.classes, cell.seed)
     learner = (Averaging if cell.method == "fedavg" else Scaffold)(cell, moved)
     most = min(most or planned(cell), planned(cell))
@@ -237,14 +238,14 @@ def run(cell: Cell, most: int | None = None, moved: float = 0.0) -> dict[str, An
 
 
 def planned(cell: Cell) -> int:
-    """Return how many rounds a cell is given."""
+    """Return the planned number of rounds of a cell."""
     own = (cell.server_rate, cell.local_rate, cell.seed, cell.workers)
     in_grid = own[:3] != (SERVER_RATE, LOCAL_RATE, 1) or cell.workers == 50
     return GRID_ROUNDS if in_grid else MOST_ROUNDS[cell.model]
 
 
 def finished(result: dict[str, Any] | None) -> bool:
-    """Return whether a cell was run to its end: the target, no finite loss or its last round."""
+    """Return whether a cell has ended: at the target, a non-finite loss, or its last round."""
     if result is None:
         return False
     ended = result["rounds_to_target"] is not None or sober(result)["diverged"]
@@ -252,7 +253,7 @@ def finished(result: dict[str, Any] | None) -> bool:
 
 
 def sober(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result without what came after its parameters ceased to be finite."""
+    """Return a result without the rounds after its parameters ceased to be finite."""
     finite = sum(1 for _ in takewhile(isfinite, result["test_loss"]))
     run = result["rounds_run"]
     if finite == len(result["test_loss"]):
@@ -329,7 +330,7 @@ SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
 
 
 def known() -> list[dict[str, Any]]:
-    """Return the cells that are written down."""
+    """Return the recorded cells."""
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
@@ -342,17 +343,17 @@ def of(result: dict[str, Any]) -> Cell:
 
 
 def matches(result: dict[str, Any], cell: Cell) -> bool:
-    """Return whether a result is of a cell."""
+    """Return whether a result belongs to a cell."""
     return all(result[name] == value for name, value in asdict(cell).items())
 
 
 def with_result(cells: list[dict[str, Any]], last: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells with a result, in the place of an earlier one of the same cell."""
+    """Return the cells with a result, which replaces an earlier one of the same cell."""
     return [*(one for one in cells if not matches(one, of(last))), last]
 
 
 def images() -> str:
-    """Return what the runs are on, as the data have it."""
+    """Return the name of the runs' images."""
     held = sum(map(len, data_for(10, 1).clients))
     return f"{OWN['name']}, {held:,} images among {WORKERS} workers"
 
@@ -369,7 +370,7 @@ def write(cells: list[dict[str, Any]]) -> None:
 
 
 def reached(result: dict[str, Any]) -> str:
-    """Return the rounds to the target, or how many were run without reaching it."""
+    """Return the rounds to the target, or the number of rounds without reaching it, as text."""
     rounds = result["rounds_to_target"]
     if result["diverged"]:
         return f"diverged in {result['rounds_run']}"
@@ -421,7 +422,7 @@ def tables() -> dict[str, list[Cell]]:
 
 
 def rounding(cells: list[dict[str, Any]]) -> str:
-    """Return the table of the cells whose first rounds depend on how a machine rounds."""
+    """Return the table of the cells whose first rounds depend on a machine's rounding."""
     measured = [one for one in cells if "by_rounding" in one]
     alike: dict[Cell, list[dict[str, Any]]] = {}
     for one in measured:
@@ -439,7 +440,7 @@ def rounding(cells: list[dict[str, Any]]) -> str:
 
 
 def plan(cells: list[dict[str, Any]]) -> str:
-    """Return the table of what is planned, done and left, by what was measured of alike cells."""
+    """Return the table of planned, finished and remaining cells, with times of similar cells."""
     rows = []
     for name, wanted in tables().items():
         left = [cell for cell in wanted if not finished(found(cells, cell))]
@@ -457,7 +458,7 @@ def seconds_of(cells: list[dict[str, Any]], cell: Cell) -> float:
 
 
 def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[dict[str, Any]]]:
-    """Return what was run of Table 3's grid and around it: by both rates and n, every seed."""
+    """Return the runs of Table 3's grid and around it: by both rates and n, every seed."""
     groups: dict[tuple[float, float, int], list[dict[str, Any]]] = {}
     for cell in table_3():
         if (one := found(cells, cell)) is not None:
@@ -467,7 +468,7 @@ def by_pair(cells: list[dict[str, Any]]) -> dict[tuple[float, float, int], list[
 
 
 def both_rates(cells: list[dict[str, Any]]) -> str:
-    """Return the table of both learning rates: rounds to the target, or how far runs got."""
+    """Return the table of both learning rates: rounds to the target, or the accuracy reached."""
     groups = by_pair(cells)
     rows = [
         [
@@ -481,9 +482,9 @@ def both_rates(cells: list[dict[str, Any]]) -> str:
 
 
 def outcome(runs: list[dict[str, Any]]) -> str:
-    """Return every seed's rounds to the target, or the accuracy after as many as were run.
+    """Return every seed's rounds to the target, or the accuracy after its last round.
 
-    Of seeds that got there and others no mean is made: the former were not run on.
+    No mean is formed if only some seeds reached the target, since those runs were not continued.
     """
     if not runs:
         return "-"
@@ -505,9 +506,9 @@ def outcome(runs: list[dict[str, Any]]) -> str:
 
 
 def best_pairs(cells: list[dict[str, Any]]) -> str:
-    """Return for each n the best pair, refused at the edge of what was tried.
+    """Return for each n the best pair, refused at the edge of the tried range.
 
-    None is shown to be the best where not every seed reaches the target.
+    No pair is shown as best if not every seed reaches the target.
     """
     groups, rows = by_pair(cells), []
     for n in COHORTS:
@@ -527,7 +528,7 @@ def best_pairs(cells: list[dict[str, Any]]) -> str:
 
 
 def slowness(runs: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return mean rounds to the target, those not there counted as a round more, and the error."""
+    """Return mean rounds to the target (one more round for seeds without it), and the error."""
     rounds = [one["rounds_to_target"] or GRID_ROUNDS + 1 for one in runs]
     errors = [1.0 - one["accuracy"][-1] if one["accuracy"] else 1.0 for one in runs]
     return mean(rounds), mean(errors)
@@ -549,10 +550,10 @@ def batches(cells: list[dict[str, Any]]) -> str:
 
 
 def agrees(wanted: dict[str, Any]) -> bool:
-    """Return whether the first rounds of a cell come out as they are written down.
+    """Return whether the first rounds of a cell agree with the recorded ones.
 
-    Long steps make much of how a machine rounds: where a start moved by rounding's size parts from
-    it, too, nothing is compared.
+    Long steps amplify a machine's rounding. If a start shifted by the size of rounding also
+    differs, nothing is compared.
     """
     cell, most = of(wanted), min(FIRST, wanted["rounds_run"])
     again = run(cell, most)
@@ -564,19 +565,19 @@ def agrees(wanted: dict[str, Any]) -> bool:
 
 
 def by_rounding(cell: Cell, plain: dict[str, Any]) -> float:
-    """Return how far runs whose starts are moved by rounding's size are from the plain one."""
+    """Return the distance between the plain run and runs with starts shifted by rounding."""
     moved = (run(cell, plain["rounds_run"], way * ROUNDING) for way in (1.0, -1.0))
     return max(apart(one, plain) for one in moved)
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Return how far the accuracies of two runs are apart at most, in the rounds of both."""
+    """Return the largest difference between the accuracies of two runs, in rounds of both."""
     pairs = zip(one["accuracy"], other["accuracy"], strict=False)
     return max((abs(a - b) for a, b in pairs), default=0.0)
 
 
 def drawn_from(cells: list[dict[str, Any]]) -> dict[str, Cells]:
-    """Return what of each table may be drawn for a check: what takes too long is told."""
+    """Return the cells of each table for a check; report cells that take too long."""
     made: dict[str, Cells] = {}
     for name, wanted in tables().items():
         own = [one for cell in wanted if cell != SMALLEST and (one := found(cells, cell))]
@@ -591,13 +592,13 @@ def named(result: dict[str, Any]) -> str:
 
 
 def cost(result: dict[str, Any]) -> float:
-    """Return about how many seconds of the processor a cell's first rounds take."""
+    """Return the approximate processor seconds of a cell's first rounds."""
     share = min(FIRST, result["rounds_run"]) / result["rounds_run"]
     return float(result["processor_seconds"]) * share
 
 
 def check() -> int:
-    """Rerun the smallest cell and ten rounds of one drawn from each table; return the status."""
+    """Repeat the smallest cell and ten rounds of one drawn from each table; return the status."""
     wanted = found(known(), SMALLEST)
     if wanted is None:
         print(f"{results()} lacks the smallest cell; run without --check first")
@@ -612,7 +613,7 @@ def check() -> int:
 
 
 def measure_rounding() -> None:
-    """Write down of every cell that is not too dear how far rounding moves its first rounds."""
+    """Record the effect of rounding on the first rounds of every cell that is not too slow."""
     for one in known():
         if "by_rounding" not in one and cost(one) <= MEASURED:
             plain = run(of(one), min(FIRST, one["rounds_run"]))
@@ -622,7 +623,7 @@ def measure_rounding() -> None:
 
 
 def main() -> None:
-    """Read the command line and do as it says."""
+    """Parse the command line and run it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(MODELS))
     parser.add_argument("--workers", type=int, choices=COHORTS)

@@ -1,4 +1,4 @@
-"""Noise in whole numbers beside noise in floating point: privacy, accuracy, bytes, time.
+"""Compare integer noise with floating-point noise: privacy, accuracy, bytes, time.
 
     python benchmarks/papers/integers.py            runs what results/ lacks; writes the page
     python benchmarks/papers/integers.py --fresh    forgets the results first
@@ -7,8 +7,8 @@
     python benchmarks/papers/integers.py --accounts accounts again, trains nothing
     python benchmarks/papers/integers.py --check    the row of float noise again, and drawn ones
 
-200 clients of 295 images of Fashion-MNIST each take part in all of 20 rounds of softmax regression;
-clip norm 1, noise of std 2 on their sum. Times are of the processor.
+200 clients with 295 images of Fashion-MNIST each take part in all 20 rounds of softmax regression.
+The clip norm is 1, and the noise on the sum has std 2. Times are processor times.
 """
 
 import argparse
@@ -37,13 +37,13 @@ PLOT = Path(__file__).parents[2] / "docs" / "papers" / "integers.png"
 CLIENTS, ROUNDS, NOISE, DELTA, SEEDS = 200, 20, 2.0, 1e-4, (1, 2)
 RUN = {"data": "fashion-mnist", "inputs": "unit", "clients": CLIENTS, "rounds": ROUNDS}
 RUN |= {"noise_multiplier": NOISE, "delta": DELTA, "server_rate": 1.0, "seeds": list(SEEDS)}
-"""What was run, as the results name it; every run has all its rounds."""
+"""Settings of the runs, as named in the results; every run has all its rounds."""
 BITS = (8, 10, 12, 14, 16, 20)
 NAMES = {"DistributedDiscreteGaussian": "discrete Gaussian", "Skellam": "Skellam"}
 
 
 def perturbation_of(kind: str, bits: int | None, dimension: int, cohort: int) -> Perturbation:
-    """Return floating-point noise, or whole numbers of so many bits."""
+    """Return floating-point noise, or integer noise with this number of bits."""
     facts = {"noise_multiplier": NOISE, "clip_norm": 1.0, "dimension": dimension, "cohort": cohort}
     if bits is None:
         return fp.SparsifiedPerturbation(**facts, kept=dimension)
@@ -58,7 +58,7 @@ def epsilon_of(perturbation: Perturbation) -> float:
 
 
 def trained(kind: str, bits: int | None, data: Any) -> dict[str, Any]:
-    """Return one row of the comparison, with the reason where there is none."""
+    """Return one row of the comparison, or the reason for a missing row."""
     row: dict[str, Any] = {"kind": kind, "bits": bits}
     try:
         perturbation = perturbation_of(kind, bits, 7850, CLIENTS)
@@ -95,7 +95,7 @@ def trained(kind: str, bits: int | None, data: Any) -> dict[str, Any]:
 
 
 def compare(known: dict[str, Any]) -> None:
-    """Add the rows that are not there yet, and keep each."""
+    """Add the missing rows, and keep each."""
     data = fashion_mnist(clients=CLIENTS, seed=0)
     cells = [("SparsifiedPerturbation", None)]
     cells += [(kind, bits) for kind in NAMES for bits in BITS]
@@ -107,7 +107,7 @@ def compare(known: dict[str, Any]) -> None:
 
 
 def account_again(known: dict[str, Any]) -> None:
-    """Put today's accounts into every table, and keep them."""
+    """Add current accounts to every table, and keep them."""
     for row in known.get("comparison", []):
         if "epsilon" in row:
             row["epsilon"] = epsilon_of(perturbation_of(row["kind"], row["bits"], 7850, CLIENTS))
@@ -115,7 +115,7 @@ def account_again(known: dict[str, Any]) -> None:
 
 
 def account_beside(known: dict[str, Any]) -> None:
-    """Account beside the papers and dp-accounting, and keep that."""
+    """Compare accounts with the papers and dp-accounting, and keep the result."""
     known["papers"] = [beside_the_paper(kind, bits) for kind in NAMES for bits in BITS[1:]]
     known["dp_accounting"] = [beside_dp_accounting(*printed) for printed in PRINTED]
     keep(known)
@@ -127,7 +127,7 @@ def keep(known: dict[str, Any]) -> None:
 
 
 def speeds() -> dict[str, Any]:
-    """Return millions of samples a second of the samplers, tables made before."""
+    """Return millions of samples per second of the samplers, with tables made in advance."""
     found = {}
     for draw, stds in ((discrete_gaussian, (1, 1e2, 1e4, 1e6)), (skellam, (1, 1e2, 1e4))):
         for std in stds:
@@ -139,9 +139,9 @@ def speeds() -> dict[str, Any]:
 
 
 def rounds_of_the_cnn(cohort: int = 20) -> dict[str, float]:
-    """Return seconds of the CNN's round with float noise and in whole numbers, and the encoding's.
+    """Return seconds of the CNN's round with float and with integer noise, and the encoding's.
 
-    The same loop as ``benchmarks/training.py``: 10 steps on batches of 10 images.
+    The loop is that of ``benchmarks/training.py``: 10 steps on batches of 10 images.
     """
     data = fashion_mnist(clients=6000, seed=0)
     plain = FederatedAveraging(
@@ -162,7 +162,7 @@ def rounds_of_the_cnn(cohort: int = 20) -> dict[str, float]:
         loops[name] = replace(plain, perturbation=chosen)
         loops[name].step(loops[name].init(), data)
         found[name] = float("inf")
-    # In turns, the least of five: what else runs on the machine only adds.
+    # In turns, the least of five: other work on the machine only adds time.
     for _ in range(5):
         for name, loop in loops.items():
             state, start = loop.init(), time.process_time()
@@ -172,7 +172,7 @@ def rounds_of_the_cnn(cohort: int = 20) -> dict[str, float]:
 
 
 def encoding(mechanism: Any, dimension: int, cohort: int) -> dict[str, float]:
-    """Return seconds that the contributions of a round take in whole numbers and in floats."""
+    """Return seconds of the contributions of a round as integers and as floats."""
     update = torch.randn(dimension)
     floats = perturbation_of("", None, dimension, cohort)
     found = {}
@@ -189,9 +189,9 @@ def encoding(mechanism: Any, dimension: int, cohort: int) -> dict[str, float]:
 def papers_divergence(mechanism: Any, order: float) -> float:
     """Return the Renyi divergence of one round by the mechanism's own paper.
 
-    Sums of discrete Gaussians (Kairouz, Liu and Steinke 2021, Proposition 14), and Skellam vectors
-    (Agarwal, Kairouz and Liu 2021). Norms, dimension and noise are in whole
-    numbers, as both papers have them.
+    The papers are Kairouz, Liu and Steinke 2021, Proposition 14, for sums of discrete Gaussians,
+    and Agarwal, Kairouz and Liu 2021 for Skellam vectors. Norms, dimension and noise are in integer
+    units, as in both papers.
     """
     square, d, std = float(mechanism.square), mechanism.width, mechanism.whole_std
     one_norm = min(math.sqrt(d * square), square)
@@ -233,8 +233,8 @@ PRINTED = (
 def beside_dp_accounting(
     moves: int, epsilon: float, delta: float, sigma: float
 ) -> dict[str, float]:
-    """Return the delta of one number at a printed sigma, a little more and a little less."""
-    # Printed to three digits: their sigma is the least that keeps delta.
+    """Return the delta of one number at a printed sigma, and slightly above and below it."""
+    # Printed to three digits: their sigma is the least that meets delta.
     ends = [
         fp.delta(
             fp.DistributedDiscreteGaussian(
@@ -256,7 +256,7 @@ def beside_dp_accounting(
 
 
 def check() -> int:
-    """Do the row of float noise again and one drawn of every table; return the exit status."""
+    """Repeat the row of float noise and one drawn from every table; return the exit status."""
     known, data = json.loads(RESULTS.read_text()), fashion_mnist(clients=CLIENTS, seed=0)
     assert known["run"] == RUN, "the results are of another run"
     first, *others = known["comparison"]
@@ -282,14 +282,14 @@ def check() -> int:
 
 
 def trained_again(row: dict[str, Any], data: Any) -> bool:
-    """Return whether a row of the comparison comes out as kept, but for its time."""
+    """Return whether a row of the comparison reproduces, except for its time."""
     fresh = trained(row["kind"], row["bits"], data)
     kept = {name: value for name, value in row.items() if name != "seconds_a_round"}
     return near({name: fresh.get(name) for name in kept}, kept, 1e-6, 5e-4)
 
 
 def agrees(compute: Any, facts: tuple[Any, ...], row: dict[str, Any]) -> bool:
-    """Return whether a row comes out as kept."""
+    """Return whether a row reproduces."""
     return near(compute(*facts), row, 1e-6)
 
 
@@ -315,7 +315,7 @@ def page(known: dict[str, Any]) -> None:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Draw epsilon and accuracy by bits, beside those of float noise, for the page."""
+    """Draw epsilon and accuracy by bits, and those of float noise, for the page."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -378,7 +378,7 @@ def line(row: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fresh", action="store_true")
     part = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""Kernels in C++, built when they are asked for: with g++, for this processor alone."""
+"""Kernels in C++, built on first use with g++, only for this processor."""
 
 import ctypes
 import hashlib
@@ -12,17 +12,17 @@ from torch import Tensor
 
 HERE = Path(__file__).parent
 BUILT = HERE / "progress"
-"""Where what is compiled is kept: not where anybody else may put a file of its name."""
+"""Folder for compiled files, where no other user can place a file with the same name."""
 OPTIONS = ["-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-std=c++17"]
 
 
 @cache
 def compiled(source: str) -> ctypes.CDLL | None:
-    """Return a compiled file of this folder, built where it is not yet; None without g++."""
+    """Return a compiled file of this folder, built if necessary; None without g++."""
     if (compiler := shutil.which("g++")) is None:
         return None
-    # What the options come to with this compiler on this processor: what was built for another one
-    # may not run.
+    # The meaning of the options with this compiler on this processor: code built for another
+    # processor may not run.
     asked = [compiler, *OPTIONS, "-###", "-E", "-x", "c++", "/dev/null"]
     options = subprocess.run(asked, check=True, capture_output=True, text=True).stderr
     facts = (HERE / source).read_text(encoding="utf-8") + options
@@ -34,12 +34,12 @@ def compiled(source: str) -> ctypes.CDLL | None:
             fresh = Path(folder) / target.name
             command = [compiler, *OPTIONS, "-shared", "-fPIC", str(HERE / source), "-o", str(fresh)]
             subprocess.run(command, check=True)
-            # All or nothing: another process may look for it.
+            # All or nothing, because another process may read it.
             fresh.rename(target)
     return ctypes.CDLL(str(target))
 
 
 def at(tensor: Tensor) -> ctypes.c_void_p:
-    """Return where a tensor's numbers are."""
+    """Return the address of a tensor's numbers."""
     assert tensor.is_contiguous() and tensor.is_cpu
     return ctypes.c_void_p(tensor.data_ptr())

@@ -3,11 +3,12 @@
     python benchmarks/papers/linear_speedup.py           writes results/linear_speedup.json
     python benchmarks/papers/linear_speedup.py --check   computes it again and compares
 
-Worker i's loss is x'Dx / 2 - b_i'x, D diagonal with ``DIMENSION`` entries from .1 to L = 1, the b_i
-unit vectors and their opposites, in turn; gradients carry Gaussian noise of variance 1. Local steps
-and averages are then affine maps of Gaussians, and E |grad f|^2 after every round is computed, not
-run. The step sizes are those of the paper's corollaries for T rounds, and asked for is the least T
-whose smallest E |grad f|^2 is at most ``TARGET``: what Theorems 1 and 2 bound.
+Worker i's loss is x'Dx / 2 - b_i'x. D is diagonal with ``DIMENSION`` entries from .1 to L = 1. The
+b_i are unit vectors and their opposites, in turn, and gradients have Gaussian noise of variance 1.
+Local steps and averages are then affine maps of Gaussians, so E |grad f|^2 after every round is
+computed, not simulated. The step sizes are those of the paper's corollaries for T rounds. The
+result is the least T whose smallest E |grad f|^2, the quantity in Theorems 1 and 2, is at most
+``TARGET``.
 """
 
 import argparse
@@ -42,7 +43,7 @@ SETTING = {
     "gap": GAP,
     "target": TARGET,
 }
-"""What is computed, as the results name it; what each cell finds is its rounds."""
+"""Settings of the computation, as named in the results; the result of each cell is its rounds."""
 
 
 def smallest(rounds, cohort, local_steps, spread):
@@ -58,16 +59,16 @@ def smallest(rounds, cohort, local_steps, spread):
     shrink = 1.0 - sizes.local * CURVATURE
     kept = shrink**local_steps
     moved = (1.0 - kept) / CURVATURE
-    # Of a round's end: every local step's noise, turned by the steps after it, and who was drawn.
+    # Noise at a round's end: every local step's noise, contracted by later steps, and the draw.
     noise = sizes.local**2 / DIMENSION / cohort * (1.0 - kept**2) / (1.0 - shrink**2)
     noise = sizes.server**2 * (noise + spread / DIMENSION * moved**2)
     factor = 1.0 - sizes.server * (1.0 - kept)
     start = math.sqrt(2.0 * GAP / CURVATURE.sum())
     number = np.arange(rounds)[:, None]
-    # Steps too long for the curvature: what grows beyond every range is not the smallest.
+    # Steps too long for the curvature: values beyond every range are not the smallest.
     with np.errstate(over="ignore", invalid="ignore"):
         powers = np.minimum((factor**2) ** number, 1e300)
-    # The sum of the powers so far; where a factor is 1 or -1, their number.
+    # The sum of the powers until now; if a factor is 1 or -1, their number.
     level = np.isclose(factor**2, 1.0)
     sums = np.where(level, number, (1.0 - powers) / np.where(level, 1.0, 1.0 - factor**2))
     squares = start**2 * powers + noise * sums
@@ -75,7 +76,7 @@ def smallest(rounds, cohort, local_steps, spread):
 
 
 def bounded(rounds, clients, cohort, local_steps):
-    """Return what the theorem, repaired, says of the same."""
+    """Return the bound of the corrected theorem."""
     sizes = recommended_steps(local_steps=local_steps, rounds=rounds, smoothness=1.0, cohort=cohort)
     everyone = cohort == clients
     return two_sided_bound(
@@ -106,7 +107,7 @@ def least(value, start):
 
 
 def cell(clients, cohort, local_steps):
-    """Return rounds to the target, exact and by the theorem; it holds from ``needed`` rounds on."""
+    """Return rounds to the target, exact and by the theorem, valid from ``needed`` rounds on."""
     everyone = cohort == clients
     spread = 0.0 if everyone else (clients - cohort) / (cohort * (clients - 1))
     kind = {"participation": "everyone" if everyone else "without_replacement"}
@@ -137,7 +138,7 @@ def pages(cells):
 
 
 def main():
-    """Do what the command line asks for."""
+    """Run the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     if asked.parse_args().check:

@@ -6,24 +6,23 @@
     python benchmarks/papers/long_chains.py --measure  times a gradient of one copy and of more
     python benchmarks/papers/long_chains.py --dataset NAME --data-dir FOLDER  other data
 
-NAME is mnist, kmnist or cifar2, as for ``fa_ld_fashion.py``; results go to files of their own and
-not onto the page.
+NAME is mnist, kmnist or cifar2, as for ``fa_ld_fashion.py``; results go to separate files and not
+to the page.
 
-FA-LD: 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HMC: 200 rounds, a
-draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
-runs are shorter and cover more settings. Step sizes are tuned on the first chain: halved and
-doubled until the best of every score lies inside the grid; the sizes that are best for a score are
-then run with two more chains. Where fewer iterations are known the grid begins around their best.
-The sizes of one setting and seed run together, as scaled copies of the model in one chain
-(``Ladder``): the same law for each, in less time (--measure). They share batches, have noise of
-their own, and a cell names those that ran ``together``. Where there is g++ ``softmax.cpp`` takes
-their gradients, or ``softmax_tiles.cpp`` where the processor multiplies tiles (Intel's AMX): the
-same up to rounding, in less time (--measure).
-A run keeps its progress in ``progress/``, which is not committed, and goes on from there; what is
-begun stands in the results with the rounds that are done and those that are planned, and only what
-is done is compared.
-Chains with large steps part by their rounding: --check holds the first draw. Chains that
-are not ``repeatable`` were run one by one and shown later, and are run again.
+FA-LD has 1,000 rounds, a draw every ten, with a warm-up of 500 for Figure 4. FA-HMC has 200 rounds,
+a draw every round. Batches, temperature, clients and prior are those of ``fa_ld_fashion.py``, whose
+runs are shorter and cover more settings. Step sizes are tuned on the first chain: they are halved
+and doubled until the best of every score lies inside the grid. The best sizes for a score are then
+run with two more chains. If results with fewer iterations are known, the grid starts around their
+best. The sizes of one setting and seed run together, as scaled copies of the model in one chain
+(``Ladder``), which has the same law for each and takes less time (--measure). They share batches
+but not noise, and a cell names the sizes that ran ``together``. With g++, ``softmax.cpp`` computes
+their gradients, or ``softmax_tiles.cpp`` if the processor multiplies tiles (Intel's AMX). The
+results are the same up to rounding, in less time (--measure). A run keeps its progress in
+``progress/``, which is not committed, and resumes from there. The results of an unfinished run have
+its finished and planned rounds; only finished runs are compared. Chains with large steps separate
+by rounding, so --check compares only the first draw. Chains that are not ``repeatable`` were run
+separately and evaluated later, and are run again.
 """
 
 import argparse
@@ -63,10 +62,10 @@ FIVE_SIZES = {
     "fa_hmc_long": [4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3],
 }
 SOURCES = ("softmax_tiles.cpp", "softmax.cpp")
-"""Kernels for the gradients, those to be preferred first."""
+"""Kernels for the gradients, in order of preference."""
 SECONDS = RESULTS / "long_chains_seconds.json"
 SUFFIX = [""]
-"""Of the files of results and progress; main() sets it to the data's name."""
+"""Suffix of the files of results and progress; main() sets it to the data's name."""
 SAVED = 60.0
 """Seconds of work between two saves."""
 
@@ -80,14 +79,14 @@ NAMES = ("local_steps", "leapfrog_steps", "iterations")
 
 
 def gradients(facts):
-    """Return how many gradients a client takes in a round."""
+    """Return the number of gradients of a client in a round."""
     if "local_steps" in facts:
         return facts["local_steps"]
     return facts["iterations"] * (2 * facts["leapfrog_steps"] - 1)
 
 
 def cost(part, facts):
-    """Return about how many records a chain looks at, by which the plan is ordered."""
+    """Return the approximate number of records that a chain processes, the order of the plan."""
     return PARTS[part]["rounds"] * gradients(facts) * PARTS[part]["batch"]
 
 
@@ -100,18 +99,18 @@ TASKS = sorted(
     ],
     key=lambda task: cost(*task[:2]) * (16 if task[2] else 1),
 )
-"""What is run, cheapest first; a setting's further seeds after the first of others."""
+"""The plan, cheapest first; a setting's further seeds come after the first seeds of others."""
 
 
 class Ladder:
     """Copies of a softmax regression, each with its parameters scaled: several step sizes at once.
 
-    The chain of f(s x) with the step h is, in s x, that of f with the step h s^2 for FA-LD and h s
-    for FA-HMC. All copies see the same batches.
+    In s x, the chain of f(s x) with the step h is the chain of f with the step h s^2 for FA-LD and
+    h s for FA-HMC. All copies use the same batches.
 
     Args:
-        model: of one copy.
-        scales: s of each.
+        model: model of one copy.
+        scales: s of each copy.
     """
 
     def __init__(self, model, scales):
@@ -123,7 +122,7 @@ class Ladder:
         return points.unflatten(-1, (len(self.scales), -1)) * self.scales[:, None]
 
     def gradient_sums(self, points, features, labels, mask, clip):
-        """See ``training.likelihoods.Model``; nothing is clipped."""
+        """See ``training.likelihoods.Model``; gradients are not clipped."""
         assert clip is None
         inputs, own = features.flatten(2), self.positions(points)
         seats, copies = own.shape[:2]
@@ -131,7 +130,7 @@ class Ladder:
         weights = own[..., : size * classes].reshape(seats, copies * classes, size)
         intercepts = own[..., size * classes :].reshape(seats, copies * classes, 1)
         scores = torch.baddbmm(intercepts, weights, inputs.transpose(1, 2))
-        # The slope in the scores is the probabilities, less 1 at the label.
+        # The gradient in the scores is the probabilities, less 1 at the label.
         apart = scores.unflatten(1, (copies, classes)).softmax(2)
         at = labels[:, None, None, :].expand(-1, copies, -1, -1)
         apart.scatter_add_(2, at, apart.new_full((1, 1, 1, 1), -1.0).expand(at.shape))
@@ -142,13 +141,14 @@ class Ladder:
 
 
 def kernel(images, sources=SOURCES):
-    """Return the first kernel that suits processor and images, and these as it reads them.
+    """Return the first kernel for this processor and these images, and the images in its format.
 
-    Where there is none, or no g++, None and the images.
+    Without a kernel or without g++ it is None and the images.
 
     Args:
         images: shape (images, 784).
-        sources: of the kernels. Tiles need pixels that are k / 255, and a processor that has them.
+        sources: sources of the kernels. Tiles need pixels of the form k / 255, and a processor with
+            tiles.
     """
     levels = (images * 255.0).round().clamp(0.0, 255.0)
     for source in sources:
@@ -161,23 +161,23 @@ def kernel(images, sources=SOURCES):
 
 
 class CompiledLadder(Ladder):
-    """The same by a kernel, which reads images where they lie: their row numbers suffice.
+    """The same with a kernel, which reads images in place, by row numbers.
 
     Args:
-        model: of one copy.
-        scales: s of each.
-        images: shape (images, 784), of which features are row numbers.
+        model: model of one copy.
+        scales: s of each copy.
+        images: shape (images, 784); features are row numbers of it.
         sources: see ``kernel``.
     """
 
     SIZES = 784, 10
-    """Pixels and classes that the kernels are written for."""
+    """Numbers of pixels and classes that the kernels support."""
     AT_ONCE = 3
     """Copies in one call."""
 
     def __init__(self, model, scales, images, sources=SOURCES):
         super().__init__(model, scales)
-        # The kernel reads memory as it is: of anything else, wrongly.
+        # The kernel reads raw memory, so another shape would be read incorrectly.
         assert images[0].numel() == model.features
         assert (model.features, model.classes) == self.SIZES
         assert images.dtype == torch.float32
@@ -202,14 +202,14 @@ class CompiledLadder(Ladder):
 
 
 def numbered(records):
-    """Return the data with row numbers in the place of its images."""
-    # Exact: whole numbers of single precision go to 2^24.
+    """Return the data with row numbers instead of images."""
+    # Exact, because integers in single precision are exact up to 2^24.
     rows = torch.arange(len(records.labels), dtype=torch.float32)[:, None]
     return replace(records, features=rows, test_features=rows[:0], test_labels=records.labels[:0])
 
 
 def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
-    """Return the loop of one setting and seed with several step sizes, by torch without sources."""
+    """Return the loop of one setting and seed with several step sizes; by torch without sources."""
     setting, least = PARTS[part] | other, min(sizes)
     power = 0.5 if part == "fa_ld_long" else 1.0
     scales, model = [(size / least) ** power for size in sizes], short.softmax(records)
@@ -228,7 +228,7 @@ def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
 
 
 class Chain:
-    """One chain at several step sizes, which may be gone on with."""
+    """One chain at several step sizes, which can be resumed."""
 
     def __init__(self, part, facts, sizes, seed):
         self.part, self.setting, self.facts = part, PARTS[part], facts
@@ -237,10 +237,10 @@ class Chain:
         self.path = PROGRESS / f"{part}{SUFFIX[0]}-{name}.pt"
 
     def run(self, records, rounds=None, shifted=False):
-        """Run the chain to its end, or the rounds asked for; yield the cells at each save."""
+        """Run the chain to its end, or the given number of rounds; yield the cells at each save."""
         loop = self.loop(records)
         loop = short.shifted(loop) if shifted else loop
-        # A few rounds again, to compare, begin at the start.
+        # A comparison of a few rounds starts at the beginning.
         now = self.now = self.begun(loop) if rounds is None else self.first(loop)
         state = ChainState(now["round"], now["positions"], loop.init().draws)
         last, kept = rounds or self.setting["rounds"], now["seconds"]
@@ -265,11 +265,11 @@ class Chain:
         return model.model.logits(model.positions(positions), inputs).softmax(-1)
 
     def begun(self, loop):
-        """Return what was saved, or the start."""
+        """Return the saved state, or the start."""
         if not self.path.exists():
             return self.first(loop)
         saved = torch.load(self.path)
-        # Those of before did not say it.
+        # Older files have no setting.
         if saved.get("setting", self.setting) != self.setting:
             raise SystemExit(f"{self.path.name} is of {saved['setting']}; move it away")
         return saved
@@ -287,14 +287,14 @@ class Chain:
         return {**start, "sums": {}, "counts": {"all": 0, "warm": 0}}
 
     def save(self, now):
-        """Write down what is known, all or nothing."""
+        """Write the current state, all or nothing."""
         self.path.parent.mkdir(exist_ok=True)
         temporary = self.path.with_suffix(".tmp")
         torch.save(now, temporary)
         os.replace(temporary, self.path)
 
     def look(self, now, model, records):
-        """Add a draw's predictions, and note the scores of their means."""
+        """Add a draw's predictions, and record the scores of their means."""
         number = now["round"]
         if number % self.setting["every"]:
             return
@@ -311,7 +311,7 @@ class Chain:
                 rows.append({"round": number, **told})
 
     def result(self, now):
-        """Return what the cells have come to, one of each step size; each its share of the time."""
+        """Return the current cells, one for each step size, with its share of the time."""
         done = {"rounds_done": now["round"], "rounds_planned": self.setting["rounds"]}
         done["finished"] = now["round"] == self.setting["rounds"]
         seconds = round(now["seconds"] / len(self.sizes), 1)
@@ -328,19 +328,19 @@ def target(part):
 
 
 def known(part):
-    """Return the cells that are written down, if they are of this setting."""
+    """Return the recorded cells, if they are of this setting."""
     path = target(part)
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return content["cells"] if content.get("setting") == PARTS[part] else []
 
 
 def own(cell):
-    """Return what tells a cell apart."""
+    """Return the facts that identify a cell."""
     return [cell.get(name) for name in (*NAMES, "step_size", "seed")]
 
 
 def write(part, cells):
-    """Put cells among a part's results."""
+    """Add cells to a part's results."""
     new = [own(cell) for cell in cells]
     cells = [one for one in known(part) if own(one) not in new] + cells
     data = SUFFIX[0].removeprefix("_") or "fashion-mnist"
@@ -356,7 +356,7 @@ def of(part, facts, seed=0):
 
 
 def missing(part, facts, seed, again=True):
-    """Return the step sizes to run next; those of what cannot be repeated too, if asked."""
+    """Return the step sizes to run next, and on request those that are not repeatable."""
     first, here = of(part, facts), of(part, facts, seed)
     if seed == 0:
         begin = first_sizes(part, facts)
@@ -371,7 +371,7 @@ def missing(part, facts, seed, again=True):
 
 
 def first_sizes(part, facts):
-    """Return a setting's first step sizes: those around the best of fewer iterations, or five."""
+    """Return a setting's first step sizes: around the best of fewer iterations, or five."""
     iterations = facts.get("iterations", 1)
     fewer = [{**facts, "iterations": less} for less in (10, 1) if less < iterations]
     for one in fewer:
@@ -385,14 +385,14 @@ def first_sizes(part, facts):
 
 
 def further(first):
-    """Return two step sizes beyond every edge that a best lies at: together they cost little."""
+    """Return two step sizes beyond every edge with a best value: together they cost little."""
     least, most = (end(cell["step_size"] for cell in first) for end in (min, max))
     low = [size for edge in short.wanted(first) if edge < least for size in (edge / 2, edge)]
     return low + [size for edge in short.wanted(first) if edge > most for size in (edge, edge * 2)]
 
 
 def best(part, facts):
-    """Return (kind, score, step size, edge) of the first chain's best in every score."""
+    """Return (kind, score, step size, edge) of the first chain's best value in every score."""
     first = of(part, facts)
     kinds = [kind for kind in ("all", "warm") if any(short.last(cell, kind) for cell in first)]
     return [(kind, score, *short.tuned(first, score, kind)[1:]) for kind in kinds
@@ -400,7 +400,7 @@ def best(part, facts):
 
 
 def work(records):
-    """Work through what is to be run; what is there but cannot be repeated comes last."""
+    """Work through the plan; finished chains that are not repeatable come last."""
     for part, facts, seed, again in [(*task, again) for again in (False, True) for task in TASKS]:
         while sizes := missing(part, facts, seed, again):
             chain = Chain(part, facts, sizes, seed)
@@ -423,7 +423,7 @@ def compared(part, kind="all"):
 
 
 def bests(part, facts, kind):
-    """Return a setting's step sizes and its best scores, as they are printed."""
+    """Return a setting's step sizes and its best scores, as text."""
     first = of(part, facts)
     sizes = sorted(cell["step_size"] for cell in first)
     row = [f"{sizes[0]:.3g} to {sizes[-1]:.3g}"]
@@ -434,7 +434,7 @@ def bests(part, facts, kind):
 
 
 def told(part, facts, kind, score, size):
-    """Return a score at a step size: of one chain, or the mean and the spread of three."""
+    """Return a score at a step size as text: of one chain, or mean and spread of three."""
     values = of_chains(part, facts, kind, score, size)
     if len(values) == 1:
         return f"{values[0]:.4f} ({size:.3g})"
@@ -443,18 +443,18 @@ def told(part, facts, kind, score, size):
 
 
 def of_chains(part, facts, kind, score, size):
-    """Return a score at a step size of every chain that has it."""
+    """Return a score at a step size for every chain with it."""
     cells = [cell for seed in SEEDS for cell in of(part, facts, seed)]
     here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
     return [short.last(cell, kind)[score] for cell in here if short.last(cell, kind)]
 
 
 FURTHER = 4
-"""Chains of a setting beyond its first step sizes, about: at an edge, and two more of the best."""
+"""Approximate number of a setting's later chains: at an edge, and two more of the best."""
 
 
 def gap():
-    """Return what one local step lacks of ten in accuracy, each at its best step size."""
+    """Return the deficit in accuracy of one local step against ten, each at its best step size."""
     told = []
     for ask, rounds in ((of, PARTS["fa_ld_long"]["rounds"]), (shorter, short.FA_LD["rounds"])):
         (one, *_, low), (ten, *_, high) = (
@@ -472,7 +472,7 @@ PAPER = {
     "all": {"brier": 100},
     "warm": {"accuracy": 20, "brier": 10, "ece": 50},
 }
-"""The local steps that FA-LD's text names as best on Fashion-MNIST, without and with warm-up."""
+"""Best local steps on Fashion-MNIST in FA-LD's text, without and with warm-up."""
 
 
 def best_steps():
@@ -491,7 +491,7 @@ def best_steps():
                 means[facts["local_steps"]] = statistics.mean(values)
             chosen = (max if score == "accuracy" else min)(means, key=means.get, default=None)
             here = "-" if chosen is None else f"{chosen}: {means[chosen]:.4f}"
-            # One whose best is not known may be better than all the others.
+            # A setting with an unknown best may be better than all others.
             here = "refused: at an edge" if edges else here
             row.append(f"{here} ({PAPER[kind].get(score, 'not said')})")
         rows.append(row)
@@ -505,7 +505,7 @@ def shorter(_, facts):
 
 
 def progress(part):
-    """Return the table of what is done, begun or missing, and about how long that takes."""
+    """Return the table of finished, unfinished and missing chains, and the time left."""
     rows, left = [], 0.0
     for facts in LANGEVIN if part == "fa_ld_long" else HAMILTONIAN:
         name = ", ".join(f"{short.LETTERS[key]} = {value}" for key, value in facts.items())
@@ -534,7 +534,7 @@ def progress(part):
 
 
 def at_an_edge():
-    """Say which parts have a best at the grid's edge; return the exit status."""
+    """Print the parts with a best value at the grid's edge; return the exit status."""
     lists = {"fa_ld_long": LANGEVIN, "fa_hmc_long": HAMILTONIAN}
     found = {
         part
@@ -546,12 +546,12 @@ def at_an_edge():
 
 
 def whole(part, facts):
-    """Return whether nothing of a setting is missing."""
+    """Return whether a setting is complete."""
     return not any(missing(part, facts, seed) for seed in SEEDS)
 
 
 def pace(part):
-    """Return the seconds that a chain took for all its rounds, by gradients in one."""
+    """Return the seconds of a chain for all its rounds, by the gradients in one round."""
     cells = [cell for cell in known(part) if cell["repeatable"] and cell["rounds_done"]]
     cells = cells or known(part)
     rounds = sum(cell["rounds_done"] * gradients(cell) for cell in cells)
@@ -569,7 +569,7 @@ def pages():
 
 
 def check(records):
-    """Run the cheapest cell of each part again to its first shown round, and a drawn one."""
+    """Repeat the cheapest cell of each part to its first recorded round, and a drawn one."""
     held = goes_alike(records)
     for part in PARTS:
         cells = [cell for cell in known(part) if cell["curve"] and cell["repeatable"]]
@@ -585,7 +585,7 @@ def check(records):
 
 
 def goes_alike(records):
-    """Return whether copies go where chains of their own go, next to no noise parting them."""
+    """Return whether copies agree with separate chains, which almost no noise separates."""
     sizes, cold, paths = (3e-6, 1.2e-5), {"temperature": 1e-30}, []
     for some in (sizes, sizes[:1], sizes[1:]):
         loop = ladder("fa_ld_long", {"local_steps": 5}, some, 0, records, **cold)
@@ -599,7 +599,7 @@ def goes_alike(records):
 
 
 def agrees(part, cell, records, kind=Chain):
-    """Return whether a cell comes out again up to its first shown round, see ``short.agrees``."""
+    """Return whether a cell reproduces up to its first recorded round, see ``short.agrees``."""
     facts = {name: cell[name] for name in NAMES if name in cell}
     chain, shown = kind(part, facts, cell["together"], cell["seed"]), cell["curve"][0]
     rows = []
@@ -614,7 +614,7 @@ def agrees(part, cell, records, kind=Chain):
 
 
 def measure(records):
-    """Write down the processor time of a gradient of one copy, three and five, milliseconds."""
+    """Record the processor time of a gradient of one copy, three and five, milliseconds."""
     settings, found = (("fa_ld_long", LANGEVIN[2]), ("fa_hmc_long", HAMILTONIAN[1])), {}
     for (part, facts), sources in itertools.product(settings, ((), SOURCES[1:], SOURCES[:1])):
         told, by = {}, "torch"
@@ -638,7 +638,7 @@ def least(loop):
 
 
 def main():
-    """Do what the command line asks for."""
+    """Parse the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")
@@ -652,7 +652,7 @@ def main():
 
 
 def act(options):
-    """Do as the command line says; return the exit status."""
+    """Run the command line; return the exit status."""
     usual = options.dataset == "fashion-mnist"
     rule = "be fashion-mnist for --page and --measure"
     require(usual or not (options.page or options.measure), "--dataset", options.dataset, rule)

@@ -5,14 +5,14 @@
     python benchmarks/papers/long_network.py --page      only writes the tables
     python benchmarks/papers/long_network.py --check     runs the first rounds of two chains again
 
-Fashion-MNIST, batches of 1,000 records, momentum shared by all clients, temperature 1, one chain,
-as in the paper; K = 1 is FA-LD with step eta^2 / 2. Each step size is a chain of its own, halved
-and doubled until the best of every score lies inside the grid. A run may be stopped and goes on, as
-those of ``long_chains.py``, whose files and tables these share.
+The settings are those of the paper: Fashion-MNIST, batches of 1,000 records, momentum shared by all
+clients, temperature 1, one chain. K = 1 is FA-LD with step eta^2 / 2. Each step size is a separate
+chain; step sizes are halved and doubled until the best of every score lies inside the grid. A
+stopped run can be resumed, as in ``long_chains.py``, whose files and tables are used.
 
-Where there are AVX-512 instructions and no tiles, oneDNN multiplies matrices of single precision
-nearly as exactly as MKL, and took half the time where it was tried (``multiply_by_onednn``). K = 50
-takes its gradients by products of 16 bits (``HALF``), in a part of its own.
+With AVX-512 instructions and without tiles, oneDNN multiplies matrices of single precision nearly
+as exactly as MKL, and took half the time in our trials (``multiply_by_onednn``). K = 50 computes
+its gradients with products of 16 bits (``HALF``), in a separate part.
 """
 
 import argparse
@@ -38,7 +38,7 @@ long.PARTS[PART] = SETTING
 long.FIVE_SIZES[PART] = [4e-4, 8e-4, 1.6e-3, 3.2e-3]
 
 HALF = "network_long_bf16"
-"""What would take too long otherwise: gradients by bfloat16, and two chains once more beside."""
+"""Part that would otherwise take too long: gradients by bfloat16, and two chains for comparison."""
 long.PARTS[HALF] = {**SETTING, "products": "bfloat16"}
 long.FIVE_SIZES[HALF] = [4e-4, 8e-4, 1.6e-3]
 IN_HALF = {"leapfrog_steps": 50, "iterations": 1}
@@ -49,10 +49,10 @@ BESIDE = [
 
 
 class InHalf:
-    """A model whose gradients come of products of 16 bits: sums in single precision, then rounded.
+    """A model with gradients from products of 16 bits: sums in single precision, then rounded.
 
     Args:
-        model: of single precision.
+        model: a model of single precision.
     """
 
     def __init__(self, model):
@@ -82,7 +82,7 @@ class Chain(long.Chain):
             return model.logits(positions, inputs).softmax(-1)[None]
 
     def run(self, records, rounds=None, shifted=False):
-        """Run as the others do; a chain that leaves every range ends there."""
+        """Run as the others do; a chain that leaves every finite range ends there."""
         try:
             yield from super().run(records, rounds, shifted)
         except Diverged as error:
@@ -92,13 +92,13 @@ class Chain(long.Chain):
 
 
 TIMES = 4.0
-"""By how much products that are those of single precision may differ more than the usual ones."""
+"""Largest factor on the usual error for products that count as single precision."""
 
 
 def multiply_by_onednn():
-    """Let oneDNN multiply matrices, where its products are those of single precision.
+    """Let oneDNN multiply matrices, if its products have single precision.
 
-    The setting permits products of 16 bits, and with Intel's tiles these are taken: hence a look.
+    The setting permits products of 16 bits, and with Intel's tiles these are used, so it is tested.
     """
     torch.set_float32_matmul_precision("highest")
     usual = product_error()
@@ -118,18 +118,18 @@ def product_error():
 
 
 def settings():
-    """Return what is to be run, cheapest first."""
+    """Return the settings of the plan, cheapest first."""
     return sorted(long.HAMILTONIAN, key=long.gradients)
 
 
 def hours(facts, part=PART):
-    """Return the hours of a core that a chain takes; None before one was run."""
+    """Return the hours of a core for a chain; None before the first run."""
     cells = [cell for cell in long.known(part) if cell["rounds_done"]]
     return long.gradients(facts) * long.pace(part) / 3600.0 if cells else None
 
 
 def planned(most):
-    """Yield (part, facts, step size) of what to run next, until nothing of some hours is left."""
+    """Yield (part, facts, step size) of the next run, until no run within the hours is left."""
     for facts in settings():
         if (hours(facts) or 0.0) > most:
             continue
@@ -138,7 +138,7 @@ def planned(most):
     for facts, size in BESIDE:
         if (hours(facts, HALF) or 0.0) <= most and not of_size(HALF, facts, size):
             yield HALF, facts, size
-    # How long these take is known once those beside were run.
+    # Their time is known only after the chains for comparison.
     while (hours(IN_HALF, HALF) or 0.0) <= most and (sizes := long.missing(HALF, IN_HALF, 0)):
         yield HALF, IN_HALF, sizes[0]
 
@@ -149,7 +149,7 @@ def of_size(part, facts, size):
 
 
 def work(records, most):
-    """Work through what is planned."""
+    """Work through the plan."""
     for part, facts, size in planned(most):
         chain = Chain(part, facts, [size], 0)
         for cells in chain.run(records):
@@ -159,7 +159,7 @@ def work(records, most):
 
 
 def progress():
-    """Return the table of what was run, and what a chain takes."""
+    """Return the table of finished runs, with the time of a chain."""
     rows = []
     for part, facts in [*((PART, each) for each in settings()), (HALF, IN_HALF)]:
         name = ", ".join(f"{short.LETTERS[key]} = {value}" for key, value in facts.items())
@@ -172,7 +172,7 @@ def progress():
 
 
 def in_half():
-    """Return the table of what gradients of 16 bits come to, beside those of 32 where there are."""
+    """Return the table of results with gradients of 16 bits, and with 32 bits if available."""
     rows = []
     for facts, size in BESIDE:
         for part, bits in ((PART, "32"), (HALF, "16")):
@@ -197,7 +197,7 @@ def pages():
 
 
 def check():
-    """Run the first rounds of a drawn chain of each part again; return whether they come out."""
+    """Repeat the first rounds of a drawn chain of each part; return whether they reproduce."""
     records = short.data("fashion-mnist", None)
     tables = {
         part: {
@@ -211,12 +211,12 @@ def check():
 
 
 def affordable(cell):
-    """Return whether the first shown round is there within a few minutes."""
+    """Return whether the first recorded round takes at most a few minutes."""
     return cell["seconds"] / cell["rounds_done"] * cell["curve"][0]["round"] < 120.0
 
 
 def main():
-    """Do what the command line asks for."""
+    """Run the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--check", action="store_true")
     asked.add_argument("--page", action="store_true", help="only write the tables")

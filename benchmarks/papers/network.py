@@ -1,9 +1,9 @@
 """The paper's network for Fed-SMP trained by ``network.cpp``, about twice as fast.
 
-What a client does is the same but for rounding, its batches too: the loop, the ledger and the noise
-are the library's. (Winograd's sums overflow where numbers of 1e36 and more are on their way, one or
-two powers of ten before torch's do; a run that has come so far is over.) Needs g++ and computes on
-a processor alone.
+A client's training is the same except for rounding, and its batches are the same. The loop, the
+ledger and the noise are the library's. (Winograd's sums overflow at values of 1e36 and more, one or
+two powers of ten before torch's do; such a run has diverged anyway.) It needs g++ and runs only on
+a CPU.
 """
 
 import ctypes
@@ -26,24 +26,24 @@ from fedprivacy.training.optimise import Schedule
 PARAMETERS, SIDE, CLASSES = 1_663_370, 28, 10
 SHAPES = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)]
 AT_ONCE = 20
-"""Clients in one call: each is trained alone, and the start is read once for all."""
+"""Clients in one call: each is trained separately, and the start is read once for all."""
 FACTORS = 256
-"""Records in all of a client's steps up to which its wide layer is kept as outer products."""
+"""Most records in all of a client's steps for which its wide layer is kept as outer products."""
 
 
 class Logarithm(nn.Module):
-    """The logarithm of probabilities, of which a loss takes the label's."""
+    """The logarithm of probabilities; a loss takes the label's."""
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        """Return the logarithms; one that is not looked at and of 0 has the slope 0 / 0."""
+        """Return the logarithms; an unused logarithm of 0 has the gradient 0 / 0."""
         return probabilities.log()
 
 
 class LabelLogarithm(Logarithm):
-    """The same where only the label's is ever taken."""
+    """The same if only the label's logarithm is ever computed."""
 
     def forward(self, probabilities: Tensor) -> Tensor:
-        """Return the logarithms; one that is not looked at has no slope."""
+        """Return the logarithms; an unused one has no gradient."""
         found: Tensor = _LookedAt.apply(probabilities)
         return found
 
@@ -66,10 +66,10 @@ class _LookedAt(torch.autograd.Function):
 
 
 def softmax_cnn(logarithm: type[Logarithm] = Logarithm) -> nn.Module:
-    """Return ``cnn()`` with a softmax as its last layer, and the logarithm that its loss takes.
+    """Return ``cnn()`` with a softmax as its last layer, and the logarithm for its loss.
 
     In exact arithmetic that is ``cnn()`` itself. In single precision a probability may be 0, and
-    its logarithm then has no slope.
+    its logarithm then has no gradient.
     """
     return nn.Sequential(*cnn()(), nn.Softmax(dim=-1), logarithm())
 
@@ -80,25 +80,25 @@ def compiled() -> ctypes.CDLL | None:
 
 
 def kernel() -> ctypes.CDLL:
-    """Return the compiled kernel, which must be there."""
+    """Return the compiled kernel; raise without g++."""
     found = compiled()
     assert found is not None
     return found
 
 
 class PaperNetwork(FlatModel):
-    """``cnn()`` or ``softmax_cnn()`` on a processor, trained and evaluated by the kernel."""
+    """``cnn()`` or ``softmax_cnn()`` on a CPU, trained and evaluated by the kernel."""
 
     @property
     def logarithms(self) -> int:
-        """What the loss takes the logarithm of, as in ``network.cpp``."""
-        # Another last layer would be another model.
+        """Kind of logarithm in the loss, as in ``network.cpp``."""
+        # Another last layer would be a different model.
         last = type(list(self.module.children())[-1])
         return {nn.Linear: 0, LabelLogarithm: 1, Logarithm: 2}[last]
 
     @property
     def clients_at_once(self) -> int:
-        """How many clients are trained in one call, each alone."""
+        """Number of clients that are trained in one call, each separately."""
         return AT_ONCE
 
     def updates(
@@ -136,22 +136,22 @@ class PaperNetwork(FlatModel):
 
 
 def check(parameters: Tensor, inputs: Tensor, labels: Tensor) -> None:
-    """Refuse what the kernel would read wrongly."""
+    """Refuse tensors that the kernel would read incorrectly."""
     assert parameters.shape == (PARAMETERS,) and parameters.dtype == torch.float32
     assert inputs.shape == (len(labels), SIDE, SIDE) and inputs.dtype == torch.float32
     assert labels.dtype == torch.int64 and labels.ne(labels.clamp(0, CLASSES - 1)).sum() == 0
 
 
 class Unguarded(FederatedAveraging):
-    """The library's loop, but that NaN are the largest of all entries, as sorting has it.
+    """The library's loop, but with NaN as the largest entries, as in sorting.
 
-    Where the public images' update is not finite the library refuses top_k's mask. A program that
-    sorts without a look takes some mask or other and goes on.
+    If the public images' update is not finite, the library refuses top_k's mask. A program that
+    sorts without this check uses an arbitrary mask and continues.
     """
 
     @cached_property
     def arbitrary(self) -> list[int]:
-        """Rounds whose mask is of an update that is not finite."""
+        """Rounds whose mask is from an update that is not finite."""
         return []
 
     def _largest(self, update: Tensor, state: State) -> Tensor:
@@ -161,7 +161,7 @@ class Unguarded(FederatedAveraging):
 
 
 class PaperAveraging(Unguarded):
-    """That with ``PaperNetwork`` in it."""
+    """``Unguarded`` with ``PaperNetwork``."""
 
     @cached_property
     def flat(self) -> FlatModel:
@@ -174,11 +174,11 @@ class PaperAveraging(Unguarded):
     def _job(self, group: Group, order: np.random.Generator) -> Job:
         """Draw for one client after another, as for a network that torch trains.
 
-        Batches are then the same as its, however many clients are in one call.
+        Batches are then the same as with torch, for every number of clients in one call.
         """
         draw = super()._job
         clients = zip(group.clients, group.rows, strict=True)
         alone = [draw(Group([client], group.records, [rows]), order) for client, rows in clients]
         rows = torch.cat([job.schedule.rows for job in alone], dim=1)
-        # The kernel itself draws nothing.
+        # The kernel itself draws no random numbers.
         return Job(group.clients, group.records, Schedule(rows, alone[0].schedule.sizes), None)

@@ -1,4 +1,4 @@
-"""The tables of results in the documentation, between two marks."""
+"""Tables of results in the documentation, between two markers."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def put(page: str, name: str, text: str) -> None:
-    """Replace what stands between a page's two marks of a name."""
+    """Replace the text between a page's two markers of a name."""
     path = DOCS / page
     begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
     known = path.read_text()

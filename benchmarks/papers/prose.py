@@ -1,10 +1,10 @@
-"""Hold the numbers in the pages' text against the results; tables are written by scripts.
+"""Check the numbers in the pages' text against the results; tables are written by scripts.
 
     python benchmarks/papers/prose.py --check
 
-Every claim is a piece of a page's text with its numbers put in from the results, to the digits of
-the text. A piece that the page does not have is told with what it should read. What is said of runs
-that still go on is written by their own scripts.
+Every claim is a piece of a page's text with its numbers filled in from the results, to the digits
+of the text. A piece that is missing on the page is printed with its correct text. Claims on
+unfinished runs are written by their own scripts.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from pages import DOCS
 
 
 def fa_ld() -> Said:
-    """Yield what fa_ld.md says of its images, of which setting is the better one."""
+    """Yield the claims of fa_ld.md on its images, and on the better setting."""
     cells = of("fa_ld_fashion")["cells"]
     best = {
         steps: {score: best_of(cells, score, local_steps=steps) for score in SCORES}
@@ -67,7 +67,7 @@ def fa_ld() -> Said:
 
 
 def at_length() -> Said:
-    """Yield what fa_ld.md says of FA-LD's long chains."""
+    """Yield the claims of fa_ld.md on FA-LD's long chains."""
     many = (1, 10, 20, 50, 100)
     for kind in ("all", "warm"):
         for score in SCORES:
@@ -92,7 +92,7 @@ def at_length() -> Said:
 
 
 def _long(steps: int, score: str, kind: str = "all") -> list[float]:
-    """Return a score of FA-LD's long chains with so many local steps."""
+    """Return a score of FA-LD's long chains with this number of local steps."""
     return long(of("fa_ld_long")["cells"], score, kind, local_steps=steps)
 
 
@@ -103,7 +103,7 @@ def long(cells: list[dict[str, Any]], score: str, kind: str = "all", **facts: in
     by = "brier" if score == "ece" else score
     first = {c["step_size"]: c["curve"][-1][kind][by] for c in cells if c["seed"] == 0}
     size = (max if score == "accuracy" else min)(first, key=first.__getitem__)
-    # A best at the edge of what was tried is none.
+    # A best value at the edge of the grid does not count.
     assert min(first) < size < max(first)
     here = [cell for cell in cells if math.isclose(cell["step_size"], size)]
     return [cell["curve"][-1][kind][score] for cell in here]
@@ -115,7 +115,7 @@ def _spread(values: list[float]) -> str:
 
 
 def leapfrogs() -> Said:
-    """Yield what fa_ld.md says of FA-HMC's long chains, of the means of each setting."""
+    """Yield the claims of fa_ld.md on FA-HMC's long chains, from the means of each setting."""
     kept = of("fa_hmc_long")["cells"]
     there = {(c["leapfrog_steps"], c["iterations"]) for c in kept if c["finished"]}
     best = {
@@ -127,7 +127,7 @@ def leapfrogs() -> Said:
     }
 
     def better(one: tuple[int, int], other: tuple[int, int]) -> list[bool]:
-        """Return whether accuracy, Brier score, ECE and NLL are."""
+        """Return whether accuracy, Brier score, ECE and NLL are better."""
         (first, *rest), (last, *others) = best[one], best[other]
         return [first > last, *(a < b for a, b in zip(rest, others, strict=True))]
 
@@ -162,7 +162,7 @@ def beside(one: list[float], other: list[float]) -> str:
 
 
 def seconds() -> Said:
-    """Yield what fa_ld.md says of the time that a gradient of the long chains takes."""
+    """Yield the claims of fa_ld.md on the time of a gradient of the long chains."""
     langevin, hamiltonian = of("long_chains_seconds").values()
     by = ("torch", "softmax.cpp", "softmax_tiles.cpp")
     plain, lanes, tiles = (hamiltonian[name]["3"] for name in by)
@@ -182,7 +182,7 @@ def _columns(
 
 
 def langevin() -> Said:
-    """Yield what the theory of FA-LD and FA-HMC says of the papers' simulations."""
+    """Yield the claims of the theory of FA-LD and FA-HMC on the papers' simulations."""
     kept = of("fa_ld")
     yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, which are its"
     slow = [row["1"] for row in kept["figure 1a"].values()]
@@ -219,7 +219,7 @@ BARE = "rand_k_unscaled"
 
 
 def fed_smp() -> Said:
-    """Yield what fed_smp.md says of the finished runs."""
+    """Yield the claims of fed_smp.md on the finished runs."""
     runs = [one for one in known_runs() if one["inputs"] == "unit" and one["finished"]]
 
     def best(name: str, model: str = "cnn") -> list[float]:
@@ -265,7 +265,7 @@ def fed_smp() -> Said:
 
 
 def faster() -> Said:
-    """Yield what fed_smp.md says of the time that the paper's network takes, where it was taken."""
+    """Yield the claims of fed_smp.md on the time of the paper's network, if it was measured."""
     seconds = of("fed_smp")["seconds"]
     if "cnn by torch" in seconds:
         kinds = ("rand_k", "top_k")
@@ -295,7 +295,7 @@ def orders(best: Callable[..., list[float]]) -> Said:
 
 
 def unit() -> Said:
-    """Yield what fed_smp.md says of all runs in [0, 1]: which ended, and what sparsifying gains."""
+    """Yield the claims of fed_smp.md on all runs in [0, 1]: ends, and the gain of sparsifying."""
     runs = [one for one in known_runs() if one["inputs"] == "unit"]
     assert not any(one["refused"] for one in runs if one["epsilon"])
     ended = {one["run"]: one["first_non_finite_round"] for one in runs if one["refused"]}
@@ -317,13 +317,13 @@ def unit() -> Said:
 
 
 def guarded() -> Said:
-    """Yield what fed_smp.md says of runs that went on past updates that were not finite."""
+    """Yield the claims of fed_smp.md on runs that continued after updates that were not finite."""
     plain = [one for one in known_runs() if one["model"] == "cnn"]
     every = {(one["run"], one["inputs"], one["seed"]): one for one in plain}
     ways = ("standardised", "symmetric")
 
     def both(run: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return of each scaling the run with a guard, which is done, and the one without."""
+        """Return for each scaling the finished run with a guard, and the one without."""
         own = [one for one in of("fed_smp")["runs"] if one.get("guard") and one["run"] == run]
         found = {one["inputs"]: one for one in own if one["rounds_done"] == one["rounds_planned"]}
         return [(found[way], every[run, way, 1]) for way in ways]
@@ -351,7 +351,7 @@ def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
 
 
 def each_seed(runs: list[dict[str, Any]], run: str, fact: str) -> list[float]:
-    """Return what a run's seeds with standardised inputs came to, on the paper's network."""
+    """Return a fact of a run's seeds with standardised inputs, on the paper's network."""
     facts = ("cnn", "standardised", run, True)
     named = ("model", "inputs", "run", "finished")
     return [one[fact] for one in runs if tuple(map(one.get, named)) == facts]
@@ -365,7 +365,7 @@ def bare(runs: list[dict[str, Any]], share: str) -> list[float]:
 
 
 def factor() -> Said:
-    """Yield what fed_smp.md says of rand-k with and without its factor."""
+    """Yield the claims of fed_smp.md on rand-k with and without its factor."""
     runs = known_runs()
     here = {
         one["run"]: 100 * one["best_accuracy"]
@@ -403,7 +403,7 @@ def factor() -> Said:
     fewer = here["rand_k-0.4"]
     assert abs(fewer - theirs[-1][0]) < abs(off[-1])
     yield f"at .4 the one run with the factor is the nearer, {fewer:.1f}"
-    # Up to .2 the run with the factor is further off, everywhere.
+    # Up to .2 the run with the factor is further off in every case.
     apart = [
         here[f"rand_k-{share}"] - mean for share, (mean, _) in zip(shares, theirs, strict=True)
     ]
@@ -413,7 +413,7 @@ def factor() -> Said:
 
 
 def traded() -> Said:
-    """Yield what fed_smp.md says of runs with and without noise, means of three seeds."""
+    """Yield the claims of fed_smp.md on runs with and without noise, means of three seeds."""
     runs = known_runs()
     names = [f"{BARE}-{share:g}" for share in SHARES]
     plain, costs = _traded(runs, names)
@@ -429,7 +429,7 @@ def traded() -> Said:
 
 
 def _traded(runs: list[dict[str, Any]], names: list[str]) -> tuple[list[float], list[float]]:
-    """Return accuracies without noise, per cent, and what noise costs, means of three seeds."""
+    """Return accuracies without noise, per cent, and the cost of noise, means of three seeds."""
     plain, noisy = ([bests(runs, before + name) for name in names] for before in ("fedavg-", ""))
     assert all(len(found) == 3 for found in [*plain, *noisy])
     above, below = ([statistics.mean(found) for found in many] for many in (plain, noisy))
@@ -445,7 +445,7 @@ def _in_words(texts: list[str]) -> str:
 
 
 def masked() -> Said:
-    """Yield what fed_smp.md says of top-k by the share kept."""
+    """Yield the claims of fed_smp.md on top-k by the share kept."""
     runs = known_runs()
     shares = ("0.001", "0.005", "0.01", "0.1", "0.2", "0.4", "0.8")
     ours = [statistics.mean(bests(runs, f"top_k-{share}")) for share in shares]
@@ -456,7 +456,7 @@ def masked() -> Said:
     ]
     yield f"{told[0]} with .001, .005, .01, .1, .2, .4 and .8 of the coordinates ({told[1]}"
     assert max(ours) == ours[1] and max(theirs) == theirs[1] == theirs[2]
-    # From the best share on it only falls.
+    # From the best share on it only decreases.
     assert ours[1:] == sorted(ours[1:], reverse=True)
     falls = ours[1] - ours[-1], theirs[1] - theirs[-1]
     yield f"by {falls[0]:.1f} points from .005 to .8 (the paper by {falls[1]:.1f})"
@@ -482,7 +482,7 @@ def masked() -> Said:
 
 
 def noisier() -> Said:
-    """Yield what fed_smp.md says of rand-k at the noise of Table IV."""
+    """Yield the claims of fed_smp.md on rand-k at the noise of Table IV."""
     runs = known_runs()
 
     def best(share: float, noise: str) -> float:
@@ -498,7 +498,7 @@ def noisier() -> Said:
     for found, row in ((two, 2), (more, 3)):
         assert max(found, key=found.__getitem__) == 0.1
         assert max(paper, key=lambda share: paper[share][row]) == 0.1
-        # The collapse is less deep.
+        # The collapse is less severe.
         assert all(found[share] > paper[share][row] for share in (0.4, 0.8))
     tenth = f"{paper[0.1][2]:.1f} and {paper[0.1][3]:.1f}"
     yield f"rand-k is best at .1, {two[0.1]:.1f} and {more[0.1]:.1f} ({tenth})"
@@ -506,7 +506,7 @@ def noisier() -> Said:
     yield f"with .4 and .8 it ends, at {ends}"
     top = PAPER_BY_NOISE["top_k"]
     found = [bests(runs, f"top_k-{share:g}@2.5")[0] for share in top]
-    # The fewer the better; the paper's second is its best.
+    # Fewer is better; the paper's second value is its best.
     assert found == sorted(found, reverse=True)
     assert max(top, key=lambda share: top[share][3]) == 0.005
     here, there = (
@@ -529,7 +529,7 @@ def noisier() -> Said:
 
 
 def masks() -> Said:
-    """Yield what fed_smp.md says of top-k's mask by ten epochs and by ten steps."""
+    """Yield the claims of fed_smp.md on top-k's mask by ten epochs and by ten steps."""
     runs = known_runs()
 
     def best(run: str, model: str, seed: int) -> float:
@@ -547,7 +547,7 @@ def masks() -> Said:
 
 
 def by_torch() -> Said:
-    """Yield what fed_smp.md says of the same runs trained by torch."""
+    """Yield the claims of fed_smp.md on the same runs trained by torch."""
     compiled = {(one["run"], one["inputs"], one["seed"]): one
                 for one in known_runs() if one["model"] == "cnn"}  # fmt: skip
     pairs = [(compiled[one["run"], one["inputs"], one["seed"]], one)
@@ -569,7 +569,7 @@ def by_torch() -> Said:
 
 
 def overflows() -> Said:
-    """Yield what fed_smp.md says of runs that end at an overflow."""
+    """Yield the claims of fed_smp.md on runs that end with an overflow."""
     runs = [one for one in known_runs() if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
     sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
@@ -604,7 +604,7 @@ def overflows() -> Said:
 
 
 def layered() -> Said:
-    """Yield what fed_smp.md says of runs whose softmax is a layer, and of FedAvg's level."""
+    """Yield the claims of fed_smp.md on runs with the softmax as a layer, and on FedAvg's level."""
     runs = known_runs()
 
     def of_seeds(name: str, model: str = "label-cnn") -> list[dict[str, Any]]:
@@ -660,7 +660,7 @@ PAGES: dict[str, Callable[[], Said]] = {
 
 
 def check() -> bool:
-    """Tell the claims that a page does not have; return whether there are none."""
+    """Print the claims that are missing on a page; return whether there are none."""
     held = True
     for page, claims in PAGES.items():
         text = " ".join((DOCS / page).read_text(encoding="utf-8").replace("**", "").split())

@@ -1,9 +1,9 @@
-"""The privacy numbers of Fed-SMP's paper under every reading of its text, and two-sided FedAvg's.
+"""The privacy numbers of Fed-SMP's paper for every reading of its text, and two-sided FedAvg's.
 
     python benchmarks/papers/published_numbers.py            writes results and docs page
     python benchmarks/papers/published_numbers.py --check    recomputes the smallest cell
 
-Nothing here is random: the numbers depend on the settings only.
+The computation is deterministic: the numbers depend only on the settings.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def given(self) -> dict[str, float]:
-        """What the published formulas take."""
+        """Arguments of the published formulas."""
         own = {name: value for name, value in asdict(self).items() if name != "printed"}
         return own | {"delta": self.delta}
 
@@ -72,14 +72,14 @@ SETTINGS = [
     fashion(0.44, 2.5),
     Setting(printed=6.99, population=10**9, cohort=10, noise_multiplier=0.3, rounds=1000),
 ]
-"""Of the multipliers the paper prints 1.4 and 0.3; the others are those that give its epsilons."""
+"""The paper prints the multipliers 1.4 and 0.3; the others are those that give its epsilons."""
 
 SMALLEST = SETTINGS[1]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """Epsilon of one reading: certified ends, or one number that nothing certifies."""
+    """Epsilon of one reading: certified ends, or one number without a certificate."""
 
     upper: float
     lower: float = 0.0
@@ -91,7 +91,7 @@ def poisson_rdp(s: Setting, conversion: str) -> Number:
 
 
 def lemma_3(s: Setting, shift: float, conversion: str) -> Number:
-    """Return the number of the paper's Lemma 3, the sum, where a client moves by shift * C."""
+    """Return the number of the paper's Lemma 3, the sum, if a client moves by shift * C."""
     claim = fed_smp_lemma_3(**s.given, sensitivity=shift, conversion=conversion)
     return Number(upper=claim.epsilon)
 
@@ -115,7 +115,7 @@ def theorem_1(s: Setting) -> Number:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One way to read the paper."""
+    """One reading of the paper."""
 
     name: str
     sound_for: str
@@ -253,7 +253,7 @@ def computed() -> dict[str, object]:
 
 
 def matches(printed: float, upper: float) -> bool:
-    """Return whether a number is the printed one, within one in its last digit."""
+    """Return whether a number equals the printed one, within one unit of its last digit."""
     return abs(upper - printed) <= 0.01
 
 
@@ -360,7 +360,7 @@ $T$ rounds:
 
 
 def tables(kept: dict) -> dict[str, Cells]:
-    """Return what may be drawn for a check: one reading of one setting, or one row."""
+    """Return the cells that may be drawn for a check: one reading of one setting, or one row."""
     fed_smp = {
         f"{s.printed:g}, {reading.name}": partial(agrees, kept, s, reading)
         for s in SETTINGS
@@ -371,19 +371,19 @@ def tables(kept: dict) -> dict[str, Cells]:
 
 
 def agrees(kept: dict, setting: Setting, reading: Reading) -> bool:
-    """Return whether a reading gives the recorded number again."""
+    """Return whether a reading reproduces the recorded number."""
     [cell] = [s for s in kept["fed_smp"] if s["printed"] == setting.printed]
     old = cell["readings"][READINGS.index(reading)]
     return same(reading.number(setting), old)
 
 
 def same(number: Number, kept: dict) -> bool:
-    """Return whether both ends are the recorded ones; a lower end of 0 is no end."""
+    """Return whether both ends are the recorded ones; a lower end of 0 does not count."""
     return near([number.lower, number.upper], [kept["lower"], kept["upper"]], 1e-3)
 
 
 def agrees_two_sided(kept: dict, row: tuple[int, int, float, int]) -> bool:
-    """Return whether a row of two-sided FedAvg gives the recorded numbers again."""
+    """Return whether a row of two-sided FedAvg reproduces the recorded numbers."""
     old = kept["two_sided"][TWO_SIDED.index(row)]["epsilon"]
     fresh = {
         name: {o: asdict(number) for o, number in views.items()}

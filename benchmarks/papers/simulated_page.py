@@ -36,7 +36,7 @@ def few(value: float, digits: int = 2) -> str:
 
 
 def tradeoff(kept: dict[str, Any]) -> Iterator[Named]:
-    """Yield the tables of epsilon beside accuracy."""
+    """Yield the tables of epsilon and accuracy."""
     yield "FA-LD, figure 1", figure_1(kept["figure 1"])
     yield "FA-LD, cohorts", cohorts(kept["figure 2"])
     rows = [
@@ -64,7 +64,7 @@ CALLED |= {name: name for name in ("rounds", "temperature", "correlation")}
 
 
 def least(text: str, at_an_edge: object) -> str:
-    """Return a least number found; where it lies at its grid's edge only a bound of the least."""
+    """Return a smallest number as text; at its grid's edge only a bound of the smallest."""
     return f"≤ {text}" if at_an_edge else text
 
 
@@ -89,7 +89,7 @@ def figure_1(kept: dict[str, list[dict[str, float]]]) -> str:
 
 
 def cohorts(kept: list[dict[str, Any]]) -> str:
-    """Return W2 and epsilon by who takes part."""
+    """Return W2 and epsilon by participation."""
     order = {"full": 0, "II": 1, "I": 2}
     own = [
         row
@@ -195,7 +195,7 @@ def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
     rows = [
         [
             *(f"{one[key]:g}" for key in ("step", "K", "T", "rho", "z", "rounds")),
-            # Rounded outwards where they were computed.
+            # Rounded outwards during the computation.
             str(one["epsilon"]),
             f"{one['ME']:.3g}",
         ]
@@ -206,13 +206,13 @@ def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
 
 
 def compared(one: dict[str, Any]) -> Iterable[str]:
-    """Return ME of chains, of the exact law and of draws of it."""
+    """Return ME of chains, of the exact law and of draws from it."""
     low, high = one["draws of the law, 1 and 99 per cent"]
     return f"{one['chains']:.4f}", f"{one['exact law']:.4f}", f"{low:.4f} to {high:.4f}"
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all tables."""
     for page, make, source in (
         ("tradeoff.md", tradeoff, "tradeoff.json"),
         ("fa_hmc.md", fa_hmc, "fa_hmc.json"),

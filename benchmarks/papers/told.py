@@ -1,4 +1,4 @@
-"""What a script refuses, told in one line."""
+"""Error messages of the scripts, in one line."""
 
 import argparse
 import math
@@ -20,7 +20,7 @@ def told() -> Iterator[None]:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number that is no smaller, as argparse's ``type``."""
+    """Return a parser of an integer with a lower limit, as argparse's ``type``."""
 
     def read(text: str) -> int:
         try:

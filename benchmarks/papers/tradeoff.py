@@ -1,14 +1,14 @@
-"""What FA-LD's, FA-HMC's and Fed-PLT's figures lack: privacy of every point beside its accuracy.
+"""The privacy of every point in FA-LD's, FA-HMC's and Fed-PLT's figures, with its accuracy.
 
     python benchmarks/papers/tradeoff.py                 writes results/tradeoff.json (minutes)
     python benchmarks/papers/tradeoff.py --check         recomputes the smallest cells and compares
     python benchmarks/papers/tradeoff.py --figures DIR   draws what is in the file, as PNG
     python benchmarks/papers/simulated_page.py           writes its tables on the pages
 
-FA-LD: the targets of Figures 1 and 2, the step size 1e-7, total steps T given, over K and rho. The
-records lie in an ellipse of ``REACH`` standard deviations around 0, and a neighbour's do too.
-FA-HMC: the same targets, over step size, K, T, rounds and the noise on gradients, which is what
-counts for K > 1; of every K the settings that no other beats in both W2 and epsilon.
+FA-LD: the targets of Figures 1 and 2, the step size 1e-7 and given total steps T, over K and rho.
+All records, a neighbour's included, lie in an ellipse of ``REACH`` standard deviations around 0.
+FA-HMC: the same targets, over step size, K, T, rounds and the noise on gradients, which determines
+the privacy for K > 1. For every K it keeps the settings that are Pareto-optimal in W2 and epsilon.
 Fed-PLT: Table VII's noise levels, N = 100 agents, n = 5, 250 records, N_e = 5.
 """
 
@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parent / "results" / "tradeoff.json"
 DELTA = 1e-5
 ASK: dict[str, Any] = {"delta": DELTA, "adjacency": "replace_one", "observer": "server"}
 REACH = {0.0: 5.0, 1.0: 9.0}
-"""alpha -> how many standard deviations a record may be from 0."""
+"""alpha -> largest distance of a record from 0, in standard deviations."""
 
 TARGETS = {
     "paper, alpha 0": (paper_target, 0.0),
@@ -58,7 +58,7 @@ GRID: dict[str, tuple[Any, ...]] = {
     "local_steps": (1, 10, 100, 1000),
     "temperature": (1.0, 2.0, 5.0),
 }
-"""Settings of FA-LD that a budget is asked of."""
+"""Settings of FA-LD in the search within a budget."""
 
 LEAPFROG, ITERATIONS, HMC_ROUNDS = (1, 3, 10), (1, 10, 100), (1, 10, 100)
 ETAS = tuple(math.sqrt(2.0 * step) for step in (1e-7, 3e-7, 1e-6, 3e-6))
@@ -66,7 +66,7 @@ NOISES = (0.0, 1.0, 10.0, 30.0)
 """FA-HMC's grid: K, T, rounds, step sizes, and z, the noise on gradients in reaches of a record."""
 
 LEAST = {"rounds": 1, "correlation": 0.0, "local_steps": 1, "T": 1, "z": 0.0}
-"""What nothing can be below: a best there lies at no edge."""
+"""Lower limits of parameters: a best value at a limit is not at an edge."""
 
 HMC_TARGETS = ("paper, alpha 0", "unequal, alpha 1")
 
@@ -83,30 +83,30 @@ RUN = {
     "runs": RUNS,
     "rounds": {"FA-LD": list(TOTALS), "FA-HMC": list(HMC_ROUNDS), "Fed-PLT": list(ROUNDS)},
 }
-"""What was run, as the results name it; FA-LD's and FA-HMC's laws are exact."""
+"""Settings of the runs, as named in the results; FA-LD's and FA-HMC's laws are exact."""
 
 
 def sensitivity(alpha: float) -> float:
-    """The longest that two records' gradients S^-1 x can be apart: 2 REACH |S^(-1/2)|."""
+    """Return the largest distance of two records' gradients S^-1 x: 2 REACH |S^(-1/2)|."""
     return 2.0 * REACH[alpha] * math.sqrt(float(np.linalg.norm(np.linalg.inv(SPREAD), 2)))
 
 
 def sensitivities(target: GaussianTarget, alpha: float) -> list[float]:
-    """One for each client; who believes in four times the spread has a fourth of it."""
+    """Return one for each client; a client with four times the spread has a fourth of it."""
     scales = target.hessians[:, 0, 0] / target.hessians[0, 0, 0]
     return [float(sensitivity(alpha) * scale) for scale in scales]
 
 
 def width(target: GaussianTarget) -> float:
-    """Return a target's standard deviation in all: W2 of a point at its mean."""
+    """Return a target's total standard deviation: W2 of a point at its mean."""
     return math.sqrt(float(np.trace(target.law().covariance)))
 
 
 def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
-    """What the transcript really shows of a record of this quadratic problem, its worst pair.
+    """Return the exact mu of the transcript for a record of this quadratic problem, its worst pair.
 
-    mu^2 is a sum over the eigenvectors of S^-1, of eigenvalue l, with weights that do not depend
-    on the records times the squared parts of the difference, which the ellipse holds to
+    mu^2 is a sum over the eigenvectors of S^-1, with eigenvalues l. The terms are weights that do
+    not depend on the records times the squared parts of the difference. The ellipse bounds these by
     sum part^2 / l <= (2 REACH)^2. So the worst difference lies along one eigenvector.
     """
     values, vectors = np.linalg.eigh(np.linalg.inv(SPREAD))
@@ -120,7 +120,7 @@ def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
 
 
 def edges(grid: dict[str, tuple[Any, ...]], setting: dict[str, Any]) -> list[str]:
-    """Return in what a best setting lies at an end of what was tried: better may lie beyond."""
+    """Return the parameters in which a best setting lies at an end of the tried range."""
     return [name for name, tried in grid.items() if setting[name] in _ends(tried, LEAST.get(name))]
 
 
@@ -145,7 +145,7 @@ def figure_1() -> dict[str, list[dict[str, float]]]:
 def at_total(
     target: GaussianTarget, alpha: float, total: int, steps: int
 ) -> list[dict[str, float]]:
-    """One row for each rho."""
+    """Return one row for each rho."""
     rounds, rows = total // steps, []
     settings = langevin_settings(
         target,
@@ -168,16 +168,16 @@ def at_total(
 
 
 def raised(epsilon: float) -> float:
-    """Return a certified upper end in six digits, not below it."""
+    """Return a certified upper end, rounded up to six digits."""
     return float(shown(epsilon, 6, ROUND_CEILING))
 
 
 COHORTS: dict[str, tuple[int | None, ...]] = {"I": (30, 40), "II": (30, 40, None)}
-"""Who takes part by scheme; None is everybody."""
+"""Cohorts by scheme; None means all clients."""
 
 
 def figure_2() -> list[dict[str, Any]]:
-    """Cohorts, K = 100, T = 10,000, alpha = 0: W2 of the moments, and at most."""
+    """Return rows with cohorts, K = 100, T = 10,000, alpha = 0: W2 of the moments, and at most."""
     sizes = (STEP, 0.1 * STEP)
     return [
         row
@@ -217,13 +217,13 @@ def with_cohorts(
 
 
 def hamiltonian_grid(leapfrog: int) -> dict[str, tuple[Any, ...]]:
-    """With one leapfrog step the momentum hides; with more, noise on gradients alone."""
+    """Return the grid: one leapfrog step is private by momentum, more only by gradient noise."""
     noises = NOISES if leapfrog == 1 else NOISES[1:]
     return {"eta": ETAS, "T": ITERATIONS, "rounds": HMC_ROUNDS, "z": noises}
 
 
 def hamiltonian(name: str, leapfrog: int) -> list[dict[str, float]]:
-    """Settings of FA-HMC with K leapfrog steps, those not beaten in both epsilon and W2."""
+    """Return FA-HMC's Pareto-optimal settings in epsilon and W2, with K leapfrog steps."""
     make, alpha = TARGETS[name]
     target = make(alpha)
     reach, limit = max(sensitivities(target, alpha)), 2.0 / math.sqrt(target.smoothness)
@@ -252,7 +252,7 @@ def hamiltonian_row(
     rounds: int,
     noise: float,
 ) -> dict[str, float]:
-    """Epsilon and W2 of one setting: what is accounted is the noise that the law has."""
+    """Return epsilon and W2 of one setting: the account uses the noise of the law."""
     client = fp.FederatedHamiltonian(
         step_size=eta,
         leapfrog_steps=leapfrog,
@@ -278,7 +278,7 @@ def hamiltonian_row(
 
 
 def searched(name: str) -> dict[str, Any]:
-    """For each budget the smallest W2 over step size, K, rounds and temperature."""
+    """Return for each budget the smallest W2 over step size, K, rounds and temperature."""
     make, alpha = TARGETS[name]
     target = make(alpha)
     settings = langevin_settings(
@@ -310,7 +310,7 @@ def splitting(bound: float, penalty: float, variance: float, rounds: int) -> fp.
 
 
 def epsilons(run: fp.SplittingRun) -> dict[str, Any]:
-    """What is certified for the coordinator and for the final models, and what is published."""
+    """Return certified epsilons for the coordinator and the final models, and the published one."""
     setting, wrong = dataclasses.asdict(run), 1e-6 * DELTA
     pair = attained(PrivateSplitting(**setting), "final", wrong)
     claims = {
@@ -327,7 +327,7 @@ def epsilons(run: fp.SplittingRun) -> dict[str, Any]:
 
 
 def predicted_error(run: fp.SplittingRun) -> float | None:
-    """The bound on the error of all models; None where the rounds need not converge."""
+    """Return the bound on the error of all models; None if the rounds may not converge."""
     shape: dict[str, Any] = {
         "strong_convexity": run.strong_convexity,
         "smoothness": run.smoothness,
@@ -417,11 +417,11 @@ def everything() -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[], Any]] = {"FA-HMC": all_hamiltonian, "table VII": table_vii}
-"""What may be computed alone."""
+"""Parts that may be computed separately."""
 
 
 def tables(kept: dict[str, Any]) -> dict[str, Cells]:
-    """Return what may be drawn for a check."""
+    """Return the cells that may be drawn for a check."""
     first = {
         f"{name}, T {row['T']:g}, K {row['K']:g}": partial(
             agrees, kept, name, int(row["T"]), int(row["K"])
@@ -458,14 +458,14 @@ def tables(kept: dict[str, Any]) -> dict[str, Cells]:
 
 
 def agrees(kept: dict[str, Any], name: str, total: int, steps: int) -> bool:
-    """Return whether rows of Figure 1 come out as kept."""
+    """Return whether rows of Figure 1 reproduce."""
     make, alpha = TARGETS[name]
     old = [row for row in kept["figure 1"][name] if (row["T"], row["K"]) == (total, steps)]
     return near(at_total(make(alpha), alpha, total, steps), old, 1e-5)
 
 
 def agrees_in_figure_2(row: dict[str, Any]) -> bool:
-    """Return whether a row of Figure 2 comes out as kept."""
+    """Return whether a row of Figure 2 reproduces."""
     way = "II" if row["scheme"] == "full" else row["scheme"]
     fresh = with_cohorts(way, COHORTS[way], (row["step_size"],), (row["correlation"],))
     return any(near(one, row, 1e-5) for one in fresh)
@@ -477,7 +477,7 @@ def agrees_in_budgets(name: str, old: dict[str, Any]) -> bool:
 
 
 def agrees_in_errors(name: str, variance: float, row: dict[str, Any]) -> bool:
-    """Return whether Table VII's errors, measured and predicted, come out as kept."""
+    """Return whether Table VII's errors, measured and predicted, reproduce."""
     bound, penalty = SPLITTINGS[name]
     fresh = measured_errors(bound, penalty, variance)
     predicted = predicted_error(splitting(bound, penalty, variance, 1))
@@ -485,7 +485,7 @@ def agrees_in_errors(name: str, variance: float, row: dict[str, Any]) -> bool:
 
 
 def agrees_in_hamiltonian(name: str, row: dict[str, Any]) -> bool:
-    """Return whether a setting of FA-HMC comes out as kept."""
+    """Return whether a setting of FA-HMC reproduces."""
     make, alpha = TARGETS[name]
     target = make(alpha)
     facts = (row["eta"], int(row["K"]), int(row["T"]), int(row["rounds"]), row["z"])
@@ -493,13 +493,13 @@ def agrees_in_hamiltonian(name: str, row: dict[str, Any]) -> bool:
 
 
 def agrees_in_table_vii(name: str, variance: float, rounds: int, old: dict[str, Any]) -> bool:
-    """Return whether a row of Table VII comes out as kept."""
+    """Return whether a row of Table VII reproduces."""
     bound, penalty = SPLITTINGS[name]
     return near(epsilons(splitting(bound, penalty, variance, rounds)), old, 1e-5)
 
 
 def check() -> None:
-    """Recompute the cells that cost least and compare them with what is kept."""
+    """Recompute the cheapest cells and compare them with the recorded ones."""
     kept = json.loads(RESULTS.read_text())
     assert kept["run"] == RUN, "the results are of another run"
     for name in ("paper, alpha 0", "unequal, alpha 1"):

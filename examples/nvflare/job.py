@@ -1,4 +1,4 @@
-"""Four clients in NVFlare's simulator, two private rounds, and what the ledger says of them.
+"""Run two private rounds of four clients in NVFlare's simulator, and account for the ledger.
 
 Run: python examples/nvflare/job.py FOLDER [SEED]    (where nvflare is installed)
 """

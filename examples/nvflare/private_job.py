@@ -14,7 +14,7 @@ FIRST = {"weight": np.zeros(3, np.float32), "bias": np.zeros(1, np.float32)}
 
 
 class Workflow(PrivateAveraging):
-    """Private rounds of a linear model; NVFlare makes it of a folder and numbers."""
+    """Private rounds of a linear model; NVFlare builds it from a folder and numbers."""
 
     def __init__(
         self, folder: str, rounds: int = 2, epsilon: float = 20.0, seed: int | None = None
@@ -30,12 +30,12 @@ class Workflow(PrivateAveraging):
             rounds=rounds,
             seed=seed,
         )
-        # NVFlare writes a job down by the attributes that have its arguments' names.
+        # NVFlare serialises a component by the attributes named like its arguments.
         self.folder, self.rounds, self.epsilon, self.seed = folder, rounds, epsilon, seed
 
 
 def change(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """Return what a step of least squares on a client's twenty records changes."""
+    """Return the change by a least-squares step on a client's twenty records."""
     generator = np.random.default_rng(int(name.removeprefix("site-")))
     points = generator.normal(size=(20, 3))
     wrong = points @ (arrays["weight"] - [1.0, -1.0, 0.5]) + arrays["bias"] - 0.3
@@ -44,7 +44,7 @@ def change(arrays: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
 
 
 class Train(Executor):
-    """A client: an ordinary executor, which sends what training changed."""
+    """A client: an ordinary executor that sends its change of the weights."""
 
     def execute(self, task_name, shareable, fl_ctx, abort_signal):
         arrays = from_shareable(shareable).data

@@ -1,1 +1,1 @@
-"""One room a system: its loop, its exact law, its bounds, its published claim."""
+"""One package for each system: its loop, its exact law, its bounds and its published claim."""

@@ -1,8 +1,8 @@
 """Settings as values: the fields of a dataclass, each with its unit, its rule and its help.
 
-A method, a problem or a point of a grid declares its settings once, by ``setting``. The checks, the
-command line (``--set``, ``--help``), sweeps, grids and the tables of the documentation read them
-from there.
+A method, a problem or a point of a grid declares its settings once, with ``setting``. The checks,
+the command line (``--set``, ``--help``), sweeps, grids and the tables of the documentation use this
+declaration.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ..errors import probability as share
 from ..mechanisms import Mechanism
 
 Priced = list[tuple[dict[str, Any], tuple[Mechanism, dict[str, float]]]]
-"""(parameters, (run, costs by name)) of each setting, as ``fp.pareto`` takes them."""
+"""(parameters, (run, costs by name)) of each setting, the input format of ``fp.pareto``."""
 
 Axis = float | None | Sequence[float | None]
-"""What an axis of a grid may be: one value, or several."""
+"""One axis of a grid: one value, or several."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be.
+    """Rule for a value.
 
     Args:
-        words: after "must be".
+        words: text after "must be".
         check: takes one ``name=value`` and returns the value, or raises ParameterError.
         kind: int, float or str.
     """
@@ -72,10 +72,10 @@ def setting(rule: Rule, told: str, *, default: Any = MISSING, unit: str = "") ->
     """Return a dataclass field that declares a setting.
 
     Args:
-        rule: what its value must be.
+        rule: rule for its value.
         told: help, in a few words.
-        default: None where it may be left open.
-        unit: of the value.
+        default: default value; None for a setting that may be left open.
+        unit: unit of the value.
     """
     held = {"rule": rule, "help": told, "unit": unit}
     return field(metadata=held) if default is MISSING else field(default=default, metadata=held)
@@ -83,14 +83,14 @@ def setting(rule: Rule, told: str, *, default: Any = MISSING, unit: str = "") ->
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting, as people are told of it.
+    """One setting, as shown in help and tables.
 
     Args:
         name: as in ``--set NAME=VALUE``.
-        rule: what its value must be.
-        help: what it is.
-        unit: of its value, empty for plain numbers.
-        default: MISSING where there is none, None where it may be left open.
+        rule: rule for its value.
+        help: short description.
+        unit: unit of its value, empty for plain numbers.
+        default: MISSING without a default, None for a setting that may be left open.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Setting:
     default: Any
 
     def checked(self, value: Any) -> Any:
-        """Return a value that keeps the rule.
+        """Return a value that satisfies the rule.
 
         Raises:
             ParameterError: it does not.
@@ -110,17 +110,17 @@ class Setting:
         return self.rule.check(**{self.name: value})
 
     def read(self, text: str) -> Any:
-        """Return the value of a text; "all" and "none" are None where it may be left open.
+        """Return the value of a text; "all" and "none" are None if the setting may be left open.
 
         Raises:
-            ParameterError: no number, or one that breaks the rule.
+            ParameterError: the text is not a number, or the number breaks the rule.
         """
         if self.default is None and text.strip() in ("all", "none"):
             return None
         if self.rule.kind is str:
             return self.checked(text)
         try:
-            # int first: a large whole number would lose digits as a float.
+            # int first: a large integer would lose digits as a float.
             value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
         except ValueError:
             refuse(self.name, text, f"be {self.rule.words}", "pass a number")
@@ -134,7 +134,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all: checks every field by its rule when it is made."""
+    """Base class of all settings: checks every field by its rule when it is created."""
 
     def __post_init__(self) -> None:
         for name, known in self.known().items():
@@ -160,9 +160,10 @@ class Settings:
         """Return the settings with some given by name, the rest by default.
 
         Raises:
-            ParameterError: an unknown name, a value that breaks its rule, or one that is needed.
+            ParameterError: an unknown name, a value that breaks its rule, or a missing value
+                without default.
         """
-        # First: a wrong name explains more than a missing one.
+        # First, because an unknown name explains more than a missing one.
         check_names(cls.known(), given)
         for name, known in cls.known().items():
             if known.default is MISSING and name not in given:
@@ -171,13 +172,13 @@ class Settings:
 
     @classmethod
     def grid(cls, axes: Mapping[str, Any]) -> list[Self]:
-        """Return every combination of the values of some axes, the first changing slowest.
+        """Return every combination of the values of some axes; the first axis changes slowest.
 
         Raises:
             ParameterError: see ``of``; or an axis without values.
         """
         check_names(cls.known(), axes)
-        # In the order of the fields, whatever that of the axes.
+        # In the order of the fields, independent of the order of the axes.
         ordered = {name: axis(name, axes[name]) for name in cls.known() if name in axes}
         points = itertools.product(*ordered.values())
         return [cls.of(dict(zip(ordered, values, strict=True))) for values in points]
@@ -197,10 +198,10 @@ class Settings:
 
 
 def check_names(known: Mapping[str, Setting], names: Iterable[str]) -> None:
-    """Refuse a name that is none of some settings.
+    """Refuse a name that is not a known setting.
 
     Raises:
-        ParameterError: as said.
+        ParameterError: a name is unknown.
     """
     for name in names:
         if name not in known:
@@ -208,10 +209,11 @@ def check_names(known: Mapping[str, Setting], names: Iterable[str]) -> None:
 
 
 def read(known: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Return the values of texts, in each several with commas between.
+    """Return the values of texts; each text has one or more values, separated by commas.
 
     Raises:
-        ParameterError: an unknown name, no number, or one that breaks its rule.
+        ParameterError: an unknown name, a text that is not a number, or a number that breaks its
+            rule.
     """
     check_names(known, texts)
     return {
@@ -220,10 +222,10 @@ def read(known: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, li
 
 
 def single(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the one value of every name.
+    """Return the single value of every name.
 
     Raises:
-        ParameterError: several of one name.
+        ParameterError: a name has several values.
     """
     for name, found in values.items():
         require(len(found) == 1, name, list(found), "be one value")
@@ -231,8 +233,8 @@ def single(values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def axis(name: str, values: Any) -> list[Any]:
-    """Return the values of one axis of a grid; one value is an axis by itself."""
-    # A text is a sequence of letters, and one value.
+    """Return the values of one axis of a grid; a single value is an axis of length 1."""
+    # A text is a sequence of letters, but one value.
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         return [values]
     require(len(values) != 0, name, values, "hold at least one value")

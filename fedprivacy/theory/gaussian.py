@@ -1,4 +1,4 @@
-"""Exact Gaussian laws: distances, affine maps, mixtures, and what tells two of them apart."""
+"""Exact Gaussian laws: distances, affine maps, mixtures, and the privacy loss between two laws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Normal:
-    """A Gaussian law, or a batch of them.
+    """A Gaussian law, or a batch of laws.
 
     Args:
         mean: shape (..., d).
@@ -28,7 +28,7 @@ class Normal:
 
     Raises:
         ParameterError: shapes that do not match, entries that are not finite (an iteration that
-            diverged), or a covariance that is none.
+            diverged), or a matrix that is not a covariance.
     """
 
     mean: Array
@@ -78,7 +78,7 @@ def _semidefinite(covariance: Array) -> Array:
     skew = np.max(np.abs(covariance - transposed(covariance)), axis=(-2, -1), initial=0.0)
     if np.any(skew > _ROUNDING * scale):
         refuse("covariance", float(np.max(skew)), "be symmetric")
-    # What asymmetry is left is rounding, and eigenvalues need none.
+    # The remaining asymmetry is rounding, and the eigenvalues need a symmetric matrix.
     even = (covariance + transposed(covariance)) / 2.0
     if np.any(np.linalg.eigvalsh(even)[..., 0] < -_ROUNDING * scale):
         refuse("covariance", covariance, "be positive semidefinite")
@@ -95,9 +95,9 @@ def root(covariance: Array) -> Array:
 def bures(first: Array, second: Array) -> Array:
     """Return the W2 distance of two centred Gaussians, shape (...), from their covariances.
 
-    It is min over orthogonal U of |A^(1/2) - B^(1/2) U| in the Frobenius norm (Bhatia, Jain and
-    Lim 2019); the U is the polar factor of B^(1/2) A^(1/2). Taken like this the rounding of the
-    distance is that of the roots, and not the square root of it.
+    It is min over orthogonal U of |A^(1/2) - B^(1/2) U| in the Frobenius norm (Bhatia, Jain and Lim
+    2019), where U is the polar factor of B^(1/2) A^(1/2). With this formula the rounding error of
+    the distance is that of the roots. The usual formula has the square root of that error.
     """
     a, b = np.broadcast_arrays(root(first), root(second))
     left, _, right = np.linalg.svd(b @ a)
@@ -137,7 +137,7 @@ class AffineMap:
         )
 
     def then(self, following: AffineMap) -> AffineMap:
-        """Return this map followed by another, whose noise is independent of this one's."""
+        """Return this map followed by another, whose noise is independent of this map's noise."""
         after = following.matrix
         return AffineMap(
             matrix=after @ self.matrix,
@@ -153,24 +153,24 @@ class AffineMap:
         square = self
         while left:
             result = result.then(square) if left & 1 else result
-            # The last square is never used, and may overflow.
+            # The last square is not used, and may overflow.
             square = square.then(square) if left > 1 else square
             left >>= 1
         return result
 
     def stationary(self) -> Normal:
-        """Return the law that the map leaves as it is.
+        """Return the law that the map leaves unchanged.
 
         Raises:
             ParameterError: the map has an eigenvalue of absolute value 1 or more.
         """
         radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
-        # Noise would pile up without end.
+        # Otherwise the noise would accumulate without bound.
         if radius >= 1.0:
             refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
         covariance = solve_discrete_lyapunov(self.matrix, self.noise)
         mean = np.linalg.solve(np.eye(len(self.offset)) - self.matrix, self.offset)
-        # The solver's rounding leaves a little asymmetry.
+        # The solver's rounding leaves a small asymmetry.
         return Normal(
             mean=np.asarray(mean, np.float64), covariance=(covariance + covariance.T) / 2.0
         )
@@ -179,20 +179,20 @@ class AffineMap:
 def gdp(difference: object, covariance: object) -> float:
     """Return mu of two Gaussian laws with one covariance: N(0, S) against N(difference, S).
 
-    mu = sqrt(difference' S^-1 difference); every divergence of the two laws is that of N(mu, 1)
-    and N(0, 1). Infinite where the difference leaves the range of S.
+    mu = sqrt(difference' S^-1 difference); every divergence of the two laws is that of N(mu, 1) and
+    N(0, 1). It is infinite if the difference is not in the range of S.
 
     Args:
-        difference: of the means, shape (d,).
+        difference: difference of the means, shape (d,).
         covariance: shape (d, d).
     """
     law = Normal(mean=as_vectors(difference=difference), covariance=np.asarray(covariance))
     values, vectors = np.linalg.eigh(law.covariance)
     along = vectors.T @ law.mean
     tiny = len(values) * np.finfo(np.float64).eps
-    # Eigenvalues as small as rounding are directions without noise.
+    # Eigenvalues of the size of rounding errors are directions without noise.
     silent = values <= tiny * max(float(values[-1]), 0.0)
-    # A difference along such a direction is seen for certain.
+    # A difference in a noiseless direction is detected with certainty.
     if np.any(np.abs(along[silent]) > 16.0 * tiny * np.linalg.norm(along)):
         return math.inf
     return float(np.sqrt(np.sum(along[~silent] ** 2 / values[~silent])))
@@ -202,13 +202,13 @@ def shown(moved: Array, variances: Array, vectors: Array, difference: float | Ar
     """Return mu of an upload in a basis where its noise is independent by coordinate.
 
     Args:
-        moved: how far a unit of gradient moves each coordinate.
-        variances: of the noise in each.
+        moved: shift of each coordinate by a unit of gradient.
+        variances: variances of the noise in each coordinate.
         vectors: the basis, shape (d, d).
-        difference: of two gradients, shape (d,), or its norm: then the direction that shows most is
-            taken.
+        difference: difference of two gradients, shape (d,), or its norm: then the direction with
+            the largest mu is used.
     """
-    # 0 / 0 where neither data nor noise move anything: nothing is shown there.
+    # 0 / 0 if neither data nor noise move a coordinate, which then gives no information.
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(moved == 0.0, 0.0, np.abs(moved) / np.sqrt(variances))
     if np.ndim(difference) == 0:
@@ -220,7 +220,7 @@ def shown(moved: Array, variances: Array, vectors: Array, difference: float | Ar
 
 
 def delta(mu: float, epsilon: float) -> float:
-    """Return N(mu, 1) against N(0, 1)'s delta at an epsilon, a closed form.
+    """Return the delta of N(mu, 1) against N(0, 1) at an epsilon, a closed form.
 
     Args:
         mu: at least 0; infinity gives 1.
@@ -233,14 +233,14 @@ def delta(mu: float, epsilon: float) -> float:
         return 1.0
     above = float(log_ndtr(mu / 2.0 - at / mu))
     below = at + float(log_ndtr(-mu / 2.0 - at / mu))
-    # exp(above) - exp(below), with no cancellation where they are close.
+    # exp(above) - exp(below), without cancellation if they are close.
     return 0.0 if below >= above else -math.exp(above) * math.expm1(below - above)
 
 
 def epsilon(mu: float, delta_at: float) -> float:
     """Return the epsilon at which N(mu, 1) against N(0, 1) has the delta ``delta_at``.
 
-    Bisection to the last bit, the end above is returned; 0 for a mu of 0.
+    Bisection to the last bit; the upper end is returned. It is 0 for a mu of 0.
     """
     wanted = open_unit(delta_at=delta_at)
     if mu == math.inf:
@@ -248,7 +248,7 @@ def epsilon(mu: float, delta_at: float) -> float:
     low, high = 0.0, 1.0
     if delta(mu, low) <= wanted:
         return 0.0
-    # Delta falls for good, so that doubling finds an upper end.
+    # Delta is decreasing, so doubling finds an upper end.
     while delta(mu, high) > wanted:
         low, high = high, 2.0 * high
     # Until no double lies between the two.

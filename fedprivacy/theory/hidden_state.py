@@ -12,9 +12,9 @@ from ..errors import integer, positive, refuse, require
 def contraction_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
     """Return 1 - c for a gradient step's contraction factor c = max(|1 - s m|, |1 - s L|).
 
-    A gradient step of size s on a loss that is m-strongly convex and L-smooth, in whatever
-    dimension, moves two points to at most c times their distance (Nesterov 2018, Theorem 2.1.12
-    with the two ends of the spectrum). The gap is min(s m, 2 - s L), free of cancellation.
+    The loss is m-strongly convex and L-smooth, in any dimension. A gradient step of size s moves
+    two points to at most c times their distance (Nesterov 2018, Theorem 2.1.12 with the two ends of
+    the spectrum). The gap is min(s m, 2 - s L), computed without cancellation.
 
     Args:
         step_size: s, in (0, 2 / L).
@@ -22,7 +22,7 @@ def contraction_gap(step_size: float, strong_convexity: float, smoothness: float
         smoothness: L.
 
     Raises:
-        ParameterError: a value out of its range; outside (0, 2 / L) nothing contracts.
+        ParameterError: a value out of its range; outside (0, 2 / L) the step does not contract.
     """
     step, m, smooth = (
         positive(step_size=step_size),
@@ -30,23 +30,23 @@ def contraction_gap(step_size: float, strong_convexity: float, smoothness: float
         positive(smoothness=smoothness),
     )
     require(m <= smooth, "strong_convexity", m, f"be at most smoothness = {smooth:g}")
-    # Exact: 2 - s L cancels near the end of the range, and the gap would be rounding.
+    # Exact arithmetic: 2 - s L cancels near the end of the range, and only rounding would be left.
     room = 2 - Fraction(step) * Fraction(smooth)
     require(room > 0, "step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
     return float(min(Fraction(step) * Fraction(m), room))
 
 
 def hidden_state_factor(gap: float, steps: int) -> float:
-    """Return mu of ``steps`` noisy contractive steps over mu of one, when only the last is seen.
+    """Return mu of ``steps`` noisy contractive steps over mu of one step, if only the last is seen.
 
-    T6 (shifted interpolation, Bok, Su and Altschuler 2024): from a start that both data sets
-    share, steps that contract by c = 1 - gap, each moved by at most s between neighbours and
-    followed by Gaussian noise of std sd, end mu-GDP with mu = (s / sd) times
+    T6 (shifted interpolation, Bok, Su and Altschuler 2024): both data sets share the start. The
+    steps contract by c = 1 - gap. Each step moves by at most s between neighbours and is followed
+    by Gaussian noise of std sd. Then the end is mu-GDP with mu = (s / sd) times
 
         sqrt((1 - c^t) / (1 + c^t) * (1 + c) / (1 - c)),
 
-    which is between 1 and sqrt(t). The proof asks for a map that contracts whatever the data:
-    a clipped gradient step does not.
+    which is between 1 and sqrt(t). The proof requires a map that contracts for all data. A clipped
+    gradient step does not.
 
     Args:
         gap: 1 - c, in (0, 1].
@@ -60,10 +60,10 @@ def hidden_state_factor(gap: float, steps: int) -> float:
     """
     times = integer(1, steps=steps)
     require(positive(gap=gap) <= 1.0, "gap", gap, "be at most 1")
-    # Nothing of earlier steps is left, or there is one: tanh would meet infinity.
+    # Earlier steps have no effect, or there is only one step; below, tanh would get infinity.
     if gap == 1.0 or times == 1:
         return 1.0
-    # (1 - c^t) / (1 + c^t) is tanh of t times half the log: no power cancels.
+    # (1 - c^t) / (1 + c^t) is tanh of t times half the log, which avoids cancellation of powers.
     half = -0.5 * math.log1p(-gap)
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
 
@@ -71,10 +71,10 @@ def hidden_state_factor(gap: float, steps: int) -> float:
 def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> float:
     """Return sum |C_j| e_j / sqrt(sum C_j^2 e_j), C_j the product of the slopes after step j.
 
-    T6 with steps that differ: from a start that both data sets share, step j contracts by
-    ``slopes[j]``, moves by at most e_j s between neighbours and adds Gaussian noise of variance
-    e_j v. Seen at the end that is (s / sqrt v) times this number GDP. Both being proportional to
-    e_j is what the proof asks for beside slopes of at most 1 (docs/theory/theorems.md).
+    This is T6 with steps that differ, from a start that both data sets share. Step j contracts by
+    ``slopes[j]``, moves by at most e_j s between neighbours and adds Gaussian noise of variance e_j
+    v. The end is then (s / sqrt v) times this number GDP. The proof requires that both are
+    proportional to e_j and that slopes are at most 1 (docs/theory/theorems.md).
 
     Args:
         slopes: c_j, in [0, 1].
@@ -91,7 +91,7 @@ def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> flo
     if not all(0.0 <= slope <= 1.0 for slope in slopes):
         refuse("slopes", (min(slopes), max(slopes)), "be in [0, 1]")
     left, once, twice = 1.0, [], []
-    # From the end: what is left of a step is the product of the slopes after it.
+    # From the end: the remaining share of a step is the product of the later slopes.
     for slope, size in zip(reversed(slopes), reversed(sizes), strict=True):
         once.append(left * positive(sizes=size))
         twice.append(left * left * size)

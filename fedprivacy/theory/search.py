@@ -1,4 +1,4 @@
-"""The first whole number that meets a condition."""
+"""Search for the first integer that meets a condition."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 
 def first(meets: Callable[[int], bool], start: int) -> int:
-    """Return the first whole number from ``start`` that meets a condition true from there on."""
+    """Return the first integer from ``start`` on that meets a monotone condition.
+
+    The condition is true for all integers above the first one that meets it.
+    """
     low, step = start - 1, 1
-    # Doubling finds an upper end, halving the first.
+    # Doubling finds an upper end; bisection then finds the first.
     while not meets(low + step):
         low, step = low + step, 2 * step
     high = low + step

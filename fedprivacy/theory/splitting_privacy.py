@@ -1,8 +1,8 @@
-"""What Fed-PLT provably leaks: an upper end for its final models, lower ends for named losses.
+"""Bounds on the privacy loss of Fed-PLT: upper for its final models, lower for named losses.
 
-Proofs: docs/theory/splitting.md. A round of an agent is N_e steps
-w <- w - gamma (grad f(w) + (w - v) / rho) + N(0, 2 gamma tau^2), every f being l-strongly convex
-and L-smooth, and replacing a record moves grad f by at most g at every point.
+Proofs: docs/theory/splitting.md. A round of an agent is N_e steps w <- w - gamma (grad f(w) + (w -
+v) / rho) + N(0, 2 gamma tau^2). Every f is l-strongly convex and L-smooth, and replacing a record
+moves grad f by at most g at every point.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ from .hidden_state import contraction_gap, hidden_state_factor
 Array = NDArray[np.float64]
 
 SLACK = 1e-9
-"""Relative room for rounding: upper ends are raised by it, lower ends lowered."""
+"""Relative margin for rounding: upper ends are raised by it, lower ends lowered."""
 
 LEAST = 1e-290
 """Sums of squares below this may have lost terms to underflow."""
 
 APART = 1e-9
-"""How far apart, over the size of what they are computed from, two points must be to count so."""
+"""Least distance of two points that counts as distinct, relative to the size of their inputs."""
 
 SMALLEST = 1e-200
-"""Places nearer to each other than this, over the size of the start, count as one."""
+"""Places closer to each other than this, relative to the size of the start, count as one."""
 
 MOST_PAID = 20_000
 """Most local steps before the last round in which ``final_models_mu`` pays for drifts."""
 
 SHARES = (1e-6, 0.1, 0.5, 0.9, 1.0 - 1e-6)
-"""Where between l and L the curvatures lie that are tried."""
+"""Positions between l and L of the curvatures that are tried."""
 
 LONGEST = 100_000
-"""Most local steps in all for which a loss that follows the iterates is looked for; of a constant
-shift, most rounds and most local steps of one."""
+"""Most local steps in total for a loss that follows the iterates.
+
+For a constant shift it is the most rounds, and the most local steps of one round.
+"""
 
 
 def server_or_final(observer: Observer | str) -> Observer:
-    """Return who looks at a run of Fed-PLT.
+    """Return the observer of a run of Fed-PLT.
 
-    ``server`` is the coordinator, who sees every z_i,k; ``final`` sees everybody's models x_i,K
-    after the last round, and nothing else.
+    ``server`` is the coordinator, who sees every z_i,k. ``final`` sees only all agents' models
+    x_i,K after the last round.
 
     Raises:
-        ParameterError: anybody else: the coordinator gets the uploads one by one, not their sum.
+        ParameterError: any other observer: the coordinator gets separate uploads, not their sum.
     """
     if observer not in (Observer.SERVER, Observer.FINAL):
         refuse("observer", str(observer), "be one of 'server' or 'final'")
@@ -65,7 +67,7 @@ class PrivateSplitting:
     """Fed-PLT with noisy gradient descent as its local solver.
 
     Args:
-        sensitivity: g, the largest move of an agent's gradient when one record is replaced.
+        sensitivity: g, the largest move of an agent's gradient if one record is replaced.
         strong_convexity: l of every f_i, above 0.
         smoothness: L of every f_i, at least l.
         penalty: rho, above 0.
@@ -91,11 +93,11 @@ class PrivateSplitting:
         settle(self, moderate, "sensitivity", "strong_convexity", "smoothness", "penalty")
         settle(self, moderate, "step_size", "noise_scale")
         settle(self, natural, "local_steps", "rounds")
-        # No loss has curvatures below its least and above its largest at once.
+        # The smallest curvature of a loss cannot exceed its largest.
         if self.strong_convexity > self.smoothness:
             refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")
         limit = 2.0 / (self.smoothness + 1.0 / self.penalty)
-        # Beyond, a local step no longer contracts, and neither end is proved.
+        # Beyond the limit a local step no longer contracts, and neither bound is proved.
         if self.step_size >= limit:
             refuse(
                 "step_size", self.step_size, f"be below 2 / (smoothness + 1 / penalty) = {limit:g}"
@@ -121,66 +123,66 @@ class PrivateSplitting:
 
     @property
     def step_mu(self) -> float:
-        """Mu of one local step by itself."""
+        """Mu of a single local step."""
         return self.step_size * self.sensitivity / self.noise_std
 
 
 def rounds_mu(of: PrivateSplitting) -> float:
-    """Return mu of K rounds for every observer: sqrt(K) times one local solve's (T6).
+    """Return mu of K rounds for every observer: sqrt(K) times that of one local solve (T6).
 
-    Given everything the coordinator has seen, a round starts from a known point, contracts, and
-    its end is what the coordinator sees next; adaptive composition of Gaussian guarantees adds
-    squares (Dong, Roth and Su 2022). Needs the loss's own sensitivity: no clipping.
+    Given the coordinator's view until then, a round starts from a known point and contracts, and
+    its end is the coordinator's next observation. Adaptive composition of Gaussian guarantees adds
+    squares (Dong, Roth and Su 2022). It needs the loss's own sensitivity, without clipping.
     """
     factor = hidden_state_factor(of.gap, of.local_steps)
     return math.sqrt(of.rounds) * of.step_mu * factor * (1.0 + SLACK)
 
 
 def steps_mu(of: PrivateSplitting) -> float:
-    """Return mu of all local steps composed, which holds with clipped gradients too."""
+    """Return mu of all local steps composed, which is also valid with clipped gradients."""
     return math.sqrt(of.rounds * of.local_steps) * of.step_mu * (1.0 + SLACK)
 
 
 def final_models_mu(of: PrivateSplitting) -> float:
-    """Return mu of everybody's models after the last round, when nothing else is seen.
+    """Return mu of all agents' models after the last round, if no other output is seen.
 
     With the same noise, runs on neighbouring data keep x and z within X and Z of each other:
 
-        X <- c^N_e X + b Z + E,    Z <- 2 c^N_e X + q Z + 2 E,
+        X <- c^N_e X + b Z + E,    Z <- 2 c^N_e X + q Z + 2 E.
 
-    where b and q bound the local solve's Jacobian B in v and |2 B - I|, and E is what the drifts
-    of a round add up to. A drift g gamma may be paid for in part, a_j of it at a cost of
-    (a_j / std)^2, which leaves the rest in E; the last round pays for all that is left, as T6
-    from a start X apart with sensitivity g + Z / rho. The payments here are the cheapest ones
-    up to rounding; any would be sound. Bounded in K where the matrix of X and Z is stable, which
-    asks for L / l not far above 1; ``rounds_mu`` may be less.
+    Here b and q bound the local solve's Jacobian B in v and |2 B - I|, and E is the sum of the
+    drifts of a round. A drift g gamma may be paid for in part: a_j of it at a cost of (a_j /
+    std)^2, and the rest stays in E. The last round pays for all that is left, as T6 from starts at
+    distance X with sensitivity g + Z / rho. Every choice of payments is sound; those used here are
+    the cheapest, up to rounding. The result is bounded in K if the matrix of X and Z is stable,
+    which requires L / l not far above 1. ``rounds_mu`` may be smaller.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = _cheapest(_Payments.of(of), of.rounds)
-    lost = not LEAST <= squares < math.inf  # to underflow or overflow
+    lost = not LEAST <= squares < math.inf  # lost to underflow or overflow
     return math.inf if lost else math.sqrt(squares) / of.noise_std * (1.0 + SLACK)
 
 
 def _cheapest(paid: _Payments, rounds: int) -> float:
-    """Return the least sum of squared payments, not finite where the distances overflow."""
+    """Return the least sum of squared payments; not finite if the distances overflow."""
     ahead = paid.start(rounds - 1 - len(paid.weights))
     free = paid.end(ahead, np.zeros_like(paid.weights))
-    # At the upper rate the last round alone would pay for everything.
+    # At the upper rate the last round would pay for everything.
     low, high = 0.0, free / paid.squares
     for _ in range(60 if math.isfinite(free) else 0):
         rate = 0.5 * (low + high)
         needed = free - float((paid.weights * np.minimum(paid.drift, rate * paid.weights)).sum())
         low, high = (rate, high) if needed > rate * paid.squares else (low, rate)
-    # Cheapest are payments in proportion to what they save, and none above its drift.
+    # The cheapest payments are proportional to their savings, with none above its drift.
     payments = np.minimum(paid.drift, high * paid.weights)
-    # Rounding over all the rounds is paid for as well.
+    # The payments include rounding over all rounds.
     last = paid.end(ahead, payments) * (1.0 + SLACK + TENS * rounds)
     return float((payments * payments).sum()) + last * last / paid.squares
 
 
 @dataclass(frozen=True)
 class _Payments:
-    """The distances' dynamics, and what a payment in an earlier step saves in the last round."""
+    """Dynamics of the distances, and the savings in the last round by earlier payments."""
 
     once: Array
     left: Array
@@ -196,7 +198,7 @@ class _Payments:
         left = c ** np.arange(times - 1, -1, -1.0)
         grown = float(left.sum())
         kept, (b, q) = c**times, _reflected(run)
-        # Two bounds on how far v moves the end: the smaller holds.
+        # Two bounds on the effect of v on the end; the smaller one is used.
         once = np.array([[kept, min(b, run.step_size * inverse * grown)], [2.0 * kept, q]])
         ending = np.array([kept, run.step_size * inverse * grown])
         drift = run.step_size * run.sensitivity
@@ -207,9 +209,9 @@ class _Payments:
         return cls(once, left, ending, drift, float(left @ left), weights)
 
     def start(self, rounds: int) -> Array:
-        """Return (X, Z) after so many rounds in which nothing is paid."""
+        """Return (X, Z) after some rounds without payments."""
         pushed = self.drift * float(self.left.sum()) * np.array([1.0, 2.0])
-        # One more row makes the affine round a matrix, whose power skips all rounds at once.
+        # One more row makes the affine round a matrix, whose power gives all rounds at once.
         affine = np.block([[self.once, pushed[:, None]], [np.zeros((1, 2)), np.ones((1, 1))]])
         return np.asarray(np.linalg.matrix_power(affine, rounds)[:2, 2])
 
@@ -223,8 +225,8 @@ class _Payments:
 def _reflected(of: PrivateSplitting) -> tuple[float, float]:
     """Return bounds on |B| and |2 B - I|, B the Jacobian of a local solve in v.
 
-    B <- B - gamma (H + 1/rho) B + gamma / rho with symmetric H between l and L that changes from
-    step to step. Against its value for the mid curvature, B is off by at most ``off``.
+    B <- B - gamma (H + 1/rho) B + gamma / rho, with symmetric H between l and L that differs
+    between steps. The distance of B from its value for the middle curvature is at most ``off``.
     """
     step, inverse = of.step_size, 1.0 / of.penalty
     middle, radius = (
@@ -248,15 +250,15 @@ def _reflected(of: PrivateSplitting) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Attained:
-    """Two neighbouring data sets, and how far apart their outputs are.
+    """Two neighbouring data sets, and the distance of their outputs.
 
     Attributes:
-        mu: the outputs are within ``error`` in total variation of a pair that contains
-            N(mu, 1) and N(0, 1).
-        error: that distance, at most; what depends on it is only how far away data may lie.
-        curvature: of the quadratic f_0 on D.
-        distance: how far from its optimum the run starts.
-        witness: the data sets in words.
+        mu: the outputs are within ``error`` in total variation of a pair that contains N(mu, 1) and
+            N(0, 1).
+        error: upper bound of that total variation; only the distance of the data depends on it.
+        curvature: curvature of the quadratic f_0 on D.
+        distance: distance of the run's start from the optimum.
+        witness: description of the data sets.
     """
 
     mu: float
@@ -282,12 +284,12 @@ CLIPPED = (
 
 
 def attained(of: PrivateSplitting, observer: Observer | str, error: float) -> Attained:
-    """Return the best lower end known for Fed-PLT with the start N(0, 2 tau^2 / l), secret.
+    """Return the best known lower end for Fed-PLT with the start N(0, 2 tau^2 / l), secret.
 
-    One agent and h = 0. D has a quadratic; D' adds to it a loss whose gradient is g or -g wherever
-    the run passes. As data may lie arbitrarily far, the run's places are as far apart as one
-    likes, so almost surely the drift of every step has the sign that serves best, and both outputs
-    are Gaussian. All curvatures stay within [l, L]: where L = l only a constant shift is left.
+    It has one agent and h = 0. D has a quadratic. D' adds to it a loss whose gradient is g or -g at
+    all places of the run. As data may be arbitrarily far away, the run's places can be arbitrarily
+    far apart. So almost surely the drift of every step has the best sign, and both outputs are
+    Gaussian. All curvatures stay within [l, L]. If L = l, only a constant shift remains.
 
     Args:
         of: the run.
@@ -295,10 +297,10 @@ def attained(of: PrivateSplitting, observer: Observer | str, error: float) -> At
         error: total variation that may be lost to iterates in the wrong place, in (0, 1).
 
     Returns:
-        Nothing but mu, error and the witness depends on where the data lie.
+        The pair with the largest mu. Curvature and distance describe its data.
 
     Raises:
-        ParameterError: an unknown view, or ``error`` outside (0, 1).
+        ParameterError: an unknown observer, or ``error`` outside (0, 1).
     """
     view, wrong = server_or_final(observer), open_unit(error=error)
     of = _prefix(of, view)
@@ -311,19 +313,19 @@ def attained(of: PrivateSplitting, observer: Observer | str, error: float) -> At
 
 
 def _inside(low: float, high: float) -> list[float]:
-    """Return the curvatures that are tried between two; rounding may leave none."""
+    """Return the curvatures to try between two; rounding may leave none."""
     every = [low + share * (high - low) for share in SHARES]
     return [each for each in every if low < each < high]
 
 
 def clipped_attained(of: PrivateSplitting, observer: Observer | str) -> Attained:
-    """Return the lower end for clipped gradients: far from the optimum they are constant.
+    """Return the lower end for clipped gradients, which are constant far from the optimum.
 
-    The local step then is w <- w - gamma (w - v) / rho with a drift of g: no contraction but the
-    proximal term's.
+    The local step then is w <- w - gamma (w - v) / rho with a drift of g. Only the proximal term
+    contracts.
 
     Raises:
-        ParameterError: an unknown view.
+        ParameterError: an unknown observer.
     """
     view = server_or_final(observer)
     found = _quadratic(_prefix(of, view), 0.0, view)
@@ -332,7 +334,7 @@ def clipped_attained(of: PrivateSplitting, observer: Observer | str) -> Attained
 
 @dataclass(frozen=True)
 class _Rounds:
-    """The linear dynamics of one agent with h = 0: (x, v) <- M (x, v) + (1, 2) times the new."""
+    """Linear dynamics of one agent with h = 0: (x, v) <- M (x, v) + (1, 2) times the new term."""
 
     slope: float
     keep: float
@@ -354,7 +356,7 @@ class _Rounds:
         origin = _orbit(matrix, np.array([1.0, 0.0]), run.rounds + 1)
         noise = run.noise_std * float(np.linalg.norm(_powers(slope, run.local_steps)))
         std = (
-            # Noise from all rounds may push in one direction: absolute responses are added up.
+            # Noise from all rounds may add up in one direction, so absolute responses are summed.
             noise * float(np.abs(both).sum(axis=0) @ np.array([1.0, 2.0]))
             + run.start_std * float(np.abs(origin).max(axis=0) @ np.array([1.0, 2.0]))
             + noise
@@ -367,13 +369,13 @@ class _Rounds:
 
 
 def _powers(slope: float, steps: int) -> Array:
-    """Return slope^(steps - 1), ..., slope, 1: what is left of each step at the end."""
+    """Return slope^(steps - 1), ..., slope, 1: the remaining share of each step at the end."""
     return np.asarray(slope ** np.arange(steps - 1, -1, -1.0))
 
 
 def _orbit(matrix: Array, start: Array, length: int) -> Array:
     """Return matrix^j start for j < length, shape (length, 2), by doubling."""
-    # Doubling: the orbit so far, moved on by its own length.
+    # Doubling: the orbit until now, shifted by its own length.
     found, power = start[None, :], matrix
     while len(found) < length:
         found = np.concatenate([found, found @ power.T])
@@ -382,16 +384,16 @@ def _orbit(matrix: Array, start: Array, length: int) -> Array:
 
 
 def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: Observer) -> float:
-    """Return mu of a pattern of signs, shape (rounds, local_steps); 0 where variances underflow."""
+    """Return mu of a pattern of signs, shape (rounds, local_steps); 0 if variances underflow."""
     powers = _powers(rounds.slope, run.local_steps)
     every = np.broadcast_to(np.asarray(signs, float), (run.rounds, run.local_steps))
     shifts = run.step_size * run.sensitivity * (every @ powers)
     variance = run.noise_std**2 * float(powers @ powers)
     if observer is Observer.SERVER:
         variances = np.full(run.rounds, variance)
-        # Only the first round starts from a secret place; later starts have been seen.
+        # Only the first round has a secret start; the observer has seen later starts.
         variances[0] += (rounds.keep * run.start_std) ** 2
-        # Sums that underflowed would make a distance that is too large: nothing is claimed.
+        # Sums that underflowed would give a distance that is too large, so 0 is returned.
         if float(variances.min()) < LEAST:
             return 0.0
         return math.sqrt(float((shifts**2 / variances).sum()))
@@ -401,14 +403,14 @@ def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: 
 
 
 def _prefix(run: PrivateSplitting, observer: Observer) -> PrivateSplitting:
-    """Return as many rounds as are worth computing: the coordinator sees the first ones too."""
-    # Leaving later rounds out is post-processing: the lower end of a prefix holds.
+    """Return as many rounds as are worth computing: the coordinator also sees the first rounds."""
+    # Leaving out later rounds is post-processing, so the lower end of a prefix holds.
     return replace(run, rounds=min(run.rounds, LONGEST)) if observer is Observer.SERVER else run
 
 
 def _quadratic(run: PrivateSplitting, curvature: float, observer: Observer) -> Attained:
     """Return the lower end of a constant shift."""
-    # Not computed is no lower end: 0 is.
+    # Without a computation 0 is the lower end.
     if max(run.rounds, run.local_steps) > LONGEST:
         return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
     mu = _mu(run, _Rounds.of(run, curvature), 1.0, observer)
@@ -432,9 +434,9 @@ def _following(
     for start in _starts(rounds, run.rounds):
         groups, gap = _groups(run, rounds, curvature, start)
         sums = np.bincount(groups, wanted.ravel())
-        # Steps in one group of places share a gradient, so its sign serves their sum.
+        # Steps in one group of places share a gradient, so its sign is that of their sum.
         signs = np.where(sums >= 0.0, 1.0, -1.0)[groups].reshape(wanted.shape)
-        # Groups that cannot be told apart leave no room for the turn.
+        # Groups without a gap leave no room for the change of sign.
         far = _distance(run, rounds, curvature, error) / gap if gap > 0.0 else math.inf
         if math.isfinite(far):
             found.append(
@@ -450,9 +452,9 @@ def _following(
 
 
 def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
-    """Return starts (x, v) and the factor by which a round multiplies them."""
+    """Return starts (x, v), each with its growth factor in a round."""
     if count == 1:
-        # One round has no later start to keep its direction.
+        # One round has no later start that would have to keep its direction.
         return [(1.0, 0.0, 0.0)]
     (a, b), (_, d) = rounds.matrix
     half = 0.5 * (a + d)
@@ -463,21 +465,21 @@ def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
     # The larger root first, without cancellation; the other from their product, -keep.
     large = half + math.copysign(math.sqrt(square), half)
     starts = [(b, factor - a, factor) for factor in (large, -rounds.keep / large)]
-    # A direction that is mostly rounding would not be followed.
+    # A direction that is mostly rounding error would not be kept.
     return [each for each in starts if abs(b) + abs(each[1]) > 1e-4 * (abs(each[2]) + abs(a))]
 
 
 def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: float) -> float:
-    """Return how far apart two groups of places must be for the drift to turn between them.
+    """Return the distance between two groups of places that the change of drift requires.
 
-    The places of a run on D' are those of the noiseless run, a drift of at most ``drift`` and a
-    Gaussian of std at most ``std``; by the union bound none of them leaves its interval but with
-    probability ``error``. The turn itself needs 2 g over the room in curvature.
+    The places of a run on D' are those of the noiseless run, plus a drift of at most ``drift`` and
+    a Gaussian of std at most ``std``. By the union bound, all places stay in their intervals,
+    except with probability ``error``. The change itself needs 2 g over the room in curvature.
     """
-    # The turn adds curvature, which must stay between l and L.
+    # The change adds curvature, which must stay between l and L.
     room = min(curvature - run.strong_convexity, run.smoothness - curvature)
     std, drift = rounds.spread
-    # From the log: with many steps the tail's probability is below what a double tells from 0.
+    # From the log: with many steps the tail's probability is too small for a double.
     quantile = -float(ndtri_exp(math.log(error / (2.0 * run.rounds * run.local_steps))))
     return 2.0 * (2.0 * run.sensitivity / room + drift + quantile * std)
 
@@ -487,9 +489,10 @@ def _groups(
 ) -> tuple[NDArray[np.int64], float]:
     """Return each local step's group of places and the least gap between two groups.
 
-    In round k a run from an eigenvector is at v_k / (1 + rho l) + a^j d_k, d_k the distance of its
-    start to that centre. Groups are told apart by their places; places that are too near for that
-    but have one centre, by their side of it, which stays exact however near they are.
+    In round k a run from an eigenvector is at v_k / (1 + rho l) + a^j d_k, where d_k is the
+    distance of its start to that centre. Groups differ by their places. Places that are too close
+    for that, but have the same centre, are separated by their side of the centre. The side is exact
+    at any distance.
     """
     x, v, factor = start
     count, steps = run.rounds, run.local_steps
@@ -523,7 +526,7 @@ def _several(groups: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.bool
 
 def _apart(places: Array, reach: Array) -> tuple[NDArray[np.int64], float]:
     """Return the connected groups of the intervals place +- reach, and their least gap."""
-    # Sorted by left ends, intervals that touch are neighbours.
+    # Sorted by left ends, touching intervals are neighbours.
     order = np.argsort(places - reach, kind="stable")
     left, right = (places - reach)[order], np.maximum.accumulate((places + reach)[order])
     between = left[1:] - right[:-1]

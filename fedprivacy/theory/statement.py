@@ -1,4 +1,4 @@
-"""What a theorem says of one setting."""
+"""Result of a theorem for one setting."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Statement:
         value: the theorem's number, in the units that its function names.
         theorem: its name and paper.
         checked: conditions that were checked on the arguments.
-        assumed: conditions that no arithmetic on the arguments can check.
-        bound: whether ``value`` is a bound as it stands; False where the paper leaves a constant
-            unnamed, so that only the rate counts.
+        assumed: conditions that no computation on the arguments can check.
+        bound: whether ``value`` is a bound. False if the paper does not specify a constant; then
+            the value is only a rate.
     """
 
     value: float

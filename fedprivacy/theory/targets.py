@@ -20,13 +20,15 @@ from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
 
 
 class Averaging(StrEnum):
-    """How the clients' iterates become the next global one."""
+    """Computation of the next global iterate from the clients' iterates."""
 
     FULL = "full"
-    """Everybody's, weighted."""
+    """The weighted mean over all clients."""
     I = "I"  # noqa: E741
-    """The plain mean over draws with replacement, client c with probability p_c; a client that
-    is drawn twice counts its one run twice."""
+    """The mean over draws with replacement, client c with probability p_c.
+
+    A client that is drawn twice counts its one run twice.
+    """
     II = "II"
     """The plain mean over a cohort drawn uniformly without replacement; weights are equal."""
 
@@ -38,11 +40,11 @@ class GaussianTarget:
     Args:
         hessians: H_c, shape (N, d, d), symmetric and positive definite.
         centres: b_c, shape (N, d).
-        weights: p_c, shape (N,), above 0, sum to 1; equal where None.
+        weights: p_c, shape (N,), above 0, sum to 1; equal if None.
 
     Raises:
-        ParameterError: shapes that do not match, weights that do not sum to 1, or a Hessian that
-            is not symmetric and positive definite.
+        ParameterError: shapes that do not match, weights that do not sum to 1, or a Hessian that is
+            not symmetric and positive definite.
     """
 
     hessians: Array
@@ -78,9 +80,9 @@ class GaussianTarget:
     def of_records(cls, records: Sequence[Array], covariance: Array) -> GaussianTarget:
         """Return the posterior of a mean whose clients hold ``records`` of known covariance.
 
-        The loss of a record x is (theta - x)' S^-1 (theta - x) / 2 and client c's function its
-        sum over the client's records divided by p_c = n_c / n. A flat prior makes N(mean of all
-        records, S / n) at temperature 1.
+        The loss of a record x is (theta - x)' S^-1 (theta - x) / 2. Client c's function is its sum
+        over the client's records divided by p_c = n_c / n. With a flat prior the posterior is
+        N(mean of all records, S / n) at temperature 1.
 
         Args:
             records: for each client an array of shape (n_c, d).
@@ -89,7 +91,7 @@ class GaussianTarget:
         counts = np.array([len(held) for held in records], np.float64)
         total = counts.sum()
         precision = np.linalg.inv(np.asarray(covariance, np.float64))
-        # Inverting leaves a little asymmetry, which the check above would refuse.
+        # The inverse has a small asymmetry, which the check above would refuse.
         precision = total * (precision + precision.T) / 2.0
         return cls(
             hessians=np.repeat(precision[None], len(records), axis=0),
@@ -114,8 +116,9 @@ class GaussianTarget:
 
     @cached_property
     def kinds(self) -> tuple[Array, NDArray[np.int64]]:
-        """The distinct Hessians, shape (G, d, d), and which of them each client has."""
-        # Clients with one Hessian share all their matrices: the work grows with the kinds.
+        """The distinct Hessians, shape (G, d, d), and the index of each client's Hessian."""
+        # Clients with one Hessian share all their matrices, so the work grows with the number of
+        # kinds.
         flat = self.hessians.reshape(self.clients, -1)
         _, first, kind = np.unique(flat, axis=0, return_index=True, return_inverse=True)
         return self.hessians[first], kind.reshape(-1)
@@ -174,19 +177,20 @@ def in_basis(vectors: Array, diagonal: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalRound:
-    """What the clients do between two averagings: b_c + F_c (x - b_c) + noise of two kinds.
+    """The clients' map between two averagings: b_c + F_c (x - b_c) + noise of two kinds.
 
     F_c and the noises are functions of the client's Hessian, given in its eigenbasis, for the G
     distinct Hessians.
 
     Args:
-        target: whose Hessians and centres.
+        target: target with the Hessians and centres.
         contraction: eigenvalues of F, shape (G, d).
-        common: covariance of the noise that all clients share, entry (i, k) between eigenvector i
-            of kind g and k of kind h, still to be multiplied by the two vectors' inner product;
-            shape (G, G, d, d).
+        common: covariance of the noise that all clients share, shape (G, G, d, d). Its entry (i, k)
+            belongs to eigenvector i of kind g and k of kind h, before multiplication by the two
+            vectors' inner product.
         own: variances of a client's own noise times its weight, shape (G, d).
-        gradient: covariance of what gradient noise adds at a client, shape (N, d, d), or None.
+        gradient: covariance of the accumulated gradient noise at a client, shape (N, d, d), or
+            None.
     """
 
     target: GaussianTarget
@@ -208,11 +212,11 @@ class LocalRound:
         return np.asarray(vectors[:, None] @ (self.common * inner) @ transposed(vectors)[None])
 
     def sample(self, starts: Array, generator: np.random.Generator) -> Array:
-        """Return draws of all clients' iterates after the round, at once whatever K is.
+        """Return draws of all clients' iterates after the round, in one step for every K.
 
         Args:
-            starts: of independent chains, shape (R, d).
-            generator: of the noise.
+            starts: starts of independent chains, shape (R, d).
+            generator: source of the noise.
 
         Returns:
             Shape (R, N, d); clients of one chain share the shared noise.
@@ -224,7 +228,7 @@ class LocalRound:
         if self.gradient is not None:
             more = generator.standard_normal(drawn.shape)
             moved = moved + more @ root(self.gradient)
-        # Without shared noise no draws are spent on it.
+        # Without shared noise no random numbers are drawn for it.
         if np.any(self.common):
             shared = generator.standard_normal((len(starts), common.shape[1])) @ common
             moved = moved + shared[kinds]
@@ -232,10 +236,10 @@ class LocalRound:
 
     @cached_property
     def _factors(self) -> tuple[Array, Array, Array]:
-        """What draws multiply standard normals by, and add.
+        """Factors of the standard normals in ``sample``, and the constant term.
 
-        Shared noise (G, G d, d), by columns of each kind; own noise (N, d, d), transposed; and
-        (I - F_c) b_c, shape (N, d).
+        Shared noise (G, G d, d), by columns of each kind; own noise (N, d, d), transposed; and (I -
+        F_c) b_c, shape (N, d).
         """
         vectors, kinds = self.target.spectra[1], self.target.kinds[1]
         count, size = self.contraction.shape
@@ -260,7 +264,7 @@ class LocalRound:
         common = np.einsum("g,h,ghij->ij", self._totals, self._totals, self.common_covariance)
         own = np.einsum("g,gij->ij", self._totals, in_basis(self.target.spectra[1], self.own))
         if self.gradient is not None:
-            # Independent noises average out by the squares of their weights.
+            # The variance of a weighted mean of independent noises has squared weights.
             own = own + np.einsum("c,cij->ij", self.target.shares**2, self.gradient)
         return AffineMap(
             matrix=np.einsum("g,gij->ij", self._totals, self.maps),
@@ -296,18 +300,18 @@ class StepSizes(ABC):
 
     @abstractmethod
     def sizes(self, first: int, count: int) -> tuple[float, ...]:
-        """Return the sizes of so many steps, the first of them counted from 0."""
+        """Return the sizes of ``count`` steps from step ``first`` on, counted from 0."""
 
 
 class Stepped(ABC):
-    """What takes the same number of steps in every round, of one size or of ``StepSizes``."""
+    """Process with the same number of steps in every round, of one size or of ``StepSizes``."""
 
     step_size: Any
 
     @property
     @abstractmethod
     def steps_a_round(self) -> int:
-        """How many steps a round has that may differ in size."""
+        """Number of steps in a round that may differ in size."""
 
     @property
     def homogeneous(self) -> bool:
@@ -330,7 +334,7 @@ class Chain(Stepped):
         target: the split target.
         averaging: "full", "I" or "II".
         cohort: S, the number of draws or clients of a round under schemes I and II.
-        correlation: rho in [0, 1], what the clients share of their noise.
+        correlation: rho in [0, 1], the correlation of the clients' noise.
     """
 
     target: GaussianTarget
@@ -343,7 +347,7 @@ class Chain(Stepped):
             object.__setattr__(self, "averaging", Averaging(self.averaging))
         except ValueError:
             refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
-        # A cohort that is not used would be taken for one that is.
+        # An unused cohort could be mistaken for a used one.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
             refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
         settle(self, natural, "cohort", or_none=True)
@@ -361,11 +365,11 @@ class Chain(Stepped):
     @property
     @abstractmethod
     def temperature(self) -> float:
-        """Temperature of the target that the chain aims at."""
+        """Temperature of the chain's target."""
 
     @abstractmethod
     def local_round(self, index: int) -> LocalRound:
-        """Return what the clients do in round ``index``, counted from 0."""
+        """Return the clients' map in round ``index``, counted from 0."""
 
     @property
     def gaussian(self) -> bool:
@@ -379,7 +383,7 @@ class Chain(Stepped):
             return 0.0
         if self.averaging is Averaging.I:
             return 1.0 / self.cohort
-        # The correction for a finite population: a sample of everybody adds nothing.
+        # The correction for a finite population: a sample of all clients adds no variance.
         clients = self.target.clients
         return (clients - self.cohort) / (self.cohort * (clients - 1)) if clients > 1 else 0.0
 
@@ -410,11 +414,11 @@ class Chain(Stepped):
     def law(self, start: Normal, rounds: int) -> Normal:
         """Return mean and covariance of the global iterate after ``rounds`` rounds.
 
-        A homogeneous chain of Gaussians jumps there at once.
+        For a homogeneous chain of Gaussians this is one computation.
         """
         count = integer(0, rounds=rounds)
         if self.homogeneous and self.gaussian:
-            # Affine maps compose exactly, so that a power skips all rounds between.
+            # Affine maps compose exactly, so a power gives all rounds at once.
             return self._only_round.average.power(count).apply(start)
         law = start
         for index in range(count):
@@ -423,7 +427,7 @@ class Chain(Stepped):
 
 
 class Laws(Protocol):
-    """What has a law in every round, and a target."""
+    """Process with a law in every round, and a target."""
 
     @property
     def target(self) -> GaussianTarget:
@@ -431,7 +435,7 @@ class Laws(Protocol):
 
     @property
     def temperature(self) -> float:
-        """Temperature of the target that it aims at."""
+        """Temperature of its target."""
 
     def laws(self, start: Normal) -> Iterator[Normal]:
         """Yield mean and covariance after 0, 1, 2, ... rounds."""
@@ -440,9 +444,9 @@ class Laws(Protocol):
 def w2_curve(chain: Chain | Laws, start: Normal, rounds: int) -> Array:
     """Return W2 to the target after 0, 1, ..., ``rounds`` rounds, shape (rounds + 1,).
 
-    Exact where every position is Gaussian (``Chain.gaussian``; ``DebiasedLaws``). Else it is W2
-    between the Gaussians with the exact moments, which the papers plot and which is a lower bound
-    of the mixture's W2 (Gelbrich 1990).
+    It is exact if every position is Gaussian (``Chain.gaussian``; ``DebiasedLaws``). Otherwise it
+    is W2 between the Gaussians with the exact moments, as in the papers' plots. That is a lower
+    bound of the mixture's W2 (Gelbrich 1990).
     """
     laws = chain.laws(start)
     kept = [next(laws) for _ in range(integer(0, rounds=rounds) + 1)]
@@ -458,20 +462,22 @@ def rounds_to_accuracy(
 ) -> int | None:
     """Return the first round after which W2 (as in ``w2_curve``) is at most ``accuracy``.
 
-    Rounds that cannot be it are skipped: for a homogeneous full chain the global matrix is
-    symmetric, and W2 is at least the distance of the means, which is at least the transient's
-    length less the bias of the stationary mean. Nor is a round looked for once the chain is
-    closer to its stationary law than the stationary law's W2 exceeds the accuracy, which it then
-    stays.
+    Rounds that certainly miss the accuracy are skipped. For a homogeneous full chain the global
+    matrix is symmetric. W2 is then at least the distance of the means, which is at least the
+    transient's length less the bias of the stationary mean.
+
+    The search also ends early. Let the excess be the stationary law's W2 less the accuracy. Once
+    the chain is closer to its stationary law than the excess, it stays closer, and no later round
+    succeeds.
 
     Args:
         chain: any chain.
         start: law of the first global iterate.
         accuracy: above 0.
-        limit: rounds looked at.
+        limit: largest round that is checked.
 
     Returns:
-        The round, 0 where the start is close enough; None where no round up to ``limit`` is.
+        The round, 0 if the start is close enough; None if no round up to ``limit`` is.
     """
     wanted, target = positive(accuracy=accuracy), chain.target.law(chain.temperature)
     first, gone = _skipped(chain, start, target, wanted)
@@ -479,7 +485,7 @@ def rounds_to_accuracy(
     for index in range(first, integer(0, limit=limit) + 1):
         if float(w2(law, target)) <= wanted:
             return index
-        # Now and then is enough: it only saves rounds that are in vain.
+        # An occasional check suffices: it only saves useless rounds.
         if gone is not None and index % 64 == 0 and float(w2(law, gone[0])) < gone[1]:
             return None
         law = chain.step(law, index)
@@ -489,13 +495,13 @@ def rounds_to_accuracy(
 def _skipped(
     chain: Chain, start: Normal, target: Normal, accuracy: float
 ) -> tuple[int, tuple[Normal, float] | None]:
-    """Return a round before which W2 exceeds the accuracy, and what it takes to give up."""
+    """Return a round before which W2 exceeds the accuracy, and the condition for an early end."""
     if not (chain.homogeneous and chain.gaussian):
         return 0, None
     average = chain._only_round.average
-    # Symmetric but for rounding: eigh would read one of the two triangles alone.
+    # Symmetric apart from rounding; eigh would read only one of the two triangles.
     values, vectors = np.linalg.eigh((average.matrix + average.matrix.T) / 2.0)
-    # A map that does not contract has no stationary law to skip towards.
+    # A map that does not contract has no stationary law.
     if np.max(np.abs(values)) >= 1.0:
         return 0, None
     limit = average.stationary()

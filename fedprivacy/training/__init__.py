@@ -1,7 +1,7 @@
-"""Training: the kernel that all loops share, and every system's loop under one name.
+"""Training: the kernel that all loops share, and the loops of all systems under one name.
 
-The loops lie with their systems (``fedprivacy.systems``) and are taken from there when asked for.
-Everything here needs torch; nothing else in the package imports it.
+The loops are part of their systems (``fedprivacy.systems``) and are imported from there on first
+use. Everything here needs torch; no other part of the package imports it.
 """
 
 from __future__ import annotations

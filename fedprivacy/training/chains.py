@@ -1,8 +1,8 @@
-"""Chains that sample from a posterior split over clients: what FA-LD and FA-HMC share.
+"""Chains that sample from a posterior split over clients: the common part of FA-LD and FA-HMC.
 
-A round: every chain draws its cohort, its clients run from the chain's position and upload, the
-uploads are averaged. Chains are one batch, but an observer sees the uploads of all of them: C
-chains on the same data cost C compositions, and a round's mechanism says so.
+In a round every chain draws its cohort, whose clients run from the chain's position and upload; the
+uploads are averaged. An observer sees the uploads of all chains. C chains on the same data thus
+cost C compositions, and the round's mechanism includes them.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from .rounds import (
 
 Client = FederatedLangevin | FederatedHamiltonian
 Noise = Deviates | np.random.Generator
-"""Draws clients' own noise: correctly rounded where it is accounted, else numpy's."""
+"""Source of the clients' own noise: correctly rounded where it is accounted, else numpy's."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChainState:
-    """Where the chains stand.
+    """State of the chains after a number of rounds.
 
     Args:
-        round: how many rounds were run.
-        positions: of every chain, shape (chains, d).
-        draws: what was kept so far, shape (chains, draws, d); NaN where nothing is yet.
+        round: number of rounds that were run.
+        positions: position of every chain, shape (chains, d).
+        draws: positions kept until now, shape (chains, draws, d); NaN for draws not made yet.
     """
 
     round: int
@@ -66,14 +66,14 @@ class ChainState:
 
 @dataclass(frozen=True, eq=False)
 class Seats:
-    """Who takes part in a round.
+    """Clients that take part in a round.
 
     Args:
         clients: client in each seat, shape (chains or 1, seats).
-        shares: its upload's share in the next position, shape (chains, seats); 0 for a seat whose
-            client sits in another one too, or does not answer.
-        cohort: how many different clients were drawn by any chain.
-        arrived: how many of them answered.
+        shares: weight of the seat's upload in the next position, shape (chains, seats); 0 if the
+            client also has an earlier seat or does not answer.
+        cohort: number of different clients that any chain drew.
+        arrived: number of these clients that answered.
     """
 
     clients: Indices
@@ -83,15 +83,15 @@ class Seats:
 
 
 class Work(NamedTuple):
-    """What clients do between two averages.
+    """Work of the clients between two averages.
 
     Args:
-        round: its number.
+        round: index of the round.
         local: the clients at work, in their seats.
         clients: client in each seat, shape (chains or 1, seats).
-        private: draws their own noise.
-        common: draws what they share.
-        known: added to a client's gradients, known to all, in its coordinates; None for nothing.
+        private: source of the clients' own noise.
+        common: source of the noise that clients share.
+        known: public term of each client's gradients, in the coordinates of ``local``; or None.
     """
 
     round: int
@@ -104,34 +104,33 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sampling(Stepped):
-    """What ``LangevinSampling`` and ``HamiltonianSampling`` have in common.
+    """Common part of ``LangevinSampling`` and ``HamiltonianSampling``.
 
-    The clients' uploads are what is released, each to everybody; what a client does before its
-    upload nobody sees. The unit is a record and the adjacency ``replace_one``. Batches are drawn
-    afresh for every gradient, without replacement, of ceil(gamma n_c) records: rounded up, which
-    is the private side, and accounted with the fraction really used.
+    Each upload is released to every observer, the steps before it are not. The unit is a record,
+    the adjacency ``replace_one``. Every gradient uses a fresh batch of ceil(gamma n_c) records,
+    without replacement. Rounding up is conservative; the account uses the rounded fraction.
 
     Args:
-        target: ``Posterior`` or ``GaussianPosterior``. Without a sensitivity of its gradients
-            nothing is private and nothing is recorded.
-        correlation: rho in [0, 1]. The shared noise hides nothing; at 1 epsilon is infinite.
-        averaging: "full": everybody, weighted by p_c. "I": the mean over ``cohort`` draws with
-            replacement, a client with probability p_c; one that is drawn again counts its single
-            run again. "II": the mean over ``cohort`` clients drawn without replacement; weights
-            must be equal.
+        target: ``Posterior`` or ``GaussianPosterior``. If its gradients have no sensitivity, the
+            run is not private and no round is recorded.
+        correlation: rho in [0, 1], the correlation of the clients' noise. The shared noise gives no
+            privacy; at 1 epsilon is infinite.
+        averaging: "full": all clients, weighted by p_c. "I": the mean over ``cohort`` draws with
+            replacement, a client with probability p_c; a client drawn again runs once and counts
+            again. "II": the mean over ``cohort`` clients drawn without replacement, of equal
+            weights.
         cohort: S, for schemes I and II.
         batch_fraction: gamma in (0, 1].
-        chains: how many chains are run. Each draws its own cohorts, batches and noise, and all
-            are released.
-        exact_jump: for a Gaussian target, draw an upload in one step from its exact law, which
-            costs less and changes nothing that is seen.
-        start: public first position, shape (d,); the target's where None.
+        chains: number of chains. Each draws its own cohorts, batches and noise, and all are
+            released.
+        exact_jump: for a Gaussian target, draw an upload in one step from its exact law, which is
+            faster and has the same law.
+        start: public first position, shape (d,); the target's start if None.
         burn_in: rounds before the first position is kept.
         thinning: rounds from one kept position to the next.
-        draws: how many positions of each chain are kept in the state; positions after that are
-            not.
-        seed: None for randomness from the operating system. With a number everything, the noise
-            too, is reproducible and therefore not private.
+        draws: number of positions that the state keeps for each chain.
+        seed: None for randomness from the operating system. With a number everything is
+            reproducible, the noise too, and therefore not private.
 
     Raises:
         ParameterError: a value out of its range.
@@ -162,7 +161,7 @@ class Sampling(Stepped):
         self._check_cohort()
         self._check_start()
         self.target.batch_sizes(self.batch_fraction)
-        # Refused here, not in the first round: a target without an exact law, no account.
+        # Checked before the first round: a target without an exact law or an account.
         if self.exact_jump:
             _ = self.exact
         if self.private:
@@ -190,11 +189,11 @@ class Sampling(Stepped):
             torch.isfinite(self.start).all(), "start", "an entry that is not finite", "be finite"
         )
 
-    # What a round costs
+    # The cost of a round
 
     @abstractmethod
     def _client(self, index: int, weight: float, fraction: float) -> Client:
-        """Return what one client of this weight and batch fraction does in round ``index``."""
+        """Return the mechanism of a client of this weight and batch fraction in round ``index``."""
 
     @property
     def private(self) -> bool:
@@ -209,10 +208,11 @@ class Sampling(Stepped):
         return tuple(dict.fromkeys(pairs))
 
     def mechanism(self, index: int) -> Mechanism | None:
-        """Return round ``index`` as a mechanism: every kind of client, every chain; None without.
+        """Return round ``index`` as a mechanism over all kinds of clients and all chains, or None.
 
-        A record is with one client, so kinds are accounted one by one and the largest bound is
-        taken. Under scheme I a client of weight p takes part with probability 1 - (1 - p)^S.
+        A record belongs to one client, so kinds of clients are accounted one by one and the largest
+        bound is taken. Under scheme I a client of weight p takes part with probability 1 - (1 -
+        p)^S.
         """
         return self._first if self.homogeneous else self._mechanism(index)
 
@@ -228,7 +228,7 @@ class Sampling(Stepped):
         return one if self.chains == 1 else one * self.chains
 
     def _in_cohort(self, client: Client, weight: float) -> Mechanism:
-        # A client of all the weight is in every draw: nothing is hidden by drawing.
+        # A client of weight 1 is in every draw, so the drawing does not protect its data.
         if self.scheme is None or weight == 1.0:
             return client
         if isinstance(self.scheme, WeightedDraws):
@@ -237,7 +237,7 @@ class Sampling(Stepped):
 
     @cached_property
     def scheme(self) -> FixedSize | WeightedDraws | None:
-        """What draws every chain's cohort, and is accounted; None for everybody."""
+        """Scheme that draws every chain's cohort, and is accounted; None if all take part."""
         if self.cohort is None:
             return None
         if self.averaging == Averaging.I:
@@ -258,7 +258,8 @@ class Sampling(Stepped):
         count = integer(1, rounds=rounds)
         if self.homogeneous:
             return self._required(0) * count
-        # Equal rounds are counted: an account costs by what is different, not by the length.
+        # Equal rounds are counted: the cost of an account grows with the number of different
+        # rounds.
         counts: dict[Mechanism, int] = {}
         for index in range(count):
             for part, times in self._required(index).sequence():
@@ -274,12 +275,12 @@ class Sampling(Stepped):
 
     @property
     def rounds(self) -> int:
-        """How many rounds keep all draws."""
+        """Number of rounds after which all draws are kept."""
         return self.burn_in + self.thinning * self.draws
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was rounded: batches of a whole number of records."""
+        """Notes on the batch sizes that were rounded up to an integer."""
         sizes, fractions = self.target.batch_sizes(self.batch_fraction)
         return tuple(
             f"client {c}: batch_fraction {self.batch_fraction:g} makes batches of {size} records, "
@@ -300,7 +301,7 @@ class Sampling(Stepped):
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """Device of the computation."""
         return str(self.target.start.device)
 
     def step(
@@ -319,17 +320,16 @@ class Sampling(Stepped):
             state: from ``init`` or an earlier ``step``; unchanged.
             data: the loop's target, or None: the data belong to the target.
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
-            budget: asked before the round, charged before noise is drawn.
-            dropout: gets the cohort, returns the clients that do not answer; the others' shares
-                then sum to 1 again. Who drops out must not depend on data. Where nobody in some
-                chain's cohort answers nothing moves, and the round is spent all the same: rounds
-                that counted only where somebody answered would hold those who do more often.
+            budget: checked before the round, charged before noise is drawn.
+            dropout: gets the cohort, returns the clients that do not answer; the others' shares are
+                rescaled to sum to 1. It must not depend on data. If a chain's whole cohort is
+                missing, no chain moves, but the round is spent. Otherwise clients that answer more
+                often would be in more of the counted rounds.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
-            Diverged: a chain left every finite range. Nothing of this round is released and it
-                stays spent; ``state`` is as it was.
+            BudgetExhausted: the round does not fit; it released no output.
+            Diverged: a chain left every finite range; the round has no output and stays spent.
             ParameterError: state, data or ledger do not fit.
         """
         check_given(ChainState, state, ledger, budget, dropout, on_release)
@@ -362,7 +362,7 @@ class Sampling(Stepped):
         return (self.target.sensitivity or 0.0) / 2.0
 
     def _planned_std(self, index: int) -> float:
-        """Return the smallest std of private noise in a client's step, of shared where none is."""
+        """Return the smallest std of a client step's private noise, or else of its shared noise."""
         return self._planned_first if self.homogeneous else self._planned_of(index)
 
     @cached_property
@@ -378,7 +378,7 @@ class Sampling(Stepped):
         """Return the smallest std of the shared noise in one step."""
 
     def _each(self, index: int) -> tuple[Client, ...]:
-        """Return what every client does in round ``index``, whose noise is its own mechanism's."""
+        """Return every client's mechanism in round ``index``; it defines the client's noise."""
         return self._each_first if self.homogeneous else self._each_of(index)
 
     @cached_property
@@ -392,24 +392,24 @@ class Sampling(Stepped):
         return tuple(kinds[pair] for pair in pairs)
 
     def _stds(self, index: int, of: Callable[[Any], Any]) -> Array:
-        """Return what every client's mechanism says of its noise, shape (clients, ...)."""
+        """Return one property of every client's mechanism, shape (clients, ...)."""
         return np.array([of(client) for client in self._each(index)])
 
     @staticmethod
     def _noisy(own: Any, spread: Spread, local: Local, source: Noise) -> tuple[Any, float]:
-        """Return the private part of clients' steps with its noise.
+        """Return the private part of the clients' steps with its noise.
 
-        Of a private run it is the correct rounding of the two, each seat on a grid of its own;
-        what is added to it afterwards is public.
+        In a private run it is correctly rounded, on each seat's own grid. Later terms are public.
 
         Args:
-            own: what depends on the clients' data, shape of the points; may be written to.
-            spread: what each seat's mechanism says.
+            own: the part that depends on the clients' data, shape of the points; may be
+                overwritten.
+            spread: stds and grid of the seats' mechanisms.
             local: the clients at work.
-            source: draws it.
+            source: source of the noise.
 
         Returns:
-            The two together, and the smallest std that was used: 0 where there is no noise.
+            The sum, and the smallest std that was used: 0 without noise.
         """
         if spread.least == 0.0:
             return own, 0.0
@@ -435,10 +435,10 @@ class Sampling(Stepped):
         return self._answering(clients, shares, clients[0], set())
 
     def _drawn(self, index: int) -> tuple[Indices, Array]:
-        """Return the client in each seat, and its upload's share."""
+        """Return the client in each seat and the share of its upload."""
         weights = self.target.shares
         if self.scheme is None:
-            # One row for all chains: everybody takes part in each of them.
+            # One row for all chains: every client takes part in each chain.
             return np.arange(len(weights))[None], weights[None]
         generator = self._generator("cohort", index)
         clients = self.scheme.draw_rows(self.chains, len(weights), generator)
@@ -449,11 +449,11 @@ class Sampling(Stepped):
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
     ) -> Seats:
-        """Leave out who does not answer; ``arrived`` 0 where that is a chain's whole cohort."""
+        """Set missing clients' shares to 0; ``arrived`` is 0 if all of a chain are missing."""
         if not missing:
             full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
             return Seats(clients, full, len(cohort), len(cohort))
-        # Shares of the silent go to 0; the seats stay, so that shapes do too.
+        # The shares of missing clients become 0. The seats stay, so the shapes stay too.
         there = np.where(np.isin(clients, list(missing)), 0.0, shares)
         totals = there.sum(axis=1, keepdims=True)
         arrived = int(np.sum(~np.isin(cohort, list(missing)))) if np.all(totals > 0.0) else 0
@@ -462,7 +462,7 @@ class Sampling(Stepped):
         return Seats(clients, full, len(cohort), arrived)
 
     def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
-        """Let the clients work; return the next state and what was really drawn."""
+        """Run the clients; return the next state and the facts of the round."""
         if seats.arrived == 0:
             info = self._info(state, seats, self._planned_std(state.round), aborted=True)
             return self._after(state, state.positions), info
@@ -474,16 +474,16 @@ class Sampling(Stepped):
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         private = self._source(state.round, local)
-        # Without shared noise nothing is drawn from it, and a generator costs as much as a step.
+        # Without shared noise this stream is not used, and a new generator costs as much as a step.
         common = self._generator("shared", state.round) if self.correlation > 0.0 else batches
         return Work(state.round, local, seats.clients, private, common)
 
     def _averaged(self, work: Work, seats: Seats) -> tuple[Tensor, float]:
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
-        # An overflow is told by `_check_finite`, not by a warning.
+        # `_check_finite` reports an overflow; a warning would be a second report.
         with np.errstate(over="ignore", invalid="ignore"):
             uploads, std = self._jumped(work) if self.exact_jump else self._locally(work)
-            # Before the average: 0 times infinity there would be NaN for everybody.
+            # Before the average: 0 times infinity would make the whole average NaN.
             self._check_finite(uploads, work.round)
         parts = torch.from_numpy(np.array(seats.shares)).to(uploads)
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
@@ -498,7 +498,7 @@ class Sampling(Stepped):
         """
 
     def _source(self, index: int, local: Local) -> Noise:
-        """Return what draws a round's private noise: correct roundings where it is accounted."""
+        """Return the source of a round's private noise: correctly rounded if accounted."""
         if not self.private:
             return self._generator("noise", index)
         steps = 1 if self.exact_jump else self._noisy_steps
@@ -509,12 +509,12 @@ class Sampling(Stepped):
     @property
     @abstractmethod
     def _noisy_steps(self) -> int:
-        """How often a client draws noise of its own in a round."""
+        """Number of times that a client draws its own noise in a round."""
 
     def _check_finite(self, uploads: Tensor, index: int) -> None:
-        # The root, so that squares of whatever passes are finite too.
+        # The square root of the largest float, so that squares of accepted values are finite too.
         limit = math.sqrt(torch.finfo(uploads.dtype).max)
-        # One walk, and NaN passes through.
+        # One pass over the values; a NaN fails this comparison.
         if float(torch.linalg.vector_norm(uploads, math.inf)) < limit:
             return
         fine = (uploads.abs() < limit).flatten(1).all(dim=1)
@@ -529,13 +529,13 @@ class Sampling(Stepped):
         done, draws = state.round + 1, state.draws
         kept, left = divmod(done - self.burn_in, self.thinning)
         if not left and 1 <= kept <= self.draws:
-            # A copy: the caller may hold the state before.
+            # A copy, because the caller may still hold the earlier state.
             draws = draws.clone()
             draws[:, kept - 1] = positions
         return replace(state, round=done, positions=positions, draws=draws)
 
     def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
-        # Seats of share 0 send nothing.
+        # Seats of share 0 do not send.
         numbers = int(np.count_nonzero(seats.shares)) * state.positions[0].nbytes
         return RoundInfo(
             round=state.round,
@@ -548,8 +548,8 @@ class Sampling(Stepped):
         )
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
-        """Return a generator of its own for every use, seeded by the system unless ``seed`` is."""
-        # By use and round: one round more does not shift the draws of any other.
+        """Return a separate generator for each use, seeded by the system without ``seed``."""
+        # Seeded by use and round: an additional round leaves all other draws unchanged.
         if self.seed is None:
             return np.random.Generator(np.random.SFC64(system_seed()))
         seeds = np.random.SeedSequence([self.seed, number, STREAMS.index(stream)])
@@ -577,9 +577,9 @@ class Sampling(Stepped):
         return UploadLaw(self.exact, 0)
 
     def _jumped(self, work: Work) -> tuple[Tensor, float]:
-        """Return uploads from the clients' starting points, drawn in one step, and their std.
+        """Return uploads drawn in one step from the clients' starts, and the std of their noise.
 
-        That is a step's: what is planned for one, by the share of the jump's noise that was used.
+        The std is that of one step: the planned std times the used fraction of the jump's noise.
         """
         index, clients, private, common = work.round, work.clients, work.private, work.common
         local: Any = work.local
@@ -593,7 +593,7 @@ class Sampling(Stepped):
 
 
 def _counted(drawn: Indices) -> Array:
-    """Return the shares of sorted seats: of a client drawn again its first seat counts them all."""
+    """Return the shares of sorted seats: a client's first seat has the share of all its draws."""
     first = np.ones(drawn.shape, dtype=bool)
     first[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
     times = (drawn[:, :, None] == drawn[:, None, :]).sum(axis=2)

@@ -35,22 +35,22 @@ from .threads import limited
 FORMAT = "fedprivacy checkpoint 5"
 
 _TELLING = "fedprivacy checkpoint 4"
-"""Held a hash of the data without a key, and how many bytes were sent."""
+"""Format with an unkeyed hash of the data and the number of bytes sent."""
 
 
 class EmptySum(UserWarning):
-    """Whatever came of a round's clients was refused, and the round is spent all the same."""
+    """All contributions of a round were refused; the round is spent nevertheless."""
 
 
 @dataclass(frozen=True)
 class TrainingResult(Generic[S]):
-    """What a run ended with.
+    """Result of a run.
 
     Args:
         history: the rounds that this call ran, in order.
-        state: after the last one.
-        upload_bytes: of all rounds behind the state, those before a checkpoint included; None
-            where the notes on those are lost. Not covered by any epsilon.
+        state: state after the last round.
+        upload_bytes: bytes of all rounds of the state, including those before a checkpoint; None if
+            the notes on those are lost. Not covered by any epsilon.
     """
 
     history: tuple[RoundInfo, ...]
@@ -58,7 +58,7 @@ class TrainingResult(Generic[S]):
     upload_bytes: int | None
 
     def then(self, state: S, history: Sequence[RoundInfo]) -> TrainingResult[S]:
-        """Return what it is after some rounds more."""
+        """Return the result after more rounds."""
         more = sum(info.upload_bytes for info in history)
         sent = None if self.upload_bytes is None else self.upload_bytes + more
         return TrainingResult((*self.history, *history), state, sent)
@@ -78,33 +78,34 @@ def train(
     description: str = "",
     threads: int | None = None,
 ) -> TrainingResult[S]:
-    """Run rounds until ``rounds`` were run, resuming from ``checkpoint`` where it exists.
+    """Run until ``rounds`` rounds are complete; resume from ``checkpoint`` if the file exists.
 
-    A run killed at any moment resumes from its last checkpoint; a round that was released after
-    that checkpoint is run again, and both count in the ledger.
+    A run killed at any moment resumes from its last checkpoint. A round that was released after
+    that checkpoint is run again, and the ledger counts both.
 
     Args:
-        loop: what a round does: ``FederatedAveraging`` or another loop.
-        data: the clients and their records, as the loop wants them.
-        rounds: total number of rounds, those before the checkpoint included.
+        loop: the training loop, such as ``FederatedAveraging``.
+        data: the clients and their records, in the form that the loop expects.
+        rounds: total number of rounds, including those before the checkpoint.
         ledger: records every round; the caller closes it.
-        budget: asked before every round. It is first charged with the rounds that the ledger says
-            were spent and that it was not charged with.
-        checkpoint: file for the state, written before the first round and after every round. It
-            is bound to the ledger and the data: what was trained under another ledger, or under
-            none, is not gone on with, since this one would not count it. It is private, and so are
-            the notes beside the ledger (``notes.Notes``); ``save_model`` writes what may be handed
-            over.
+        budget: checked before every round. It is first charged for the spent rounds of the ledger
+            that it was not charged for yet.
+        checkpoint: file for the state, written before the first round and after every round. It is
+            bound to the ledger and the data. A checkpoint trained under another ledger, or under
+            none, is not resumed, since this ledger would not count its rounds. The file is private,
+            and so are the notes next to the ledger (``notes.Notes``). ``save_model`` writes a file
+            that may be shared.
         dropout: see the loop's ``step``.
-        on_round: called after every round with the state and what the server saw. Where it has a
-            method ``interrupted``, that is called where a round raised.
+        on_round: called after every round with the state and the server's view of the round. If it
+            has a method ``interrupted``, that method is called when a round raises.
         on_release: see the loop's ``step``.
-        description: what is trained, in words; a checkpoint of another one is not gone on with.
+        description: text that describes the training; a checkpoint with another description is not
+            resumed.
         threads: see ``threads.limited``.
 
     Warns:
-        EmptySum: a round had no contribution that could be summed; after the first such round, with
-            its state in the checkpoint.
+        EmptySum: a round had no contribution that could be summed. It is raised after the first
+            such round, whose state is then in the checkpoint.
 
     Raises:
         BudgetExhausted: a round does not fit; the state before it is in the checkpoint.
@@ -120,7 +121,7 @@ def train(
     kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
-    # Rounds cannot be undone: to ask for fewer than were run is a slip.
+    # Rounds cannot be undone, so a total below the rounds already run is a mistake.
     rule = f"be at least {state.round}, which the checkpoint has behind it"
     require(state.round <= total, "rounds", total, rule)
     if loop.round_mechanism is not None and ledger is not None and budget is not None:
@@ -139,10 +140,10 @@ def train(
                 history.append(info)
                 kept.keep(state, info)
             except BaseException:
-                # It may have been released, and is run again where this is gone on with.
+                # The round may have been released; a resumed run repeats it.
                 getattr(on_round, "interrupted", lambda: None)()
                 raise
-            # After the checkpoint: a caller that raises here loses no round.
+            # After the checkpoint: if the caller raises here, the round is already saved.
             if on_round is not None:
                 on_round(state, info)
             if _empty(info) and not any(map(_empty, history[:-1])):
@@ -160,7 +161,7 @@ _REFUSED = (
 
 
 def _empty(info: RoundInfo) -> bool:
-    """Return whether a round that was spent, as an aborted one is not, had nothing to sum."""
+    """Return whether a spent round had no contribution to sum; an aborted round is not spent."""
     return info.refused > 0 == info.arrived and not info.aborted
 
 
@@ -171,7 +172,7 @@ def resumed(
     ledger: Ledger | None,
     description: str = "",
 ) -> TrainingResult[S]:
-    """Return what a checkpoint holds, after checking that its run may be gone on with.
+    """Return the content of a checkpoint, after checking that its run may be resumed.
 
     Raises:
         ParameterError: see ``train``.
@@ -180,19 +181,19 @@ def resumed(
 
 
 class _Unkept:
-    """A run that is not kept on disk."""
+    """A run without a checkpoint on disk."""
 
     def begun(self, loop: Loop[S]) -> TrainingResult[S]:
-        """Return where a run begins."""
+        """Return the first state of the run."""
         return TrainingResult((), loop.init(), 0)
 
     def keep(self, state: RoundState, info: RoundInfo) -> None:
-        """Put the state after a round on disk."""
+        """Write the state after a round to disk."""
 
 
 @dataclass(frozen=True)
 class _Kept(_Unkept):
-    """Where a run is kept: its checkpoint, and its notes."""
+    """A run with a checkpoint and notes on disk."""
 
     path: str | Path
     notes: Notes
@@ -205,15 +206,15 @@ class _Kept(_Unkept):
         return cls(path, Notes.beside(path, ledger), ledger, data, description)
 
     def begun(self, loop: Loop[S]) -> TrainingResult[S]:
-        """Return where a run begins: at its checkpoint, or at a fresh state that is then it."""
+        """Return the state of the checkpoint, or a new state that becomes the checkpoint."""
         if Path(self.path).exists():
             found = self.resumed(loop)
             self.notes.begin()
             return found
-        # The key first: the checkpoint's digest of the data is made with it.
+        # The key first: the checkpoint's digest of the data depends on it.
         self.notes.begin()
         fresh = super().begun(loop)
-        # Written at once: a file that cannot be written is found out before a round is spent.
+        # Written at once: an unwritable file raises before a round is spent.
         self._save(fresh.state)
         return fresh
 
@@ -225,7 +226,7 @@ class _Kept(_Unkept):
 
     def keep(self, state: RoundState, info: RoundInfo) -> None:
         before = self.notes.sent(info.round)
-        # Before the state: a crash between the two leaves a count too many, never too few.
+        # Before the state: a crash between the two makes the count too large, never too small.
         if before is not None:
             self.notes.count(state.round, before + info.upload_bytes)
         self._save(state)
@@ -238,11 +239,11 @@ class _Kept(_Unkept):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file that ``save`` wrote, read once; it is untrusted, nothing in it is executed.
+    """A file that ``save`` wrote, read once. It is untrusted: no code in it is executed.
 
     Args:
-        path: where it was read.
-        content: what it holds, by name.
+        path: path of the file.
+        content: its entries, by name.
     """
 
     path: Path
@@ -255,7 +256,7 @@ class Checkpoint:
         Raises:
             ParameterError: no such file, or it is not a checkpoint of this format.
         """
-        # Opening a pipe waits for ever.
+        # Opening a pipe would block for ever.
         place = Path(path)
         require(place.is_file() or not place.exists(), "checkpoint", str(path), "be a file")
         content = _loaded(path, device)
@@ -265,7 +266,7 @@ class Checkpoint:
         require(kind != _TELLING, "checkpoint", str(path), rule, way_out)
         rule = f"have format {FORMAT!r}"
         require(kind == FORMAT, "checkpoint", str(path), rule, "pass another path")
-        # Not isinstance: True would pass for 1.
+        # isinstance would accept True as 1.
         counted = type(number) is int and number >= 0
         rule = "hold a fitting 'round'"
         require(counted, "checkpoint", str(path), rule, "pass another path")
@@ -280,21 +281,22 @@ class Checkpoint:
         *,
         private: bool = False,
     ) -> None:
-        """Raise ParameterError unless it may be gone on with.
+        """Raise ParameterError unless its run may be resumed.
 
         Args:
-            ledger: it must count every round behind the checkpoint; None where there is none, or
-                where it is yet to be created (``private``).
-            notes: of its run; the key to its digest of the data is in them.
-            data: they must be those of the rounds before.
-            description: what is trained must be as it was described then.
+            ledger: it must count every round of the checkpoint; None if there is no ledger, or if
+                the ledger is created later (``private``).
+            notes: notes of its run; they hold the key of its digest of the data.
+            data: they must be the data of the earlier rounds.
+            description: it must equal the description in the checkpoint.
             private: whether the rounds must be counted.
         """
-        # A fresh state holds nothing of the data: any ledger may begin with it.
+        # The state before the first round does not depend on the data, so every ledger is accepted.
         if not self.content["round"]:
             return
         place = self.content.get("ledger")
-        # Rounds without a ledger stay without one; a ledger must have been where they ended.
+        # Rounds without a ledger stay without one; a ledger must contain the checkpoint's place in
+        # it.
         counted = place is None and not private if ledger is None else passes(ledger, place)
         told = "without a ledger" if place is None else "under a ledger that is not the one given"
         rule = "be of this run: its rounds would not be counted"
@@ -303,7 +305,7 @@ class Checkpoint:
         rule = "be there: the key in it tells whether the data are those of before"
         way_out = "restore it, or name another checkpoint and another ledger"
         require(notes.begun, "private notes", str(notes.path), rule, way_out)
-        # With a key: without the notes nobody can try guesses of the data on it.
+        # The digest is keyed: without the notes, guesses of the data cannot be tested against it.
         same = self.content.get("data") == notes.digest(data)
         rule = "be gone on with on the data that it was trained on"
         way_out = "name another checkpoint and another ledger"
@@ -331,10 +333,10 @@ def _loaded(path: str | Path, device: str) -> dict[str, Any]:
     try:
         _check_unpacked(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own words on files that are not its own
-            # Without weights_only a stranger's pickle would run code.
+            warnings.simplefilter("ignore")  # torch warns about files of other formats
+            # Without weights_only a pickle from an untrusted source could run code.
             content = torch.load(path, map_location=device, weights_only=True)
-    # Foreign bytes make torch raise errors of many kinds.
+    # torch raises many kinds of errors for files of other formats.
     except Exception as error:
         raise ParameterError(
             f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
@@ -345,7 +347,7 @@ def _loaded(path: str | Path, device: str) -> dict[str, Any]:
 
 
 def _check_unpacked(path: str | Path) -> None:
-    """Raise where a small file would unpack to a large one: torch packs nothing that it saves."""
+    """Raise if a small file would unpack to a large one: torch saves without compression."""
     with zipfile.ZipFile(path) as archive:
         sizes = [(member.compress_size, member.file_size) for member in archive.infolist()]
     if any(packed != whole for packed, whole in sizes):
@@ -353,25 +355,25 @@ def _check_unpacked(path: str | Path) -> None:
 
 
 def _differing(known: Any, asked: str) -> str:
-    """Return the names of what differs in two descriptions, where they are JSON objects."""
+    """Return the names of the entries that differ in two descriptions, if both are JSON objects."""
     try:
         parts = [json.loads(text) for text in (known, asked)]
         flat = [part | part.pop("settings", {}) for part in parts]
         return ", ".join(n for n in flat[1] if flat[0].get(n) != flat[1][n]) or "their parts"
     except (TypeError, ValueError, AttributeError):
-        # Descriptions of other callers are plain words: both are told whole.
+        # Other callers describe the training in free text: show both in full.
         return f"{known!r} and {asked!r}"
 
 
 def passes(ledger: Ledger, place: Any) -> bool:
-    """Return whether a ledger counts all that a file of its run does: it was at the file's place.
+    """Return whether a ledger counts every round of a file: whether it contains the file's place.
 
     Args:
-        ledger: the one given; it may be another one, or its copy of before the file.
-        place: what the untrusted file has in the place of ``Ledger.place``, a pair or a list.
+        ledger: the given ledger; it may be another ledger, or a copy that is older than the file.
+        place: the untrusted file's entry for ``Ledger.place``, a pair or a list.
     """
     well = isinstance(place, tuple | list) and list(map(type, place)) == [int, str]
-    # A checksum is of hexadecimal digits: other text may have no bytes at all.
+    # A checksum is hexadecimal; other text may not be encodable as bytes.
     return well and place[1].isascii() and ledger.passes((place[0], place[1]))
 
 
@@ -385,14 +387,14 @@ def save(
 ) -> None:
     """Write a state so that a crash leaves either the old file or the new one.
 
-    Nobody but its owner may read the file.
+    Only the owner may read the file.
 
     Args:
-        path: file to replace; ``path + ".tmp"`` is used on the way.
-        state: what to write: a dataclass of tensors, numbers and None.
-        ledger: where the rounds behind it are counted; None if nowhere.
-        data: keyed digest of what it was trained on, by ``notes.Notes.digest``.
-        description: what is trained, in words.
+        path: file to replace; ``path + ".tmp"`` holds the new content in the meantime.
+        state: the state to write, a dataclass of tensors, numbers and None.
+        ledger: the ledger that counts its rounds; None without a ledger.
+        data: keyed digest of the training data, by ``notes.Notes.digest``.
+        description: text that describes the training.
 
     Raises:
         OSError: it cannot be written; the error names the file.
@@ -401,20 +403,20 @@ def save(
     content["ledger"] = None if ledger is None else ledger.place
     content["data"], content["description"] = data, description
     content |= {name: _alone(value) for name, value in _fields(state).items()}
-    # To memory first: the file is replaced by all of it, or stays.
+    # To memory first: the file is either replaced completely or not changed.
     buffer = io.BytesIO()
     torch.save(content, buffer)
     whole_file(path, buffer.getvalue(), mode=0o600)
 
 
 def load(path: str | Path, like: S, device: str = "cpu") -> S:
-    """Read a state; the file is untrusted, nothing in it is executed.
+    """Read a state. The file is untrusted: no code in it is executed.
 
     Args:
         path: a file that ``save`` wrote.
         like: a state of the same loop, such as ``loop.init()``; every field read must be of the
             same type, and tensors of the same shape.
-        device: where to put the tensors.
+        device: device of the returned tensors.
 
     Raises:
         ParameterError: no such file, or it is not a checkpoint of this format and loop.
@@ -427,14 +429,14 @@ def _fields(state: RoundState) -> dict[str, Any]:
 
 
 def _alone(value: Any) -> Any:
-    """Return a tensor in memory of its own: torch saves the whole storage that a view is of."""
+    """Return a copy of a tensor in new memory: torch saves the whole storage of a view."""
     return value.detach().cpu().clone() if isinstance(value, Tensor) else value
 
 
 def _fits(value: object, like: object) -> bool:
     if isinstance(value, Tensor) and isinstance(like, Tensor):
-        # An empty row of a fresh state is one whose length the data decide.
+        # An empty row in a new state accepts any length, because the data decide the length.
         fits = value.dim() == 1 if like.shape == (0,) else value.shape == like.shape
         return fits and value.dtype == like.dtype
-    # A number that is not finite would spread into all that is computed from it.
+    # A number that is not finite would make all later results not finite.
     return type(value) is type(like) and math.isfinite(value if isinstance(value, float) else 0.0)

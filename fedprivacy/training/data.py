@@ -20,12 +20,12 @@ Indices = NDArray[np.int64]
 
 
 class Group(NamedTuple):
-    """Clients of one size, which are trained beside each other.
+    """Clients of one size, which are trained together.
 
     Attributes:
-        clients: their numbers.
-        records: (inputs, targets) that hold theirs.
-        rows: row numbers of each client in them.
+        clients: numbers of the clients.
+        records: (inputs, targets) with the records of these clients.
+        rows: row numbers of each client in ``records``.
     """
 
     clients: list[int]
@@ -34,7 +34,7 @@ class Group(NamedTuple):
 
 
 def _none() -> Tensor:
-    """Return what stands for tensors that were left out."""
+    """Return the placeholder for a tensor that was left out."""
     return torch.empty(0)
 
 
@@ -44,18 +44,19 @@ class FederatedData:
 
     The records are kept once; a client is a list of row numbers.
 
-    Targets may be anything: numbers of classes, real responses, several columns a record, or none.
+    Targets may be of any kind: class numbers, real responses, several columns for each record, or
+    none.
 
     Args:
-        name: what to call it in a report.
+        name: name of the data set in a report.
         features: inputs, first axis the records; float, finite.
-        labels: targets, first axis the records, finite: classes, int64, shape (records,), from 0 to
-            ``num_classes - 1`` where that is given; left out where records have none.
+        labels: targets, first axis the records, finite. Classes are int64, shape (records,), from 0
+            to ``num_classes - 1`` if that is given. Left out if records have no targets.
         clients: row numbers of each client, none empty; a row belongs to one client, once.
-        test_features: inputs of the test set; left out where there is none.
+        test_features: inputs of the test set; left out if there is none.
         test_labels: targets of the test set.
-        num_classes: number of classes; None where targets are no classes, or where the largest of
-            them (a public number then) tells how many there are.
+        num_classes: number of classes. None if the targets are not classes, or if the number
+            follows from the largest class, which is public then.
         public_features: inputs that belong to no client (for the mask of top_k), or None.
         public_labels: their targets, or None.
 
@@ -80,7 +81,7 @@ class FederatedData:
         clients = _row_numbers(self.clients)
         object.__setattr__(self, "clients", clients)
         integer(1, clients=len(clients))
-        # Before the checks, which then find tensors in every place.
+        # Before the checks, so that the checks find a tensor in every field.
         self._fill()
         for part in ("", "test_", "public_"):
             _check_records(self, part)
@@ -93,7 +94,7 @@ class FederatedData:
         _check_owners(np.concatenate(clients))
 
     def _fill(self) -> None:
-        """Put tensors without columns, or without records, in the place of what was left out."""
+        """Replace left-out fields by tensors without columns, or without records."""
         names = ("features", "labels")
         for name in names:
             _check_tensor(name, getattr(self, name))
@@ -101,15 +102,15 @@ class FederatedData:
             object.__setattr__(self, "labels", self.features.new_empty((len(self.features), 0)))
         for name in names:
             if _is_left_out(getattr(self, f"test_{name}")):
-                # Of no records, but of the right type and shape a record.
+                # No records, but the right dtype and shape of a record.
                 object.__setattr__(self, f"test_{name}", getattr(self, name)[:0])
 
     @property
     def classes(self) -> int:
-        """Number of classes: ``num_classes``, or what the labels of all parts say together.
+        """Number of classes: ``num_classes``, or the number that follows from all labels.
 
         Raises:
-            ParameterError: the targets are no classes.
+            ParameterError: the targets are not classes.
         """
         if self.num_classes is not None:
             return self.num_classes
@@ -135,17 +136,17 @@ class FederatedData:
         return self.features[rows], self.labels[rows]
 
     def example(self) -> tuple[Tensor, Tensor]:
-        """Return (inputs, targets) of no records: their types and shapes."""
+        """Return (inputs, targets) of no records: their dtypes and shapes."""
         features, labels = self.features, self.labels
         return features.new_empty(0, *features.shape[1:]), labels.new_empty(0, *labels.shape[1:])
 
     def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
-        """Yield clients of one size, at most so many at once."""
+        """Yield clients of one size, at most ``most`` at once."""
 
         def size(client: int) -> int:
             return len(self.clients[client])
 
-        # By size: only equally long plans run beside each other; see ``LocalSGD.schedule``.
+        # By size: only plans of equal length are trained together; see ``LocalSGD.schedule``.
         for _, alike in itertools.groupby(sorted(clients, key=size), key=size):
             group = list(alike)
             for start in range(0, len(group), most):
@@ -156,7 +157,7 @@ class FederatedData:
         """Return the public (inputs, labels).
 
         Raises:
-            ParameterError: there are none.
+            ParameterError: the data set has no public records.
         """
         if self.public_features is None or self.public_labels is None:
             refuse(
@@ -194,19 +195,19 @@ def _check_tensor(name: str, values: object) -> None:
 
 
 def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor) -> None:
-    """Refuse a part's tensors that do not fit each other or the records."""
+    """Refuse a part whose tensors do not fit each other or the records."""
     shapes, wanted = (tuple(features.shape), tuple(labels.shape)), tuple(data.labels.shape[1:])
     alike = all(shapes) and shapes[0][0] == shapes[1][0]
     rule = "have one label for every input"
     require(alike, f"{part}features, {part}labels", shapes, rule)
-    # A test set may be empty, the other parts may not.
+    # A test set may be empty; the other parts may not.
     integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
     rule = f"have the shape of the other labels a record, {wanted}"
     require(shapes[1][1:] == wanted, f"{part}labels", shapes[1][1:], rule)
     if data.num_classes is not None and len(labels):
         _check_classes(f"{part}labels", labels, data.num_classes)
     _check_finite(f"{part}labels", labels)
-    # Of shorter numbers little is left of a gradient, and what sums round is not proved for them.
+    # A shorter dtype leaves few digits of a gradient, and the bounds on rounding do not cover it.
     long, rule = (torch.float32, torch.float64), "be torch.float32 or torch.float64"
     way_out = f"pass {part}features.to(torch.float32)"
     require(features.dtype in long, f"{part}features", features.dtype, rule, way_out)
@@ -218,7 +219,7 @@ def _numbers_classes(labels: Tensor) -> bool:
 
 
 def _check_classes(name: str, labels: Tensor, classes: int) -> None:
-    """Refuse what are no numbers of classes; advice must not cut the fractions off a response."""
+    """Refuse labels that are not class numbers; the advice must not truncate a real response."""
     rule = f"be whole numbers from 0 to {classes - 1}, int64, one for each record"
     way_out = "leave num_classes out: targets may then be anything"
     if labels.is_floating_point() and labels.dim() == 1 and bool((labels == labels.round()).all()):
@@ -232,20 +233,20 @@ def _check_classes(name: str, labels: Tensor, classes: int) -> None:
 def _check_finite(name: str, values: Tensor) -> None:
     if not values.numel() or not values.is_floating_point():
         return
-    # NaN passes through both extremes, and no mask of the data's size is made.
+    # A NaN gives NaN extremes, and this needs no mask of the data's size.
     if not bool(torch.isfinite(torch.stack(torch.aminmax(values))).all()):
         refuse(name, "a non-finite entry", "be finite")
 
 
 def _row_numbers(clients: object) -> tuple[Indices, ...]:
-    """Return row numbers as arrays; masks, fractions and the keys of a mapping are none."""
+    """Return row numbers as arrays; refuse masks, fractions and a mapping."""
     if isinstance(clients, Mapping) or not isinstance(clients, Iterable):
         way_out = "tuple(clients.values()), for instance"
         refuse("clients", type(clients).__name__, "be a sequence of row numbers", way_out)
     found = []
     for number, rows in enumerate(clients):
         given = np.asarray(rows).reshape(-1)
-        # An empty list has no type to go by; `_check_client` refuses it.
+        # An empty list has no dtype; `_check_client` refuses it.
         if len(given) and given.dtype.kind not in "iu":
             way_out = "np.flatnonzero(mask) for a mask"
             refuse(f"clients[{number}]", given.dtype, "hold whole row numbers", way_out)
@@ -254,7 +255,7 @@ def _row_numbers(clients: object) -> tuple[Indices, ...]:
 
 
 def _check_owners(rows: Indices) -> None:
-    """Refuse a record that several hold: replacing it would move more than one contribution."""
+    """Refuse a record of several clients: replacing it would change more than one contribution."""
     ordered = np.sort(rows)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
@@ -269,12 +270,12 @@ def _check_client(number: int, rows: Indices, records: int) -> None:
 
 
 def partition_iid(records: int, clients: int, *, seed: int = 0) -> tuple[Indices, ...]:
-    """Return a random split of ``records`` rows into ``clients`` parts whose sizes differ by 1.
+    """Return a random split of ``records`` rows into ``clients`` parts; sizes differ by at most 1.
 
     Args:
         records: number of rows.
         clients: number of parts, at most ``records``.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
         ParameterError: a client would have no record.
@@ -289,15 +290,15 @@ def partition_by_label(
 ) -> tuple[Indices, ...]:
     """Return a heterogeneous split: a client holds records of few classes.
 
-    The rows, sorted by label and shuffled within a label, are cut into
-    ``clients * classes_per_client`` runs and each client gets that many runs at random, as in
-    McMahan et al. (2017), section 3. A run may straddle two classes.
+    The rows are sorted by label and shuffled within a label, then cut into ``clients *
+    classes_per_client`` runs. Each client gets ``classes_per_client`` runs at random, as in McMahan
+    et al. (2017), section 3. A run may contain two classes.
 
     Args:
         labels: shape (records,).
         clients: number of parts.
         classes_per_client: number of runs that a client gets.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
         ParameterError: a run would have no record.
@@ -325,7 +326,7 @@ def _check_split(records: int, clients: int, runs: int = 1) -> int:
 # A text file of 1,797 rows: reading it takes longer than a small run.
 @lru_cache(maxsize=1)
 def _read(load: Callable[..., Any]) -> Any:
-    """Return (inputs, labels) as scikit-learn reads them, once."""
+    """Return (inputs, labels) as read by scikit-learn, once."""
     return load(return_X_y=True)
 
 
@@ -340,11 +341,11 @@ def digits(
     """Return scikit-learn's digits: 1797 images of 8 x 8, scaled to [0, 1], ten classes.
 
     Args:
-        clients: number of clients that share the records left over.
+        clients: number of clients that share the remaining records.
         public: records set aside as public; 0 for none.
         test: records set aside for the test.
         classes_per_client: None for an even split, else see ``partition_by_label``.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
         ParameterError: not enough records, or scikit-learn is not installed.
@@ -387,14 +388,14 @@ def federate(
     """Split ``train`` among clients.
 
     Args:
-        name: what to call the data set.
+        name: name of the data set.
         train: (inputs, labels) to split.
         test: (inputs, labels) for the test.
         public: (inputs, labels) that belong to no client; None or empty for none.
         clients: number of clients.
         classes_per_client: None for an even split, else see ``partition_by_label``.
-        num_classes: number of classes; None where the labels are none.
-        seed: of the split, which is public.
+        num_classes: number of classes; None if the labels are not classes.
+        seed: seed of the split, which is public.
 
     Raises:
         ParameterError: a client would have no record, or the tensors do not agree.

@@ -1,4 +1,4 @@
-"""The papers' other data sets, from files that the user has: nothing in them is executed."""
+"""The papers' other data sets, from the user's files; no code in a file is executed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Records = tuple[Tensor, Tensor]
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare, in its order."""
 TEXT = 80
-"""Characters that the next one is predicted from."""
+"""Length of the text from which the next character is predicted."""
 
 WAYS_OUT = {
     "mnist": "pass data_dir with MNIST's four IDX files, .gz or not",
@@ -47,7 +47,7 @@ WAYS_OUT = {
         "pass data_dir with LEAF's Shakespeare, JSON files in its folders train and test"
     ),
 }
-"""How to get on where a data set's files are not there, or not as they should be."""
+"""Advice for missing or unreadable files of each data set."""
 
 
 def load_named(
@@ -59,23 +59,23 @@ def load_named(
     classes_per_client: int | None = None,
     seed: int = 0,
 ) -> FederatedData:
-    """Return a data set that one of the papers uses.
+    """Return a data set from one of the papers.
 
     Images are float32 in [0, 1]: 28 x 28 (mnist, kmnist, fashion-mnist) or 3 x 32 x 32 (svhn,
-    cifar10). Texts (shakespeare) are the numbers of 80 characters, as float32, with the next one as
-    the label; its clients are the speaking roles of the files, whatever ``clients`` says. SVHN's
-    additional examples are read where ``extra_32x32.mat`` is there too.
+    cifar10). Texts (shakespeare) are the numbers of 80 characters, as float32, and the label is the
+    next character. The clients of shakespeare are the speaking roles of the files, and ``clients``
+    is ignored. SVHN's additional examples are read if ``extra_32x32.mat`` exists.
 
     Args:
         name: "mnist", "kmnist", "svhn", "cifar10", "shakespeare" or "fashion-mnist".
-        data_dir: the folder that holds the files; None for Fashion-MNIST alone.
-        clients: number of clients that share the training records left over.
+        data_dir: the folder with the files; None is allowed only for Fashion-MNIST.
+        clients: number of clients that share the remaining training records.
         public: training records set aside as public; 0 for none.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
-        ParameterError: no such name, or files that are not there, damaged or do not agree.
+        ParameterError: an unknown name, or files that are missing, damaged or do not agree.
     """
     split: dict[str, Any] = {
         "clients": clients,
@@ -99,7 +99,7 @@ def load_named(
 
 
 def _idx(below: str) -> Callable[[Path, str], tuple[Records, Records]]:
-    """Return a reader of four IDX files, in a folder or in one that torchvision makes below it."""
+    """Return a reader of four IDX files in a folder, or in torchvision's folder below it."""
 
     def read(folder: Path, way_out: str) -> tuple[Records, Records]:
         found = list(filter(holds_all, (folder, folder / below / "raw")))
@@ -131,11 +131,11 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _arrays(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return X and y of a MATLAB file."""
-    # scipy's reader tells a missing file as one that is open wrongly.
+    # For a missing file, scipy's error would say that it was opened the wrong way.
     require(path.is_file(), "data_dir", str(path.parent), f"hold {path.name}", way_out)
     try:
         content = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # a damaged file raises whatever its reader stumbled on
+    except Exception as error:  # a damaged file may raise any error in its reader
         refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
     there = {"X", "y"} <= content.keys()
     require(there, "data_dir", str(path), "hold arrays X and y", way_out)
@@ -172,7 +172,7 @@ def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out
 
 
 def _scaled(images: NDArray[Any], labels: NDArray[Any]) -> Records:
-    # Transposed images lie scattered in memory; put in order once, not in every batch.
+    # Transposed images are not contiguous in memory; one copy here saves one in every batch.
     inputs = torch.from_numpy(np.ascontiguousarray(images)).to(torch.float32).div_(255.0)
     return inputs, torch.from_numpy(labels.astype(np.int64))
 
@@ -186,7 +186,7 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
     Args:
         data_dir: the folder with ``train`` and ``test``, each with JSON files of users' data.
         public: training records taken from the roles at random and set aside as public.
-        seed: of that choice, which is public.
+        seed: seed of that choice, which is public.
 
     Raises:
         ParameterError: no such files, a text of another length or alphabet, or too few records.
@@ -198,10 +198,10 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
     held, rule = integer(0, public=public), f"be below the number of records, {len(labels)}"
     require(held < len(labels), "public", public, rule)
     order = np.random.default_rng(seed).permutation(len(labels))
-    # Back in the order of the roles, which the cuts below rely on.
+    # Back in the order of the roles, as the cuts below require.
     aside, kept = order[:held], np.sort(order[held:])
     owners = np.repeat(np.arange(len(train)), [len(own) for _, own in train])[kept]
-    # A role whose records were all set aside has no turn, and is no client.
+    # A role whose records were all set aside is not a client.
     turns = np.flatnonzero(np.diff(owners)) + 1
     return FederatedData(
         name="shakespeare",
@@ -217,10 +217,11 @@ def shakespeare(data_dir: str | Path, *, public: int = 0, seed: int = 0) -> Fede
 
 
 def _roles(folder: Path, way_out: str) -> Iterator[Records]:
-    """Yield the records of every role that has any, files in the order of their names."""
+    """Yield the records of every role with records, files in the order of their names."""
     seen: set[str] = set()
     any_records = False
-    # Sorted: the order of a folder is the file system's, and clients are numbered by it.
+    # Sorted, because the order of a folder depends on the file system, and clients are numbered by
+    # it.
     for path in sorted(folder.glob("*.json")):
         for name, own in _users(path, way_out).items():
             # One role in two files would be two units.
@@ -236,7 +237,7 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
 
 
 def _users(path: Path, way_out: str) -> dict[str, Any]:
-    """Return what a file holds of each of its users."""
+    """Return the content of a file for each of its users."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {name: content["user_data"][name] for name in content["users"]}

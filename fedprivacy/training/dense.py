@@ -13,22 +13,24 @@ from torch import Tensor, nn
 class DenseNetwork:
     """Affine layers with ReLU between them and the cross-entropy on top.
 
-    Automatic differentiation of many small clients costs several times the arithmetic; here a step
-    is one batched product per layer each way, and the update goes straight into the parameters.
+    Automatic differentiation of many small clients costs several times the arithmetic. Here a step
+    is one batched product for each layer in each direction, and the update is added to the
+    parameters directly.
 
     Args:
-        shapes: (outputs, inputs) of each layer; parameters lie weight, bias, weight, bias.
+        shapes: (outputs, inputs) of each layer; the parameters are in the order weight, bias,
+            weight, bias.
     """
 
     shapes: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, module: nn.Module) -> DenseNetwork | None:
-        """Return the network that ``module`` is, or None if it is anything else.
+        """Return ``module`` as a dense network, or None if it has another form.
 
         It must be exactly ``nn.Sequential`` of ``nn.Flatten``, then ``nn.Linear`` with bias and
-        ``nn.ReLU`` in turn, with parameters of single precision that are all trained, and no layer
-        of one unit: torch rounds that one's product otherwise for a client that is alone.
+        ``nn.ReLU`` in turn. Its parameters must have single precision and must all be trained. No
+        layer may have a single unit, because torch rounds its product differently for one client.
         """
         if type(module) is not nn.Sequential or any(map(is_hooked, [module, *module])):
             return None
@@ -62,13 +64,14 @@ class DenseNetwork:
         """Set ``into`` to ``keep * into + scale * gradient`` of each client's weighted loss.
 
         Args:
-            parameters: of each client, shape (clients, d); ``into`` may be the same tensor.
+            parameters: parameters of each client, shape (clients, d); ``into`` may be the same
+                tensor.
             inputs: shape (clients, width, ...).
             labels: shape (clients, width).
-            weights: of the records, shape (clients, width); 0 leaves a record out.
+            weights: weights of the records, shape (clients, width); 0 leaves a record out.
             into: shape (clients, d).
             scale: factor on the gradient.
-            keep: factor on what ``into`` holds.
+            keep: factor on the old value of ``into``.
         """
         layers = self.views(parameters)
         outputs = [inputs.flatten(2)]
@@ -77,13 +80,13 @@ class DenseNetwork:
             outputs.append(result if last else result.relu_())
         slope = torch.softmax(outputs.pop(), 2)
         truth = labels.unsqueeze(2)
-        # The cross-entropy's slope in the scores: probabilities, less 1 at the label.
+        # The gradient of the cross-entropy in the scores: probabilities, less 1 at the label.
         slope.scatter_add_(2, truth, torch.full_like(truth, -1, dtype=slope.dtype))
         slope *= weights.unsqueeze(2)
         targets = self.views(into)
         for layer in reversed(range(len(layers))):
             below, behind = outputs[layer], slope
-            # Taken back before this layer's weight changes, as ``into`` may be ``parameters``.
+            # Computed before this layer's weight changes, as ``into`` may be ``parameters``.
             if layer:
                 slope = torch.bmm(behind, layers[layer][0]).mul_(below > 0)
             weight, bias = targets[layer]
@@ -92,10 +95,10 @@ class DenseNetwork:
 
 
 def _affine(layers: list[Any]) -> list[nn.Linear]:
-    """Return the affine ones of layers that are as ``DenseNetwork.of`` asks for, else none."""
+    """Return the affine layers if the list has the form of ``DenseNetwork.of``, else no layer."""
     half = len(layers) // 2
     turns = [nn.Flatten, *([nn.Linear, nn.ReLU] * half)][: 2 * half]
-    # By its words: a Flatten of other dimensions is another layer.
+    # Compared by repr: a Flatten of other dimensions is another layer.
     fits = list(map(type, layers)) == turns and repr(layers[:1]) == repr([nn.Flatten()])
     affine = layers[1::2] if fits else []
     return affine if all(layer.out_features > 1 for layer in affine) else []
@@ -107,9 +110,10 @@ _HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Return whether something is attached that a closed form would leave out.
+    """Return whether the module has an attachment that a closed form would ignore.
 
-    Hooks of this module, of every module and of its parameters, and a ``forward`` of its own.
+    These are hooks of this module, of all modules and of its parameters, and an overridden
+    ``forward``.
     """
     return (
         _any_of(nn.modules.module, _GLOBAL_HOOKS)
@@ -124,9 +128,9 @@ def _any_of(owner: object, names: tuple[str, ...]) -> bool:
 
 
 def _plain(module: nn.Module, layers: list[nn.Linear]) -> bool:
-    """Return whether a module's parameters are its layers', of single precision and trained."""
+    """Return whether the parameters are exactly the layers', of single precision and trained."""
     wanted = [part for layer in layers for part in (layer.weight, layer.bias)]
-    # By identity and order: tied weights, or parameters of the module's own, make it another one.
+    # Compared by identity and order, to exclude tied weights and parameters of the module itself.
     if list(map(id, module.parameters())) != list(map(id, wanted)):
         return False
     return all(part.requires_grad and part.dtype == torch.float32 for part in wanted)

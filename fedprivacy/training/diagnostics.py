@@ -1,4 +1,4 @@
-"""Whether draws may be believed: mixing, what clipping did to them, and ArviZ's plots of them."""
+"""Checks of draws: mixing of chains, the effect of clipping, and export to ArviZ."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from ..theory.gaussian import Array
 from .posterior import Posterior
 
 MIXED = 1.05
-"""R-hat above which chains have not mixed (Vehtari et al. 2021 ask for 1.01 at many draws)."""
+"""Largest R-hat of mixed chains (Vehtari et al. 2021 require 1.01 with many draws)."""
 
 WIDER = 1.1
-"""Widening above which a warning is given."""
+"""Widening above this value gives a warning."""
 
 _STEP = 1e-3
-"""Of the finite differences, in standard deviations of the draws or of the prior."""
+"""Step of the finite differences, in standard deviations of the draws or of the prior."""
 
 
 class FlattenedPosterior(UserWarning):
-    """Clipping has changed what is sampled from; the message says by how much."""
+    """Clipping has changed the sampled distribution; the message gives the size of the effect."""
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """What clipping records' gradients does to a posterior near a point.
+    """Effect of clipping records' gradients on a posterior near a point.
 
-    Computed on the data: not covered by any epsilon, for the analyst alone.
+    It is computed on the data and covered by no epsilon. Only the analyst should see it.
 
     Args:
-        share: of the records, whose gradient is clipped there, from 0 to 1.
-        widening: of a standard deviation: root of the trace of the posterior's curvature over that
-            of what the clipped gradients make of it; 1 where nothing is clipped.
+        share: share of the records whose gradient is clipped there, from 0 to 1.
+        widening: factor of a standard deviation. It is the root of a ratio of traces: the
+            posterior's curvature over the curvature of the clipped gradients. 1 if no gradient is
+            clipped.
     """
 
     share: float
     widening: float
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the effect as a sentence."""
         return (
             f"{self.share:.1%} of the records' gradients are clipped; expect standard deviations "
             f"about {self.widening:.2f} times the posterior's (not covered by any epsilon)"
@@ -55,15 +56,15 @@ class Clipping:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """How well chains mixed, by ArviZ, and the effect of clipping.
+    """Mixing of the chains, by ArviZ, and the effect of clipping.
 
     Args:
-        r_hat: rank-normalised split R-hat of each coordinate, shape (d,). Infinite where half of a
-            chain, as split R-hat takes it, holds fewer than four different values.
+        r_hat: rank-normalised split R-hat of each coordinate, shape (d,). Infinite if one half of a
+            chain, as used in split R-hat, holds fewer than four different values.
         bulk_ess: effective sample size of the bulk of each coordinate, shape (d,). At most the
-            number of draws that differ from the draw before them.
-        tail_ess: of its tails, with the same limit.
-        clipping: see ``Clipping``; None where no target was given, or it clips nothing.
+            number of draws that differ from the draw before.
+        tail_ess: effective sample size of its tails, with the same limit.
+        clipping: see ``Clipping``; None if no target was given, or it does not clip.
     """
 
     r_hat: Array
@@ -83,7 +84,7 @@ class Diagnostics:
         return bool((self.r_hat <= MIXED).all())
 
     def __str__(self) -> str:
-        """Return in words whether the draws may be used."""
+        """Return a sentence that says whether the draws may be used."""
         largest, smallest = self.worst
         if self.mixed:
             text = f"chains have mixed: R-hat is at most {largest:.2f}"
@@ -105,14 +106,15 @@ class Diagnostics:
 
 
 def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
-    """Return split R-hat and effective sample sizes; one chain is split in two.
+    """Return split R-hat and effective sample sizes; a single chain is split in two.
 
     ArviZ counts repeated values as draws. Its R-hat is near 1 for chains that stayed at one point
-    and moved once. Both numbers are therefore limited by how often chains moved.
+    and moved once. Both numbers are therefore limited by the number of moves of the chains.
 
     Args:
-        draws: of every chain, shape (chains, draws, d), at least 4 of a chain, 8 of a single one.
-        target: what was sampled from. If it clips, the effect of clipping near the draws' mean is
+        draws: draws of every chain, shape (chains, draws, d); at least 4 draws of each chain, 8 of
+            a single chain.
+        target: target of the sampling. If it clips, the effect of clipping near the draws' mean is
             computed too.
 
     Raises:
@@ -125,14 +127,14 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
             "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'"
         ) from error
     given = _several_chains(draws.double().cpu().numpy())
-    # Neither number depends on the scale. Sums of very large draws would overflow.
+    # Both numbers are invariant to scale. Sums of very large draws would overflow.
     scale = np.maximum(1.0, np.abs(given).max(axis=(0, 1)))
     values, found = given / scale, None
     if target is not None and target.clip_norm is not None:
         found = clipping(target, torch.from_numpy(values.mean((0, 1)) * scale))
     axes = {"chain_axis": 0, "draw_axis": 1}
     moves = _moves(values)
-    # Constant draws have no variance to divide by; they are reported as such below.
+    # Constant draws have variance 0; they are reported as such below.
     with np.errstate(divide="ignore", invalid="ignore"):
         r_hat = np.where(_hardly_moved(values), math.inf, array_stats.rhat(values, **axes))
         bulk = array_stats.ess(values, method="bulk", **axes)
@@ -141,7 +143,7 @@ def diagnose(draws: Tensor, target: Posterior | None = None) -> Diagnostics:
 
 
 def _moves(values: Array) -> Array:
-    """Return how many draws differ from the one before, plus one a chain, shape (d,)."""
+    """Return the number of moves of all chains, plus one for each chain, shape (d,)."""
     moved = np.diff(values, axis=1) != 0.0
     return np.asarray(moved.sum(axis=(0, 1)) + len(values), dtype=np.float64)
 
@@ -155,7 +157,7 @@ def _hardly_moved(values: Array) -> Array:
 
 
 def _several_chains(values: Array) -> Array:
-    """Return chains that can be told apart: how they differ takes two of them."""
+    """Return at least two chains, as needed for a comparison between chains."""
     least = 8 if len(values) == 1 else 4
     fits = values.ndim == 3 and len(values) and values.shape[1] >= least
     rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
@@ -164,23 +166,23 @@ def _several_chains(values: Array) -> Array:
     require(finite, "draws", "an entry that is not finite", "be finite", "run all rounds first")
     if len(values) > 1:
         return values
-    # The halves of a single one stand for two.
+    # The two halves of a single chain are used as two chains.
     half = values.shape[1] // 2
     return np.stack([values[0, :half], values[0, -half:]])
 
 
 def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
-    """Return what clipping does to a posterior near a point, and warn where it is much.
+    """Return the effect of clipping on a posterior near a point, and warn if it is large.
 
     The curvature's trace is estimated along random directions, by differences of gradients.
 
     Args:
-        target: with a clip norm.
+        target: a target with a clip norm.
         point: parameters, shape (d,), such as the mean of draws.
-        probes: number of directions; all coordinates where d is not larger.
+        probes: number of directions; all d coordinates are used if d is not larger.
 
     Raises:
-        ParameterError: the target clips nothing, or a point of another shape.
+        ParameterError: the target does not clip, or the point has another shape.
     """
     clip = target.clip_norm
     if clip is None:
@@ -190,14 +192,14 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
     require(shape == (target.dimension,), "point", shape, wanted)
     norms = _norms(target, at)
     directions = _directions(target.dimension, integer(1, probes=probes))
-    # In proportion to the point, and not so small that differences vanish in roundings.
+    # In proportion to the point, and large enough that differences exceed rounding errors.
     step = _STEP * float(at.abs().max().clamp(min=1.0))
     prior = target.prior_precision
     whole, clipped = (
         float(torch.stack([_curvature(target, at, one, step, norm) for one in directions]).mean())
         for norm in (None, clip)
     )
-    # Estimates below 0 count as none; 1e-300 keeps a flat posterior from dividing by 0.
+    # Estimates below 0 count as 0; 1e-300 prevents a division by 0 for a flat posterior.
     ratio = (max(whole, 0.0) + prior) / max(max(clipped, 0.0) + prior, 1e-300)
     found = Clipping(float((norms > clip).double().mean()), math.sqrt(ratio))
     if found.widening > WIDER:
@@ -206,10 +208,10 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
 
 
 def _directions(dimension: int, probes: int) -> Tensor:
-    """Return unit coordinates, or random signs, whose squared lengths are the mean coordinate's."""
+    """Return unit coordinates, or random signs scaled to length 1."""
     if dimension <= probes:
         return torch.eye(dimension, dtype=torch.float64)
-    # A fixed seed: equal draws get equal diagnoses, and nothing here is secret.
+    # A fixed seed, so that equal draws give equal diagnoses. No secret depends on it.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(probes, dimension))
     return torch.from_numpy(signs) / math.sqrt(dimension)
 
@@ -239,7 +241,7 @@ def _norms(target: Posterior, at: Tensor, block: int = 4096) -> Tensor:
 def _curvature(
     target: Posterior, at: Tensor, direction: Tensor, step: float, clip: float | None
 ) -> Tensor:
-    """Return the second derivative along a direction that the gradients show."""
+    """Return the second derivative along a direction, from differences of gradients."""
     ends = torch.stack([at + step * direction, at - step * direction])
     rows = _rows(target).expand(2, -1)
     plus, minus = _sums(target, ends, rows, clip)
@@ -247,13 +249,14 @@ def _curvature(
 
 
 def inference_data(draws: Tensor, names: Sequence[str] | None = None) -> Any:
-    """Return draws as ArviZ wants them, for its trace, pair and rank plots and summaries.
+    """Return draws in ArviZ's format, for its trace, pair and rank plots and summaries.
 
-    A ``DataTree`` of arviz-base (ArviZ 1), or an ``InferenceData`` where ArviZ 0 is installed.
+    The result is a ``DataTree`` of arviz-base (ArviZ 1), or an ``InferenceData`` with ArviZ 0.
 
     Args:
         draws: shape (chains, draws, d).
-        names: of the d coordinates, which are variables then; None for one variable, "parameters".
+        names: names of the d coordinates, which become variables; None for one variable,
+            "parameters".
 
     Raises:
         ParameterError: a wrong shape or number of names, or ArviZ is not installed.

@@ -23,7 +23,7 @@ WAY_OUT = (
     "of https://github.com/zalandoresearch/fashion-mnist, .gz or not"
 )
 _MOST_BYTES = 1 << 30
-"""Of a file, unpacked: twenty times the largest of those that are read."""
+"""Limit of an unpacked file: twenty times the size of the largest expected file."""
 
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -31,7 +31,7 @@ FILES = {
 }
 NAMES = (*FILES["train"], *FILES["test"])
 CLASSES = 10
-"""Of these images and of those of other data in the same format."""
+"""Number of classes of these images, and of other data in the same format."""
 
 
 def fashion_mnist(
@@ -44,18 +44,19 @@ def fashion_mnist(
 ) -> FederatedData:
     """Return Fashion-MNIST: 60,000 training and 10,000 test images of 28 x 28 in [0, 1].
 
-    The files are looked for in ``data_dir``, or in a torchvision-style ``FashionMNIST/raw`` under
-    it; without it in the folder of Debian's package ``dataset-fashion-mnist``, then under ``data``.
+    The files are read from ``data_dir``, or from a torchvision-style ``FashionMNIST/raw`` under it.
+    Without ``data_dir`` they are read from the folder of Debian's package
+    ``dataset-fashion-mnist``, or else from ``data``.
 
     Args:
-        data_dir: the folder that holds them; None for the usual places.
-        clients: number of clients that share the training images left over.
+        data_dir: the folder with the files; None for the usual places.
+        clients: number of clients that share the remaining training images.
         public: training images set aside as public; 0 for none.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
-        ParameterError: the files are not there, or damaged, or too few for the clients.
+        ParameterError: the files are missing, damaged, or too few for the clients.
     """
     folder = find_folder(data_dir)
     return split_among(
@@ -82,13 +83,13 @@ def split_among(
     """Shuffle training records, set the first aside as public and split the rest among clients.
 
     Args:
-        name: what to call the data set.
+        name: name of the data set.
         train: (inputs, labels).
         test: (inputs, labels).
         clients: number of clients.
-        public: records set aside.
+        public: number of records set aside.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
-        seed: of the split, which is public.
+        seed: seed of the split, which is public.
 
     Raises:
         ParameterError: too few records.
@@ -110,10 +111,10 @@ def split_among(
 
 
 def find_folder(data_dir: str | Path | None) -> Path:
-    """Return the first folder that holds the four files.
+    """Return the first folder with all four files.
 
     Raises:
-        ParameterError: none does; the message says how to get them.
+        ParameterError: no folder has them; the message says how to get them.
     """
     own = Path("data") if data_dir is None else Path(data_dir)
     nested = own / "FashionMNIST" / "raw"
@@ -127,12 +128,12 @@ def find_folder(data_dir: str | Path | None) -> Path:
 
 
 def holds_all(folder: Path) -> bool:
-    """Return whether all four are in one place: parts of two copies need not belong together."""
+    """Return whether one folder has all four files: files of two copies may not fit together."""
     return all(find_file(folder, name) is not None for name in NAMES)
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Return a file, or the one with ".gz" added; None where neither is."""
+    """Return a file, or the one with ".gz" added; None if neither exists."""
     candidates = (folder / name, folder / f"{name}.gz")
     return next((path for path in candidates if path.is_file()), None)
 
@@ -147,13 +148,13 @@ def read_part(folder: Path, part: str, way_out: str = WAY_OUT) -> tuple[Bytes, B
     """Return images of shape (records, 28, 28) and labels of shape (records,) from IDX files.
 
     Args:
-        folder: where they are.
+        folder: the folder with the files.
         part: "train" or "test".
-        way_out: what to tell whom they are refused.
+        way_out: advice for the error message.
 
     Raises:
-        ParameterError: they are not there, damaged, empty, of another size, do not agree or have
-            labels that are no classes.
+        ParameterError: they are missing, damaged, empty, of another size, do not agree or have
+            labels out of range.
     """
     images_path, labels_path = (folder / name for name in FILES[part])
     images = read_idx(images_path, dimensions=3, way_out=way_out)
@@ -173,8 +174,8 @@ def read_idx(path: Path, *, dimensions: int, way_out: str = WAY_OUT) -> Bytes:
 
     Args:
         path: name without ``.gz``.
-        dimensions: how many axes the array must have.
-        way_out: what to tell whom a file is refused.
+        dimensions: number of axes that the array must have.
+        way_out: advice for the error message.
 
     Raises:
         ParameterError: no such file, damaged compression, a wrong magic number, or a length that
@@ -194,15 +195,15 @@ def read_idx(path: Path, *, dimensions: int, way_out: str = WAY_OUT) -> Bytes:
     if len(content) != header + math.prod(shape):
         rule = f"be {header + math.prod(shape)} bytes long for its shape {shape}"
         refuse(str(found), len(content), rule, f"the file is truncated or damaged; {way_out}")
-    # Copied: what `frombuffer` gives cannot be written to, and torch warns of that.
+    # Copied, because the result of `frombuffer` is read-only and torch would warn.
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
 
 
 def _bytes(path: Path, way_out: str) -> bytes:
-    """Return a file's bytes, unpacked, up to more than any of these files has."""
+    """Return a file's bytes, unpacked; refuse more than ``_MOST_BYTES``."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            # A byte more than is allowed shows that there is more, without unpacking all of it.
+            # One byte above the limit is enough to detect a larger file without unpacking it.
             content: bytes = file.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         rule = f"be a readable file ({error})"

@@ -20,9 +20,10 @@ class GaussianPosterior:
 
     Args:
         target: see ``theory.targets.GaussianTarget``.
-        sensitivity: how far replacing one record moves p_c times the gradient of f^c, over all
-            parameters and data that are allowed; None for chains without privacy. It is the
-            caller's knowledge of the data: a Gaussian likelihood of unbounded records has none.
+        sensitivity: largest change of p_c times the gradient of f^c when one record is replaced,
+            over all allowed parameters and data; None for chains without privacy. The caller must
+            know it from the data: a Gaussian likelihood of unbounded records has no finite
+            sensitivity.
 
     Raises:
         ParameterError: a sensitivity that is not above 0.
@@ -52,7 +53,7 @@ class GaussianPosterior:
 
     @property
     def clip_norm(self) -> None:
-        """None: nothing is clipped."""
+        """None, because no gradient is clipped."""
 
     @property
     def start(self) -> Tensor:
@@ -60,7 +61,7 @@ class GaussianPosterior:
         return torch.zeros(self.dimension, dtype=torch.float64)
 
     def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
-        """Refuse anything but the whole data: records are not kept.
+        """Return 1 for each client; refuse a fraction below 1, because records are not kept.
 
         Raises:
             ParameterError: a fraction below 1.
@@ -82,10 +83,10 @@ class GaussianPosterior:
 class GaussianLocal:
     """Clients of a Gaussian target: in its eigenbasis a client's gradient is a product.
 
-    Where the run is private, Hessians are public: records that moved them would move gradients
-    without limit. Centres are not, and a centre that is added after the noise would show in the
-    low bits. Then points are not measured from the centres, and what a centre adds to the gradient
-    is the private part.
+    In a private run the Hessians are public: a record that changed a Hessian would change gradients
+    without limit. The centres are not public, and a centre added after the noise would be visible
+    in the low bits. So the points of a private run are not measured from the centres, and a
+    centre's contribution to the gradient is the private part.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class GaussianLocal:
         centres, points = target.centres[clients], starts[:, None, :]
         self._centres, self._turned_centres = 0.0 if private else centres, None
         if private:
-            # Every seat gets an array of its own, which steps write to.
+            # Every seat gets a separate array, because steps write to it.
             points = points + np.zeros((1, *clients.shape[1:], 1))
             turned = self._turned(centres, forward=True)
             alike = len(turned) == len(points)
@@ -111,7 +112,7 @@ class GaussianLocal:
 
     def _turned(self, points: Array, *, forward: bool) -> Array:
         """Return points in the eigenbases, or back."""
-        # One basis for everybody: a plain product of matrices does.
+        # With one basis for all clients a matrix product suffices.
         if len(self.vectors) == 1:
             return np.asarray(points @ (self.vectors[0] if forward else self.vectors[0].T))
         basis = self.vectors[self.kinds]
@@ -120,25 +121,25 @@ class GaussianLocal:
         return np.asarray(np.einsum(text, points, np.broadcast_to(basis, shape)))
 
     def parts(self, points: Array, factor: float) -> tuple[Array, Array | None]:
-        """Return curvature times the distance from the client's centre, in the two parts."""
+        """Return curvature times the distance from the client's centre, as the two parts."""
         curvature, pull = self._slopes(factor)
         return (curvature * points, None) if pull is None else (pull, curvature)
 
     def _slopes(self, factor: float) -> tuple[Array, Array | None]:
-        """Return ``factor`` times the curvatures, and what the centres add, shape of the points."""
-        # Most steps of a round are equally long.
+        """Return ``factor`` times the curvatures, and the centres' part, shape of the points."""
+        # Most steps of a round have the same length.
         if factor != self._factor:
             centres, self._factor = self._turned_centres, factor
             curvature = factor * self._curvature
             pull = None if centres is None else -curvature * centres
             if pull is not None:
-                # The same in every step: what is added to noise is then put in its units once.
+                # Constant over the steps, so its conversion to units of the noise is done once.
                 pull.flags.writeable = False
             self._scaled = curvature, pull
         return self._scaled
 
     def contracted(self, factor: Array) -> tuple[Array, Array | None]:
-        """Return ``factor`` times the distance from the client's centre, in the two parts."""
+        """Return ``factor`` times the distance from the client's centre, as the two parts."""
         if self._turned_centres is None:
             return factor * self.points, None
         return (1.0 - factor) * self._turned_centres, factor * self.points
@@ -148,13 +149,13 @@ class GaussianLocal:
         return generator.standard_normal(self.points.shape)
 
     def shared(self, generator: np.random.Generator) -> Array:
-        """Return each chain's noise, turned into every client's basis."""
+        """Return each chain's noise, rotated into every client's basis."""
         noise = generator.standard_normal((len(self.points), self.points.shape[2]))
-        # Drawn once in the parameters' own basis: the same noise for all, turned for each.
+        # Drawn once in the parameters' own basis, then rotated for each client.
         return self.of_kinds(np.einsum("ci,gij->cgj", noise, self.vectors))
 
     def of_kinds(self, each: Array) -> Array:
-        """Return what belongs to kinds of clients, shape (chains, kinds, d), seat by seat."""
+        """Return values of kinds of clients, shape (chains, kinds, d), for each seat."""
         if each.shape[1] == 1:
             return each
         return np.take_along_axis(each, self._seat_kinds, axis=1)
@@ -165,11 +166,11 @@ class GaussianLocal:
         return np.broadcast_to(self.kinds[..., None], shape)
 
     def spread(self, each: Array) -> Array:
-        """Return numbers of the seats, once for each coordinate: numpy's inner loops are short."""
+        """Return values of the seats, repeated for each coordinate, as numpy is faster then."""
         return np.broadcast_to(each, (*each.shape[:-1], self.points.shape[2])).copy()
 
     def scaled(self, each: Array) -> Array:
-        """Return them as they are."""
+        """Return the values unchanged."""
         return each
 
     def finish(self, points: Array) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a client of a Gaussian target uploads, drawn in one step from its exact law."""
+"""Uploads of the clients of a Gaussian target, drawn in one step from their exact law."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UploadLaw:
         self.common = _root(joint.reshape(groups * size, groups * size))
 
     def shared(self, local: Any, common: np.random.Generator) -> Any:
-        """Return the shared noise of each chain, as it reaches every client's upload."""
+        """Return the shared noise of each chain, as it enters every client's upload."""
         if self.common is None:
             return 0.0
         noise = common.standard_normal((len(local.points), len(self.common))) @ self.common
@@ -41,5 +41,5 @@ def _root(covariance: Array) -> NDArray[np.float64] | None:
     if not covariance.any():
         return None
     values, vectors = np.linalg.eigh(covariance)
-    # Eigenvalues of a covariance are at least 0, but for rounding.
+    # Eigenvalues of a covariance are at least 0, apart from rounding.
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

@@ -1,4 +1,4 @@
-"""Clients whose records are made when they are drawn: a population of any size in little memory."""
+"""Clients whose records are made when they are drawn: large populations in little memory."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ Records = tuple[Tensor, Tensor]
 class LazyData:
     """A population whose clients' records are made by a function when they are drawn.
 
-    Nothing of the other clients is kept, and nothing that was made outlives its round, so that
-    memory follows the cohort's records at work, not the population.
+    The records of other clients are not in memory, and no record outlives its round. Memory
+    therefore grows with the records of the cohort at work, not with the population.
 
     Args:
-        name: what to call it; a checkpoint is bound to it and to the test set, as nobody can tell
-            what the function will return.
-        client: gets a client's number, from 0, returns its (inputs, targets): of at least one
-            record, of the test set's types and shapes, finite. Whatever it draws must follow from
-            the number alone: a client is the same whenever it is asked.
-        population: how many clients there are.
-        test_features: inputs of the test set; of no records (shape (0, ...)) where there is none.
+        name: name of the data. A checkpoint is bound to the name and the test set, because the
+            results of the function cannot be known in advance.
+        client: gets a client's number, from 0, and returns its (inputs, targets). It returns at
+            least one record, of the test set's dtypes and shapes, finite. The result must depend
+            only on the number: a client has the same records in every call.
+        population: number of clients.
+        test_features: inputs of the test set; of no records (shape (0, ...)) if there is none.
         test_labels: targets of the test set.
-        num_classes: number of classes, a public number; None where targets are no classes.
+        num_classes: number of classes, a public number; None if targets are not classes.
         public_features: inputs that belong to no client (for the mask of top_k), or None.
         public_labels: their targets, or None.
 
     Raises:
-        ParameterError: as ``FederatedData``, of the test set and the public records.
+        ParameterError: as for ``FederatedData``, for the test set and the public records.
     """
 
     name: str = "lazy data"
@@ -57,14 +57,15 @@ class LazyData:
             part = getattr(self, name)
             fits, rule = isinstance(part, Tensor), "be a tensor whose first axis is the records"
             require(fits and part.dim(), name, type(part).__name__, rule)
-        # One record of nobody's stands for the clients: the rules are those of other data.
+        # One artificial record represents the clients, so that the checks of ``FederatedData``
+        # apply.
         nobody = tuple(part.new_zeros(1, *part.shape[1:]) for part in self.example())
         names = ("test_features", "test_labels", "public_features", "public_labels")
         others = {name: getattr(self, name) for name in names}
         object.__setattr__(self, "_checks", self._checked(nobody, **others))
 
     def _checked(self, made: Sequence[Tensor], **others: Tensor | None) -> FederatedData:
-        """Return what one client has, as data whose rules are known."""
+        """Return one client's records as ``FederatedData``, which checks them."""
         return FederatedData(
             features=made[0],
             labels=made[1],
@@ -78,14 +79,14 @@ class LazyData:
         """Number of classes.
 
         Raises:
-            ParameterError: it is not given: nobody has seen all labels.
+            ParameterError: it is not given; the labels are made on demand, so it is unknown.
         """
         if self.num_classes is None:
             refuse("num_classes", None, "be given for cross-entropy: labels are made as they come")
         return self.num_classes
 
     def example(self) -> Records:
-        """Return (inputs, targets) of no records: their types and shapes."""
+        """Return (inputs, targets) of no records: their dtypes and shapes."""
         return self.test_features[:0], self.test_labels[:0]
 
     def public(self) -> Records:
@@ -103,15 +104,15 @@ class LazyData:
         require(pair, name, type(made).__name__, "be (inputs, targets)")
         for given, like in zip(made, self.example(), strict=True):
             _check_like(name, given, like)
-        # Raises for what is not finite, no class, or no record at all.
+        # Raises for values that are not finite, labels that are not classes, or no records.
         self._checked(made)
         return made
 
     def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
-        """Yield clients of one size, at most so many at once, with their records.
+        """Yield clients of one size, at most ``most`` at once, with their records.
 
-        Clients wait for others of their size; with ``4 * most`` of them waiting, the largest group
-        goes. What a client computes does not depend on its company.
+        Clients wait for others of their size. When ``4 * most`` clients wait, the largest group is
+        yielded. The computation of a client does not depend on the other clients of its group.
         """
         waiting: dict[int, list[tuple[int, Records]]] = {}
         for client in clients:
@@ -139,7 +140,7 @@ def _check_like(name: str, given: object, like: Tensor) -> None:
 
 
 def _together(made: list[tuple[int, Records]]) -> Group:
-    """Return clients of one size as a group, their records one after the other."""
+    """Return clients of one size as a group, with their records concatenated."""
     numbers = [client for client, _ in made]
     records = torch.cat([one[0] for _, one in made]), torch.cat([one[1] for _, one in made])
     rows = np.arange(len(records[0])).reshape(len(made), -1)

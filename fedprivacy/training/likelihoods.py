@@ -16,19 +16,18 @@ from .models import ModelFactory
 from .optimise import FlatModel, has_slope, told
 
 MARGIN = 1.0 - 1e-5
-"""Clipped gradients stay this much inside the ball: their numbers have single precision."""
+"""Factor on the clip norm, as a margin for the single precision of gradients."""
 
 
 _LEAST = 1e-15
-"""Shorter residuals count as none: their squares vanish in single precision, their norms are lost.
-"""
+"""Shorter residuals count as zero: their squares underflow in single precision."""
 
 _RECORDS, _BLOCK = 512, 1 << 16
-"""Records of a seat, and numbers of several, that are taken to double precision at once."""
+"""Records of a seat, and numbers of several seats, converted to double precision at once."""
 
 
 class Model(Protocol):
-    """A likelihood of records, as samplers want it."""
+    """A likelihood of records, as needed by the samplers."""
 
     @property
     def dimension(self) -> int:
@@ -39,8 +38,8 @@ class Model(Protocol):
     ) -> Tensor:
         """Return sums of the records' gradients of minus the log-likelihood, shape (seats, d).
 
-        Clipped gradients are added up in double precision: replacing one moves their sum by no
-        more than twice the clip norm, rounding included, up to 100,000 records (n^2 2^-53 and the
+        Clipped gradients are added up in double precision. Replacing one record changes their sum
+        by at most twice the clip norm, rounding included, up to 100,000 records (n^2 2^-53 and the
         rounding of norms are within ``MARGIN``).
 
         Args:
@@ -60,12 +59,12 @@ LogLikelihood = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Likelihood:
     """Any log-likelihood per record that torch can differentiate.
 
-    Gradients of records are taken one by one (vectorised) where they are to be clipped, which
-    holds ``records x d`` numbers.
+    With clipping, the gradient of each record is computed separately (vectorised), which keeps
+    ``records x d`` numbers in memory.
 
     Args:
-        function: (parameters, features, labels) -> log-likelihood of each record; a record's must
-            depend on that record only.
+        function: (parameters, features, labels) -> log-likelihood of each record; the value of a
+            record must depend only on that record.
         dimension: number of parameters d.
     """
 
@@ -79,7 +78,7 @@ class Likelihood:
         self, points: Tensor, features: Tensor, labels: Tensor, mask: Tensor, clip: float | None
     ) -> Tensor:
         """See ``Model``."""
-        # A function that writes to its parameters must not change these.
+        # A copy, because the function may write to its parameters.
         points = points.clone()
         if clip is None:
             total = torch.vmap(torch.func.grad(self._total))
@@ -87,15 +86,16 @@ class Likelihood:
         one = torch.vmap(torch.func.grad(self._single), in_dims=(None, 0, 0))
         each = torch.vmap(one)(points, features, labels)
         factor = clip_factor(norms_of(each), clip) * mask
-        # A record that counts 0 times must not spread its NaN: 0 times infinity is one.
+        # A record with factor 0 must not spread its NaN: 0 times infinity is NaN.
         kept = torch.where(factor[..., None] > 0.0, each, 0.0)
         return _summed(factor[..., None], kept)[:, 0]
 
     def check(self, features: Tensor, labels: Tensor, clip: float | None) -> None:
-        """Try the function on two records that are nobody's, as it is asked later.
+        """Check the function on two records of no client, in the same way as later calls.
 
         Raises:
-            ParameterError: it does not return one number a record, or cannot be differentiated.
+            ParameterError: it does not return one number for each record, or cannot be
+                differentiated.
         """
         point, mask = features.new_zeros(self.dimension), features.new_ones((1, 2))
         check_function(
@@ -121,17 +121,17 @@ def check_function(
     shape: tuple[int, ...],
     then: Callable[[], object],
 ) -> None:
-    """Try a caller's function of parameters, before anything is spent on it.
+    """Check a caller's function of parameters, before the first round.
 
     Args:
-        name: of what the caller gave.
-        function: on records that are nobody's.
+        name: name of the caller's argument.
+        function: the function, on records that belong to no client.
         point: parameters, shape (d,).
-        shape: of what it must return.
-        then: what else is asked of it, if it returns that.
+        shape: shape of the value that it must return.
+        then: further check, run if the value fits.
 
     Raises:
-        ParameterError: it raises, writes to its parameters, or returns anything else than real
+        ParameterError: it raises, writes to its parameters, or returns a value other than real
             numbers of this shape that torch can differentiate.
     """
     before, here, found = point.clone(), point.clone().requires_grad_(), None
@@ -164,7 +164,7 @@ class NetworkLikelihood(Likelihood):
     def __init__(self, flat: FlatModel) -> None:
         """See ``classifier``."""
         super().__init__(self._log_likelihood, flat.dimension)
-        # Set past the dataclass, which is frozen.
+        # Set with object.__setattr__, because the dataclass is frozen.
         object.__setattr__(self, "flat", flat)
 
     def logits(self, parameters: Tensor, features: Tensor) -> Tensor:
@@ -181,17 +181,18 @@ class NetworkLikelihood(Likelihood):
 def norms_of(rows: Tensor) -> Tensor:
     """Return the norms along the last axis, in double precision.
 
-    In single precision squares that are added up one by one round alike: of a million equal numbers
-    the norm comes out by 7e-4 of itself too small, and what is clipped by it too long.
+    A single-precision sum of squares, added one by one, has rounding errors of the same sign. For a
+    million equal numbers the norm is too small by a relative 7e-4, so a gradient clipped with it is
+    too long.
     """
     return torch.as_tensor(torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64))
 
 
 def clip_factor(norms: Tensor, clip: float) -> Tensor:
-    """Return what clips a gradient of each norm; 0 for one that is not finite, or nearly so.
+    """Return the clipping factor for each norm; 0 for a norm that is not finite, or nearly so.
 
-    A record that overflows counts as none: a run that stopped at it would tell about it. So does
-    one whose factor is too small to have all its digits.
+    A record whose gradient overflows gets factor 0: if the run stopped, the stop would reveal the
+    record. A factor too small to have full precision is also set to 0.
     """
     factor = (MARGIN * clip / norms).clamp(max=1.0)
     exact = torch.isfinite(norms) & (factor >= torch.finfo(norms.dtype).tiny)
@@ -199,7 +200,7 @@ def clip_factor(norms: Tensor, clip: float) -> Tensor:
 
 
 def _summed(left: Tensor, right: Tensor) -> Tensor:
-    """Return left' right of each seat in double precision, block by block: what fits a cache.
+    """Return left' right of each seat in double precision, in blocks that fit a cache.
 
     Args:
         left: shape (seats, records, a).
@@ -221,9 +222,9 @@ def _summed(left: Tensor, right: Tensor) -> Tensor:
 class SoftmaxRegression:
     """Multinomial logistic regression with an intercept; records' gradients in closed form.
 
-    Parameters are the flat weights, shape (classes, features), then the intercepts: those of
-    ``models.logistic``. A record's gradient is (probabilities - label) times (inputs, 1), so its
-    norm is the product of the two norms, and clipping takes no gradient of its own.
+    Parameters are the flat weights, shape (classes, features), then the intercepts, as in
+    ``models.logistic``. A record's gradient is (probabilities - label) times (inputs, 1). Its norm
+    is the product of the two norms, so clipping needs no separate gradient for each record.
 
     Args:
         features: length of one flattened input.
@@ -256,15 +257,15 @@ class SoftmaxRegression:
         inputs = features.flatten(2)
         apart = self.logits(points, inputs).softmax(-1)
         less_one = apart.new_full((1, 1, 1), -1.0).expand(*labels.shape, 1)
-        # The slope in the scores is the probabilities, less 1 at the label.
+        # The gradient in the scores is the probabilities, less 1 at the label.
         apart.scatter_add_(-1, labels[..., None], less_one)
         factor = mask
         if clip is not None:
-            # The intercept's input is 1, and belongs to the norm.
+            # The intercept's input is 1, which is part of the norm.
             long = norms_of(inputs).square().add(1.0).sqrt()
             wide = norms_of(apart)
             factor = mask * clip_factor(torch.where(wide > _LEAST, wide * long, math.inf), clip)
-        # Where the factor is 0 the product may be NaN.
+        # If the factor is 0, the product may be NaN.
         apart = torch.where(factor[..., None] > 0.0, apart * factor[..., None], 0.0)
         if clip is None:
             slopes, totals = apart.transpose(-1, -2) @ inputs, apart.sum(1)

@@ -55,10 +55,10 @@ def mlp(features: int, classes: int, hidden: Sequence[int] = (32,)) -> ModelFact
 
 
 class _OneChannel(nn.Module):
-    """Images as one channel in channels-last memory: convolutions then keep to it throughout.
+    """Images as one channel in channels-last memory, which later convolutions keep.
 
-    With one channel the order of the numbers is the same, so this is a view. It is the strides that
-    torch goes by, and for a plain ``(batch, 1, height, width)`` they say channels first.
+    With one channel the order of the numbers is the same, so this is a view. Torch looks at the
+    strides, and those of a plain ``(batch, 1, height, width)`` mean channels first.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -69,10 +69,10 @@ class _OneChannel(nn.Module):
 def cnn(classes: int = 10, *, padded: bool = True) -> ModelFactory:
     """Return a factory of a convolutional network for 28 x 28 images.
 
-    Two 5 x 5 convolutions (32 and 64 channels), each followed by 2 x 2 max pooling and ReLU, a
-    fully connected layer of 512 units and the output. With ten classes and padding it has the
-    1,663,370 parameters of Hu, Guo and Gong, section 6.1; without, the 582,026 of Yang, Fang and
-    Liu, table 4. Inputs have shape (batch, 28, 28).
+    It has two 5 x 5 convolutions (32 and 64 channels), each followed by 2 x 2 max pooling and ReLU.
+    Then follow a fully connected layer of 512 units and the output. With ten classes and padding it
+    has the 1,663,370 parameters of Hu, Guo and Gong, section 6.1. Without padding it has the
+    582,026 of Yang, Fang and Liu, table 4. Inputs have shape (batch, 28, 28).
 
     Args:
         classes: number of classes.
@@ -102,9 +102,10 @@ def cnn(classes: int = 10, *, padded: bool = True) -> ModelFactory:
 def colour_cnn(classes: int = 10) -> ModelFactory:
     """Return a factory of a convolutional network for colour images of 32 x 32.
 
-    Two padded 5 x 5 convolutions (64 and 128 channels), each followed by 2 x 2 max pooling and
-    ReLU, fully connected layers of 384 and 192 units and the output: with ten classes the 3,431,754
-    parameters of Hu, Guo and Gong's network for SVHN. Inputs have shape (batch, 3, 32, 32).
+    It has two padded 5 x 5 convolutions (64 and 128 channels), each followed by 2 x 2 max pooling
+    and ReLU. Then follow fully connected layers of 384 and 192 units and the output. With ten
+    classes it has the 3,431,754 parameters of Hu, Guo and Gong's network for SVHN. Inputs have
+    shape (batch, 3, 32, 32).
 
     Args:
         classes: number of classes.
@@ -131,7 +132,7 @@ def colour_cnn(classes: int = 10) -> ModelFactory:
 
 
 class _NextCharacter(nn.Module):
-    """Characters in, the next one's logits out."""
+    """Maps characters to the logits of the next character."""
 
     def __init__(self, characters: int, embedding: int, hidden: int, layers: int) -> None:
         super().__init__()
@@ -141,7 +142,7 @@ class _NextCharacter(nn.Module):
 
     def forward(self, texts: Tensor) -> Tensor:
         """Return logits of shape (batch, characters) for texts of shape (batch, length)."""
-        # Records are floats throughout; single precision holds numbers of characters exactly.
+        # Inputs are floats everywhere; single precision represents character numbers exactly.
         states, _ = self.recurrent(self.embedding(texts.long()))
         logits: Tensor = self.output(states[:, -1])
         return logits
@@ -152,14 +153,15 @@ def lstm(
 ) -> ModelFactory:
     """Return a factory of a recurrent network that predicts a text's next character.
 
-    An embedding, layers of LSTM and the output. The defaults have 822,570 parameters: Hu, Guo and
-    Gong say "about 0.8 million" for Shakespeare, and the uploads that their Table III prints, 46.02
-    MB, are those of 90 characters (80, as in the files of ``datasets.shakespeare``, have 819,920).
-    Inputs have shape (batch, length): numbers of characters, as floats.
+    It has an embedding, layers of LSTM and the output. The defaults have 822,570 parameters. Hu,
+    Guo and Gong state "about 0.8 million" for Shakespeare, and the uploads in their Table III,
+    46.02 MB, match 90 characters. With 80 characters, as in the files of ``datasets.shakespeare``,
+    there are 819,920 parameters. Inputs have shape (batch, length): numbers of characters, as
+    floats.
 
     Args:
-        characters: how many there are.
-        embedding: numbers for each.
+        characters: number of different characters.
+        embedding: length of a character's embedding.
         hidden: units of a layer.
         layers: number of layers.
     """

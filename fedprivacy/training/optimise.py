@@ -1,4 +1,4 @@
-"""Local training: mini-batch SGD on flat vectors of parameters, a few clients at once."""
+"""Local training: mini-batch SGD on flat parameter vectors, for a few clients at once."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ Indices = NDArray[np.int64]
 T = TypeVar("T")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs of the model, targets) -> mean over the records of a batch, a number."""
+"""(outputs of the model, targets) -> mean over the records of a batch, a scalar."""
 
 ONE_NUMBER = "return one real number that torch can differentiate, the mean over a batch"
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
-"""Numbers in 64 bytes, to which torch aligns what it allocates."""
+"""Numbers in 64 bytes, the alignment of torch's allocations."""
 WORKSPACE = 2**20
 """Parameters held for clients at work: a larger model has one client at work at a time."""
 MOST_STEPS = 10**6
-"""Of a client in a round: what is beyond is a slip."""
+"""Most steps of a client in a round; more is treated as a mistake."""
 EVALUATED_AT_ONCE = 256
-"""Records; what a convolution makes of more no longer fits a processor's cache."""
+"""Records at a time; a convolution's output for more records no longer fits a processor's cache."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which records clients of one size use in each step.
+    """Rows that clients of one size use in each step.
 
     Args:
         rows: row numbers in the data set, shape (steps, clients, width).
-        sizes: records in each step's batch, at most ``width``; beyond that a client's first row
-            stands in ``rows``.
+        sizes: records in each step's batch, at most ``width``; the client's first row is the
+            padding.
     """
 
     rows: Tensor
@@ -66,13 +66,13 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSGD:
-    """What a client does with its data in one round.
+    """Local training of a client in one round.
 
     Args:
         steps: number of mini-batch steps; either this or ``epochs``.
         epochs: number of passes over the client's records; either this or ``steps``.
         batch_size: records in a mini-batch; a client with fewer uses all of its records.
-        momentum: of the heavy ball, starting from rest in every round; in [0, 1).
+        momentum: heavy-ball momentum in [0, 1); the velocity is 0 at the start of every round.
 
     Raises:
         ParameterError: a value out of its range, or not exactly one of ``steps`` and ``epochs``.
@@ -103,7 +103,7 @@ class LocalSGD:
         """
         per_pass = math.ceil(records / self.batch_size)
         steps = self.steps or (self.epochs or 0) * per_pass
-        # All records are in one batch: there is no order to draw.
+        # All records are in one batch, so no order is drawn.
         if per_pass == 1:
             return [np.arange(records)] * steps
         cuts = range(self.batch_size, records, self.batch_size)
@@ -113,11 +113,11 @@ class LocalSGD:
         return plan[:steps]
 
     def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> Schedule:
-        """Return what several clients do side by side.
+        """Return the schedule of several clients of one size.
 
-        They must have equally many records. Beside a larger one a client's arithmetic would be
-        padded to other shapes and round otherwise, and many local steps make much of a rounding:
-        its update would tell of the other's data.
+        They must have equally many records. Padding a smaller client to a larger one's shapes would
+        change its rounding. Many local steps amplify that, so its update would depend on the
+        other's data.
 
         Args:
             clients: row numbers of each client, shape (records,), none empty.
@@ -127,7 +127,7 @@ class LocalSGD:
         sizes = tuple(map(len, plans[0]))
         assert all(tuple(map(len, plan)) == sizes for plan in plans)
         shape = (len(sizes), len(plans), max(sizes))
-        # Copied: a broadcast array cannot be written to.
+        # Copied, because a broadcast array is read-only.
         rows = np.broadcast_to(np.array([own[0] for own in clients])[:, None], shape).copy()
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
@@ -136,7 +136,7 @@ class LocalSGD:
 
 
 class _Task(NamedTuple):
-    """What clients of one size do from the same start; see ``FlatModel.updates``."""
+    """Training of clients of one size from the same start; see ``FlatModel.updates``."""
 
     start: Tensor
     records: tuple[Tensor, Tensor]
@@ -152,7 +152,7 @@ class _Task(NamedTuple):
         return self._replace(schedule=self.schedule.alone(client), drift=drift)
 
     def doubled(self) -> _Task:
-        """Return one client's part with a copy of it."""
+        """Return the part of one client, twice."""
         drift = None if self.drift is None else self.drift.repeat(2, 1)
         rows, sizes = self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes
         return self._replace(schedule=Schedule(rows, sizes), drift=drift)
@@ -161,19 +161,19 @@ class _Task(NamedTuple):
 class FlatModel:
     """A module as a function of one flat vector of parameters.
 
-    Convolutions work on channels-last memory, which is faster on processors; the order within the
+    Convolutions work on channels-last memory, which is faster on processors. The order within the
     flat vector stays that of ``module.parameters()``.
 
     Args:
-        module: any module, all parameters of one precision, single or double. It is copied: what a
-            caller does to its own, or trained it to before, has no effect. Buffers must be
-            constants, such as position numbers or a causal mask.
-        device: where it computes.
-        loss: what is trained, see ``Loss``; None for cross-entropy of classes. It is copied too.
+        module: any module, all parameters of one precision, single or double. It is copied. Buffers
+            must be constants, such as position numbers or a causal mask.
+        device: device of the computation.
+        loss: loss for the training, see ``Loss``; None for cross-entropy of classes. It is copied
+            too.
 
     Raises:
-        ParameterError: the module keeps running statistics, has no parameters or such of another
-            precision, or mixes records as BatchNorm does.
+        ParameterError: the module keeps running statistics, has no parameters, mixes precisions, or
+            mixes records as BatchNorm does.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, loss: Loss | None = None) -> None:
@@ -186,17 +186,17 @@ class FlatModel:
         self.dimension = sum(shape.numel() for shape in self.shapes.values())
         self.loss = _copied("loss", loss)
         self.dense = DenseNetwork.of(self.module) if loss is None else None
-        # Layers that are known keep no state; of any other module every client gets a fresh copy.
+        # Known layers keep no state; of other modules each client gets a new copy.
         self._pristine = None if is_known(self.module) else copy.deepcopy(self.module)
-        # So it does of a loss, which may weigh by what it saw.
+        # A loss is copied too, because its weights may depend on earlier calls.
         self._pristine_loss = _copied("loss", loss)
         self._checked: tuple[int | None, ...] | None = None
 
     def _adopt(self, module: nn.Module) -> None:
-        """Train in this module from now on."""
+        """Use this module for all training from now on."""
         self.module = module.to(self.device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # What is not trained does not travel.
+        # Frozen parameters are not part of the flat vector.
         named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.shapes = {name: parameter.shape for name, parameter in named.items()}
         self.trained = list(named.values())
@@ -205,11 +205,11 @@ class FlatModel:
 
     @property
     def clients_at_once(self) -> int:
-        """How many clients of one size are trained beside each other.
+        """Number of clients of one size that are trained together.
 
-        More than one with a closed form alone, whose arithmetic on one client's numbers does not
-        depend on how many there are. What torch makes of any other layer may: it rounds the end of
-        a row otherwise than its middle, and where that end is depends on the company.
+        It is more than 1 only for networks in closed form, whose arithmetic for a client does not
+        depend on the number of clients. Torch's other layers may round the end of a row differently
+        from its middle, and the position of that end depends on the other clients.
         """
         most = min(CLIENTS_AT_ONCE, max(1, WORKSPACE // self.dimension))
         return 1 if self.dense is None else most
@@ -244,7 +244,7 @@ class FlatModel:
             features: the inputs.
         """
         named = dict(zip(self.shapes, self.split(parameters), strict=True))
-        # Clones: a module that writes to its buffers must not change these.
+        # Clones, because a module may write to its buffers.
         named |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         result = torch.func.functional_call(self.module, named, (features,))
         return torch.as_tensor(result)
@@ -264,42 +264,42 @@ class FlatModel:
         Args:
             start: the round's parameters, shape (d,).
             records: (inputs, labels) of the whole data set.
-            schedule: which rows each client uses in each step.
-            learning_rate: of this round.
-            momentum: of the heavy ball, from rest.
-            proximal: mu of FedProx: mu / 2 times the squared way from the start joins the loss.
-            drift: what joins every gradient of each client, shape (clients, d), without momentum.
+            schedule: rows that each client uses in each step.
+            learning_rate: learning rate of this round.
+            momentum: heavy-ball momentum; the velocity starts at 0.
+            proximal: mu of FedProx: the loss plus mu / 2 times the squared distance from the start.
+            drift: added to every gradient of each client, shape (clients, d), without momentum.
         """
         task = _Task(start, records, schedule, learning_rate, momentum, proximal, drift)
         if self.dense is not None:
             few = task.schedule.rows.shape[1]
-            # Alone it is rounded otherwise than in company: it gets a copy where others come.
+            # A single client rounds differently from several, so a copy is added to it.
             alone = few == 1 < self.clients_at_once
             return self._together(self.dense, task.doubled() if alone else task)[:few]
         clients = range(task.schedule.rows.shape[1])
         return torch.cat([self._alone(task.alone(client)) for client in clients])
 
     def check_outputs(self, inputs: Tensor, targets: Tensor, classes: int | None) -> None:
-        """Check the model, once, on records that are nobody's.
+        """Check the model, once, on records that belong to no client.
 
         Args:
-            inputs: some records', shape (records, ...).
-            targets: theirs.
-            classes: how many outputs there must be at least; None with a loss of the caller's.
+            inputs: inputs of some records, shape (records, ...).
+            targets: their targets.
+            classes: least number of outputs; None with a loss from the caller.
 
         Raises:
-            ParameterError: the model cannot be called on them, has too few outputs or buffers that
-                training changes, or the loss is no number that can be differentiated, or another
-                one when it is asked again.
+            ParameterError: the model cannot be called on the inputs, has too few outputs, or
+                changes its buffers. Or the loss is not a differentiable number, or differs in a
+                second call.
         """
-        # One pass for each shape of records, not one a round.
+        # One pass for each shape of records, not for each round.
         facts = (*inputs.shape[1:], *targets.shape[1:], classes)
         if self._checked == facts:
             return
         self._renew()
-        # Two records are enough to see whether there is one output for each.
+        # Two records show whether the model returns one output for each.
         inputs, targets = inputs[:2].to(self.device), targets[:2].to(self.device)
-        # Compared before and after: statistics show once a batch has gone through.
+        # Compared before and after: a forward pass changes running statistics.
         before = {name: values.clone() for name, values in self.module.named_buffers()}
         outputs = self._tried(inputs)
         now = self.module.named_buffers()
@@ -313,7 +313,7 @@ class FlatModel:
 
     def _tried(self, inputs: Tensor) -> object:
         try:
-            # A layer that draws, such as dropout, must not shift the caller's randomness.
+            # A random layer, such as dropout, must not change the caller's random state.
             with torch.random.fork_rng(devices=[]):
                 outputs: object = self.module(inputs.clone())
         except Exception as error:
@@ -340,33 +340,33 @@ class FlatModel:
         except Exception as error:
             way_out = f"targets have shape {tuple(targets.shape)}"
             refuse("loss", f"{type(error).__name__}: {error}", ONE_NUMBER, way_out)
-        # What a copy does not hold, such as a variable around a function, one client would leave
-        # to the next, and no clip norm bounds what that does.
+        # State outside the object, such as a captured variable, is not reset by a copy. It would
+        # pass from client to client, and no clip norm bounds the effect.
         same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first + again)
         rule = "be the same for the same outputs and targets, and draw from torch alone"
         way_out = "what it remembers of a client gets into the updates of the next: make it forget"
         require(same, "loss", (first, again), rule, way_out)
 
     def _asked(self, inputs: Tensor, targets: Tensor) -> float:
-        """Return the loss as a client has it that begins with these records."""
+        """Return the loss of a client that starts with these records."""
         self._renew()
         outputs = self._tried(inputs)
-        # A loss that draws must not shift the caller's randomness, and draws the same again.
+        # The caller's random state must not change, and the second call must use the same draws.
         with torch.random.fork_rng(devices=[]):
             return float(self._trained_loss(outputs, targets.clone()).detach())
 
     def _renew(self) -> None:
-        """Take fresh copies of a module and a loss that may remember what they saw, however."""
+        """Take new copies of the module and the loss, which may depend on earlier calls."""
         if self._pristine is not None:
             self._adopt(copy.deepcopy(self._pristine))
         self.loss = copy.deepcopy(self._pristine_loss)
         self.module.train()
 
     def _together(self, dense: DenseNetwork, task: _Task) -> Tensor:
-        """Train clients of one size beside each other.
+        """Train clients of one size together.
 
-        Products round by where their numbers lie in memory. So that every client's lie alike, at
-        multiples of ``ALIGNED`` from those of the first, batches are filled up with weights of 0.
+        The rounding of a product depends on memory positions. So all clients' numbers start at
+        multiples of ``ALIGNED`` from the first client's. Batches are filled up with weight 0.
         """
         start, records, schedule, learning_rate, momentum, proximal, drift = task
         rows, apart = schedule.rows, len(start) + -len(start) % ALIGNED
@@ -380,7 +380,7 @@ class FlatModel:
             weights[:, :size] = 1.0 / size
             width = weights.shape[1]
             batch = (inputs[:, :width], labels[:, :width], weights)
-            # Without momentum a step goes straight into the parameters: no velocity is written.
+            # Without momentum a step updates the parameters directly, without a velocity.
             if not momentum:
                 pull = learning_rate * proximal
                 dense.step(trained, *batch, trained, scale=-learning_rate, keep=1.0 - pull)
@@ -400,11 +400,11 @@ class FlatModel:
         start, records, schedule, learning_rate, momentum, proximal, drift = task
         self._renew()
         self.load(start)
-        # One pass over the parameters, on devices that have such a kernel.
+        # A fused optimiser makes one pass over the parameters, on devices that support it.
         fused = self.device.type in ("cpu", "cuda")
-        # A new one for every client: its velocity begins at rest.
+        # A new optimiser for every client, because its velocity must start at 0.
         optimiser = torch.optim.SGD(self.trained, learning_rate, momentum, fused=fused)
-        # A drift is no outer product: wide layers are written then.
+        # A drift has no outer-product form, so wide layers are written in full.
         used = sum(schedule.sizes) if drift is None else 2**62
         model = FactoredLayers(self.module, used, learning_rate, momentum, proximal)
         batches = self._batches(records, schedule.rows[:, 0])
@@ -417,7 +417,7 @@ class FlatModel:
             optimiser.step()
             if drift is not None:
                 self._move(drift, -learning_rate)
-        # Else this client's gradients lie in memory beside the update.
+        # Otherwise this client's gradients would stay in memory together with the update.
         optimiser.zero_grad()
         return self._lost(start, model).unsqueeze(0)
 
@@ -425,13 +425,13 @@ class FlatModel:
     def _pull(self, start: Tensor, proximal: float) -> None:
         """Add the proximal term's gradient; wide layers have it in their factors."""
         for parameter, old in zip(self.trained, self.split(start), strict=True):
-            # Without a gradient a parameter is where it was.
+            # A parameter without a gradient has not moved.
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - old, alpha=proximal)
 
     def _trained_loss(self, outputs: Any, targets: Tensor) -> Tensor:
         found: object = self._mean_loss(outputs, targets)
-        # A loss may return other things in later steps than in the first.
+        # A loss may return another kind of value in a later step.
         if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
             refuse("loss", told(found), ONE_NUMBER, "such as nn.MSELoss()")
         return found
@@ -450,7 +450,7 @@ class FlatModel:
     @torch.no_grad()
     def _lost(self, start: Tensor, model: FactoredLayers) -> Tensor:
         """Return start less the trained parameters, shape (d,)."""
-        # Filled part by part: no second flat copy of the model is made.
+        # Filled part by part, so that no second flat copy of the model is made.
         update = torch.empty_like(start)
         parts = zip(self.trained, self.split(start), self.split(update), strict=True)
         for trained, old, new in parts:
@@ -479,7 +479,7 @@ class FlatModel:
     def evaluate(self, parameters: Tensor, features: Tensor, labels: Tensor) -> tuple[float, float]:
         """Return (accuracy, mean loss) of flat ``parameters`` on a data set.
 
-        Accuracy is NaN with a loss of the caller's: what is right is not known then.
+        Accuracy is NaN with a loss from the caller, because the right answer is not defined then.
         """
         self._renew()
         self.module.eval()
@@ -492,13 +492,13 @@ class FlatModel:
             if self.loss is None:
                 right += float((outputs.argmax(1) == truth).sum())
             loss += len(truth) * float(self._mean_loss(outputs, truth))
-        # An empty test set has no accuracy: NaN rather than an error.
+        # An empty test set has accuracy NaN, without an error.
         count = len(labels) or math.nan
         return (right if self.loss is None else math.nan) / count, loss / count
 
 
 def _copied(name: str, given: T) -> T:
-    """Return a copy, or refuse what cannot be copied."""
+    """Return a copy; refuse an object that cannot be copied."""
     try:
         return copy.deepcopy(given)
     except (RuntimeError, TypeError, ValueError) as error:
@@ -506,7 +506,7 @@ def _copied(name: str, given: T) -> T:
 
 
 def checked_module(module: object) -> nn.Module:
-    """Return what a model factory made, or refuse it where that is no module."""
+    """Return the result of a model factory; refuse it if it is not a module."""
     if not isinstance(module, nn.Module):
         refuse("model", type(module).__name__, "build an nn.Module")
     return module
@@ -527,14 +527,14 @@ def _check_layers(module: nn.Module) -> None:
     empty = [name for name, p in module.named_parameters() if p.is_meta]
     _refuse_first(empty, "hold numbers (not be on the meta device)", "build it on the cpu")
     _check_mixing(module)
-    # The flat vector has one type.
+    # The flat vector has one dtype.
     kinds = {parameter.dtype for parameter in module.parameters()}
     one = len(kinds) <= 1 and kinds <= {torch.float32, torch.float64}
     require(one, "model's precision", sorted(map(str, kinds)), "be torch.float32 throughout")
 
 
 def check_frozen(one: FlatModel, other: FlatModel) -> None:
-    """Refuse a model whose parameters and buffers that are not trained differ when built again."""
+    """Refuse a model whose frozen parameters and buffers differ when it is built again."""
     kept = [tuple(model.frozen) for model in (one, other)]
     same = len(kept[0]) == len(kept[1]) and all(map(torch.equal, *kept))
     rule, way_out = "be the same whenever the model is built", "load them from a file"
@@ -545,7 +545,7 @@ def _check_mixing(module: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
     _refuse_first(mixing, "not mix a batch's records", "use GroupNorm for BatchNorm")
-    # InstanceNorm mixes no records, but it may keep statistics of them.
+    # InstanceNorm does not mix records, but it may keep statistics of records.
     counted = [
         name
         for name, m in module.named_modules()
@@ -555,7 +555,7 @@ def _check_mixing(module: nn.Module) -> None:
 
 
 def _refuse_first(names: Sequence[str], rule: str, way_out: str) -> None:
-    """Refuse a model for the first of some of its layers or tensors, if there is one."""
+    """Refuse a model because of the first of the given layers or tensors, if there is one."""
     for name in names[:1]:
         refuse("model", name, rule, way_out)
 
@@ -570,12 +570,12 @@ _LAZY = (nn.parameter.UninitializedParameter,)
 
 
 def has_slope(found: Tensor) -> bool:
-    """Return whether a tensor is of real numbers that torch can differentiate."""
+    """Return whether a tensor has real numbers and torch can differentiate it."""
     return found.is_floating_point() and found.requires_grad
 
 
 def told(found: object) -> str:
-    """Return what a function of a caller's returned, in words."""
+    """Return a short description of the value that a caller's function returned."""
     if not isinstance(found, Tensor):
         return type(found).__name__
     slope = "" if found.requires_grad else " without a gradient"
@@ -583,7 +583,7 @@ def told(found: object) -> str:
 
 
 def default_device() -> str:
-    """Return "cuda" where torch finds it, else "cpu"."""
+    """Return "cuda" if torch finds it, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Posteriors of records split over clients, and what their clients' gradients are."""
+"""Posteriors of records split over clients, and the gradients of their clients."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _PROBED = 1e-3
-"""Relative slack of a curvature that is seen between two points."""
+"""Relative slack of a curvature that is estimated from two points."""
 
 WORKSPACE = 2**25
-"""Numbers held at once for records' inputs, or for their gradients where each is clipped."""
+"""Largest number of values held at once for inputs, or for per-record gradients under clipping."""
 
 
 class Local(Protocol):
-    """Clients at work in one round, in the coordinates that suit the target.
+    """Clients at work in one round, in coordinates chosen by the target.
 
     ``points`` has shape (chains, seats, d): row j of a chain is the client in its j-th seat.
     """
@@ -41,21 +41,22 @@ class Local(Protocol):
     def parts(self, points: Any, factor: float) -> tuple[Any, Any]:
         """Return ``factor`` times each client's (stochastic) gradient in two parts, in doubles.
 
-        The first, not to be written to, depends on the client's data; the second is a public
-        number, or some, times the points, None for nothing. What is noised is the first alone.
+        The first part depends on the client's data and must not be overwritten. The second is the
+        public part: a factor, or an array of factors, of the points; None if it is zero. Only the
+        first part receives noise.
         """
 
     def normal(self, generator: np.random.Generator) -> Any:
-        """Return standard normal noise of the shape of ``points``, a fresh array."""
+        """Return standard normal noise of the shape of ``points``, a new array."""
 
     def shared(self, generator: np.random.Generator) -> Any:
-        """Return standard normal noise of each chain, the same for all of its clients."""
+        """Return standard normal noise for each chain, shared by all of its clients."""
 
     def spread(self, each: Array) -> Array:
-        """Return numbers of the seats, shape (chains or 1, seats, 1 or d), in a handy shape."""
+        """Return seats' values, shape (chains or 1, seats, 1 or d), in the target's form."""
 
     def scaled(self, each: Array) -> Any:
-        """Return what ``spread`` gave as what multiplies points."""
+        """Return a result of ``spread`` as a factor of points."""
 
     def finish(self, points: Any) -> Tensor:
         """Return points in the parameters' own coordinates, shape (chains, seats, d)."""
@@ -64,16 +65,16 @@ class Local(Protocol):
         """Return directions, such as gradients, in the parameters' own coordinates."""
 
     def inward(self, directions: Tensor) -> Any:
-        """Return directions in the coordinates that suit the target."""
+        """Return directions in the coordinates of ``points``."""
 
 
 class Spread(NamedTuple):
-    """Stds of the noise in one step, as the seats' mechanisms say them.
+    """Stds of the noise in one step, from the seats' mechanisms.
 
     Args:
-        stds: shape (chains or 1, seats, 1 or d); one number where all are equal.
-        least: the smallest; 0 only where no seat draws any.
-        grid: what is released is rounded to, in stds.
+        stds: shape (chains or 1, seats, 1 or d); one number if all are equal.
+        least: the smallest std; 0 only if no seat draws noise.
+        grid: spacing of the released values, in stds.
     """
 
     stds: Array | float
@@ -82,7 +83,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, stds: Array, local: Local) -> Spread:
-        """Return the stds of seats, shape (chains or 1, seats, 1 or d), as ``local`` wants them."""
+        """Return stds of seats, shape (chains or 1, seats, 1 or d), in the form of ``local``."""
         least = float(stds.min())
         return cls(least if least == stds.max() else local.spread(stds), least)
 
@@ -100,26 +101,26 @@ class Target(Protocol):
 
     @property
     def sensitivity(self) -> float | None:
-        """How far two records' gradients are apart at most; None for no privacy."""
+        """Largest distance between the gradients of two records; None without privacy."""
 
     @property
     def curvature(self) -> tuple[float, float]:
-        """The largest strong convexity, and the least smoothness, that all f^c may have.
+        """Upper bound on the common strong convexity and lower bound on the smoothness of all f^c.
 
-        As far as the target knows, without a look at data that are protected: infinity and 0 where
-        it knows nothing.
+        Only public knowledge is used, no protected data. Infinity and 0 mean that the target knows
+        no bound.
         """
 
     @property
     def clip_norm(self) -> float | None:
-        """Norm that records' gradients are clipped to; None where they are not."""
+        """Norm that records' gradients are clipped to; None without clipping."""
 
     @property
     def start(self) -> Tensor:
-        """Where chains start unless told otherwise, shape (d,); public."""
+        """Default start of the chains, shape (d,); public."""
 
     def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
-        """Return how many records each client's batch has, and which fraction that is."""
+        """Return the size of each client's batch, and its fraction of the client's records."""
 
     def local(
         self, clients: Indices, starts: Tensor, fraction: float, generator: np.random.Generator
@@ -131,7 +132,7 @@ def checked_shares(weights: Any, clients: int) -> Array:
     """Return weights above 0 that sum to 1, one for each client.
 
     Raises:
-        ParameterError: they are not.
+        ParameterError: a weight is not above 0, the sum is not 1, or their number is wrong.
     """
     shares = np.asarray(weights, dtype=np.float64).reshape(-1)
     fits = shares.shape == (clients,) and np.all(shares > 0.0)
@@ -143,27 +144,29 @@ def checked_shares(weights: Any, clients: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
-    """Records' likelihood and a Gaussian prior, split over clients.
+    """Likelihood of records and a Gaussian prior, split over clients.
 
-    f = minus the log-likelihood of all records, minus the prior's; client c's function f^c is
-    1 / p_c times its records' part, plus the prior's, so that sum_c p_c f^c = f.
+    f is the negative log-likelihood of all records plus the negative log-prior. Client c's function
+    f^c is 1 / p_c times the negative log-likelihood of its records, plus the negative log-prior. So
+    sum_c p_c f^c = f.
 
     Args:
-        model: a ``Likelihood``, ``SoftmaxRegression``, or what ``classifier`` returns.
+        model: a ``Likelihood``, a ``SoftmaxRegression``, or a result of ``classifier``.
         data: the clients and their records.
-        prior_precision: of every parameter's prior, centred at 0; 0 for a flat one.
-        clip_norm: norm that each record's gradient is clipped to; then two gradients are at most
-            twice that apart. What is sampled from is then not the posterior any more but what the
-            clipped gradients make of it.
-        own_sensitivity: how far two records' gradients are apart, a property of the likelihood
-            and of what records may be; instead of ``clip_norm``. With neither there is no privacy.
-        weights: p_c; the clients' shares of the records where None. The target does not depend on
-            them, the noise of a client does. They are public: not part of what is protected.
-        device: where it computes.
+        prior_precision: precision of every parameter's prior, centred at 0; 0 for a flat prior.
+        clip_norm: norm that each record's gradient is clipped to; two gradients then differ by at
+            most twice this norm. The chain then samples from the distribution defined by the
+            clipped gradients, no longer from the posterior.
+        own_sensitivity: largest distance between two records' gradients, instead of ``clip_norm``.
+            It is a property of the likelihood and of the range of the records. With neither there
+            is no privacy.
+        weights: p_c; the clients' shares of the records if None. They change the noise of a client,
+            not the target. They are public, not part of the protected data.
+        device: device of the computation.
 
     Raises:
-        ParameterError: weights that do not sum to 1, both a clip norm and a sensitivity, or a
-            value out of its range; a likelihood that does not return one real number a record, or
+        ParameterError: weights that do not sum to 1, both a clip norm and a sensitivity, or a value
+            out of its range; a likelihood that does not return one real number for each record, or
             cannot be differentiated.
     """
 
@@ -186,7 +189,7 @@ class Posterior:
         for name in ("clip_norm", "own_sensitivity"):
             if getattr(self, name) is not None:
                 positive(**{name: getattr(self, name)})
-        # Refused here rather than in the first round.
+        # Checked here, before the first round.
         _ = self.shares
         if isinstance(self.model, Likelihood):
             self._try(self.model)
@@ -194,7 +197,7 @@ class Posterior:
             self._check_classes(self.model)
 
     def _check_classes(self, model: SoftmaxRegression) -> None:
-        """Refuse records that a softmax regression has no scores for."""
+        """Refuse records that do not fit the features and classes of a softmax regression."""
         size = self.data.features[0].numel()
         rule = f"have {model.features} numbers a record, as the model's features are"
         require(size == model.features, "data", f"{size} numbers a record", rule)
@@ -204,7 +207,7 @@ class Posterior:
         require(self.data.classes <= model.classes, "labels", f"{self.data.classes} classes", rule)
 
     def _try(self, model: Likelihood) -> None:
-        """Try a likelihood on zeros of the records' shapes, and of the last class."""
+        """Evaluate a likelihood on zeros of the records' shapes, with the last class as label."""
         inputs, targets = (part.to(self.device) for part in self.data.example())
         last = self.data.classes - 1 if isinstance(model, NetworkLikelihood) else 0
         made = targets.new_full((2, *targets.shape[1:]), last)
@@ -222,23 +225,23 @@ class Posterior:
         own_sensitivity: float | None = None,
         weights: Any = None,
     ) -> Posterior:
-        """Return a posterior of any likelihood and of any records.
+        """Return a posterior for any likelihood and any records.
 
         Args:
             log_likelihood: takes parameters, shape (dimension,), inputs, shape (records, ...), and
                 targets, shape (records, ...); returns the log-likelihood of each record, shape
                 (records,). Without targets it takes the first two.
-            clients: (inputs, targets) of each, arrays or tensors, or the inputs alone; first axis
-                the records.
+            clients: (inputs, targets) of each client, arrays or tensors, or only the inputs; the
+                first axis is the records.
             dimension: number of parameters.
             prior_precision: see ``Posterior``, as for the next three.
-            clip_norm: of records' gradients.
-            own_sensitivity: of the likelihood.
-            weights: of the clients.
+            clip_norm: norm that records' gradients are clipped to.
+            own_sensitivity: sensitivity of the likelihood's gradients.
+            weights: weights of the clients.
 
         Raises:
             ParameterError: clients whose records do not agree, or a function that does not return
-                one number a record or cannot be differentiated.
+                one number for each record or cannot be differentiated.
         """
         many = isinstance(clients, Sequence) and not isinstance(clients, str)
         rule, way_out = "be a sequence, an entry for each client", "list(clients.values())"
@@ -257,7 +260,7 @@ class Posterior:
 
     @cached_property
     def counts(self) -> Indices:
-        """How many records each client has, shape (N,)."""
+        """Number of records of each client, shape (N,)."""
         return np.array([len(rows) for rows in self.data.clients], dtype=np.int64)
 
     @cached_property
@@ -278,10 +281,11 @@ class Posterior:
 
     @property
     def curvature(self) -> tuple[float, float]:
-        """What every data set must have, as the likelihood shows it.
+        """Bounds on the curvature that hold for every data set, as visible from the likelihood.
 
-        Of a softmax regression the prior's: adding to all classes' scores changes nothing. Of other
-        likelihoods what records of zeros have.
+        For a softmax regression it is the prior's curvature, because adding a constant to all
+        classes' scores changes no probability. For other likelihoods it is the curvature of records
+        of zeros.
         """
         prior = self.prior_precision
         if isinstance(self.model, SoftmaxRegression):
@@ -290,13 +294,13 @@ class Posterior:
             return math.inf, 0.0
         slopes = self._of_zeros(self.model)
         each = torch.from_numpy(self.counts / self.shares)[:, None] * slopes
-        # Single precision takes some digits off a difference of gradients.
+        # Single precision loses some digits in a difference of gradients.
         least, most = float(each.min()), float(each.max())
         slack = _PROBED * max(abs(least), abs(most))
         return prior + least + slack, prior + most - slack
 
     def _of_zeros(self, model: Likelihood) -> Tensor:
-        """Return how a record of zeros' gradient grows from one point to another, for a few."""
+        """Return slopes of the gradient of a record of zeros, each between two random points."""
         generator = torch.Generator().manual_seed(0)
         inputs, targets = (part.to(self.device) for part in self.data.example())
         points = torch.randn(8, self.dimension, generator=generator).to(self.start)
@@ -309,12 +313,12 @@ class Posterior:
 
     @property
     def start(self) -> Tensor:
-        """Zero: the prior's mean."""
+        """Zero, the mean of the prior."""
         return torch.zeros(self.dimension, dtype=self.data.features.dtype, device=self.device)
 
     def batch_sizes(self, fraction: float) -> tuple[Indices, Array]:
-        """Return how many records a batch has, rounded up, and the fractions that makes."""
-        # A product that rounds up past a whole number must not add a record.
+        """Return the number of records in a batch, rounded up, and the resulting fractions."""
+        # A product that rounds up past an integer must not add a record.
         sizes = np.ceil(fraction * self.counts * (1.0 - THOUSANDS)).astype(np.int64)
         return sizes, sizes / self.counts
 
@@ -365,10 +369,10 @@ class RecordsLocal:
         self._seats = clients.reshape(-1)
         self._batches = posterior.batch_sizes(fraction)[0]
         self._whole = bool(np.all(self._batches == posterior.counts))
-        # A batch stands for all of its client's records, and a client for its share of all.
+        # A batch represents all records of its client, and a client its share of all records.
         weight = self._batches / posterior.counts * posterior.shares
         self._scale = self._doubles(1.0 / weight[self._seats])[:, None]
-        # A row for every seat: clients of a chain part with their first step.
+        # A row for every seat: the clients of a chain separate in their first step.
         self.points: Tensor = starts[:, None, :].double().repeat(1, clients.shape[1], 1)
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
@@ -378,15 +382,15 @@ class RecordsLocal:
         return torch.from_numpy(values).to(self._posterior.device, torch.float64)
 
     def parts(self, points: Tensor, factor: float) -> tuple[Tensor, float | None]:
-        """Return gradients from batches drawn for this call, without replacement; the prior.
+        """Return gradients from fresh batches, without replacement, and the prior's factor.
 
-        In double precision, like the points themselves until they are finished: a private sum
-        that is rounded before noise is added moves by its rounding too.
+        Both use double precision, like the points until ``finish``. Rounding a private sum before
+        noise is added would increase its sensitivity.
         """
         flat = points.reshape(len(self._seats), -1)
-        # Whole data are the same rows in every step: made once.
+        # With whole data every step uses the same rows, so they are made once.
         rows, mask = self._everything if self._whole else self._drawn()
-        # Some seats at a time: memory stays bounded, however large the cohort.
+        # A few seats at a time, so that memory stays bounded for every size of the cohort.
         few = max(1, WORKSPACE // self._width(rows.shape[1]))
         parts = [
             self._sums(flat[at : at + few], rows[at : at + few], mask[at : at + few])
@@ -394,14 +398,15 @@ class RecordsLocal:
         ]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
         own = (whole * (factor * self._scale)).view_as(points)
-        # A flat prior says nothing.
+        # A flat prior has no gradient.
         return own, factor * self._posterior.prior_precision or None
 
     def _width(self, records: int) -> int:
-        """Return how many numbers one seat needs."""
+        """Return the number of values in memory for one seat."""
         post = self._posterior
         size = post.data.features[0].numel()
-        # Clipping a general likelihood holds every record's gradient; closed forms do not.
+        # Clipping a general likelihood keeps every record's gradient in memory; closed forms do
+        # not.
         one_by_one = post.clip_norm is not None and isinstance(post.model, Likelihood)
         return records * (size + (post.dimension if one_by_one else 0))
 
@@ -409,7 +414,8 @@ class RecordsLocal:
         post = self._posterior
         records = (post.data.features, post.data.labels)
         features, labels = (part_of(rows, part).to(post.device) for part in records)
-        # No clipping cuts off what rounding adds to a stated sensitivity: doubles keep it small.
+        # Clipping bounds the effect of rounding; a stated sensitivity does not. Doubles keep it
+        # small.
         kind = torch.float64 if post.own_sensitivity is not None else post.start.dtype
         points, mask = points.to(kind), mask.to(kind)
         features = features.to(kind) if features.is_floating_point() else features
@@ -425,15 +431,15 @@ class RecordsLocal:
     def _batch(self, client: int) -> Indices:
         own = self._posterior.data.clients[client]
         size = int(self._batches[client])
-        # A batch is a set: the order of its records is not drawn.
+        # A batch is a set, so the order of its records is not drawn.
         return own[self._generator.choice(len(own), size, replace=False, shuffle=False)]
 
     def _padded(self, batches: list[Indices]) -> tuple[Tensor, Tensor]:
-        """Return row numbers and what they count, shape (seats, records)."""
+        """Return row numbers and their weights, shape (seats, records)."""
         rows = np.empty(self._mask.shape, np.int64)
         for row, batch in zip(rows, batches, strict=True):
             row[: len(batch)] = batch
-            row[len(batch) :] = batch[-1]  # of this seat too, and counted 0 times
+            row[len(batch) :] = batch[-1]  # a record of the same seat, with weight 0
         return torch.from_numpy(rows), self._mask
 
     @cached_property
@@ -451,27 +457,27 @@ class RecordsLocal:
         return self._noise(generator, (len(self.points), 1, self.points.shape[2]))
 
     def _noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
-        # Only noise that hides nothing comes from here: single precision will do.
+        # This noise gives no privacy, so single precision suffices.
         single = self._posterior.start.dtype == torch.float32
         noise = generator.standard_normal(shape, dtype=np.float32 if single else np.float64)
         return self._doubles(noise)
 
     def spread(self, each: Array) -> Array:
-        """Return numbers of the seats as they are."""
+        """Return the values of the seats unchanged."""
         return each
 
     def scaled(self, each: Array) -> Tensor:
-        """Return numbers of the seats as a tensor."""
+        """Return the values of the seats as a tensor."""
         return self._doubles(each)
 
     def finish(self, points: Tensor) -> Tensor:
-        """Return the points, noise and all, in the precision of the start."""
+        """Return the points with their noise, in the precision of the start."""
         return points.to(self._posterior.start.dtype)
 
     def outward(self, directions: Tensor) -> Tensor:
-        """Return them in the precision of the start: there is one set of coordinates."""
+        """Return directions in the precision of the start: there is only one set of coordinates."""
         return self.finish(directions)
 
     def inward(self, directions: Tensor) -> Tensor:
-        """Return them in double precision."""
+        """Return directions in double precision."""
         return directions.double()

@@ -1,4 +1,4 @@
-"""What samples say: calibrated predictions, and their distance to a Gaussian target."""
+"""Predictions from samples, their calibration, and their distance to a Gaussian target."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Logits = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Scores:
-    """How good predicted probabilities are on a test set; computed after the release.
+    """Quality of predicted probabilities on a test set; computed after the release.
 
     Args:
-        accuracy: share of records whose likeliest class is right.
+        accuracy: share of records whose most probable class is right.
         brier: mean squared distance of the probabilities from the truth, summed over classes.
-        ece: expected calibration error (Guo et al. 2017): mean gap of confidence and accuracy.
+        ece: expected calibration error (Guo et al. 2017): mean gap between confidence and accuracy.
         nll: mean negative log-likelihood of the truth.
     """
 
@@ -38,7 +38,7 @@ def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
     """Return the posterior predictive probabilities: the mean over draws, shape (records, classes).
 
     Args:
-        logits: a model's, such as ``SoftmaxRegression.logits``.
+        logits: the function of a model, such as ``SoftmaxRegression.logits``.
         draws: positions, shape (..., d); those that are not finite (not kept yet) are left out.
         features: inputs of the records.
 
@@ -50,7 +50,7 @@ def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
     require(len(kept), "draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
     with torch.no_grad():
         total = logits(kept[0], features).softmax(-1)
-        # Draw by draw: all at once would hold draws x records x classes.
+        # One draw at a time: all at once would need draws x records x classes numbers.
         for point in kept[1:]:
             total += logits(point, features).softmax(-1)
     return total / len(kept)
@@ -62,11 +62,11 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
     Args:
         probabilities: shape (records, classes), rows sum to 1.
         labels: shape (records,).
-        bins: of equal width, for the calibration error.
+        bins: number of bins of equal width, for the calibration error.
 
     Raises:
-        ParameterError: shapes that do not match, probabilities that are none, or a label that has
-            no column.
+        ParameterError: shapes that do not match, rows that are not probabilities, or a label
+            without a column.
     """
     shape = tuple(probabilities.shape)
     if len(shape) != 2 or tuple(labels.shape) != shape[:1] or not shape[0]:
@@ -81,13 +81,13 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
         accuracy=float(right.mean()),
         brier=float(apart.square().sum(1).mean()),
         ece=_calibration_error(confidence, right, integer(1, bins=bins)),
-        # A truth that was given no chance costs 690, not infinity.
+        # A true class of probability 0 costs 690, not infinity.
         nll=-float(truth.clamp(min=1e-300).log().mean()),
     )
 
 
 def _check_scored(exact: Tensor, labels: Tensor) -> None:
-    """Refuse rows that are no probabilities, and labels that have no column."""
+    """Refuse rows that are not probabilities, and labels without a column."""
     if not bool(((exact.sum(1) - 1.0).abs() < 1e-3).all()):
         refuse("probabilities", "a row that does not sum to 1", "be probabilities")
     if bool((exact < 0.0).any()):
@@ -98,7 +98,7 @@ def _check_scored(exact: Tensor, labels: Tensor) -> None:
 
 
 def _calibration_error(confidence: Tensor, right: Tensor, bins: int) -> float:
-    # A bin holds its upper end, not its lower one; the first holds 0 too.
+    # A bin contains its upper end, not its lower one; the first bin also contains 0.
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
     gaps = torch.zeros(bins, dtype=torch.float64).index_add(0, place, confidence - right)
     return float(gaps.abs().sum()) / len(right)
@@ -118,12 +118,13 @@ def gaussian_fit(draws: Tensor) -> Normal:
 
 
 def fitted_w2(draws: Tensor, law: Normal) -> float:
-    """Return W2 of the draws' Gaussian fit to a Gaussian law, as the papers' figures do.
+    """Return W2 of the draws' Gaussian fit to a Gaussian law, as in the papers' figures.
 
-    It is no bound: n draws of the law itself are about sqrt(trace of its covariance / n) away.
+    It is not a bound: n draws from the law itself have a distance of about sqrt(trace of its
+    covariance / n).
 
     Args:
-        draws: independent ones, such as the positions of many chains, shape (n, d).
+        draws: independent draws, such as the positions of many chains, shape (n, d).
         law: a Gaussian target's ``law``.
     """
     return float(w2(gaussian_fit(draws), law))

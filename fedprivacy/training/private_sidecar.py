@@ -1,9 +1,9 @@
-"""What a run keeps for itself beside its ledger: a key, and what its clients sent.
+"""Private notes of a run, next to its ledger: a key, and the bytes that its clients sent.
 
-A checkpoint holds a model, and people hand models over. A hash of the data in it would tell which
-of two candidate data sets was trained on, whatever the noise. So the hash has a key, and the key
-lies with the ledger, in a file that is neither the ledger's nor the model's: the ledger goes to an
-auditor, who may hold a checkpoint too.
+A checkpoint contains a model, and models are shared. An unkeyed hash of the data in the checkpoint
+would reveal which of two candidate data sets was used for training, independently of the noise. So
+the hash is keyed. The key is stored next to the ledger, in a file that is part of neither the
+ledger nor the model, because the ledger goes to an auditor who may also have a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ..outputs import named, whole_file
 
 FORMAT = "fedprivacy private notes 1"
 SUFFIX = ".private"
-"""Behind the name of the ledger, or, where a run has none, of the checkpoint."""
+"""Suffix added to the name of the ledger, or of the checkpoint if a run has no ledger."""
 
 _KEY_BYTES = 32
 
 
 class Notes:
-    """The private notes of a run: a random key, and after every round the bytes sent so far.
+    """The private notes of a run: a random key, and after every round the bytes sent until then.
 
-    Without the key a ``digest`` tells nothing of the data to anybody who cannot tell keyed BLAKE2
-    from a random function. What was sent is the sum of the cohorts that were really drawn, which
-    no epsilon covers.
+    Without the key a ``digest`` reveals no information about the data, as long as keyed BLAKE2
+    cannot be distinguished from a random function. The bytes sent are the sum over the cohorts that
+    were really drawn, which no epsilon covers.
     """
 
     def __init__(self, path: Path, key: bytes | None, sums: dict[int, int]) -> None:
@@ -47,14 +47,15 @@ class Notes:
 
     @classmethod
     def beside(cls, checkpoint: str | Path, ledger: Ledger | None) -> Self:
-        """Read the notes of a run; ``begun`` is False where there are none yet.
+        """Read the notes of a run; ``begun`` is False if it has no notes yet.
 
         Args:
-            checkpoint: of the run.
-            ledger: its ledger; the notes lie beside that, or beside the checkpoint without one.
+            checkpoint: checkpoint of the run.
+            ledger: ledger of the run; the notes are next to it, or next to the checkpoint without
+                one.
 
         Raises:
-            ParameterError: there is a file, and it holds no notes.
+            ParameterError: the file exists, but does not hold notes.
         """
         place = Path(checkpoint) if ledger is None else ledger.path
         path = place.with_name(place.name + SUFFIX)
@@ -66,16 +67,16 @@ class Notes:
         rule = f"have format {FORMAT!r}"
         require(known, "private notes", str(path), rule, "restore the file")
         counted = [(line.get("round"), line.get("sent")) for line in lines]
-        # Lines that were cut are left out: a count may be lost, never made up.
+        # Truncated lines are left out: a count may be lost, but never invented.
         return cls(path, key, {at: sent for at, sent in counted if type(at) is type(sent) is int})
 
     @property
     def begun(self) -> bool:
-        """Whether there is a key."""
+        """Whether the notes have a key."""
         return self._key is not None
 
     def begin(self) -> None:
-        """Draw a key and put it on disk, where there is none; only the owner may read the file."""
+        """Draw a key and write it to disk, unless one exists; only the owner may read the file."""
         if self._key is not None:
             return
         key = secrets.token_bytes(_KEY_BYTES)
@@ -84,29 +85,29 @@ class Notes:
         self._key = key
 
     def digest(self, data: Any) -> str:
-        """Return a keyed fingerprint of arrays, numbers and texts in a dataclass, and within."""
+        """Return a keyed fingerprint of the arrays, numbers and texts in a (nested) dataclass."""
         assert self._key is not None
-        # By identity: hashing a data set may take longer than a round.
+        # Compared by identity: hashing a data set may take longer than a round.
         if self._digest is None or self._digest[0] is not data:
             self._digest = (data, digest(data, self._key))
         return self._digest[1]
 
     def count(self, round: int, sent: int) -> None:
-        """Note how many bytes were sent up to a round."""
-        # A line that a crash cut ends where the next one begins.
+        """Record the number of bytes sent up to a round."""
+        # If a crash truncated a line, the newline ends it before the next.
         line = f"\n{json.dumps({'round': round, 'sent': sent})}\n"
-        # Not synced: a count that is lost costs no privacy.
+        # Not synced: a lost count costs no privacy.
         with named(self.path), open(self.path, "ab") as file:
             file.write(line.encode())
         self._sums[round] = sent
 
     def sent(self, round: int) -> int | None:
-        """Return how many bytes were sent up to a round; None where that is not known."""
+        """Return the number of bytes sent up to a round; None if it is not known."""
         return self._sums.get(round, None if round else 0)
 
 
 def digest(data: Any, key: bytes) -> str:
-    """Return a keyed fingerprint of arrays, numbers and texts in a dataclass, and within."""
+    """Return a keyed fingerprint of the arrays, numbers and texts in a (nested) dataclass."""
     found = hashlib.blake2b(key=key, digest_size=32)
     _fold(data, found.update)
     return found.hexdigest()
@@ -125,7 +126,7 @@ def _objects(content: bytes) -> list[dict[str, Any]]:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Return a line's JSON object; an empty one for what is none, as where a crash cut it."""
+    """Return a line's JSON object; an empty one for another value or a truncated line."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -135,7 +136,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _fold(value: Any, add: Callable[[bytes], None]) -> None:
     if isinstance(value, Tensor):
-        # With type and shape: equal bytes of other arrays are other data.
+        # With dtype and shape: equal bytes of different arrays are different data.
         add(f"{value.dtype}{tuple(value.shape)}".encode())
         value = value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
@@ -151,18 +152,18 @@ def _fold(value: Any, add: Callable[[bytes], None]) -> None:
 
 def _fold_one(value: Any, add: Callable[[bytes], None]) -> None:
     if is_dataclass(value) and not isinstance(value, type):
-        # What is no argument is a cache, and depends on what was asked before.
+        # Fields that are not arguments are caches, and depend on earlier calls.
         for name in (one.name for one in fields(value) if one.init):
             _fold(getattr(value, name), add)
     elif isinstance(value, None | bool | int | float | str | np.generic):
         add(repr(value).encode())
     else:
-        # Of anything else its kind alone: a repr may hold an address in memory.
+        # For every other value only its type: a repr may contain an address in memory.
         add(f"{type(value).__module__}.{type(value).__qualname__}".encode())
 
 
 def _fold_all(parts: Sequence[Any], add: Callable[[bytes], None]) -> None:
-    # How many there are, so that nested parts cannot pass for others.
+    # The number of parts, so that different nestings have different hashes.
     add(f"{len(parts)}".encode())
     for part in parts:
         _fold(part, add)

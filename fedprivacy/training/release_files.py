@@ -1,4 +1,4 @@
-"""What of a run may be handed over: a file that holds what was accounted, and nothing else."""
+"""The part of a run that may be shared: a file with the accounted outputs, and no other data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ..outputs import in_folder, whole_file, writable
 def released(loop: Any, state: Any) -> dict[str, Tensor]:
     """Return the tensors of a state that its loop's account covers, by name.
 
-    All are post-processing of the recorded releases and of what is public:
+    All are post-processing of the recorded releases and of public data:
 
-    * averaging: the module's state dict, after the last release; ``load_state_dict`` takes it;
-    * a sampler: ``draws``, the positions that were kept, shape (chains, kept, d); before the first
-      of them the last ``positions``, shape (chains, d);
-    * splitting: ``models``, every agent's after the last round, shape (agents, d), and no
-      auxiliary variable, which the observer ``final`` does not see. Their mean is the model.
+    * averaging: the module's state dict, after the last release; ``load_state_dict`` accepts it;
+    * a sampler: ``draws``, the kept positions, shape (chains, kept, d); before the first kept
+      position, the last ``positions``, shape (chains, d);
+    * splitting: ``models``, every agent's model after the last round, shape (agents, d). It
+      excludes the auxiliary variables, which the observer ``final`` does not see. The mean of
+      ``models`` is the model.
 
     Args:
-        loop: what was trained with.
-        state: where it stands.
+        loop: the loop of the training.
+        state: its state.
 
     Raises:
         ParameterError: a loop of another kind.
@@ -40,7 +41,7 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
     else:
         way_out = "write what its account covers with torch.save"
         refuse("loop", type(loop).__name__, "be one of fedprivacy's own", way_out)
-    # In memory of their own: torch saves the whole storage that a view is of.
+    # Copied to separate memory: torch saves the whole storage of a view.
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 
 
@@ -53,12 +54,13 @@ def _positions(state: Any) -> dict[str, Tensor]:
 def save_model(path: str | Path, loop: Any, state: Any) -> Path:
     """Write ``released`` to a file that ``torch.load(path, weights_only=True)`` reads.
 
-    It is the file to hand over. A checkpoint is not: it holds what a run needs to go on.
+    This is the file to share. A checkpoint must not be shared: it holds the data that a run needs
+    to resume.
 
     Args:
         path: file to write; one that begins like a ledger is never replaced.
-        loop: what was trained with.
-        state: where it stands.
+        loop: the loop of the training.
+        state: its state.
 
     Returns:
         The path.
@@ -68,7 +70,7 @@ def save_model(path: str | Path, loop: Any, state: Any) -> Path:
         OSError: it cannot be written; the error names the file.
     """
     target = checked_path(path)
-    # To memory first: the file is replaced by all of it, or stays.
+    # To memory first: the file is either replaced completely or not changed.
     buffer = io.BytesIO()
     torch.save(released(loop, state), buffer)
     whole_file(target, buffer.getvalue())
@@ -76,9 +78,10 @@ def save_model(path: str | Path, loop: Any, state: Any) -> Path:
 
 
 def checked_path(path: str | Path) -> Path:
-    """Return where a model may be written.
+    """Return the path if a model may be written there.
 
     Raises:
-        ParameterError: no folder there, a folder itself, a ledger, a pipe or a device.
+        ParameterError: the folder does not exist, or the path is a folder, a ledger, a pipe or a
+            device.
     """
     return writable(in_folder(output=path))[0]

@@ -1,4 +1,4 @@
-"""How many of the processor's threads training takes."""
+"""Number of the processor's threads that training uses."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 from ..errors import integer
 
 SMALL = 1_000_000
-"""States of fewer numbers are small: several threads cost them more than they save."""
+"""States of fewer numbers are small: several threads cost them more time than they save."""
 
 
 @contextmanager
 def limited(state: Any, threads: int | None) -> Iterator[None]:
-    """Train within a number of threads; afterwards there are as many as before.
+    """Train with a number of threads; restore the old number afterwards.
 
     Args:
-        state: where the run stands; what it holds says how large the model is.
-        threads: how many; None for one where the model is small and the environment does not set
-            OMP_NUM_THREADS, else as many as torch takes.
+        state: state of the run, which determines the size of the model.
+        threads: number of threads. None for one thread if the model is small and the environment
+            does not set OMP_NUM_THREADS, else for torch's own number.
 
     Raises:
-        ParameterError: fewer than one.
+        ParameterError: fewer than one thread.
     """
     before = torch.get_num_threads()
     wanted = before if threads is None else integer(1, threads=threads)
@@ -40,6 +40,6 @@ def limited(state: Any, threads: int | None) -> Iterator[None]:
 
 
 def size_of(state: Any) -> int:
-    """Return how many numbers a loop's state holds, at least in its largest tensor."""
+    """Return the number of values in the largest tensor of a loop's state."""
     held = [getattr(state, each.name) for each in fields(state)] if is_dataclass(state) else []
     return max((each.numel() for each in held if isinstance(each, torch.Tensor)), default=0)

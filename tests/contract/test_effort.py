@@ -58,7 +58,7 @@ def test_no_question_is_left_out():
     asked = {
         name
         for name in fp.__all__
-        if inspect.isfunction(getattr(fp, name))
+        if (inspect.isfunction(getattr(fp, name)) or name == "audit")
         and {"accountant", "tolerance", "deadline"}
         & set(inspect.signature(getattr(fp, name)).parameters)
     }

@@ -12,7 +12,7 @@ app = ClientApp(mods=[private_mod])
 
 @app.train()
 def train_client(message: Message, context: Context) -> Message:
-    """Train on this client's images; the mod clips what leaves, and keeps the metrics here."""
+    """Train on this client's images; the mod clips the update and keeps the metrics local."""
     model = network()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     train(model, int(context.node_config["partition-id"]), int(context.run_config["clients"]))

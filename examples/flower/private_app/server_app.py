@@ -1,4 +1,4 @@
-"""The server: FedAvg, wrapped."""
+"""The server: FedAvg, wrapped for privacy."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train until the rounds are run or the budget is spent."""
+    """Train until all rounds are run or the budget is spent."""
     config = context.run_config
     clients, folder = int(config["clients"]), Path(str(config["folder"])).absolute()
     strategy = PrivateStrategy(

@@ -71,7 +71,8 @@ def _least_mean(curve: Composed) -> float:
 def crude(curve: Curve) -> Gdp | None:
     """Return a Gaussian pair that dominates a run whose loss is too large, or None.
 
-    It serves rounds of many components. These rounds are mixtures whose moments take long, and the rough bound loses no useful detail.
+    It serves rounds of many components. Their moments take long, and the rough bound loses no
+    useful detail.
     """
     if not isinstance(curve, Composed) or not math.isfinite(cover := curve.cover()):
         return None

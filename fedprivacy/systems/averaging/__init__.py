@@ -1,1 +1,1 @@
-"""Generalised FedAvg and DP-FedAvg, Fed-SMP's loop included."""
+"""Generalised FedAvg and DP-FedAvg, including Fed-SMP's loop."""

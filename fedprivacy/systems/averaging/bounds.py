@@ -1,6 +1,6 @@
-"""Generalised FedAvg with two step sizes (Yang, Fang and Liu): how fast it converges.
+"""Convergence of generalised FedAvg with two step sizes (Yang, Fang and Liu).
 
-``docs/theory/averaging.md`` lists what the printed theorems get wrong and proves the repair.
+``docs/theory/averaging.md`` lists the errors in the printed theorems and proves the corrections.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PRIVATE = "no update is clipped; the privacy noise is independent of everything
 
 
 class Participation(StrEnum):
-    """Who takes part in a round."""
+    """Scheme of the participation in a round."""
 
     EVERYONE = "everyone"
     WITH_REPLACEMENT = "with_replacement"
-    """Strategy 1: n independent draws; a client drawn twice counts its one update twice."""
+    """Strategy 1: n independent draws; the one update of a client drawn twice counts twice."""
     WITHOUT_REPLACEMENT = "without_replacement"
     """Strategy 2: n different clients."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceBound(Statement):
-    """A bound on the squared gradient norm, and the terms that it is the sum of.
+    """A bound on the squared gradient norm, and the terms of its sum.
 
     Attributes:
         terms: (name, value) pairs; they add up to ``value``.
@@ -57,10 +57,10 @@ class StepSizes(NamedTuple):
 
 
 class _Draw(NamedTuple):
-    """What the sampling of n of m clients does to the second moment of a mean of them.
+    """Effect of sampling n of m clients on the second moment of their mean.
 
-    ``noise``: variance of the mean of unit noises. ``spread``: of the mean of unit vectors that
-    differ. ``limit``: largest server_learning_rate * learning_rate * K * L.
+    ``noise`` is the variance of the mean of unit noises. ``spread`` is the variance of the mean of
+    unit vectors that differ. ``limit`` is the largest server_learning_rate * learning_rate * K * L.
     """
 
     noise: float
@@ -87,10 +87,10 @@ def two_sided_bound(
 ) -> ConvergenceBound:
     """Return a bound on the smallest expected squared gradient norm over the rounds.
 
-    Theorems 1 and 2 of the paper, repaired: its proofs drop the correlation between the noise of
-    one local step and the gradients of later ones, which costs a factor of 2 in some terms and
-    halves the largest product of the step sizes. Its free constant c is the largest that the proof
-    allows.
+    These are Theorems 1 and 2 of the paper, corrected. The paper's proofs drop the correlation
+    between the noise of one local step and the gradients of later ones. The correction costs a
+    factor of 2 in some terms and halves the largest product of the step sizes. The free constant c
+    is the largest value that the proof allows.
 
     Args:
         clients: m.
@@ -103,14 +103,15 @@ def two_sided_bound(
         learning_rate: eta_L, at most 1 / (8 L K).
         server_learning_rate: eta.
         participation: "everyone", "with_replacement" (strategy 1) or "without_replacement" (2).
-        cohort: n, how many are drawn in a round; left out for "everyone".
+        cohort: n, the number of draws in a round; left out for "everyone".
         noise_std: std, in every coordinate, of the privacy noise on the sum of a round's updates.
-        dimension: number of coordinates; needed where there is noise.
+        dimension: number of coordinates; needed with noise.
         as_printed: use the paper's constants and conditions, which are not all true.
 
     Returns:
         A ConvergenceBound with the terms "optimisation", "gradient noise", "sampling", "drift" and
-        "privacy noise" (ours: the server adds noise of that std over the cohort).
+            "privacy noise". The last term is ours: the server adds noise of std ``noise_std`` /
+            cohort to the mean.
 
     Raises:
         ParameterError: a value out of range, or a condition of the theorem that fails.
@@ -157,14 +158,14 @@ def recommended_steps(
 ) -> StepSizes:
     """Return the step sizes of Corollaries 1 and 2: 1 / (sqrt(T) K L) and sqrt(K n).
 
-    With them the bound falls as 1/sqrt(m K T) + 1/T (everyone takes part), and as
-    sqrt(K)/sqrt(n T) + 1/T (n of m do), once there are ``rounds_needed``.
+    With them, from ``rounds_needed`` rounds on, the bound falls as 1/sqrt(m K T) + 1/T if all
+    clients take part. It falls as sqrt(K)/sqrt(n T) + 1/T if n of m do.
 
     Args:
         local_steps: K.
         rounds: T.
         smoothness: L.
-        cohort: m if everyone takes part, else n.
+        cohort: m if all clients take part, else n.
 
     Raises:
         ParameterError: a value out of its range.
@@ -182,10 +183,11 @@ def rounds_needed(
     cohort: int | None = None,
     as_printed: bool = False,
 ) -> int:
-    """Return the fewest rounds from which the recommended step sizes meet every condition.
+    """Return the least number of rounds for which the recommended steps meet every condition.
 
-    The corollaries do not say that they need so many: at least 64, and, with everyone in every
-    round, m K as printed and 4 m K repaired. Arguments and errors are those of ``two_sided_bound``.
+    The corollaries do not state this requirement. It is at least 64 rounds. With all clients in
+    every round it is also at least m K as printed and 4 m K corrected. Arguments and errors are
+    those of ``two_sided_bound``.
     """
     kind = member(Participation, participation=participation)
     k = count(local_steps=local_steps)
@@ -211,12 +213,12 @@ def rounds_needed(
                 cohort=None if kind is Participation.EVERYONE else n,
                 as_printed=as_printed,
             )
-        # A condition that fails is refused, and that is the answer here.
+        # A failed condition raises; here it means that the number of rounds is too small.
         except ValueError:
             return False
         return True
 
-    # From one before: the closed form may be rounded up.
+    # Starts one lower, because the closed form may be rounded up.
     return search.first(meets, max(rounds - 1, 1))
 
 
@@ -234,8 +236,8 @@ def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, 
 
 
 def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
-    """Return the moments of a draw; ``weight`` is what a second moment is multiplied with."""
-    # Where all are drawn nobody is left out by chance.
+    """Return the moments of a draw; second moments are multiplied by ``weight``."""
+    # If all clients are drawn, no client is left out by chance.
     if n == m and kind is not Participation.WITH_REPLACEMENT:
         return _Draw(1.0 / m, 0.0, 1.0 / weight)
     if kind is Participation.WITHOUT_REPLACEMENT:
@@ -252,8 +254,8 @@ def _limit(above: float, below: float) -> float:
 
 
 def _check_steps(local: float, product: float, draw: _Draw) -> tuple[str, ...]:
-    """Check the conditions on the step sizes, in units of 1 / (K L); return them in words."""
-    # Recommended steps may meet a limit with equality, but for rounding.
+    """Check the step sizes' conditions, in units of 1 / (K L); return the conditions as text."""
+    # Recommended steps may meet a limit with equality, apart from rounding.
     room = 1.0 + THOUSANDS
     name = "learning_rate * smoothness * local_steps"
     require(local <= room / 8.0, name, local, "be at most 1/8")

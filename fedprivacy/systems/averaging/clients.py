@@ -1,9 +1,10 @@
-"""What the clients of a round compute: here, or in processes beside.
+"""Computation of the clients of a round, in this process or in worker processes.
 
-All that is drawn for a client is drawn beforehand, in one order (``Job``), and its arithmetic does
-not depend on its company (``FlatModel.clients_at_once``). Private contributions lie on a grid, and
-sums of them are exact; updates whose sum is not, or whose contributions are drawn, come back one by
-one, to be added in their order. So a round is the same, to the last bit, however many share it.
+All random values of a client are drawn in advance, in one order (``Job``), and its arithmetic does
+not depend on the other clients (``FlatModel.clients_at_once``). Private contributions lie on a
+grid, so their sums are exact. If the sum of updates is not exact, or contributions are random, the
+updates come back one by one and are added in their order. So the result of a round is the same, to
+the last bit, for every number of processes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """What all clients of a round begin with.
+    """Common start of all clients of a round.
 
     Attributes:
         parameters: shape (d,).
-        learning_rate: of this round.
-        momentum: of a client, from rest.
+        learning_rate: learning rate of this round.
+        momentum: a client's momentum; its velocity starts at 0.
         proximal: mu of FedProx.
-        control: of SCAFFOLD's server, shape (d,).
-        controls: of its clients, shape (clients, d); None without SCAFFOLD.
+        control: control variate of SCAFFOLD's server, shape (d,).
+        controls: control variates of its clients, shape (clients, d); None without SCAFFOLD.
     """
 
     parameters: Tensor
@@ -47,13 +48,13 @@ class Work(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a group of clients trains on.
+    """Training task of a group of clients.
 
     Attributes:
-        clients: their numbers.
-        records: (inputs, targets) that hold theirs.
-        schedule: which of them each client uses in each step.
-        seed: of layers that draw; None where none does.
+        clients: numbers of the clients.
+        records: (inputs, targets) with the records of these clients.
+        schedule: records that each client uses in each step.
+        seed: seed of random layers; None without such layers.
     """
 
     clients: list[int]
@@ -62,21 +63,21 @@ class Job(NamedTuple):
     seed: int | None
 
     def alone(self) -> Job:
-        """Return the same with the records that it uses and no others."""
+        """Return the same job with only the records that it uses."""
         used, rows = torch.unique(self.schedule.rows, return_inverse=True)
         records = self.records[0][used], self.records[1][used]
         return self._replace(records=records, schedule=Schedule(rows, self.schedule.sizes))
 
 
 class Part(NamedTuple):
-    """What goes to a process: everything that some clients need.
+    """Complete input of a process for some clients.
 
     Attributes:
         loop: pickled; see ``_unpickled``.
-        work: the round's.
-        jobs: of some clients.
-        empty: a sum of their contributions, nothing added yet.
-        threads: of torch.
+        work: the round's work.
+        jobs: jobs of some clients.
+        empty: a sum for their contributions, still zero.
+        threads: number of torch's threads.
     """
 
     loop: bytes
@@ -107,15 +108,15 @@ def spread(
     share: int,
     processes: int,
 ) -> None:
-    """Let processes train the clients of jobs, and add up what they contribute.
+    """Train the clients of jobs in processes, and add up their contributions.
 
     Args:
-        loop: whose model is trained.
-        work: the round's.
-        jobs: what there is to train.
-        running: the sum, which gets everything.
-        share: how many clients go to a process at a time.
-        processes: how many.
+        loop: the loop whose model is trained.
+        work: the round's work.
+        jobs: jobs of the round.
+        running: the sum that receives all contributions.
+        share: number of clients for one task of a process.
+        processes: number of processes.
     """
     import joblib
 
@@ -124,7 +125,7 @@ def spread(
         Part(sent, work, few, running.empty(_clients_of(few)), threads)
         for few in _together(jobs, share)
     )
-    # Memory is not mapped from files, and few parts wait: what is at work is all there is.
+    # Memory is not mapped from files, and few parts wait, so only the parts at work use memory.
     parallel = joblib.Parallel(
         n_jobs=processes, backend="loky", return_as="generator", batch_size=1,
         pre_dispatch=2 * processes, max_nbytes=None,
@@ -138,7 +139,7 @@ def spread(
 
 
 def _together(jobs: Iterator[Job], share: int) -> Iterator[list[Job]]:
-    """Yield jobs of ``share`` clients together or a few more, the last ones of fewer."""
+    """Yield lists of jobs with ``share`` clients or a few more; the last list may have fewer."""
     held: list[Job] = []
     for job in jobs:
         held.append(job.alone())
@@ -154,7 +155,7 @@ def _clients_of(jobs: list[Job]) -> list[int]:
 
 
 def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
-    """Train a part's clients, in a process of its own; return their sum or their updates."""
+    """Train a part's clients, in a separate process; return their sum or their updates."""
     torch.set_num_threads(part.threads)
     loop, total = _unpickled(part.loop), part.empty
     clients = _clients_of(part.jobs)
@@ -167,7 +168,7 @@ def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
 
 
 def _pickled(loop: FederatedAveraging) -> bytes:
-    """Return a loop as bytes, without what it has built; functions within travel by value."""
+    """Return a loop as bytes, without its built model; functions in it are sent by value."""
     import joblib
 
     plain = replace(loop, processes=1)
@@ -176,13 +177,13 @@ def _pickled(loop: FederatedAveraging) -> bytes:
 
 @lru_cache(maxsize=1)
 def _unpickled(sent: bytes) -> Any:
-    """Return the loop; it builds its model once a process."""
+    """Return the loop; it builds its model once in a process."""
     return pickle.loads(sent)
 
 
 @contextmanager
 def own_randomness(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Let torch draw from a seed; its own state is as before afterwards."""
+    """Let torch draw from a seed; restore its own random state afterwards."""
     devices = [torch.device(device)] if device != "cpu" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)

@@ -19,22 +19,22 @@ from ...training.rounds import RoundInfo
 from .upload import upload_size
 
 _PRECISIONS = torch.float16, torch.bfloat16, torch.float32, torch.float64
-"""What clients may send; others torch cannot always turn into single precision."""
+"""Precisions that clients may send; torch cannot always convert others to single precision."""
 
 
 _EXACT = 2.0**24
-"""Whole numbers up to here are exact in single precision."""
+"""Integers up to this value are exact in single precision."""
 
 
 class Total:
-    """A sum of vectors that are whole multiples of a spacing, exact as long as doubles are.
+    """A sum of vectors of integer multiples of a spacing, exact within the range of doubles.
 
-    What single precision adds up exactly is added up in it, and only now and then to the doubles:
-    that takes a third of the time.
+    Parts that single precision adds exactly are added in single precision first. Their sum is added
+    to the doubles only now and then, which takes a third of the time.
 
     Args:
-        zero: what the sum begins with, whose precision is the sum's.
-        spacing: a power of two; None where nothing is known of the vectors.
+        zero: start of the sum, whose precision is the sum's.
+        spacing: a power of two; None if no spacing of the vectors is known.
     """
 
     def __init__(self, zero: Tensor, spacing: float | None) -> None:
@@ -43,7 +43,7 @@ class Total:
         self._reach = 0.0
 
     def add(self, part: Tensor, times: int, largest: float) -> None:
-        """Add a vector so many times, none of whose entries is larger in size than ``largest``."""
+        """Add a vector ``times`` times; no entry exceeds ``largest`` in absolute value."""
         reach = math.inf
         if self._spacing is not None and part.dtype == torch.float32:
             reach = times * largest / self._spacing
@@ -54,12 +54,12 @@ class Total:
             return
         if self._single is None:
             self._single = torch.zeros_like(part)
-        # No partial sum is above 2^24 spacings: none is rounded.
+        # No partial sum is above 2^24 spacings, so no partial sum is rounded.
         self._single.add_(part, alpha=times)
         self._reach += reach
 
     def value(self) -> Tensor:
-        """Return the sum; what is written to it is in the sum."""
+        """Return the sum; writing to the result changes the sum."""
         self._settle()
         return self._sum
 
@@ -73,21 +73,23 @@ class Total:
 class Collected:
     """The running sum of a round's contributions; memory O(model).
 
-    Private contributions lie on their perturbation's grid and are summed in double precision,
-    without rounding up to its ``room``: one client moves the sum by no more than its clip norm, or
-    twice it, and the sum plus noise on the grid is the correct rounding of the two.
+    Private contributions lie on their perturbation's grid. They are summed in double precision
+    without rounding, up to the perturbation's ``room``. So one client changes the sum by at most
+    its clip norm, or twice its clip norm. The sum plus noise on the grid is the correct rounding of
+    the two.
 
-    A refused update counts as zero and its client still sends its share of the noise: neither the
-    noise nor the decision to abort may depend on anyone's data. A client that was drawn several
-    times is trained once and its contribution counts that often.
+    A refused update counts as zero, and its client still sends its share of the noise. Neither the
+    noise nor the decision to abort may depend on a client's data. A client that was drawn several
+    times is trained once, and its contribution counts once for each draw.
 
     Args:
         cohort: the clients drawn, one entry for each draw.
-        sparsification: which coordinates travel; all d of them where ``kept`` is d.
-        mask: their indices, shape (kept,); None where all travel.
+        sparsification: coordinates that are sent; all d of them if ``kept`` is d.
+        mask: their indices, shape (kept,); None if all are sent.
         perturbation: clips, and draws the sum's noise; None without privacy.
-        device: where the sum is.
-        parts: gets what each client adds, where clients go on from it; None where nobody does.
+        device: device of the sum.
+        parts: receives each client's contribution, for clients that use it afterwards; None if it
+            is not needed.
     """
 
     def __init__(
@@ -124,22 +126,22 @@ class Collected:
         """Add a client's update, or count it as refused.
 
         Args:
-            client: who sends it: a whole number. A client that was not drawn, or that reported
-                before, and whoever says no number, is refused; what was sent before stays in the
-                sum once.
-            update: a flat dense tensor of real numbers; refused if it is anything else (None,
-                sparse, on the meta device, of a class of its own), or unless its shape is (d,) and
-                every entry is finite.
+            client: number of the sender, an integer. Refused are a client that was not drawn, a
+                second report of a client, and a sender without an integer. An earlier report stays
+                in the sum once.
+            update: a flat dense tensor of real numbers. Any other object is refused (None, sparse,
+                on the meta device, a subclass), and so is another shape than (d,) or an entry that
+                is not finite.
 
         Returns:
-            Whether it is in the sum.
+            Whether the update is in the sum.
         """
-        # Taken out, so that a second report finds no turn.
+        # Removed, so that a second report has no draws left.
         times = self.turns.pop(_number(client), 0)
         if not times:
             self.out_of_turn += 1
             return False
-        # What is refused was sent all the same.
+        # A refused update was sent too.
         self.uploads += 1
         part = self._part(update)
         largest = math.nan if part is None else _largest(part)
@@ -153,19 +155,19 @@ class Collected:
         return True
 
     def empty(self, clients: Iterable[int]) -> Collected:
-        """Return a sum of nothing yet for some of the clients, to be added up elsewhere."""
+        """Return an empty sum for some of the clients, to be added up in another process."""
         cohort = [client for client in clients for _ in range(self.turns[client])]
         device = str(self.total.device)
         return Collected(cohort, self.sparsification, self.mask, self.perturbation, device)
 
     def merge(self, clients: Iterable[int], part: Collected) -> None:
-        """Add what was added up elsewhere for some of the clients, by a private perturbation.
+        """Add a sum of some of the clients from another process, with a private perturbation.
 
-        Exact, so that it is as if their updates had come here.
+        The sums are exact, so the result is the same as adding the updates here.
 
         Args:
-            clients: all of those that ``part`` was made for and that reported to it.
-            part: from ``empty``.
+            clients: all clients of ``part`` that reported to it.
+            part: a sum from ``empty``.
         """
         for client in clients:
             del self.turns[client]
@@ -175,17 +177,17 @@ class Collected:
         self.uploads += part.uploads
 
     def _part(self, update: object) -> Tensor | None:
-        """Return what the client adds to the sum, shape (kept,), None if it is to be refused."""
+        """Return the client's contribution to the sum, shape (kept,); None to refuse it."""
         plain = _plain(update, self.sparsification.dimension)
         if plain is None:
             return None
         try:
             here = plain if self._device == "cpu" and plain.is_cpu else plain.to(self._device)
             part: Tensor = self._choose(here, self.mask)
-        # Whatever is wrong with one update must not stop the round.
+        # A fault in one update must not stop the round.
         except ParameterError:
             return None
-        # A shorter one would be added to every coordinate.
+        # A shorter part would be broadcast to every coordinate.
         if part.shape != (self._width,):
             rule = f"have shape {(self._width,)}, what a round sums"
             name = f"{type(self.perturbation).__name__}.contribution"
@@ -194,34 +196,34 @@ class Collected:
 
     @property
     def _payload(self) -> int:
-        """How many bytes the numbers of an upload take."""
+        """Number of bytes of an upload's numbers."""
         kept, own = self.sparsification.kept, self.perturbation
         return 4 * kept if own is None else -(-own.upload_bits(kept) // 8)
 
     @property
     def shares(self) -> int:
-        """How many shares of the noise are in the sum.
+        """Number of shares of the noise in the sum.
 
-        A client whose update is refused sends zeros and its share: noise that shrank with a
-        refusal, which depends on the client's data, would itself tell about them.
+        A client whose update is refused sends zeros and its share. A refusal depends on the
+        client's data, so noise that shrank with a refusal would reveal information about the data.
         """
         return self.arrived + self.refused
 
     @property
     def short(self) -> bool:
-        """Whether fewer shares of the noise came than the privacy loss counts on."""
+        """Whether fewer shares of the noise arrived than the privacy loss assumes."""
         return self.perturbation is not None and not self.perturbation.carries(self.shares)
 
     @property
     def answered(self) -> str:
-        """How many answered, in words."""
+        """Number of clients that answered, as text."""
         return f"{self.shares} of {self.drawn} clients answered"
 
     def noisy(self, generator: np.random.Generator | None) -> tuple[Tensor, float]:
         """Return the noisy sum, and the std of the noise that the perturbation drew.
 
         Args:
-            generator: None for the operating system's randomness, as privacy needs.
+            generator: None for the operating system's randomness, as privacy requires.
         """
         if self.perturbation is None:
             return self.total, 0.0
@@ -229,7 +231,7 @@ class Collected:
         return self.total + noise, std
 
     def decoded(self, noisy: Tensor) -> Tensor:
-        """Return the noisy sum of updates that a noisy sum stands for."""
+        """Return the noisy sum of updates that a noisy sum of contributions encodes."""
         return noisy if self.perturbation is None else self.perturbation.decoded(noisy)
 
     def info(
@@ -241,7 +243,8 @@ class Collected:
             round=number,
             cohort=self.drawn,
             arrived=self.arrived,
-            # At most the cohort, as ledgers ask: strangers may have reported as well.
+            # At most the cohort, as ledgers require: clients outside the cohort may have reported
+            # too.
             refused=min(self.refused + self.out_of_turn, self.drawn),
             aborted=denominator is None,
             upload_bytes=self.uploads * (upload_size(0) + self._payload),
@@ -253,7 +256,7 @@ class Collected:
 
 
 def check_room(contributions: int, perturbation: Perturbation | None, mean: int = 0) -> None:
-    """Raise ParameterError where a perturbation's sums have no room for so many contributions."""
+    """Raise ParameterError if a perturbation's sums have no room for so many contributions."""
     if perturbation is None:
         return
     for count, most in ((contributions, perturbation.room), (mean, perturbation.most_on_average)):
@@ -263,33 +266,33 @@ def check_room(contributions: int, perturbation: Perturbation | None, mean: int 
 
 
 def _largest(part: Tensor) -> float:
-    """Return what no size of an entry is above; NaN or infinity where an entry is."""
-    # Doubles are never added up in single precision: a norm, which is quicker, tells enough.
+    """Return a bound on the absolute values of the entries; NaN or infinity if an entry is."""
+    # Doubles are never added up in single precision, so a norm suffices, which is faster.
     if part.dtype is torch.float64 and part.is_cpu:
         return at_most(part.detach().numpy())
     return max(abs(float(end)) for end in part.aminmax())
 
 
 def _number(client: object) -> int:
-    """Return a client's number, -1, which nobody has, for what is none."""
+    """Return a client's number, or -1, which no client has, for an invalid one."""
     try:
         return operator.index(client)  # type: ignore[arg-type]
-    # A name from the network may be an object whose methods raise anything.
+    # A name from the network may be an object whose methods raise any error.
     except Exception:
         return -1
 
 
 def _plain(update: object, dimension: int) -> Tensor | None:
-    """Return a client's vector in single precision, None for anything else than ``dimension``.
+    """Return a client's vector in single precision; None unless its length is ``dimension``.
 
-    Whatever else a client sends must not stop the round, nor run code of its own: a subclass of
-    Tensor may do anything when it is asked for its shape, and so may one with attributes of its
-    own, which hide those of its class.
+    A client's object must not stop the round or run its own code. A subclass of Tensor may run any
+    code when its shape is read. So may a tensor with instance attributes, which hide those of its
+    class.
     """
     if type(update) not in (Tensor, torch.nn.Parameter) or vars(update):
         return None
     assert isinstance(update, Tensor)
-    # Before anything is copied: one number in memory may claim to be any count of them.
+    # Before any copy: one number in memory may claim to be any number of entries.
     if not _is_dense(update) or update.shape != (dimension,):
         return None
     return update.detach().float() if _is_readable(update) else None
@@ -301,7 +304,7 @@ def _is_dense(update: Tensor) -> bool:
 
 
 def _is_readable(vector: Tensor) -> bool:
-    """Return whether a vector's numbers are there: not a transform's, nor of a storage cut off."""
+    """Return whether a vector's numbers are in memory: no functorch tensor or cut storage."""
     if vector.dtype not in _PRECISIONS:
         return False
     try:

@@ -1,8 +1,8 @@
 """Federated averaging: FedAvg, DP-FedAvg and Fed-SMP are one loop with different perturbations.
 
-A private round goes in this order, so that a crash at any moment counts too much, never too
-little: budget asked, ``intent`` on disk, updates summed, noise drawn once with the law of the
-shares that arrived, release, ``done`` on disk.
+The order of a private round ensures that a crash at any moment counts too much, never too little:
+budget checked, ``intent`` on disk, updates summed, noise drawn once with the law of the shares that
+arrived, release, ``done`` on disk.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from .state import AdaptiveState, CorrelatedState
 from .state import State as State
 
 Clients = FederatedData | LazyData
-"""A population: with all of its records, or made as it is drawn."""
+"""A population: with all of its records, or with records made when clients are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,57 +83,57 @@ class FederatedAveraging:
     """Federated averaging, private with any perturbation of the clients' updates.
 
     Without ``perturbation`` it is FedAvg with equal weights (McMahan et al. 2017), generalised to a
-    server's learning rate (Yang, Fang and Liu, Algorithm 1): ``WithReplacement`` is their sampling
-    strategy 1, ``FixedSize`` their strategy 2, ``Everyone`` full participation. With
-    ``Gaussian(unit="client")`` it is DP-FedAvg; with ``SparsifiedPerturbation`` Fed-SMP (Hu, Guo
-    and Gong, Algorithm 2). Then the noisy sum is divided by ``expected_cohort``, a public number,
+    server's learning rate (Yang, Fang and Liu, Algorithm 1). ``WithReplacement`` is their sampling
+    strategy 1, ``FixedSize`` their strategy 2, and ``Everyone`` full participation. With
+    ``Gaussian(unit="client")`` it is DP-FedAvg; with ``SparsifiedPerturbation`` it is Fed-SMP (Hu,
+    Guo and Gong, Algorithm 2). A private sum is divided by ``expected_cohort``, a public number,
     never by the realised size. A client drawn s times counts s times.
 
     Args:
-        model: builds the module, of single precision and without running statistics. Parameters
-            that are not trained, and buffers, must be the same whenever it is built.
+        model: builds the module, of single precision and without running statistics. Frozen
+            parameters and buffers must be the same in every build.
         scheme: draws the clients of a round.
         perturbation: clips and perturbs; None for no privacy. With ``CorrelatedNoise`` it is
-            DP-FTRL: ``scheme`` draws from the clients that its participation lets come, nothing
-            rests on the draw's secrecy, and the noise's memory lies beside the ledger. With
-            ``AdaptiveClipping`` the state holds the clip norm of the next round, learned from what
-            was released.
-        sparsification: which coordinates travel, without noise and without clipping (FedAvg-rand-k
-            and FedAvg-top-k); None for all, or for what ``perturbation`` says.
+            DP-FTRL: ``scheme`` draws from the clients that its participation rule allows, the
+            guarantee does not need a secret draw, and the noise's memory is stored next to the
+            ledger. With ``AdaptiveClipping`` the state holds the clip norm of the next round,
+            learned from released values.
+        sparsification: coordinates that are sent, without noise and without clipping (FedAvg-rand-k
+            and FedAvg-top-k); None for all, or for those of ``perturbation``.
         local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
-        local_epochs: passes over a client's records in a round. The update behind top_k's mask
-            then makes as many passes over the public records.
+        local_epochs: passes over a client's records in a round. The update for top_k's mask then
+            makes as many passes over the public records.
         batch_size: records in a mini-batch.
-        learning_rate: local, of the first round.
-        momentum: local, from rest in every round.
-        proximal: mu of FedProx (Li et al. 2020): a client's loss has mu / 2 times the squared way
-            from the round's start besides. It does not enter the account: updates are clipped.
+        learning_rate: local learning rate of the first round.
+        momentum: local momentum; the velocity is 0 at the start of every round.
+        proximal: mu of FedProx (Li et al. 2020): a client's loss plus mu / 2 times the squared
+            distance from the round's start. The account does not depend on it, as updates are
+            clipped.
         learning_rate_decay: factor on the local learning rate after every round, in (0, 1].
         server_learning_rate: factor on the averaged update.
         server_rates: factors on ``server_learning_rate``, one for every round; () for none. See
             ``fp.factors.rates``.
-        server_momentum: of the server's heavy ball, in [0, 1); with ``CorrelatedNoise`` only
+        server_momentum: heavy-ball momentum of the server, in [0, 1); only with ``CorrelatedNoise``
             (DP-FTRL with momentum).
-        loss: takes the model's outputs and a batch's targets, returns their mean loss: for
-            regression ``nn.MSELoss()``, or any other that torch can differentiate. None for
-            cross-entropy of classes. It does not enter the account: updates are clipped, and
-            every client has a copy of its own, so that none tells the next what it saw.
-        expected_cohort: public denominator of the private average; None for the cohort that
-            ``SparsifiedPerturbation`` declares, else the draws of ``WithReplacement``, else
-            sampling rate times number of clients.
-            For ``add_remove`` it must be declared where the cohort varies with the number of
-            clients, which is then not public; a ledger or budget of it is refused otherwise.
-        seed: None for randomness from the operating system. With a number everything, the noise
-            too, is reproducible and therefore not private.
-        device: where the model computes; CUDA where torch finds it, unless said otherwise.
-        processes: how many of this machine train a round's clients, on the CPU alone. The
-            result is the same, to the last bit, for any number of them.
+        loss: takes the model's outputs and a batch's targets, returns their mean loss. For
+            regression it is ``nn.MSELoss()``, or any loss that torch can differentiate. None for
+            cross-entropy of classes. The account does not depend on it, as updates are clipped.
+            Every client has a separate copy, so no client's data affect the next.
+        expected_cohort: public denominator of the private average. None for
+            ``SparsifiedPerturbation``'s cohort, ``WithReplacement``'s draws, or sampling rate times
+            number of clients. Under ``add_remove`` the number of clients is not public. So it must
+            be declared if the cohort varies with it; otherwise a ledger or budget is refused.
+        seed: None for randomness from the operating system. With a number everything is
+            reproducible, the noise too, and therefore not private.
+        device: device of the model; by default CUDA if torch finds it.
+        processes: number of local processes that train a round's clients, only on the CPU. The
+            result is the same, to the last bit, for any number of processes.
 
     Raises:
-        ParameterError: a value out of its range, a perturbation this loop cannot run or whose
+        ParameterError: a value out of its range, a perturbation that this loop cannot run or whose
             unit is not a client.
-        UnsupportedCombination: the perturbation's noise does not hold under the scheme, or
-            correlated noise is to be sparsified.
+        UnsupportedCombination: the perturbation's noise is not valid under the scheme, or
+            sparsification is combined with correlated noise.
     """
 
     model: ModelFactory
@@ -162,9 +162,9 @@ class FederatedAveraging:
         self._check_server()
         settle(self, natural, "expected_cohort", or_none=True)
         settle(self, whole, "seed", or_none=True)
-        # Its rules are checked as it is made.
+        # LocalSGD checks its own values.
         _ = self.optimiser
-        # A module itself could be run once; a function makes a fresh one for every run.
+        # A module could be used in one run only; a function makes a new one for every run.
         makes, kind = callable(self.model), type(self.model).__name__
         makes = makes and not isinstance(self.model, torch.nn.Module)
         rule = "be a function that builds the module"
@@ -195,7 +195,7 @@ class FederatedAveraging:
         check_perturbation(perturbation)
 
     def _check_correlated(self) -> None:
-        """Refuse schemes that cannot draw from those that a rule of participation lets come."""
+        """Refuse schemes that cannot draw from the clients that a participation rule allows."""
         correlated = isinstance(self.perturbation, mechanisms.CorrelatedNoise)
         if correlated and not hasattr(self.scheme, "among_free"):
             way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
@@ -223,7 +223,7 @@ class FederatedAveraging:
 
     @cached_property
     def optimiser(self) -> LocalSGD:
-        """What a client does in a round."""
+        """Local training of a client in one round."""
         return LocalSGD(
             steps=self.local_steps,
             epochs=self.local_epochs,
@@ -233,14 +233,14 @@ class FederatedAveraging:
 
     @cached_property
     def round_mechanism(self) -> mechanisms.SampledMechanism | mechanisms.CorrelatedRow | None:
-        """One round as a mechanism, None without privacy; of correlated noise the first row."""
+        """One round as a mechanism, None without privacy; with correlated noise the first row."""
         if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             return self.perturbation.row(0)
         return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
 
     @cached_property
     def flat(self) -> FlatModel:
-        """The scratch module that every client trains on in turn."""
+        """The module for the training of all clients, one after the other."""
         model = self._fresh_model()
         kind = model.flatten().dtype
         single = kind == torch.float32
@@ -252,11 +252,11 @@ class FederatedAveraging:
         return model
 
     def init(self) -> State:
-        """Return the state before the first round, with freshly initialised parameters.
+        """Return the state before the first round, with newly initialised parameters.
 
         Raises:
-            ParameterError: parameters that are not trained differ from those of ``flat``: a run
-                could not be resumed with them.
+            ParameterError: frozen parameters differ from those of ``flat``, so a run could not be
+                resumed.
         """
         fresh = self._fresh_model()
         check_frozen(fresh, self.flat)
@@ -282,19 +282,19 @@ class FederatedAveraging:
             state: from ``init`` or an earlier ``step``; unchanged.
             data: the clients and their records.
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
-            budget: asked before the round, charged before noise is drawn. With
-                ``CorrelatedNoise`` it needs a ledger, which knows the rows that were released.
-            dropout: gets the cohort, returns the clients that do not answer. Who drops out must
-                depend neither on data nor on who else was drawn.
+            budget: checked before the round, charged before noise is drawn. With
+                ``CorrelatedNoise`` it needs a ledger, which has the list of released rows.
+            dropout: gets the cohort, returns the clients that do not answer. It must depend neither
+                on data nor on the rest of the cohort.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Returns:
-            The next state and what the server saw. If more shares of the noise are missing than
-            ``perturbation.missing``, the round is aborted: parameters unchanged, budget not
-            charged.
+            The next state and the server's view. If more shares of the noise are missing than
+                ``perturbation.missing``, the round is aborted: parameters unchanged, budget not
+                charged.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
+            BudgetExhausted: the round does not fit; it released no output.
             ParameterError: state, data or ledger do not fit.
         """
         rounds.check_given(State, state, ledger, budget, dropout, on_release)
@@ -310,7 +310,7 @@ class FederatedAveraging:
         )
 
     def _now(self, state: State) -> mechanisms.Perturbation | None:
-        """Return what clips and perturbs in a state's round."""
+        """Return the perturbation of a state's round."""
         noise = self.perturbation
         return None if noise is None else at_norm(noise, getattr(state, "clip_norm", None))
 
@@ -324,14 +324,13 @@ class FederatedAveraging:
         dropout: rounds.Dropout | None,
         on_release: Callable[[State], None] | None,
     ) -> tuple[State, rounds.RoundInfo]:
-        """Run a round with a row of correlated noise; after a crash, first catch up with it.
+        """Run a round with a row of correlated noise; after a crash, catch up first.
 
-        A row that may have been released with nothing to show for it is a round of its own, which
-        releases nothing.
+        A row that may have been released without a new state counts as a round without output.
         """
         if not isinstance(state, CorrelatedState):
             refuse("state", type(state).__name__, "be a CorrelatedState", "begin with init()")
-        # Row 0 pays for all: a budget alone would let every other one out again and again.
+        # Row 0 pays for all rows: with only a budget, every other row could be released repeatedly.
         rule = "be given with a budget: it alone tells which rows were released before"
         told = ledger is not None or budget is None
         require(told, "ledger", None, rule, "fp.Ledger.create(...)")
@@ -348,14 +347,14 @@ class FederatedAveraging:
                 noise_std=0.0,
             )
             return now, lost
-        # What no theorem serves is refused before anybody is drawn.
+        # A case without a theorem is refused before clients are drawn.
         if ledger is not None:
             noise.privacy_loss(*ledger.facts[1:])
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
         mask = mask_of(noise, now.round, self.seed, ledger, self.device)
         books = books_of(row_of(now, cohort, noise), noise, ledger, budget, self.seed)
-        # Whoever is drawn counts as taken, answering or not.
+        # Every drawn client counts as taken, even if it does not answer.
         following = taken(now, cohort, noise)
         return rounds.run_round(
             books,
@@ -374,14 +373,14 @@ class FederatedAveraging:
         noise: mechanisms.CorrelatedNoise,
         ledger: Ledger | None,
     ) -> tuple[State, rounds.RoundInfo]:
-        """Draw the row, put the memory after it on disk, and only then add it to the sum."""
+        """Draw the row, write the memory after it to disk, and only then add the row to the sum."""
         row, std, after = noisy(state, noise, rounds.noise_source(self.seed, state.round))
         if ledger is not None:
             NoiseFile(ledger).write(after)
         size = self._denominator(collected, population)
         # Rounded to the model's precision after the noise, never before.
         release = (collected.total + row).to(state.parameters.dtype)
-        # Momentum of noisy sums is post-processing, and costs nothing.
+        # Momentum of noisy sums is post-processing, so it costs no privacy.
         velocity = state.velocity * self.server_momentum
         if collected.mask is None:
             velocity += release
@@ -402,7 +401,7 @@ class FederatedAveraging:
     def evaluate(self, state: State, data: Clients) -> tuple[float, float]:
         """Return (accuracy, mean loss) on the test set.
 
-        The loss is cross-entropy, or the one that was given; accuracy is NaN then.
+        The loss is cross-entropy, or the given loss (accuracy is then NaN).
 
         Raises:
             ParameterError: no state of this loop, or data that it cannot use or without a test set.
@@ -414,7 +413,7 @@ class FederatedAveraging:
         return self.flat.evaluate(state.parameters, features, labels)
 
     def _fresh_model(self) -> FlatModel:
-        """Build the module with this run's randomness, not torch's global one."""
+        """Build the module with this run's randomness, not with torch's global generator."""
         with own_randomness(int(self._generator("model", 0).integers(2**63))):
             return FlatModel(self.model(), torch.device(self.device), self.loss)
 
@@ -425,7 +424,7 @@ class FederatedAveraging:
         ledger: Ledger | None,
         budget: rounds.RoundBudget | None,
     ) -> None:
-        """Refuse, before anything is spent, what does not fit."""
+        """Refuse arguments that do not fit, before any budget is spent."""
         self._check_fit(state, data)
         rounds.check_ledger(ledger, self.round_mechanism, self.seed)
         rounds.check_past(state, self.round_mechanism, ledger, budget)
@@ -436,11 +435,11 @@ class FederatedAveraging:
         require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
         travels = self._travels
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:
-            # Raises where there is nothing to make a mask of.
+            # Raises if there are no public records for a mask.
             data.public()
 
     def _check_fit(self, state: State, data: Clients) -> None:
-        """Refuse what is not of this model, tried on test records or zeros: on nobody's."""
+        """Refuse data that do not fit the model, checked on test records or zeros only."""
         check_data(data)
         parameters, shape = rounds.check_state(State, state).parameters, (self.flat.dimension,)
         rounds.check_tensor("state.parameters", parameters, shape, torch.float32)
@@ -478,7 +477,7 @@ class FederatedAveraging:
         )
 
     def _train(self, state: State, data: Clients, clients: list[int], running: Collected) -> None:
-        """Have clients trained, here or in processes beside, and add up what they contribute."""
+        """Train clients, here or in worker processes, and add up their contributions."""
         work = self._work(state)
         jobs = self._jobs(clients, data, self._generator("batches", state.round))
         if self.processes > 1:
@@ -492,11 +491,11 @@ class FederatedAveraging:
         return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
 
     def _share(self, clients: int) -> int:
-        """Return how many clients go to a worker at a time: a few parts each."""
+        """Return the number of clients in one task of a worker; a worker has a few tasks."""
         return max(1, -(-clients // (4 * self.processes)))
 
     def _jobs(self, clients: list[int], data: Clients, order: np.random.Generator) -> Iterator[Job]:
-        """Yield what there is to train; all that is drawn for it is drawn here, in one order."""
+        """Yield the training jobs; all their random values are drawn here, in one order."""
         most = self.flat.clients_at_once
         if self.processes > 1:
             most = min(most, self._share(len(clients)))
@@ -506,11 +505,11 @@ class FederatedAveraging:
     def _job(self, group: Group, order: np.random.Generator) -> Job:
         """Draw a group's batches.
 
-        Layers that draw, such as Dropout, draw from ``order`` too, not from torch's generator,
-        whose state others may know.
+        Random layers, such as Dropout, also draw from ``order``, and not from torch's generator,
+        whose state may be known to others.
         """
         schedule = self.optimiser.schedule(group.rows, order)
-        # The closed form draws nothing.
+        # The closed form has no random layers.
         seed = None if self.flat.dense is not None else int(order.integers(2**63))
         return Job(group.clients, group.records, schedule, seed)
 
@@ -520,7 +519,7 @@ class FederatedAveraging:
 
     @property
     def _travels(self) -> mechanisms.Sparsification:
-        """Which coordinates travel."""
+        """Coordinates that are sent."""
         said = self.sparsification
         if self.perturbation is not None:
             said = self.perturbation.sparsification
@@ -540,7 +539,7 @@ class FederatedAveraging:
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
 
     def _largest(self, update: Tensor, state: State) -> Tensor:
-        """Return top_k's mask, of the public records' update."""
+        """Return top_k's mask, computed from the public records' update."""
         if not update.isfinite().all():
             raise Diverged(
                 f"the public records' update in round {state.round + 1} is not finite and has "
@@ -552,7 +551,7 @@ class FederatedAveraging:
     def _release(
         self, state: State, collected: Collected, population: int
     ) -> tuple[State, rounds.RoundInfo]:
-        """Let the perturbation draw the sum's noise; return the new state and what was drawn."""
+        """Let the perturbation draw the sum's noise; return the state and the round's record."""
         size = self._denominator(collected, population)
         step = self._server_rate(state.round) / size
         source = rounds.noise_source(self.seed, state.round)
@@ -565,14 +564,14 @@ class FederatedAveraging:
         return following, info
 
     def _denominator(self, collected: Collected, population: int) -> int:
-        """Return what the sum is divided by: with privacy a public number, never the real size."""
+        """Return the divisor of the sum: with privacy a public number, never the real size."""
         if self.perturbation is None:
-            # A round that nobody answered divides its 0 by 1.
+            # A round without an answer divides its sum of 0 by 1.
             return max(1, collected.arrived)
         return denominator(self.scheme, self.perturbation, self.expected_cohort, population)
 
     def check_adjacency(self, adjacency: Adjacency | str) -> None:
-        """Refuse add_remove where the denominator follows the number of clients.
+        """Refuse add_remove if the denominator depends on the number of clients.
 
         Raises:
             ParameterError: it does.

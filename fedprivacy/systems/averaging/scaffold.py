@@ -1,17 +1,18 @@
 """SCAFFOLD: every client corrects its steps by control variates, which cost no second release.
 
 Karimireddy et al. (2020), Algorithm 1 with its second choice: a client steps along its gradient
-plus c - c_i, sends its update u_i and sets c_i to c_i - c + u_i / (K eta); the server moves c by
-the mean change of all c_i. With as many steps K for everyone that change is u_i / (K eta) - c, so
-the sum of the changes follows from the sum of the updates, which is released anyway. DP-SCAFFOLD
-(Noble, Bellet and Dieuleveut 2022) releases it a second time, with noise of its own; here the
-server computes it from the noisy sum of the clipped updates: post-processing, which costs nothing.
+plus c - c_i, sends its update u_i and sets c_i to c_i - c + u_i / (K eta). The server moves c by
+the mean change of all c_i. If all clients make the same number K of steps, that change is u_i / (K
+eta) - c, so the sum of the changes follows from the sum of the updates, which is released anyway.
+DP-SCAFFOLD (Noble, Bellet and Dieuleveut 2022) releases it a second time, with separate noise. Here
+the server computes it from the noisy sum of the clipped updates. That is post-processing, which
+costs no privacy.
 
-A client remembers c_i, and so in which rounds it was. T15 of docs/theory/theorems.md: where clients
-are drawn independently of each other and of the past (``Poisson``, ``Everyone``), the table's pair
-of one round dominates every round all the same. With ``FixedSize`` or ``WithReplacement`` one
-client's draw tells of the others', whose memory would tell of it rounds later: no theorem, so it is
-refused.
+A client stores c_i, and thereby the rounds of its participation. See T15 of
+docs/theory/theorems.md: if clients are drawn independently of each other and of the past
+(``Poisson``, ``Everyone``), the table's pair of one round still dominates every round. With
+``FixedSize`` or ``WithReplacement`` one client's draw gives information about the draws of others,
+and their stored c_i would reveal it in later rounds. No theorem covers this case, so it is refused.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from .state import State
 
 @dataclass(frozen=True, eq=False)
 class ScaffoldState(State):
-    """Where a run of SCAFFOLD stands. Secret, so is a checkpoint of it: it holds clients' memories.
+    """State of a run of SCAFFOLD. It and its checkpoints are secret: they hold clients' memories.
 
     Args:
-        control: c of the server, shape (d,); a function of what was released.
-        controls: every c_i one after the other, shape (clients * d,); shape (0,) before the first
-            round, when all are zero.
+        control: c of the server, shape (d,); a function of released values.
+        controls: all c_i in one vector, shape (clients * d,); shape (0,) before the first round,
+            when all are zero.
     """
 
     control: Tensor
@@ -59,14 +60,14 @@ class ScaffoldState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(FederatedAveraging):
-    """SCAFFOLD, private with ``Gaussian``: a round costs what one of DP-FedAvg costs.
+    """SCAFFOLD, private with ``Gaussian``: a round costs the same as a round of DP-FedAvg.
 
     The settings are ``FederatedAveraging``'s; ``local_steps`` is K. Memory is O(clients * d).
 
     Raises:
         ParameterError: passes over the records instead of steps, momentum, a proximal term, masks,
-            several processes, a perturbation that is not ``Gaussian``; on ``step`` also add_remove,
-            where the share of clients in a round, which c needs, would tell their number.
+            several processes, or a perturbation that is not ``Gaussian``. On ``step`` also
+            add_remove: c needs the share of clients in a round, which would reveal their number.
         UnsupportedCombination: privacy with a scheme whose draws depend on each other.
     """
 
@@ -100,7 +101,7 @@ class Scaffold(FederatedAveraging):
         return ScaffoldState(0, parameters, start.learning_rate, control, empty)
 
     def check_adjacency(self, adjacency: Adjacency | str) -> None:
-        """Refuse add_remove, whatever the denominator.
+        """Refuse add_remove, for every denominator.
 
         Raises:
             ParameterError: it is add_remove.
@@ -128,7 +129,7 @@ class Scaffold(FederatedAveraging):
             state = replace(state, controls=zeros)
         size = self.flat.dimension
         check_tensor("state.control", state.control, (size,), torch.float32)
-        # A state belongs to its clients: others have no c_i in it.
+        # A state belongs to its clients: other clients have no c_i in it.
         check_tensor("state.controls", state.controls, (data.population * size,), torch.float32)
         return super().step(
             state, data, ledger=ledger, budget=budget, dropout=dropout, on_release=on_release
@@ -142,7 +143,7 @@ class Scaffold(FederatedAveraging):
         chosen: tuple[Indices, Tensor | None] | None = None,
         parts: dict[int, Tensor] | None = None,
     ) -> Collected | Aborted[State]:
-        # What each client adds to the sum: it sets its own c_i by it.
+        # Each client's contribution to the sum: the client updates its own c_i with it.
         return super()._collect(state, data, dropout, chosen, {})
 
     def _work(self, state: State) -> Work:
@@ -153,7 +154,7 @@ class Scaffold(FederatedAveraging):
     def _release(
         self, state: State, collected: Collected, population: int
     ) -> tuple[State, RoundInfo]:
-        """Release the noisy sum; the server moves c by it, and each client its own c_i."""
+        """Release the noisy sum; then update c of the server and c_i of each client."""
         assert isinstance(state, ScaffoldState) and collected.parts is not None
         following, info = super()._release(state, collected, population)
         assert isinstance(following, ScaffoldState) and self.local_steps is not None
@@ -161,7 +162,7 @@ class Scaffold(FederatedAveraging):
             return following, info
         size = self._denominator(collected, population)
         rate, path = self._server_rate(state.round), self.local_steps * state.learning_rate
-        # The noisy average, read off the released parameters.
+        # The noisy average, computed from the released parameters.
         average = (state.parameters - following.parameters) / rate
         share = min(1.0, size / population)
         control = state.control + share * (average / path - state.control)
@@ -172,6 +173,6 @@ class Scaffold(FederatedAveraging):
 
 
 def _check_zero_out(book: object) -> None:
-    """Refuse a ledger, a budget or an adjacency that is add_remove; None is about nothing."""
+    """Refuse a ledger, a budget or an adjacency that is add_remove; accept None."""
     rule = "not be add_remove: c moves by a share of all clients, whose number is data"
     require(not is_add_remove(book), "adjacency", "add_remove", rule, "account for zero_out")

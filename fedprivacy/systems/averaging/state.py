@@ -1,4 +1,4 @@
-"""Where a run of federated averaging stands."""
+"""States of a run of federated averaging."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a run stands.
+    """State of a run.
 
     Args:
-        round: how many rounds were run, aborted ones included.
+        round: number of rounds that were run, aborted ones included.
         parameters: flat vector, shape (d,).
         learning_rate: local learning rate of the next round.
     """
@@ -24,10 +24,10 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class AdaptiveState(State):
-    """Where a run with an adaptive clip norm stands.
+    """State of a run with an adaptive clip norm.
 
     Args:
-        clip_norm: of the next round.
+        clip_norm: clip norm of the next round.
     """
 
     clip_norm: float
@@ -35,16 +35,16 @@ class AdaptiveState(State):
 
 @dataclass(frozen=True, eq=False)
 class CorrelatedState(State):
-    """Where a run with correlated noise stands. Secret: so is any checkpoint of it.
+    """State of a run with correlated noise. It is secret, and so are its checkpoints.
 
     The next row of the factor is ``round``: rows that were lost in a crash count as rounds.
 
     Args:
-        memory: what the next rows of the noise depend on, shape (slots, d), double precision.
+        memory: inputs of the next rows of the noise, shape (slots, d), double precision.
         errors: bounds on the norms of its rounding errors, shape (slots,).
-        drift: the stream's; see ``mechanisms.streams.NoiseMemory``.
+        drift: the stream's drift; see ``mechanisms.streams.NoiseMemory``.
         last: the round in which each client was drawn last, -1 for never, shape (clients,).
-        times: how often each was drawn, shape (clients,).
+        times: number of draws of each client, shape (clients,).
         velocity: the server's momentum, shape (d,).
     """
 

@@ -1,4 +1,4 @@
-"""What a client sends: the kept numbers of its update; the mask is known to both ends."""
+"""Format of a client's upload: the kept numbers of its update; both ends know the mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...errors import integer, refuse, require
 
-# Little-endian and without gaps: the same bytes on every machine.
+# Little-endian and without padding: the same bytes on every machine.
 _HEADER = struct.Struct("<4sIQ8s")
 _MAGIC = b"fpu1"
 
@@ -22,17 +22,18 @@ def upload_size(kept: int) -> int:
 
 
 def pack(values: Tensor, *, round: int, mask: Tensor | None = None) -> bytes:
-    """Return an upload: round, how many numbers, a fingerprint of the mask, the numbers.
+    """Return an upload: round, number of values, a fingerprint of the mask, the values.
 
-    The mask does not travel: rand_k's follows from a seed and top_k's is sent by the server.
+    The mask is not part of the upload: rand_k's follows from a seed and top_k's is sent by the
+    server.
 
     Args:
         values: the kept coordinates, shape (kept,); sent in single precision.
         round: the round's number, from 0.
-        mask: indices of the kept coordinates, shape (kept,); None where all are kept.
+        mask: indices of the kept coordinates, shape (kept,); None if all are kept.
 
     Raises:
-        ParameterError: a number of a round below 0, or values of another shape than the mask's.
+        ParameterError: a round number below 0, or values of another shape than the mask's.
     """
     if values.dim() != 1 or (mask is not None and mask.shape != values.shape):
         refuse("values", tuple(values.shape), "have one number for each kept coordinate")
@@ -45,16 +46,16 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
     """Return the numbers of an upload, shape (kept,), after checking that it fits the round.
 
     Args:
-        upload: what ``pack`` made; untrusted.
-        round: the round that it must be of.
-        kept: how many numbers it must hold.
+        upload: result of ``pack``; untrusted.
+        round: expected round.
+        kept: expected number of values.
         mask: see ``pack``.
 
     Raises:
-        ParameterError: it is cut or too long, of another round, another length or another mask, or
-            a number is not finite; leave this client's upload out.
+        ParameterError: it is truncated or too long, of another round, another length or another
+            mask, or a number is not finite. Leave this client's upload out.
     """
-    # Before anything is read: a header that was cut cannot be unpacked.
+    # First of all, because a truncated header cannot be unpacked.
     size, out = upload_size(kept), "leave it out"
     require(len(upload) == size, "upload", len(upload), f"be {size} bytes long", out)
     magic, number, count, fingerprint = _HEADER.unpack_from(upload)
@@ -63,7 +64,7 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
     require(number == round, "upload.round", number, f"be {round}, the round under way", out)
     fits = fingerprint == _fingerprint(mask)
     require(fits, "upload.mask", fingerprint.hex(), "fit the round's mask", out)
-    # A copy: bytes cannot be written to.
+    # A copy, because an array over bytes is read-only.
     values = np.frombuffer(upload, "<f4", offset=_HEADER.size).astype(np.float32)
     require(np.isfinite(values).all(), "upload", "a non-finite number", "be finite", out)
     return torch.from_numpy(values)

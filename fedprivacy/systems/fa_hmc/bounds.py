@@ -1,4 +1,4 @@
-"""FA-HMC's convergence theorems (Liang et al.) as functions, their conditions checked."""
+"""FA-HMC's convergence theorems (Liang et al.) as functions, with checked conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...theory.targets import StepSizes
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicSteps(StepSizes):
-    """Step sizes by iteration: ``stages`` of (step size, iterations), the last one goes on.
+    """Step sizes by iteration: ``stages`` of (step size, iterations); the last stage has no end.
 
     Args:
         stages: at least one pair.
@@ -52,7 +52,7 @@ _RATE = "the paper leaves the constant C (of L, L/mu, L_H^2/L^3) unnamed: the va
 
 @dataclass(frozen=True, kw_only=True)
 class HamiltonianProblem:
-    """What FA-HMC's theorems ask of a problem.
+    """Constants of a problem that FA-HMC's theorems need.
 
     Args:
         dimension: d.
@@ -93,7 +93,7 @@ class HamiltonianProblem:
 
     @cached_property
     def momentum(self) -> float:
-        """How much own momentum there is: (1 - rho) N."""
+        """Amount of own momentum: (1 - rho) N."""
         return (1.0 - self.correlation) * len(self.weights)
 
     @cached_property
@@ -103,7 +103,7 @@ class HamiltonianProblem:
 
     def _stable(self, step_size: float) -> str:
         limit = 1.0 / (self.leapfrog_steps * math.sqrt(self.smoothness))
-        # Steps chosen to meet the limit may be above it by a rounding.
+        # Steps chosen to meet the limit may exceed it by a rounding error.
         if positive(step_size=step_size) > limit * (1.0 + THOUSANDS):
             refuse("step_size", step_size, f"be at most 1 / (K sqrt(L)) = {limit:g}")
         return f"step_size <= 1 / (K sqrt(L)) = {limit:g}"
@@ -112,7 +112,7 @@ class HamiltonianProblem:
         """Return gamma = (K eta)^2 of Theorem 4.1."""
         d, t = self.dimension, self.iterations
         candidates = [1.0 / self.smoothness, accuracy / (math.sqrt(d) * t)]
-        # What there is none of sets no limit.
+        # A quantity of 0 sets no limit.
         if self.momentum > 0.0:
             candidates.append(accuracy**2 / (d * t * t * self.momentum))
         if self.gradient > 0.0:
@@ -129,18 +129,18 @@ def convergence_rate(
     gradient_bound: float,
     constants: tuple[float, float] = (1.0, 1.0),
 ) -> Statement:
-    """Return Theorem 4.4's right-hand side: E |theta - theta_pi|^2 after so many iterations.
+    """Return Theorem 4.4's right-hand side, for E |theta - theta_pi|^2 after some iterations.
 
-    (1 - mu (K eta)^2 / 4)^t start + eta^2 Delta with Delta = C_1 T^2 K^2 (B (K eta)^2 / L
-    + (1 - rho) N d) + C_2 K sum_c w_c^2 sigma_g^2 d.
+    (1 - mu (K eta)^2 / 4)^t start + eta^2 Delta with Delta = C_1 T^2 K^2 (B (K eta)^2 / L + (1 -
+    rho) N d) + C_2 K sum_c w_c^2 sigma_g^2 d.
 
     Args:
         problem: constants of the problem.
         step_size: eta, constant, at most 1 / (K sqrt(L)).
-        iterations: t + 1, HMC iterations in all.
+        iterations: t + 1, total number of HMC iterations.
         start: E |theta_0 - theta_0^pi|^2.
         gradient_bound: B = sum_c w_c sup_t E |gradient of f^(c) at client c's iterate|^2.
-        constants: C_1 and C_2, which the paper leaves unnamed.
+        constants: C_1 and C_2, which the paper does not specify.
 
     Raises:
         ParameterError: a step size above the theorem's range.
@@ -166,10 +166,10 @@ def iteration_rate(
 ) -> tuple[float, Statement]:
     """Return Theorem 4.1's step size and its number of iterations, up to constants.
 
-    d log(d / accuracy^2) / accuracy^2 (T^2 (gamma + (1 - rho) N) + sum_c w_c^2 sigma_g^2 / K);
-    divided by T it is the number of rounds. gamma = (K eta)^2 = constant times the smallest of
-    1 / L, accuracy / (sqrt(d) T), accuracy^2 / (d T^2 (1 - rho) N), accuracy^2 K / (d sum w_c^2
-    sigma_g^2).
+    The number is d log(d / accuracy^2) / accuracy^2 (T^2 (gamma + (1 - rho) N) + sum_c w_c^2
+    sigma_g^2 / K). Divided by T it is the number of rounds. Here gamma = (K eta)^2 is constant
+    times the smallest of 1 / L, accuracy / (sqrt(d) T), accuracy^2 / (d T^2 (1 - rho) N) and
+    accuracy^2 K / (d sum w_c^2 sigma_g^2).
 
     Args:
         problem: constants of the problem.
@@ -204,9 +204,9 @@ def vanilla_rate(
 ) -> tuple[float, Statement]:
     """Return Proposition 4.3's step size and number of iterations T sqrt(d) log(d / e^2) / e.
 
-    Its setting: gamma = (K eta)^2 = constant min(1 / L, e / (T sqrt(d))), with momentum shared up
-    to 1 - rho = O(gamma / N) and gradient noise sigma_g^2 = O(K gamma); both are checked with
-    ``constant`` as their constant. Divided by T it is the number of rounds.
+    Its setting is gamma = (K eta)^2 = constant min(1 / L, e / (T sqrt(d))). The momentum is shared
+    up to 1 - rho = O(gamma / N), and the gradient noise is sigma_g^2 = O(K gamma). Both are checked
+    with ``constant`` as their constant. Divided by T the value is the number of rounds.
 
     Raises:
         ParameterError: too little shared momentum or too much gradient noise for the setting.
@@ -232,12 +232,14 @@ def vanilla_rate(
 def ideal_lower_rate(*, dimension: int, iterations: int, accuracy: float) -> Statement:
     """Return Theorem C.1's number of iterations, T sqrt(d) log(d / e) / e.
 
-    There is a task of its assumptions, two kinds of clients with Gaussian targets of unlike
-    curvature and centre, on which FA-HMC with exact dynamics and shared momentum needs as many, up
-    to a constant, to come within W2 = e, whatever the length of its trajectories. Divided by T it
-    is the number of rounds, which does not depend on T. The printed proof adds the momenta of T
-    iterations as if they were one and the same for both kinds of clients; for T > 1 they are not.
-    Only the variance rests on it, and the exact law, without that step, follows the rate.
+    The theorem gives a task within its assumptions: two kinds of clients with Gaussian targets of
+    different curvature and centre. On it FA-HMC with exact dynamics and shared momentum needs this
+    number of iterations, up to a constant, to reach W2 = e, for every length of its trajectories.
+    Divided by T it is the number of rounds, which does not depend on T.
+
+    The printed proof has a gap. It adds the momenta of T iterations as if they were the same for
+    both kinds of clients, which is false for T > 1. Only the variance depends on that step, and the
+    exact law, without that step, follows the rate.
 
     Args:
         dimension: d.
@@ -273,19 +275,20 @@ def dynamic_step_sizes(
 ) -> tuple[DynamicSteps, Statement]:
     """Return the step sizes of Proposition 4.5 (J.1) and its iterations, without the logarithm.
 
-    Stage s has (K eta_s)^2 = (K eta)^2 / 2^(s-1) and 2^(s-1) t_1 iterations, where
-    (K eta)^2 = start / (8 c_d Delta L), t_1 = T ceil(-log 8 / (T log(1 - mu (K eta)^2 / 4))) and
-    Delta = d (T^2 (gamma + (1 - rho) N) + sum_c w_c^2 sigma_g^2 / K). The printed proposition
-    halves the squared step and takes log 8, its proof's closing remark has other constants (a = 2
-    where the printed ones are a = 4); with the recursion of the statement the printed ones halve
-    the squared error in every stage.
+    Stage s has (K eta_s)^2 = (K eta)^2 / 2^(s-1) and 2^(s-1) t_1 iterations, where (K eta)^2 =
+    start / (8 c_d Delta L), t_1 = T ceil(-log 8 / (T log(1 - mu (K eta)^2 / 4))) and Delta = d (T^2
+    (gamma + (1 - rho) N) + sum_c w_c^2 sigma_g^2 / K).
+
+    The printed proposition halves the squared step and uses log 8. The last remark of its proof has
+    other constants (a = 2 instead of a = 4). With the recursion of the statement the printed
+    constants halve the squared error in every stage.
 
     Args:
         problem: constants of the problem.
         start: D = E |theta_0 - theta_0^pi|^2.
-        accuracy: wanted W2, which gamma asks for.
-        stages: how many, at least 1.
-        log_factor: c_d, log(d)^2 in the paper (at least 1 here) where None.
+        accuracy: wanted W2; gamma depends on it.
+        stages: number of stages, at least 1.
+        log_factor: c_d; if None, log(d)^2 as in the paper, but at least 1.
 
     Raises:
         ParameterError: a first step above the theorems' range 1 / (K sqrt(L)).

@@ -1,4 +1,4 @@
-"""FA-HMC (Liang et al.): exact on Gaussian targets, its theorems, the privacy of its momentum."""
+"""FA-HMC (Liang et al.): exact laws on Gaussian targets, its theorems, its momentum's privacy."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ __all__ = [
 ]
 
 _CLOSED = 64.0 * np.finfo(np.float64).eps
-"""Angles this close to a multiple of pi, relative to the number of steps, count as on it."""
+"""Angles this close to a multiple of pi, relative to the number of steps, count as equal to it."""
 
 
 def leapfrog(curvature: Array, step_size: float, leapfrog_steps: int) -> tuple[Array, Array]:
-    """Return how the end of a trajectory depends on its start: theta_K = C theta_0 + S p_0.
+    """Return the coefficients of a trajectory's end: theta_K = C theta_0 + S p_0.
 
-    On (theta, p) with potential curvature l theta^2 / 2 a leapfrog step turns by phi with
-    cos phi = 1 - eta^2 l / 2, in scaled axes: C = cos(K phi) and
-    S = sin(K phi) / sqrt(l (1 - eta^2 l / 4)). S is 0 where K phi is a multiple of pi.
+    On (theta, p) with potential curvature l theta^2 / 2 a leapfrog step is a rotation by phi in
+    scaled axes, with cos phi = 1 - eta^2 l / 2. So C = cos(K phi) and S = sin(K phi) / sqrt(l (1 -
+    eta^2 l / 4)). S is 0 if K phi is a multiple of pi.
 
     Args:
         curvature: l, above 0, any shape.
@@ -72,13 +72,13 @@ def leapfrog(curvature: Array, step_size: float, leapfrog_steps: int) -> tuple[A
     sine = np.sin(steps * turn)
     sine = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, sine)
     half = step_size * np.sqrt(curvature) / 2.0
-    # Not 1 - half^2, which loses its digits near 1.
+    # Not 1 - half^2, which loses digits near 1.
     return np.cos(steps * turn), sine / np.sqrt(curvature * (1.0 - half) * (1.0 + half))
 
 
 def _angle(curvature: Array, step_size: float) -> Array:
     """Return phi, by sin(phi / 2) = eta sqrt(l) / 2."""
-    # By its half: the cosine of a small angle loses it.
+    # Computed from half the angle: the cosine of a small angle loses its digits.
     half = positive(step_size=step_size) * np.sqrt(curvature) / 2.0
     if np.any(half >= 1.0):
         limit = 2.0 / math.sqrt(float(np.max(curvature)))
@@ -89,18 +89,18 @@ def _angle(curvature: Array, step_size: float) -> Array:
 def momentum_gdp(
     curvature: float, step_size: float, leapfrog_steps: int, difference: float, std: float
 ) -> float:
-    """Return mu of one trajectory's end when the gradient moves by a constant; closed form.
+    """Return mu of one trajectory's end if the gradient changes by a constant; closed form.
 
-    mu_K = difference / (std sqrt(l)) sqrt(1 - eta^2 l / 4) |tan(K phi / 2)|; infinite at K phi = pi
-    (an odd multiple), where the end does not depend on the momentum. For one step it is
-    eta difference / (2 std), that of FA-LD with step eta^2 / 2.
+    mu_K = difference / (std sqrt(l)) sqrt(1 - eta^2 l / 4) |tan(K phi / 2)|. It is infinite if K
+    phi is an odd multiple of pi, where the end does not depend on the momentum. For one step it is
+    eta difference / (2 std), the value of FA-LD with step eta^2 / 2.
 
     Args:
         curvature: l, of the quadratic potential along the difference.
         step_size: eta.
         leapfrog_steps: K.
         difference: norm of the gradients' difference, the same at every parameter.
-        std: of the private momentum: sqrt((1 - rho) / w).
+        std: std of the private momentum: sqrt((1 - rho) / w).
     """
     at = np.array([positive(curvature=curvature)])
     moved, spread = _displaced(at, step_size, leapfrog_steps)
@@ -112,7 +112,7 @@ def momentum_gdp(
 
 
 def _displaced(curvature: Array, step_size: float, steps: int) -> tuple[Array, Array]:
-    """Return (1 - C) / l, free of cancellation, and |S|."""
+    """Return (1 - C) / l, computed without cancellation, and |S|."""
     angle = steps * _angle(curvature, step_size)
     sine = np.sin(angle / 2.0)
     whole = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, 2.0 * sine**2)
@@ -123,9 +123,9 @@ def _displaced(curvature: Array, step_size: float, steps: int) -> tuple[Array, A
 class HamiltonianChain(Chain):
     """FA-HMC (Algorithms 1 to 3, no Metropolis step) on a Gaussian target.
 
-    In an iteration every client draws the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own
-    and takes K leapfrog steps on f^c; after T iterations the clients are averaged. Every law is
-    exact: a trajectory is a linear map.
+    In an iteration every client draws the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and
+    takes K leapfrog steps on f^c. After T iterations the clients are averaged. Every law is exact,
+    because a trajectory is a linear map.
 
     Args:
         step_size: eta, or ``DynamicSteps``; eta^2 L < 4.
@@ -133,8 +133,8 @@ class HamiltonianChain(Chain):
         iterations: T.
         correlation: rho, the common share of the momentum's *variance*.
         gradient_std: std of the Gaussian noise on each coordinate of each gradient query.
-        gradient_reused: whether the gradient at the end of a step, noise included, also begins
-            the next step (K queries count) or a fresh one is asked for (2 K - 1).
+        gradient_reused: whether the gradient at the end of a step, noise included, is used again at
+            the start of the next step (K queries count). Otherwise a new one is drawn (2 K - 1).
         target: see ``Chain``.
         averaging: see ``Chain``.
         cohort: see ``Chain``.
@@ -156,12 +156,12 @@ class HamiltonianChain(Chain):
         else:
             tried = [self.step_size]
         for step in tried:
-            # Refuses unstable steps, for every curvature there is.
+            # Refuses steps that are unstable for any curvature of the target.
             _angle(self.target.spectra[0], step)
         settle(self, natural, "leapfrog_steps", "iterations")
         non_negative(gradient_std=self.gradient_std)
 
-    # FA-HMC aims at exp(-f).
+    # FA-HMC samples from exp(-f).
     temperature = 1.0
 
     @property
@@ -197,13 +197,13 @@ class HamiltonianChain(Chain):
         return np.asarray(each[self.target.kinds[1]])
 
     def _query_variance(self, values: Array, step: float) -> Array:
-        """Return the variance of theta_K that the gradients' noise makes, by eigenvalue."""
+        """Return the variance of theta_K due to the gradients' noise, for each eigenvalue."""
         if self.gradient_std == 0.0:
             return np.zeros_like(values)
         first, last = query_responses(values, step, self.leapfrog_steps)
         if self.gradient_reused:
             joined = first.copy()
-            # The end of a step and the beginning of the next are one query.
+            # The end of a step and the start of the next are one query.
             joined[1:] += last[:-1]
             total = np.sum(joined**2, axis=0)
         else:
@@ -215,16 +215,17 @@ class HamiltonianChain(Chain):
 class DebiasedLaws:
     """De-biased FA-HMC (Algorithms B.1 and B.2) on a Gaussian target: every round's exact law.
 
-    Client c follows H_c (x - y) + grad f(y), y the start of the round before: a leapfrog around
-    y - H_c^-1 grad f(y). Two rounds' positions together are moved by an affine map. In the first
-    round grad f(y) is 0 and y is the start; see ``DebiasedSampling`` for how B.2 differs there.
+    Client c follows H_c (x - y) + grad f(y), where y is the start of the round before. This is a
+    leapfrog around y - H_c^-1 grad f(y). An affine map acts on the positions of two rounds
+    together. In the first round grad f(y) is 0 and y is the start. ``DebiasedSampling`` describes
+    the difference to B.2 in that round.
 
     Args:
         chain: the same chain without the correction; all clients take part.
 
     Raises:
-        ParameterError: drawn cohorts, or noise on gradients: the first round's enters the second
-            round, too, and no such law is computed.
+        ParameterError: drawn cohorts, or noise on gradients. The first round's noise also enters
+            the second round, and that law is not implemented.
     """
 
     chain: HamiltonianChain
@@ -250,7 +251,7 @@ class DebiasedLaws:
         target = self.target
         local, size = self.chain.local_round(index), target.dimension
         vectors, kinds = target.spectra[1], target.kinds[1]
-        # Of every kind of client: how far it goes to its mode, times its inverse Hessian.
+        # For every kind of client: the step towards its mode, times its inverse Hessian.
         pull = in_basis(vectors, (1.0 - local.contraction) / target.spectra[0])
         pull = np.einsum("c,cij->ij", target.shares, pull[kinds]) @ target.precision
         kept = local.average.matrix
@@ -261,7 +262,7 @@ class DebiasedLaws:
         return AffineMap(matrix=matrix, offset=offset, noise=noise)
 
     def first(self, start: Normal) -> Normal:
-        """Return the law of (position after the first round, start): momentum moves it alone."""
+        """Return the law of (position after the first round, start): only momentum moves it."""
         added, spread = self.chain.local_round(0).average.noise, start.covariance
         covariance = np.block([[spread + added, spread], [spread, spread]])
         return Normal(mean=np.concatenate([start.mean, start.mean]), covariance=covariance)
@@ -275,14 +276,14 @@ class DebiasedLaws:
             both, index = self.joint(index).apply(both), index + 1
 
     def law(self, start: Normal, rounds: int) -> Normal:
-        """Return the law after ``rounds`` rounds; with a constant step size at once."""
+        """Return the law after ``rounds`` rounds; with a constant step size in one computation."""
         count = integer(0, rounds=rounds)
         if count == 0 or not self.chain.homogeneous:
             return next(islice(self.laws(start), count, None))
         return self._position(self.joint(1).power(count - 1).apply(self.first(start)))
 
     def stationary(self) -> Normal:
-        """Return the law that rounds lead to.
+        """Return the limit law of the rounds.
 
         Raises:
             ParameterError: they do not contract, or step sizes differ.
@@ -296,7 +297,7 @@ class DebiasedLaws:
 
 
 def query_responses(values: Array, step_size: float, steps: int) -> tuple[Array, Array]:
-    """Return how theta_K answers to a unit of noise on each query's gradient.
+    """Return the response of theta_K to a unit of noise on each query's gradient.
 
     Args:
         values: curvatures, any shape.
@@ -304,8 +305,8 @@ def query_responses(values: Array, step_size: float, steps: int) -> tuple[Array,
         steps: K.
 
     Returns:
-        Two arrays of shape (K, ...): of the gradients that begin step k, and of those that end
-        it. The very last one moves the momentum only: its response is 0.
+        Two arrays of shape (K, ...): for the gradient at the start of step k, and for the gradient
+            at its end. The very last gradient changes only the momentum, so its response is 0.
     """
     eta = step_size
     begin = [-(eta**2) / 2.0 * np.ones_like(values), -eta / 2.0 + eta**3 * values / 4.0]
@@ -323,25 +324,25 @@ def query_responses(values: Array, step_size: float, steps: int) -> tuple[Array,
 def upload_gdp(
     chain: HamiltonianChain, *, client: int, difference: float | Array, index: int = 0
 ) -> float:
-    """Return mu of one upload when a record's replacement moves its gradient by a constant.
+    """Return mu of one upload if replacing a record changes the gradient by a constant.
 
-    Quadratic losses: the sum of the client's gradients moves by ``difference`` everywhere. The
-    observer knows the round's start and the shared momentum; own momentum and noise on gradients
-    both count. Exact. With K > 1 and losses that are *not* quadratic the momentum guarantees
-    nothing: see the documentation.
+    For quadratic losses the sum of the client's gradients changes by ``difference`` at every
+    parameter. The observer knows the round's start and the shared momentum; own momentum and noise
+    on gradients both count. The result is exact. With K > 1 and losses that are *not* quadratic the
+    momentum gives no guarantee: see the documentation.
 
     Args:
-        chain: its averaging plays no part.
-        client: whose upload.
-        difference: of the two records' gradients, shape (d,), or its norm: then the direction
-            that shows most is taken.
+        chain: the chain; its averaging has no effect.
+        client: client of the upload.
+        difference: difference of the two records' gradients, shape (d,), or its norm: then the
+            direction with the largest mu is used.
         index: the round, which matters for dynamic steps.
     """
     values, vectors = chain.target.spectrum(client)
     weight = chain.target.shares[client]
     moved, noise = np.zeros_like(values), np.zeros_like(values)
     for step in chain.steps_of(index):
-        # What earlier iterations moved is turned by all that follow.
+        # All later iterations rotate the shift of the earlier ones.
         turned, pushed = leapfrog(values, step, chain.leapfrog_steps)
         moved = moved * turned + _displaced(values, step, chain.leapfrog_steps)[0]
         fresh = (1.0 - chain.correlation) / weight * pushed**2

@@ -24,19 +24,18 @@ from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
 class HamiltonianSampling(Sampling):
     """Sample with FA-HMC: T trajectories of K leapfrog steps, then an average.
 
-    A trajectory starts with the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and asks for
-    2 K - 1 gradients, each from a batch of its own and, with ``gradient_noise_multiplier``, with
-    noise of its own: that noise is what counts for privacy when K > 1. The temperature is 1.
-
-    With one leapfrog step it is ``LangevinSampling`` with step size eta^2 / 2 and the square root
-    of the correlation, path by path.
+    A trajectory starts with the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and uses 2 K
+    - 1 gradients. Each gradient has its own batch and, with ``gradient_noise_multiplier``, its own
+    noise. For K > 1 this noise determines the privacy. The temperature is 1. With one leapfrog step
+    the path is the same as that of ``LangevinSampling`` with step size eta^2 / 2 and the square
+    root of the correlation.
 
     Args:
         step_size: eta, above 0, or ``systems.fa_hmc.bounds.DynamicSteps``, counted in trajectories.
         leapfrog_steps: K.
         iterations: T.
-        gradient_noise_multiplier: std of the noise on each coordinate of a query's gradient over
-            how far one record moves it, D / (gamma w_c).
+        gradient_noise_multiplier: std of the noise on each coordinate of a query's gradient,
+            divided by D / (gamma w_c), the largest change by one record.
         correlation: rho, the shared part of the momentum's *variance*.
 
     Raises:
@@ -89,7 +88,7 @@ class HamiltonianSampling(Sampling):
 
     @property
     def _noisy_steps(self) -> int:
-        # The first query of a trajectory, then one or two for each step after it.
+        # The first query of a trajectory, then one or two for each later step.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
     def _locally(self, work: Work) -> tuple[Tensor, float]:
@@ -108,7 +107,7 @@ class HamiltonianSampling(Sampling):
             points = points + move
             for _ in range(self.leapfrog_steps - 1):
                 end = again = self._noised(work, points, factor, later, shares)
-                # A whole gradient without noise is the same when it is asked for again.
+                # A whole gradient without noise is the same when it is computed again.
                 if self._fresh:
                     again = self._noised(work, points, factor, later, shares)
                 move = move + end + again
@@ -118,14 +117,14 @@ class HamiltonianSampling(Sampling):
     def _noised(
         self, work: Work, points: Any, factor: float, spread: Spread, shares: list[float]
     ) -> Any:
-        """Return ``factor`` times a gradient at points, with private noise and what is known.
+        """Return ``factor`` times a gradient at points, with private noise and the known term.
 
         Args:
             work: the clients at work.
-            points: where.
-            factor: of the gradient.
-            spread: of the noise.
-            shares: gets the std that was used over the one that was planned.
+            points: positions of the gradient.
+            factor: factor of the gradient.
+            spread: stds of the noise.
+            shares: a list; the ratio of the used std to the planned std is appended.
         """
         own, public = work.local.parts(points, factor)
         own, std = self._noisy(own, spread, work.local, work.private)
@@ -135,7 +134,7 @@ class HamiltonianSampling(Sampling):
 
     @property
     def _fresh(self) -> bool:
-        """Whether a gradient that is asked for again is another one."""
+        """Whether a second gradient at the same point differs from the first."""
         return self.batch_fraction < 1.0 or self.gradient_noise_multiplier > 0.0
 
     @property
@@ -144,7 +143,7 @@ class HamiltonianSampling(Sampling):
 
         Raises:
             ParameterError: the target is not a ``GaussianPosterior``, or its clients' weights
-                differ and gradients carry noise, whose std then differs too.
+                differ while gradients carry noise, whose std then differs too.
         """
         target, stds = self._gaussian().target, self._gradient_std()
         equal = np.allclose(stds, stds[0], rtol=THOUSANDS)
@@ -164,11 +163,12 @@ class HamiltonianSampling(Sampling):
 
 @dataclass(frozen=True, eq=False)
 class DebiasedState(ChainState):
-    """Where de-biased chains stand.
+    """State of de-biased chains.
 
     Args:
-        corrections: what every client adds to its gradients in the next round, the mean of all
-            clients' gradients at the last round's start less its own, shape (chains, N, d).
+        corrections: term added to every client's gradients in the next round, shape (chains, N, d).
+            It is the mean of all clients' gradients at the last round's start, less the client's
+            own.
     """
 
     corrections: Tensor
@@ -178,21 +178,20 @@ class DebiasedState(ChainState):
 class DebiasedSampling(HamiltonianSampling):
     """Sample with de-biased FA-HMC (Algorithms B.1 and B.2): gradients point to the common mode.
 
-    Client c follows grad f^c(x) - grad f^c(y) + grad f(y), y the start of the round before. So
-    every client also uploads its gradient at the round's start, and the server broadcasts their
-    mean.
+    Client c follows grad f^c(x) - grad f^c(y) + grad f(y), where y is the start of the round
+    before. So every client also uploads its gradient at the round's start, and the server
+    broadcasts their mean.
 
     The first round differs from the printed one unless the chains start at 0. Algorithm B.2 sets
     both y and grad f(y) to 0 there. This class sets grad f(y) to 0 and takes y = x, the start. The
     printed round needs every client's gradient at the origin, which is one more private release.
 
-    A client keeps the very gradient that it released, batch and noise included, and subtracts
-    that: what is added to its gradients is then known to all who see the uploads, and costs
-    nothing. A round is one of ``HamiltonianSampling`` and one gradient's release more; the latter
-    is accounted as an upload of one leapfrog step whose momentum everybody knows. Without noise on
-    gradients it protects nobody, with one leapfrog step, too.
-
-    Everybody takes part and answers: the mean is that of all clients' gradients.
+    A client keeps the gradient that it released, batch and noise included, and subtracts that. The
+    term added to its gradients is then known to every observer of the uploads, and costs no
+    privacy. A round is one of ``HamiltonianSampling`` plus one gradient release. The release is
+    accounted as an upload of one leapfrog step whose momentum is public. Without noise on gradients
+    it gives no privacy, even with one leapfrog step. All clients take part and answer: the mean is
+    that of all clients' gradients.
 
     Args:
         step_size: see ``HamiltonianSampling``, as for all the others.
@@ -213,7 +212,7 @@ class DebiasedSampling(HamiltonianSampling):
         return client + self._release_of(client)
 
     def _release_of(self, client: FederatedHamiltonian) -> FederatedHamiltonian:
-        """Return the release of one gradient: a leapfrog step of a momentum that all know."""
+        """Return the release of one gradient: a leapfrog step with public momentum."""
         steps = client.step_size
         eta = steps if isinstance(steps, float) else steps[0]
         return replace(client, step_size=eta, leapfrog_steps=1, iterations=1, correlation=1.0)
@@ -224,7 +223,7 @@ class DebiasedSampling(HamiltonianSampling):
 
     @property
     def exact(self) -> HamiltonianChain:
-        """Refused: a round's law depends on the round before.
+        """Not available: a round's law depends on the round before.
 
         Raises:
             ParameterError: always.
@@ -283,9 +282,9 @@ class DebiasedSampling(HamiltonianSampling):
         return self._after(after, positions), replace(info, upload_bytes=2 * info.upload_bytes)
 
     def _gradients(self, work: Work) -> tuple[Tensor, float]:
-        """Return what clients release of their gradients, (chains, N, d), and the noise's share.
+        """Return the released gradients of clients, (chains, N, d), and the noise's share.
 
-        That is the std that was used over the one that was planned.
+        The share is the used std divided by the planned std.
         """
         local, shares = work.local, list[float]()
         spread = Spread.of(self._gradient_std()[work.clients][..., None], local)

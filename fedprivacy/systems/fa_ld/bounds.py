@@ -1,4 +1,4 @@
-"""FA-LD's convergence theorems (Deng et al.) as functions, their conditions checked."""
+"""FA-LD's convergence theorems (Deng et al.) as functions, with checked conditions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ASSUMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinProblem:
-    """What FA-LD's theorems ask of a problem.
+    """Constants of a problem that FA-LD's theorems need.
 
     Args:
         dimension: d.
@@ -157,14 +157,14 @@ def constant_step_bound(
         problem: constants of the target.
         step_size: eta, at most 1 / (2 L).
         local_steps: K.
-        iterations: k, local steps in all.
+        iterations: k, total number of local steps.
         correlation: rho.
 
     Raises:
         ParameterError: a step size above the theorem's range.
     """
     checked = problem._step(step_size)
-    # A power by its logarithm: a base near 1 keeps its digits.
+    # A power by its logarithm keeps the digits of a base near 1.
     decay = math.log1p(-step_size * problem.strong_convexity / 4.0)
     left = math.exp(integer(0, iterations=iterations) * decay)
     name = "Theorem 5.9 (B.8)" if correlation else "Theorem 5.7 (B.6)"
@@ -181,9 +181,10 @@ def decaying_step_bound(
 ) -> Statement:
     """Return Theorem 5.8's bound on W2 with steps 1 / (2 L + m k / 12), rho = 0, full devices.
 
-    45 kappa sqrt(((K-1)^2 + kappa) H_0 eta_k m d). Its proof bounds the clients' divergence with
-    eta at the last averaging at most 2 eta_k, which for these steps means K - 1 <= 24 kappa; the
-    statement leaves that out, here it is checked.
+    The bound is 45 kappa sqrt(((K-1)^2 + kappa) H_0 eta_k m d). Its proof bounds the clients'
+    divergence under the condition that eta at the last averaging is at most 2 eta_k. For these
+    steps this means K - 1 <= 24 kappa. The theorem's statement omits this condition; it is checked
+    here.
 
     Raises:
         ParameterError: more local steps than the proof covers.
@@ -214,21 +215,21 @@ def partial_participation_bound(
 ) -> Statement:
     """Return Theorem 5.10's bound on W2 with the constant of its full version C.3.
 
-    Theorem 5.9's two terms and 2 sqrt(C_K d tau / (S m) (rho^2 + N (1 - rho^2)) C_S), where
+    It is Theorem 5.9's two terms plus 2 sqrt(C_K d tau / (S m) (rho^2 + N (1 - rho^2)) C_S). Here
     C_K = eta m K / (1 - exp(-eta m K / 2)) and C_S is 1 for scheme I, (N - S) / (N - 1) for II.
 
     Args:
         problem: constants of the target.
         step_size: eta, at most 1 / (2 L).
         local_steps: K.
-        iterations: k, local steps in all.
+        iterations: k, total number of local steps.
         cohort: S.
-        averaging: "I" or "II"; scheme II asks for equal weights.
+        averaging: "I" or "II"; scheme II requires equal weights.
         correlation: rho.
 
     Raises:
-        ParameterError: a step size above the range, a cohort larger than N under scheme II, or
-            full averaging.
+        ParameterError: a step size above the range, a cohort larger than N under scheme II, or full
+            averaging.
     """
     full = constant_step_bound(
         problem,
@@ -260,19 +261,19 @@ def partial_participation_bound(
 def iterations_needed(
     problem: LangevinProblem, *, accuracy: float, local_steps: int, correlation: float = 0.0
 ) -> tuple[float, Statement]:
-    """Return a step size and the local steps after which Theorem 5.9 promises the accuracy.
+    """Return a step size and the number of local steps to an accuracy by Theorem 5.9.
 
     Section 5.3.1: the step size makes the bias half of ``accuracy`` (or is 1 / (2 L)), and the
     iterations make the transient the other half.
 
     Returns:
-        (step size, Statement whose value is the number of local steps, a whole number).
+        (step size, Statement whose value is the number of local steps, an integer).
     """
     half = positive(accuracy=accuracy) / 2.0
     m, unit = problem.strong_convexity, problem._bias(1.0, local_steps, correlation)
     step = min((half / unit) ** 2, 1.0 / (2.0 * problem.smoothness))
     decay = -math.log1p(-step * m / 4.0)
-    # A start that is near enough needs no steps.
+    # A start that is close enough needs no steps.
     steps = max(0, math.ceil(math.log(max(problem._start / half, 1.0)) / decay))
     return step, Statement(
         value=float(steps),
@@ -283,11 +284,11 @@ def iterations_needed(
 
 
 def optimal_local_steps(problem: LangevinProblem) -> Statement:
-    """Return the K that makes Theorem 5.9's number of rounds smallest, of the order sqrt(kappa).
+    """Return the K with the fewest rounds in Theorem 5.9, of the order sqrt(kappa).
 
-    At the step size of ``iterations_needed`` the bound's rounds are proportional to
-    ((K - 1)^2 + kappa) / K, smallest at sqrt(1 + kappa); the better neighbour is returned. It is
-    what minimises the *bound*: the chain itself may do better with more, see ``w2_curve``.
+    At the step size of ``iterations_needed`` the bound's rounds are proportional to ((K - 1)^2 +
+    kappa) / K, smallest at sqrt(1 + kappa). The better integer neighbour is returned. It minimises
+    the *bound*: the chain itself may be faster with a larger K, see ``w2_curve``.
     """
     kappa = problem.condition_number
     low = max(1, math.floor(math.sqrt(1.0 + kappa)))

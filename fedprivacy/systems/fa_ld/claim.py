@@ -1,4 +1,4 @@
-"""FA-LD (Deng et al.): Theorem 6.1 (G.3) as printed, its hypothesis checked, and judged."""
+"""FA-LD (Deng et al.): Theorem 6.1 (G.3) as printed, its hypothesis checked, and its verdict."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ..settings import (
 )
 
 _TOLERANCES = (1e-2, 1e-4, 1e-6)
-"""Wanted widths relative to the claim, tried until the verdict is clear."""
+"""Wanted widths relative to the claim, tried in order until the verdict is clear."""
 _PATIENCE = 5.0
-"""Seconds after which an account begins no costlier attempt at a decision."""
+"""Seconds after which an account starts no more expensive attempt."""
 _ROUNDING = THOUSANDS
-"""How far above its limit a step size may be by rounding."""
+"""Largest relative excess of a step size over its limit, for rounding."""
 _SCHEMES = ("I", "II")
 
 _AMPLIFIED = (
@@ -93,25 +93,25 @@ class TheoremSetting(Settings):
 
     @property
     def deltas(self) -> tuple[float, float, float]:
-        """The theorem's three."""
+        """The theorem's three deltas."""
         return self.delta0, self.delta1, self.delta2
 
     @property
     def step_limit(self) -> float:
-        """Largest step size the theorem speaks of."""
+        """Largest step size that the theorem covers."""
         private = self.temperature * (1.0 - self.correlation) * (1.0 + self.correlation)
         scale = self.batch_fraction / self.gradient_sensitivity
         return private * self.weight * scale * scale / math.log(1.25 / self.deltas[0])
 
     @property
     def drawn(self) -> float:
-        """Probability, by the theorem, that a client is in a round's cohort."""
+        """Probability, in the theorem, that a client is in a round's cohort."""
         if self.scheme == "II":
             return self.cohort / self.clients
         return drawn_once(self.cohort, 1.0 / self.clients).rate
 
     def upload(self, weight: float) -> FederatedLangevin:
-        """Return one upload of a client of that weight."""
+        """Return one upload of a client of this weight."""
         return FederatedLangevin(
             step_size=self.step_size,
             temperature=self.temperature,
@@ -141,20 +141,21 @@ def fa_ld_theorem_6_1(
     scheme: str = "II",
     weights: Sequence[float] | None = None,
 ) -> Claim:
-    """Return what FA-LD's Theorem 6.1 claims for a setting, and whether it is true.
+    """Return the claim of FA-LD's Theorem 6.1 for a setting, with a verdict on it.
 
-    The unit is a record, neighbours differ by replacing one (replace_one). The sound account, seen
-    by whoever sees the uploads: per local step T1 at the client's own multiplier, K steps
-    composed (an upload hides what is between), T4 with the client's probability of being in the
-    cohort, T / K rounds; every client by itself, the largest taken. Under scheme I client c is
-    drawn with p_c, where the theorem has 1 / N, and a client drawn twice counts its one run twice:
+    The unit is a record, and neighbours differ by replacing one (replace_one). The verdict is based
+    on a sound account for an observer of the uploads. It uses T1 for each local step at the
+    client's own multiplier, and composes K steps (an upload hides the steps in between). It then
+    uses T4 with the client's probability of being in the cohort, and composes T / K rounds. Every
+    client is accounted separately, and the largest result is taken. Under scheme I client c is
+    drawn with p_c, whereas the theorem has 1 / N. A client drawn twice counts its one run twice, so
     it is seen with probability 1 - (1 - p_c)^S.
 
     Args:
         clients: N.
         cohort: S, drawn without replacement (scheme II) or with (scheme I).
         local_steps: K.
-        steps: T, local steps in all, a multiple of K.
+        steps: T, total number of local steps, a multiple of K.
         batch_fraction: gamma.
         correlation: rho.
         temperature: tau.
@@ -162,19 +163,19 @@ def fa_ld_theorem_6_1(
         weight: min p_c, at most 1 / N.
         step_size: eta, at most tau (1 - rho^2) gamma^2 min p_c / (D^2 log(1.25 / delta0)).
         delta0: in (0, 1).
-        delta1: in [0, 1); 0 leaves the K steps to basic composition.
-        delta2: in [0, 1); 0 leaves the rounds to basic composition.
+        delta1: in [0, 1); 0 means basic composition of the K steps.
+        delta2: in [0, 1); 0 means basic composition of the rounds.
         scheme: "I" or "II".
         weights: p_c of every client; needed under scheme I unless all are 1 / N.
 
     Returns:
-        A Claim; a claimed delta of 1 or more promises nothing and HOLDS.
+        A Claim; a claimed delta of 1 or more promises no privacy and HOLDS.
 
     Raises:
-        ParameterError: a value out of its range; a step size above the theorem's limit, where it
-            says nothing; scheme I with weights that are not equal and not given.
+        ParameterError: a value out of its range; a step size above the theorem's limit, which the
+            theorem does not cover; scheme I with weights that are not equal and not given.
     """
-    # All arguments but the weights are the fields of one value, which is what is passed on.
+    # All arguments except the weights are the fields of one value.
     given = {name: value for name, value in locals().items() if name != "weights"}
     setting = TheoremSetting(**given)
     shares = _shares(setting, weights)
@@ -188,10 +189,10 @@ def fa_ld_theorem_6_1(
 
 
 def theorem_6_1_repaired(setting: TheoremSetting) -> tuple[float, float]:
-    """Return Theorem 6.1's (epsilon, delta) under scheme II with its wrong step mended.
+    """Return Theorem 6.1's (epsilon, delta) under scheme II with its wrong step corrected.
 
-    A round's epsilon is that of the K local steps, not amplified; its delta keeps the factor
-    S / N (T4 at a point: q delta(epsilon) of the inner loss). The rest stands as printed.
+    A round's epsilon is that of the K local steps, not amplified. Its delta keeps the factor S / N
+    (T4 at a point: q delta(epsilon) of the inner loss). The rest is as printed.
 
     Raises:
         ParameterError: scheme I.
@@ -202,7 +203,7 @@ def theorem_6_1_repaired(setting: TheoremSetting) -> tuple[float, float]:
 
 
 def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[float]:
-    """Return the weights that have to be accounted, ascending: the smallest, or all distinct."""
+    """Return the weights to account, ascending: only the smallest, or all distinct ones."""
     if weights is None:
         equal = math.isclose(setting.weight * setting.clients, 1.0)
         rule = "be given under scheme I, where client c is drawn with probability p_c"
@@ -215,13 +216,13 @@ def _shares(setting: TheoremSetting, weights: Sequence[float] | None) -> list[fl
     require(fits, "weights", f"{len(found)} numbers", rule)
     smallest = math.isclose(min(found), setting.weight, rel_tol=1e-9)
     require(smallest, "weight", setting.weight, f"be the smallest of weights = {min(found):g}")
-    # Drawn alike, the client of least weight has the least noise multiplier.
+    # With equal draw probabilities, the client of least weight has the least noise multiplier.
     return sorted(set(found)) if setting.scheme == "I" else [min(found)]
 
 
 def _composed(epsilon: float, times: int, slack: float) -> float:
-    """Return epsilon min(sqrt(2 k log(1 / slack)) + k (e^epsilon - 1), k); slack 0 leaves k."""
-    # e^epsilon overflows beyond, and basic composition is the smaller by far.
+    """Return epsilon min(sqrt(2 k log(1 / slack)) + k (e^epsilon - 1), k); slack 0 gives k."""
+    # Beyond 700 e^epsilon overflows, and basic composition is much smaller.
     if slack == 0.0 or epsilon > 700.0:
         return times * epsilon
     advanced = math.sqrt(-2.0 * times * math.log(slack)) + times * math.expm1(epsilon)
@@ -229,7 +230,7 @@ def _composed(epsilon: float, times: int, slack: float) -> float:
 
 
 def _formula(setting: TheoremSetting, *, amplified: bool) -> tuple[float, float]:
-    """Return the theorem's epsilon and delta; without ``amplified`` its repaired form."""
+    """Return the theorem's epsilon and delta; without ``amplified`` its corrected form."""
     d0, d1, d2 = setting.deltas
     k, rounds, q = setting.local_steps, setting.rounds, setting.drawn
     private = setting.temperature * (1.0 - setting.correlation) * (1.0 + setting.correlation)
@@ -259,14 +260,14 @@ def _redrawn_delta(setting: TheoremSetting, epsilon: float) -> float:
     n, draws = setting.clients, setting.cohort
     total = 0.0
     for s in range(1, draws + 1):
-        # A single client is drawn every time; other counts have no chance.
+        # A single client is drawn every time, so other counts have probability 0.
         if n == 1 and s < draws:
             continue
         law = math.lgamma(draws + 1) - math.lgamma(s + 1) - math.lgamma(draws - s + 1)
         law += (draws - s) * math.log1p(-1.0 / n) - s * math.log(n) if n > 1 else 0.0
         inner = 1.25 * setting.local_steps * setting.batch_fraction * (d0 / 1.25) ** (1.0 / s**2)
         grown = _log_expm1(epsilon) - _log_expm1(epsilon / s)
-        # exp overflows beyond, and a delta above 1 promises nothing anyway.
+        # exp overflows beyond 700, and a delta above 1 promises no privacy anyway.
         total += math.exp(min(law + grown, 700.0)) * (inner + d1)
     return total
 
@@ -276,12 +277,12 @@ def _log_expm1(x: float) -> float:
 
 
 def _judge(setting: TheoremSetting, shares: list[float], claimed: float, delta: float) -> Bound:
-    """Return the Bound of the client that decides, the one with the largest upper end.
+    """Return the Bound of the deciding client, the one with the largest upper end.
 
-    The largest and the smallest weight are asked first: one of them mostly decides. Then clients of
-    neighbouring weights are accounted together, with the least of their multipliers and the largest
-    of their probabilities, which bounds each of them; only where that leaves the claim open are
-    they told apart.
+    The largest and the smallest weight are accounted first, because one of them usually decides.
+    Then clients of neighbouring weights are accounted together, with the smallest of their
+    multipliers and the largest of their probabilities. That bounds each of these clients. Only if
+    the claim is then still undecided are they accounted separately.
     """
     for share in (shares[-1], shares[0]):
         extreme = _bound(setting, share, share, claimed, delta, _TOLERANCES[:1])
@@ -315,10 +316,10 @@ def _bound(
     delta: float,
     tolerances: tuple[float, ...],
 ) -> Bound:
-    """Return epsilon's Bound for a client of the smallest weight drawn like the largest's.
+    """Return epsilon's Bound for a client of the smallest weight, drawn like the largest one.
 
-    One client is in the cohort independently in every round with the same probability, which is
-    what ``Poisson`` says of it.
+    A client is in the cohort independently in every round with the same probability, as in
+    ``Poisson``.
     """
     q = setting.drawn
     if setting.scheme == "I" and largest < 1.0:
@@ -333,7 +334,7 @@ def _bound(
             tolerance=wanted,
             deadline=_PATIENCE,
         )
-        # Clear already: a finer account would say the same.
+        # If the verdict is clear, a finer account would give the same verdict.
         if bound.verdict(claimed) is not Verdict.CANNOT_BE_CERTIFIED:
             break
     return bound

@@ -1,4 +1,4 @@
-"""Grids of FA-LD's settings: epsilon against the W2 distance of the last iterate to its target."""
+"""Grids of FA-LD's settings: epsilon against the last iterate's W2 distance to its target."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ from ..settings import (
 from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
 
 ROUNDING = 1e-9
-"""Relative room that computed eigenvalues are given before T6 uses them."""
+"""Relative margin of computed eigenvalues for the use in T6."""
 
 DIGITS = 10
-"""Of a distance: equal laws, computed in different ways, should not seem to differ."""
+"""Digits of a distance: equal laws from different computations must not appear to differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanProblem(Settings):
-    """A posterior to try settings on: of a mean, from records in the unit ball.
+    """A posterior for experiments with settings: of a mean, from records in the unit ball.
 
-    Client c's records are drawn uniformly from a ball of radius 1 - ``spread``, around a centre
-    of its own at a distance of ``spread`` from 0; they are taken to have covariance I, and the
-    prior is flat. So the posterior is N(mean of all records, I / (clients x records)), and the
-    gradients of any two records that a client could hold differ by a constant of at most 2.
+    Client c's records are drawn uniformly from a ball of radius 1 - ``spread``. The ball's centre
+    has distance ``spread`` from 0 and differs between clients. The model assumes that records have
+    covariance I, and the prior is flat. So the posterior is N(mean of all records, I / (clients x
+    records)), and the gradients of any two possible records of a client differ by a constant of at
+    most 2.
 
     Raises:
         ParameterError: a value out of its range.
@@ -102,11 +103,11 @@ class LangevinSetting(Settings):
 
 
 SHARES_OF_STABILITY = (0.01, 0.03, 0.1, 0.3)
-"""Step sizes to begin with, over 1 / smoothness."""
+"""Default step sizes, relative to 1 / smoothness."""
 
 
 def mean_settings(problem: MeanProblem, axes: Mapping[str, Axis]) -> Priced:
-    """Return a grid on the posterior of a mean, with usual values where none are given.
+    """Return a grid on the posterior of a mean, with default values for axes that are not given.
 
     Raises:
         ParameterError: see ``langevin_settings``.
@@ -136,34 +137,35 @@ def langevin_settings(
     start: Array | None = None,
     **axes: Axis,
 ) -> Priced:
-    """Return every setting of a grid of FA-LD with the run that it is and what it costs.
+    """Return every setting of a grid of FA-LD with its run and its costs.
 
-    The costs are "w2", the distance of the law of the last iterate of one chain to the target at
-    temperature 1, and "rounds". A chain at another temperature aims elsewhere, and its w2 counts
-    that. Where everybody takes part with whole gradients the law is Gaussian and w2 exact. With
-    cohorts or batches it is a mixture: "w2" is then that of the exact moments, a lower bound
-    (Gelbrich 1990), and the settings of the grid have one more cost, "w2_at_most". That is the
-    distance of the chain with everybody's whole gradients, plus the root of the trace by which
-    the covariance is larger: with the same noise in both, the mixture's iterate is that chain's
-    plus a sum of terms of conditional mean 0, whose covariance is the difference. A chain whose
-    averaged iteration does not contract costs infinity.
+    The costs are "w2", the distance of the law of one chain's last iterate to the target at
+    temperature 1, and "rounds". A chain at another temperature has another limit, which "w2"
+    includes. If all clients take part with whole gradients, the law is Gaussian and "w2" is exact.
 
-    The run is seen by everybody who sees uploads. Its unit is a record, and replacing one moves
-    its client's gradient by the same vector everywhere, at most ``gradient_sensitivity`` long,
-    and no curvature: so it is when losses are quadratic and records enter linearly. Whole
-    gradients with a step below 2 / smoothness are then accounted by T6, all else by composition.
-    Clients of different weight, curvature or batch are accounted one by one.
+    With cohorts or batches the law is a mixture. Then "w2" is the distance of the exact moments, a
+    lower bound (Gelbrich 1990), and the settings of the grid have one more cost, "w2_at_most". That
+    is the distance of the chain with all clients' whole gradients, plus the root of the increase in
+    the covariance's trace. This bounds W2: with the same noise in both chains, the mixture's
+    iterate is the other chain's iterate plus a sum of terms of conditional mean 0, whose covariance
+    is the difference. A chain whose averaged iteration does not contract has infinite costs.
+
+    The observer sees all uploads. The unit is a record. Replacing one record changes its client's
+    gradient by the same vector at every parameter, of length at most ``gradient_sensitivity``, and
+    does not change the curvature. This is so if losses are quadratic and records enter linearly.
+    Whole gradients with a step below 2 / smoothness are then accounted by T6, all other cases by
+    composition. Clients of different weight, curvature or batch are accounted separately.
 
     Args:
-        target: of the chain.
-        gradient_sensitivity: D, above 0, for all records that there could be; one for everybody,
-            or one for each client.
-        averaging: "I" or "II", how cohorts are drawn and averaged.
-        gradients: client by client its records' gradients at any one parameter, shape (n_c, d);
-            needed for batches alone.
-        start: of the chain, shape (d,); None: 0.
-        axes: of every field of ``LangevinSetting`` a value or several; ``rounds`` and ``step_size``
-            are needed.
+        target: target of the chain.
+        gradient_sensitivity: D, above 0, for all possible records; one value for all clients, or
+            one for each client.
+        averaging: "I" or "II", the scheme of drawing and averaging cohorts.
+        gradients: for each client its records' gradients at any one parameter, shape (n_c, d);
+            needed only for batches.
+        start: start of the chain, shape (d,); 0 if None.
+        axes: a value or several values for every field of ``LangevinSetting``; ``rounds`` and
+            ``step_size`` are required.
 
     Raises:
         ParameterError: a value out of its range; batches without ``gradients``.
@@ -176,7 +178,7 @@ def langevin_settings(
         start=_start(target, start),
     )
     found = [(one.values(), *problem.priced(one)) for one in LangevinSetting.grid(axes)]
-    # Exact throughout: the same cost twice would say nothing.
+    # All laws are exact, so both costs are equal.
     if all(costs["w2"] == costs["w2_at_most"] for _, _, costs in found):
         for _, _, costs in found:
             del costs["w2_at_most"]
@@ -184,7 +186,7 @@ def langevin_settings(
 
 
 def _told(label: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters without those that say that everything takes part."""
+    """Return the parameters without the defaults that mean full participation or full batches."""
     silent = {"cohort": None, "batch_fraction": 1.0}
     return {k: v for k, v in label.items() if k not in silent or v != silent[k]}
 
@@ -207,7 +209,7 @@ def _start(target: GaussianTarget, start: Array | None) -> Normal:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Problem:
-    """What all settings of an FA-LD grid share; arguments as in ``langevin_settings``."""
+    """Common part of all settings of an FA-LD grid; arguments as in ``langevin_settings``."""
 
     target: GaussianTarget
     sensitivities: list[float]
@@ -235,7 +237,7 @@ class _Problem:
         return _round(chain, self.sensitivities, self._fractions(sizes)) * one.rounds, costs
 
     def _batches(self, fraction: float) -> list[int] | None:
-        """Return every client's batch size, None for whole gradients."""
+        """Return every client's batch size; None for whole gradients."""
         if fraction == 1.0:
             return None
         held = self.gradients
@@ -270,11 +272,11 @@ def _distances(chain: LangevinChain, start: Normal, rounds: int) -> tuple[float,
     near = float(w2(law, aim))
     if chain.gaussian and chain.gradient_covariance is None:
         return near, near
-    # The same noise with everybody's whole gradients: the mixture differs by its covariance.
+    # The same noise with all clients' whole gradients: the mixture differs by its covariance.
     plain = replace(chain, averaging="full", cohort=None, gradient_covariance=None)
     calm = plain.law(start, rounds)
     more = float(np.trace(law.covariance - calm.covariance))
-    # Roundings must not put the upper end below the lower one.
+    # Rounding must not put the upper end below the lower end.
     return near, max(near, float(w2(calm, aim)) + math.sqrt(max(0.0, more)))
 
 
@@ -286,10 +288,10 @@ def _contracts(matrix: Array) -> bool:
 def _round(
     chain: LangevinChain, sensitivities: Sequence[float], fractions: Sequence[float]
 ) -> Mechanism:
-    """Return one round of a chain as a mechanism: every kind of client."""
+    """Return one round of a chain as a mechanism over every kind of client."""
     (_, hessian), (curvatures, _) = chain.target.kinds, chain.target.spectra
     shares = chain.target.shares.tolist()
-    # Equal clients are one kind, accounted once.
+    # Equal clients are one kind, which is accounted once.
     kinds = dict.fromkeys(zip(shares, hessian.tolist(), sensitivities, fractions, strict=True))
     clients = tuple(
         _in_cohort(chain, _client(chain, share, curvatures[of], sensitivity, fraction))
@@ -319,7 +321,7 @@ def _client(
 
 
 def _in_cohort(chain: LangevinChain, client: FederatedLangevin) -> Mechanism:
-    """Return the client in its cohort; under scheme I one drawn twice runs once."""
+    """Return the client in its cohort; under scheme I a client drawn twice runs once."""
     if chain.cohort is None:
         return client
     if chain.averaging is Averaging.II:

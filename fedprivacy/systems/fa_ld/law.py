@@ -1,4 +1,4 @@
-"""FA-LD (Deng et al.): exact on Gaussian targets, its convergence theorems, its privacy."""
+"""FA-LD (Deng et al.): exact laws on Gaussian targets, its convergence theorems, its privacy."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ __all__ = [
 class LangevinChain(Chain):
     """FA-LD (Algorithm 1) on a Gaussian target: every law by its moments, any K, rho and p_c.
 
-    A client's local step is x - eta (H_c (x - b_c) + z) + sqrt(2 eta tau) (rho shared
-    + sqrt((1 - rho^2) / p_c) own), z the gradient's noise.
+    A client's local step is x - eta (H_c (x - b_c) + z) + sqrt(2 eta tau) (rho shared + sqrt((1 -
+    rho^2) / p_c) own), where z is the gradient's noise.
 
     Args:
         step_size: eta, above 0, or ``DecayingSteps``.
         local_steps: K.
         correlation: rho in [0, 1].
         temperature: tau, above 0.
-        gradient_covariance: of z, shape (N, d, d); None for exact gradients. Laws stay Gaussian
-            only if z is; for batches see ``batch_noise``.
+        gradient_covariance: covariance of z, shape (N, d, d); None for exact gradients. Laws are
+            Gaussian only if z is; for batches see ``batch_noise``.
         target: see ``Chain``.
         averaging: see ``Chain``.
         cohort: see ``Chain``.
@@ -100,7 +100,7 @@ class LangevinChain(Chain):
         else:
             left, noise, squares = _powers(values, self.step_size, self.local_steps)
         shared = 2.0 * self.temperature * self.correlation**2
-        # Not 1 - rho^2, which loses its digits near 1.
+        # Not 1 - rho^2, which loses digits near 1.
         private = 2.0 * self.temperature * (1.0 - self.correlation) * (1.0 + self.correlation)
         return LocalRound(
             target=self.target,
@@ -111,7 +111,7 @@ class LangevinChain(Chain):
         )
 
     def _gradient(self, squares: Array) -> Array | None:
-        """Return what gradient noise adds up to at each client, shape (N, d, d)."""
+        """Return the accumulated gradient noise of each client, shape (N, d, d)."""
         if self.gradient_covariance is None:
             return None
         kinds = self.target.kinds[1]
@@ -124,26 +124,26 @@ class LangevinChain(Chain):
 def _powers(values: Array, step: float, count: int) -> tuple[Array, Array, Array]:
     """Return (1 - eta l)^K, and sum_j eta (...)^j, sum_j eta^2 (...)^j of products of two factors.
 
-    Shapes (G, d), (G, G, d, d) twice. The geometric sums are (1 - z^K) / (1 - z) with z the product
-    of the factors; 1 - z is formed without cancellation.
+    Shapes are (G, d), and (G, G, d, d) twice. The geometric sums are (1 - z^K) / (1 - z) with z the
+    product of the factors; 1 - z is formed without cancellation.
     """
     factor = 1.0 - step * values
     one, two = values[:, None, :, None], values[None, :, None, :]
     gap = step * (one + two) - (step * one) * (step * two)
     product = (1.0 - step * one) * (1.0 - step * two)
-    # Both ways are computed everywhere; where one does not fit it is dropped, warnings and all.
+    # Both forms are computed everywhere; the unsuitable one is dropped, with its warnings.
     with np.errstate(divide="ignore", invalid="ignore"):
         rising = -np.expm1(count * np.log1p(-np.minimum(gap, 1.0))) / gap
         turning = (1.0 - product**count) / gap
-    # At a product of 1 the sum is the number of its terms.
+    # If the product is 1, the sum is the number of its terms.
     sums = np.where(gap == 0.0, float(count), np.where(gap < 1.0, rising, turning))
     return np.asarray(factor**count), step * sums, step**2 * sums
 
 
 def _products(values: Array, steps: Array) -> tuple[Array, Array, Array]:
-    """Return what ``_powers`` does for K different steps, by their products."""
+    """Return the values of ``_powers`` for K different steps, by their products."""
     factors = 1.0 - steps[:, None, None] * values
-    # What a step's noise is multiplied by: the factors of all steps after it.
+    # A step's noise is multiplied by the factors of all later steps.
     after = np.ones((len(steps) + 1, *values.shape))
     after[:-1] = np.cumprod(factors[::-1], axis=0)[::-1]
     tail = after[1:]
@@ -155,13 +155,13 @@ def _products(values: Array, steps: Array) -> tuple[Array, Array, Array]:
 def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
     """Return the covariance of a batch's gradient of f^c, shape (d, d).
 
-    ``batch`` of n records are drawn without replacement; the estimate is the batch's sum times
-    n / (batch weight). Valid at every parameter where the records' gradients differ by constants
-    (quadratic losses with one curvature). The estimate is not Gaussian, so laws that use this
-    covariance have exact moments and W2 is bounded from below.
+    ``batch`` of n records are drawn without replacement. The estimate is the batch's sum times n /
+    (batch weight). The covariance is valid at every parameter if the records' gradients differ by
+    constants (quadratic losses with one curvature). The estimate is not Gaussian. Laws with this
+    covariance have exact moments, and their W2 is a lower bound.
 
     Args:
-        gradients: of the records' losses at any one parameter, shape (n, d).
+        gradients: gradients of the records' losses at any one parameter, shape (n, d).
         batch: records in a batch, from 1 to n.
         weight: p_c.
     """
@@ -177,14 +177,14 @@ def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
 
 
 def _privately(chain: LangevinChain, client: int) -> tuple[Array, Array]:
-    """Return a client's eigenvalues and eigenvectors, of exact gradients only."""
+    """Return a client's eigenvalues and eigenvectors; refuse gradients with noise."""
     if chain.gradient_covariance is not None:
         refuse("gradient_covariance", "given", "be None", "batches are no Gaussian: account them")
     return chain.target.spectrum(client)
 
 
 def _shift_and_noise(chain: LangevinChain, client: int, index: int) -> tuple[Array, Array]:
-    """Return by eigenvalue how far a unit of gradient moves the upload, and its own variance."""
+    """Return, by eigenvalue, the shift of the upload per unit of gradient, and its own variance."""
     values, _ = _privately(chain, client)
     local, kind = chain.local_round(index), chain.target.kinds[1][client]
     moved = (1.0 - local.contraction[kind]) / values / chain.target.shares[client]
@@ -194,18 +194,18 @@ def _shift_and_noise(chain: LangevinChain, client: int, index: int) -> tuple[Arr
 def upload_gdp(
     chain: LangevinChain, *, client: int, difference: float | Array, index: int = 0
 ) -> float:
-    """Return mu of one upload when a record's replacement moves its gradient by a constant.
+    """Return mu of one upload if replacing a record changes the gradient by a constant.
 
-    Quadratic losses: whatever the parameters, the sum of the client's gradients moves by
-    ``difference``. The observer knows the round's start and the shared noise; the upload is then
-    Gaussian with the same covariance under both data sets, so mu is exact. For a constant step
-    it is T6's number with c = 1 - eta x curvature.
+    For quadratic losses the sum of the client's gradients changes by ``difference`` at every
+    parameter. The observer knows the round's start and the shared noise. The upload is then
+    Gaussian with the same covariance under both data sets, so mu is exact. For a constant step it
+    equals T6's value with c = 1 - eta x curvature.
 
     Args:
-        chain: with exact gradients; its averaging plays no part.
-        client: whose upload.
-        difference: of the two records' gradients, shape (d,), or its norm: then the direction
-            that shows most is taken.
+        chain: a chain with exact gradients; its averaging has no effect.
+        client: client of the upload.
+        difference: difference of the two records' gradients, shape (d,), or its norm: then the
+            direction with the largest mu is used.
         index: the round, which matters for decaying steps.
 
     Returns:
@@ -220,8 +220,8 @@ def transcript_gdp(
 ) -> float:
     """Return mu of a client's ``rounds`` uploads together; arguments as in ``upload_gdp``.
 
-    Given everything before it an upload moves by the same vector in both data sets' chains, so
-    the log-likelihood ratio of the transcript is a sum of Gaussians: mu^2 adds up, exactly.
+    Given all earlier uploads, an upload shifts by the same vector between both data sets' chains.
+    So the log-likelihood ratio of the transcript is a sum of Gaussians, and mu^2 adds up, exactly.
     """
     count = integer(1, rounds=rounds)
     if chain.homogeneous:
@@ -242,16 +242,17 @@ def transcript_gdp(
 def final_gdp(
     chain: LangevinChain, start: Normal, *, client: int, difference: Array, rounds: int
 ) -> float:
-    """Return mu of the last global iterate alone, for the pair that ``difference`` describes.
+    """Return mu of only the last global iterate, for the pair given by ``difference``.
 
-    Exact for this pair of quadratic data sets, so a lower bound of the mechanism's loss. All
-    noise counts: this observer knows none of it. Full participation and exact gradients.
+    It is exact for this pair of quadratic data sets, so it is a lower bound of the mechanism's
+    loss. All noise counts, because this observer knows none of the noise. It needs full
+    participation and exact gradients.
 
     Args:
         chain: homogeneous, with full averaging.
         start: law of the first iterate, the same for both data sets.
-        client: who holds the record.
-        difference: of the two records' gradients, shape (d,).
+        client: client that holds the record.
+        difference: difference of the two records' gradients, shape (d,).
         rounds: number of rounds.
     """
     values, vectors = _privately(chain, client)

@@ -20,7 +20,7 @@ from ...training.posterior import Array, Indices, Local, Spread
 from .law import DecayingSteps, LangevinChain
 
 _ABOVE = 1.0 + THOUSANDS
-"""A curvature that was computed may be off by its rounding."""
+"""A computed curvature may deviate by its rounding error."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,22 +28,22 @@ class LangevinSampling(Sampling):
     """Sample with FA-LD: K local steps, then an average.
 
     A local step is theta - eta gradient + sqrt(2 eta tau) (rho shared + sqrt((1 - rho^2) / p_c)
-    own). For every step the loss is that of a Gaussian with the multiplier of
-    ``FederatedLangevin``, drawn batches included; the steps of an upload are composed, unless
-    ``strong_convexity`` and ``smoothness`` are given and gradients are whole and not clipped:
-    then the upload is accounted by T6.
+    own). The loss of every step is that of a Gaussian with the multiplier of ``FederatedLangevin``,
+    drawn batches included. The steps of an upload are composed. If ``strong_convexity`` and
+    ``smoothness`` are given, and gradients are whole and not clipped, the upload is accounted by T6
+    instead.
 
     Args:
         step_size: eta, above 0, or ``systems.fa_ld.bounds.DecayingSteps``, counted in local steps.
         local_steps: K.
         temperature: tau.
-        strong_convexity: of every client's function, for all data; with ``smoothness`` or not at
-            all.
-        smoothness: of the same functions.
+        strong_convexity: strong convexity of every client's function, for all data; given together
+            with ``smoothness`` or not at all.
+        smoothness: smoothness of the same functions.
 
     Raises:
-        ParameterError: a value out of its range; T6 asked for with clipped gradients, which do
-            not contract, or with a curvature that the target does not have.
+        ParameterError: a value out of its range; T6 requested with clipped gradients, which do not
+            contract, or with a curvature that the target does not have.
     """
 
     step_size: float | DecayingSteps
@@ -65,8 +65,8 @@ class LangevinSampling(Sampling):
         super().__post_init__()
 
     def _check_curvature(self) -> None:
-        """Refuse a convexity or a smoothness that the target itself knows to be others."""
-        # Targets of one's own need not know.
+        """Refuse a convexity or a smoothness that contradicts the target's own knowledge."""
+        # A caller's own target may lack this property.
         convexity, smoothness = getattr(self.target, "curvature", (math.inf, 0.0))
         way = "state what holds for all data, or leave both out: the steps are then composed"
         if self.strong_convexity is not None and self.strong_convexity > convexity * _ABOVE:
@@ -83,7 +83,7 @@ class LangevinSampling(Sampling):
 
     def _client(self, index: int, weight: float, fraction: float) -> FederatedLangevin:
         return FederatedLangevin(
-            # One size where all are alike, so that all rounds are one and the same mechanism.
+            # A single size if all are equal, so that all rounds are the same mechanism.
             step_size=self.steps_of(0)[0] if self.homogeneous else self.steps_of(index),
             temperature=self.temperature,
             correlation=self.correlation,
@@ -121,20 +121,20 @@ class LangevinSampling(Sampling):
 
     @staticmethod
     def _moved(local: Local, points: Any, eta: float, within: Any) -> Any:
-        """Move points by what is public of a step, and return what is to be noised."""
+        """Move points by the public part of a step; return the part that receives noise."""
         own, public = local.parts(points, -eta)
         if public is not None:
-            # Only now: ``parts`` reads the points.
+            # Only now, because ``parts`` reads the points.
             points *= 1.0 + public
-        if within is not None:  # all of the step is rounded: its roundings are then public
+        if within is not None:  # the whole step is rounded, so that its rounding is public
             own = own + within * points
             points *= 1.0 - within
         return own
 
     def _widened(self, index: int, clients: Indices) -> tuple[Array, Array]:
-        """Return the seats' stds of every step, and 1 where T6 accounts a seat's steps, else 0.
+        """Return the seats' stds of every step, and 1 if T6 accounts a seat's steps, else 0.
 
-        A run without privacy has no account, and nothing of it is rounded.
+        A run without privacy has no account, and its steps are not rounded.
         """
         stds = self._stds(index, lambda client: client.step_noise_stds)
         if not self.private or self.strong_convexity is None:
@@ -162,7 +162,7 @@ class LangevinSampling(Sampling):
 
 
 def _spreads(stds: Array, local: Local, grid: float) -> Iterator[Spread]:
-    """Yield the noise of step after step, from its stds: one column where all are alike."""
+    """Yield the noise of each step, from its stds: one column if all steps are equal."""
     for step in range(stds.shape[-1]):
         spread = Spread.of(stds[..., step, None], local)._replace(grid=grid)
         yield spread

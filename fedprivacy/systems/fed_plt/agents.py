@@ -1,7 +1,7 @@
 """Agents' records and losses, for all agents at once.
 
-A batch of points has shape (..., agents, dimension): one row for each agent, and in front of it, if
-wanted, one dimension of independent runs. Nothing here loops over agents.
+A batch of points has shape (..., agents, dimension): one row for each agent, with an optional
+leading dimension of independent runs. No function here loops over agents.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ...training.models import ModelFactory
 from ...training.optimise import FlatModel, checked_module
 
 INWARD = 1.0 - THOUSANDS
-"""Scaled records end this factor inside their bound, so that rounding cannot carry them out."""
+"""Scaled records end this factor inside their bound, as a margin for rounding."""
 
 _SHORTEST = 1e-140
-"""Inputs of a smaller norm count as none: squares vanish below, and with them what clips."""
+"""Inputs of a smaller norm count as zero: their squares underflow, so clipping would not work."""
 
 
 @dataclass(frozen=True, eq=False)
 class AgentData:
-    """The agents' records, padded where agents hold different numbers of them.
+    """The agents' records, padded if agents hold different numbers of records.
 
     Args:
-        features: float64, shape (..., agents, records, ...): for linear models an input is a
-            vector of length ``dimension``. The dimension in front, if any, is of runs.
+        features: float64, shape (..., agents, records, ...). For linear models an input is a vector
+            of length ``dimension``. The leading dimension, if any, is of runs.
         targets: shape (..., agents, records); -1 and 1 for two classes.
-        sizes: number of each agent's records, those behind it being padding; None: all.
+        sizes: number of each agent's records, the rest is padding; None if no record is padding.
 
     Raises:
         ParameterError: an agent without records, shapes that do not fit, entries that are not
@@ -68,7 +68,7 @@ class AgentData:
             require(finite, name, "entries that are not finite", "be finite")
 
     def _check_tensors(self) -> None:
-        """Refuse what is no tensor, of another type or shape, or of no agent."""
+        """Refuse arguments that are not tensors, or have a wrong dtype or shape, or no agent."""
         for name in ("features", "targets"):
             value = getattr(self, name)
             given, way_out = isinstance(value, Tensor), "AgentData.of takes arrays"
@@ -94,7 +94,7 @@ class AgentData:
             agents: array-likes of shapes (records, ...) and (records,).
 
         Raises:
-            ParameterError: no agent, or one without records.
+            ParameterError: no agent, or an agent without records.
         """
         require(agents, "agents", agents, "hold at least one agent")
         inputs, targets = list[Tensor](), list[Tensor]()
@@ -119,12 +119,12 @@ class AgentData:
 
     @property
     def agents(self) -> int:
-        """How many agents there are."""
+        """Number of agents."""
         return self.targets.shape[-2]
 
     @property
     def runs(self) -> int | None:
-        """Length of the dimension of runs; None where all runs share the records."""
+        """Length of the dimension of runs; None if all runs share the records."""
         return self.targets.shape[0] if self.targets.dim() == 3 else None
 
     @property
@@ -149,13 +149,14 @@ class AgentData:
     def bounded(self, norm: float) -> AgentData:
         """Return the data with every input scaled down to at most ``norm``, one by one.
 
-        What is done to a record depends on that record only, so its privacy is not touched.
+        The scaling of a record depends only on that record, so it does not weaken the record's
+        privacy.
         """
         limit = positive(feature_bound=norm)
         if limit not in self._bounded:
             long = torch.linalg.vector_norm(self.features, dim=-1, keepdim=True)
             scale = torch.clamp(limit * INWARD / long, max=1.0)
-            # 0 / 0 at a record of zeros, which is within every bound.
+            # 0 / 0 for a record of zeros, which is within every bound.
             inside = replace(self, features=torch.where(long > 0.0, self.features * scale, 0.0))
             self._bounded[limit] = inside
         return self._bounded[limit]
@@ -165,7 +166,7 @@ class AgentData:
 
         Args:
             rows: record numbers, shape (..., agents, width).
-            weights: of the records in the batch's mean, same shape.
+            weights: weights of the records in the batch's mean, same shape.
         """
         lead = rows.shape[:-1]
         inputs = self.features.expand(*lead, *self.features.shape[self.targets.dim() - 1 :])
@@ -190,32 +191,35 @@ class AgentData:
 
 
 class _Batch(AgentData):
-    """Records with weights of their own; nothing is checked again."""
+    """Records with their own weights, without a second check."""
 
     def __init__(self, features: Tensor, targets: Tensor, weights: Tensor) -> None:
-        # Past the frozen class; the records were checked when their data were made.
+        # Bypasses the frozen class; the records were checked when their data were created.
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "sizes", None)
         object.__setattr__(self, "_bounded", {})
-        # In the place of the cached property: a batch's weights are its own.
+        # Replaces the cached property: a batch has its own weights.
         self.__dict__["weights"] = weights
 
 
 def _padded(columns: list[Tensor]) -> Tensor:
-    """Return agents' columns beside each other, filled up to the longest."""
+    """Return agents' columns stacked, filled up to the longest column."""
     long = max(map(len, columns))
-    # A real record again: finite like the others, and of weight 0.
+    # Padding repeats a real record, which is finite, with weight 0.
     ends = (one[-1:].expand(long - len(one), *one.shape[1:]) for one in columns)
     return torch.stack([torch.cat(parts) for parts in zip(columns, ends, strict=True)])
 
 
 class AgentLoss(ABC):
-    """What every agent minimises: the mean of a loss over its records, plus a regulariser."""
+    """Loss that every agent minimises: the mean over its records, plus a regulariser."""
 
     contracts_clipped: ClassVar[bool] = False
-    """Whether clipping each record's gradient leaves it as convex and as smooth as ``curvature``
-    says: a convex loss whose strong convexity is all the regulariser's, which is not clipped."""
+    """Whether ``curvature`` also holds if each record's gradient is clipped.
+
+    This is true for a convex loss whose strong convexity comes only from the regulariser, which is
+    not clipped.
+    """
 
     @abstractmethod
     def dimension(self, data: AgentData) -> int:
@@ -232,38 +236,38 @@ class AgentLoss(ABC):
         Args:
             points: float64, shape (..., agents, dimension).
             data: the records; their weights are those of the mean.
-            clip_norm: norm that each record's gradient is clipped to, the regulariser's left out.
-                A record whose gradient is not finite counts as 0.
+            clip_norm: norm that each record's gradient is clipped to, without the regulariser's
+                part. A record whose gradient is not finite counts as 0.
         """
 
     def hessian(self, points: Tensor, data: AgentData) -> Tensor:
         """Return the Hessian of each agent's loss, shape (..., agents, dimension, dimension).
 
-        What the Newton solver needs; a loss without it cannot be solved so.
+        The Newton solver needs it; a loss without it cannot use that solver.
         """
         refuse("loss", type(self).__name__, "have a hessian", "take another solver")
 
     def prepared(self, data: AgentData) -> AgentData:
-        """Return the data as the loss's guarantees need them."""
+        """Return the data in the form that the loss's guarantees require."""
         return data
 
     def curvature(self, data: AgentData | None = None) -> tuple[float, float] | None:
-        """Return (strong convexity, smoothness) of every agent's loss, None where not known.
+        """Return (strong convexity, smoothness) of every agent's loss, or None if not known.
 
         Args:
-            data: None for constants that hold whatever the records, as privacy needs.
+            data: None for constants that hold for all records, as privacy requires.
         """
         return None
 
     def sensitivity(self, records: int) -> float | None:
-        """Return how far replacing one of an agent's records moves its gradient, at every point.
+        """Return the largest change of an agent's gradient at any point if a record is replaced.
 
-        None where the loss itself has no such bound.
+        None if the loss itself has no such bound.
         """
         return None
 
     def start(self, generator: torch.Generator) -> Tensor | None:
-        """Return where to start, shape (dimension,); None for 0."""
+        """Return the starting point, shape (dimension,); None for 0."""
         return None
 
 
@@ -271,18 +275,19 @@ class AgentLoss(ABC):
 class LinearLoss(AgentLoss):
     """A convex loss of one linear output a.x, plus regularisation |x|^2 / 2.
 
-    A class derived from one that has a link of its own, and gives ``slope`` or ``bend`` anew, must
-    give ``link_smoothness`` and ``sensitivity`` anew as well: theorems read them. One that computes
-    its gradients anew has no sensitivity, and does not contract where it clips, unless it says so.
+    A derived class with its own link overrides ``slope`` or ``bend``. It must then also override
+    ``link_smoothness`` and ``sensitivity``, because theorems use them. A derived class with its own
+    gradient has no sensitivity and does not contract under clipping, unless it declares otherwise.
 
     Args:
-        regularisation: at least 0; strong convexity rests on it, and clipping leaves it alone.
+        regularisation: at least 0; it is the source of strong convexity, and clipping does not
+            change it.
         feature_bound: R: inputs of larger norm are scaled down to it. Needed for privacy: without
-            it nothing is known of the loss before the data are.
+            it the loss has no constants that are independent of the data.
 
     Raises:
-        ParameterError: a value out of its range; a link that is not convex, bends or slopes more
-            than is stated, as seen at some outputs for ``link_targets``.
+        ParameterError: a value out of its range; a link that is not convex, or exceeds its stated
+            smoothness or sensitivity, as tested at some outputs for ``link_targets``.
     """
 
     regularisation: float = 0.0
@@ -292,7 +297,7 @@ class LinearLoss(AgentLoss):
     link_smoothness: ClassVar[float]
     """Largest second derivative of the loss in the output."""
     link_targets: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
-    """Targets at which the link is looked at: the extreme ones that records may have."""
+    """Targets for the test of the link: the extreme ones that records may have."""
 
     def __post_init__(self) -> None:
         non_negative(regularisation=self.regularisation)
@@ -301,7 +306,7 @@ class LinearLoss(AgentLoss):
         self._check_link()
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a link of one's own with another link's numbers."""
+        """Refuse a new link with the inherited constants of another link."""
         super().__init_subclass__(**options)
         own, known = vars(cls).keys(), getattr(cls.__base__, "link_smoothness", None)
         missing = [name for name in ("link_smoothness", "sensitivity") if name not in own]
@@ -315,7 +320,7 @@ class LinearLoss(AgentLoss):
                 cls.contracts_clipped = False
 
     def _check_link(self) -> None:
-        """Refuse a link that is seen not to be what theorems are told of it."""
+        """Refuse a link that visibly contradicts its declared properties."""
         outputs = torch.linspace(-40.0, 40.0, 8001, dtype=torch.float64)
         slopes = torch.stack(
             [self.slope(outputs, torch.full_like(outputs, b)) for b in self.link_targets]
@@ -329,7 +334,7 @@ class LinearLoss(AgentLoss):
         require(most <= self.link_smoothness + slack, name, f"rising by {most:.3g}", rule)
         if self.feature_bound is None or (own := self.sensitivity(1)) is None:
             return
-        # A record's gradient is slope times input, and two records' inputs may be opposed.
+        # A record's gradient is slope times input, and two records' inputs may be opposite.
         apart = 2.0 * float(slopes.abs().max()) * self.feature_bound
         rule = f"keep two records' gradients within the sensitivity, {own:g}"
         require(apart <= own * (1.0 + slack), name, f"{apart:.3g} apart", rule)
@@ -375,10 +380,11 @@ class LinearLoss(AgentLoss):
         """Return the weighted sums of the records' gradients at several points of each agent."""
         slopes = self.slope(rows @ inputs.transpose(-1, -2), targets)
         if clip is not None:
-            # A record's gradient is slope times input: to clip its norm is to clip the slope.
+            # A record's gradient is slope times input, so clipping its norm means clipping the
+            # slope.
             long = torch.linalg.vector_norm(inputs, dim=-1)[..., None, :]
             limit = torch.where(long > _SHORTEST, clip / long, 0.0)
-            # A slope that is no number counts as 0.
+            # A NaN slope counts as 0.
             slopes = torch.minimum(torch.maximum(slopes, -limit), limit).nan_to_num(0.0)
         return (slopes * weights) @ inputs
 
@@ -401,9 +407,10 @@ class LinearLoss(AgentLoss):
 class Logistic(LinearLoss):
     """Logistic regression on targets -1 and 1: log(1 + exp(-b a.x)) + regularisation |x|^2 / 2.
 
-    The gradient of a record is -b a / (1 + exp(b a.x)), of norm below |a| <= R at every x; so
+    The gradient of a record is -b a / (1 + exp(b a.x)), of norm below |a| <= R at every x. So
     replacing one of q records moves the mean's gradient by less than 2 R / q. In two dimensions or
-    more that is the supremum: two records nearly orthogonal to a far x and opposed to each other.
+    more that is the supremum: take two records nearly orthogonal to a far x and opposite to each
+    other.
     """
 
     link_smoothness: ClassVar[float] = 0.25
@@ -414,7 +421,7 @@ class Logistic(LinearLoss):
         return opposite * torch.sigmoid(opposite * outputs)
 
     def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the variance of a target: the chance of one class times that of the other."""
+        """Return the variance of a target: the product of the two classes' probabilities."""
         return torch.sigmoid(outputs) * torch.sigmoid(-outputs)
 
     def dimension(self, data: AgentData) -> int:
@@ -432,7 +439,8 @@ class Logistic(LinearLoss):
 class LeastSquares(LinearLoss):
     """Least squares: (a.x - b)^2 / 2 + regularisation |x|^2 / 2.
 
-    Its gradients have no bound, so it has no sensitivity of its own: privacy needs a clip norm.
+    Its gradients have no bound, so it has no sensitivity of the loss itself: privacy needs a clip
+    norm.
     """
 
     link_smoothness: ClassVar[float] = 1.0
@@ -450,8 +458,8 @@ class LeastSquares(LinearLoss):
 class ModuleLoss(AgentLoss):
     """Any torch module and any differentiable loss of its outputs; agents are one vmap.
 
-    Nothing is known about its curvature or its sensitivity: penalty, step size and local steps
-    must be given, and privacy needs a clip norm, whose steps are composed one by one.
+    Its curvature and sensitivity are unknown. Penalty, step size and local steps must therefore be
+    given, and privacy needs a clip norm, whose steps are composed one by one.
 
     Args:
         model: builds the module; it must have no buffers.
@@ -473,7 +481,7 @@ class ModuleLoss(AgentLoss):
     @cached_property
     def flat(self) -> FlatModel:
         """The module as a function of a flat vector."""
-        # Building draws from torch's generator, which is the caller's.
+        # The build uses torch's generator, which belongs to the caller.
         with torch.random.fork_rng(devices=[]):
             return self._build()
 
@@ -498,7 +506,7 @@ class ModuleLoss(AgentLoss):
         return self.flat.dimension
 
     def _tried(self, data: AgentData) -> int:
-        """Try the gradient on two records that are nobody's; return the number of outputs."""
+        """Try the gradient on two artificial records; return the number of outputs."""
         point = self.flat.flatten()
         features = point.new_full((2, *data.features.shape[data.targets.dim() :]), 0.5)
         targets, weights = data.targets.new_zeros(2), point.new_ones(2)
@@ -519,18 +527,18 @@ class ModuleLoss(AgentLoss):
         return outputs.shape[-1] if outputs.dim() else 1
 
     def start(self, generator: torch.Generator) -> Tensor | None:
-        """Return freshly initialised parameters."""
+        """Return newly initialised parameters."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             return self._build().flatten()
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
         """Return each agent's gradient; see ``AgentLoss``."""
-        # ``flat`` is asked for here, since a module cannot be built inside vmap.
+        # ``flat`` is built here, since a module cannot be built inside vmap.
         one, _ = self._mean if clip_norm is None else self._clipped, self.flat
         over_agents = torch.vmap(
             lambda x, features, targets, weights: one(x, features, targets, weights, clip_norm),
-            # Layers that draw do so for each agent apart.
+            # Random layers draw separately for each agent.
             randomness="different",
         )
         weights = data.weights
@@ -538,7 +546,7 @@ class ModuleLoss(AgentLoss):
             shared = None if data.targets.dim() == 2 else 0
             dims = (0, shared, shared, None if weights.dim() == 2 else 0)
             over_agents = torch.vmap(over_agents, in_dims=dims, randomness="different")
-        # A module that writes to its parameters must not change these.
+        # A copy, because a module may write to its parameters.
         found = over_agents(points.clone(), data.features, data.targets, weights)
         return torch.as_tensor(found).detach() + self.regularisation * points
 
@@ -564,6 +572,6 @@ class ModuleLoss(AgentLoss):
         gradients = torch.as_tensor(each(point, features, targets))
         norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
         factor = torch.clamp((math.inf if clip is None else clip) / norms, max=1.0)
-        # 0 / 0 at a gradient of 0; what is not finite counts as 0.
+        # 0 / 0 for a gradient of 0; a gradient that is not finite counts as 0.
         kept = torch.isfinite(norms) & (norms > 0.0)
         return weights @ torch.where(kept, gradients * factor, 0.0)

@@ -1,14 +1,14 @@
-"""How fast Fed-PLT converges, and how far its noise keeps it from the optimum.
+"""Convergence rate of Fed-PLT, and the error that its noise causes.
 
 Bastianello, Liu and Johansson, "Enhancing privacy in federated learning through local training":
-Lemmas 2, 3 and 8, Propositions 1 to 3, Corollary 1. N agents minimise sum f_i + h, every f_i being
-l-strongly convex and L-smooth and h convex. Notation of the docstrings: rho the penalty, gamma the
-step size, N_e the local steps of a round, z_bar and x_bar the fixed point.
+Lemmas 2, 3 and 8, Propositions 1 to 3, Corollary 1. N agents minimise sum f_i + h, where every f_i
+is l-strongly convex and L-smooth and h is convex. Notation of the docstrings: rho is the penalty,
+gamma the step size, N_e the local steps of a round, z_bar and x_bar the fixed point.
 
-Two printed constants do not hold and are replaced (docs/theory/splitting.md gives the numbers): the
-proximal step of f_i moves by 1 / (1 + rho l) of its argument, not 1 / (l + 1 / rho); accelerated
-gradient descent contracts distances by the square root of the printed factor, which is that of
-their squares. ``as_printed=True`` evaluates the paper's.
+Two printed constants are wrong and are replaced (docs/theory/splitting.md gives the numbers). The
+proximal step of f_i moves by 1 / (1 + rho l) of its argument, not by 1 / (l + 1 / rho). Accelerated
+gradient descent contracts distances by the square root of the printed factor, which applies to
+their squares. ``as_printed=True`` evaluates the paper's constants.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ACTIVE = "agents take part independently of each other, of the past and of the n
 
 
 SMALLEST = 1e-300
-"""What stands for an entry 0 of S: powers of S grow with its entries."""
+"""Replacement for an entry 0 of S, which is allowed because powers of S grow with its entries."""
 
 
 class Solver(StrEnum):
-    """How an agent solves its local problem."""
+    """Method of an agent for its local problem."""
 
     GRADIENT = "gradient"
-    """Gradient descent with a constant step; noisy and stochastic descent contract alike."""
+    """Gradient descent with a constant step; noisy and stochastic descent contract equally."""
     ACCELERATED = "accelerated"
     """Nesterov's method with the constant momentum of a strongly convex function."""
 
@@ -48,13 +48,13 @@ class Convergence:
     """One round of Fed-PLT as a 2 x 2 matrix over the distances to the fixed point.
 
     (|x_k+1 - x_bar|, |z_k+1 - z_bar|) is at most ``matrix`` times (|x_k - x_bar|, |z_k - z_bar|),
-    entry by entry, when all agents take part and nothing is noisy.
+    entry by entry, if all agents take part and there is no noise.
 
     Attributes:
         matrix: S, entries at least 0.
-        local_contraction: factor by which a local solve shrinks the distance to its solution.
+        local_contraction: contraction factor of a local solve, for the distance to its solution.
         splitting_contraction: zeta of Lemma 3.
-        assumptions: what the rate rests on and no arithmetic can check.
+        assumptions: assumptions of the rate that no computation can check.
     """
 
     matrix: tuple[tuple[float, float], tuple[float, float]]
@@ -74,7 +74,7 @@ class Convergence:
 
     @property
     def stable(self) -> bool:
-        """Whether the iterates converge, whatever the start."""
+        """Whether the iterates converge for every start."""
         return self.spectral_radius < 1.0
 
     @property
@@ -94,16 +94,16 @@ class Convergence:
         return max(1, math.ceil((wanted - math.log(spread)) / math.log(radius)))
 
     def remaining(self, rounds: int) -> float:
-        """Return a bound on the distance after so many rounds over that of the start.
+        """Return a bound on the distance after some rounds, relative to the distance of the start.
 
         Raises:
-            ParameterError: S is not stable, or ``rounds`` is not a whole number from 0.
+            ParameterError: S is not stable, or ``rounds`` is not an integer of at least 0.
         """
         radius, spread = self._perron()
         return spread * radius ** integer(0, rounds=rounds)
 
     def _perron(self) -> tuple[float, float]:
-        """Return r and |w| / min(w) with Perron's vector w of S: |S^k| is at most their r^k c.
+        """Return r and c = |w| / min(w) with Perron's vector w of S: |S^k| is at most r^k c.
 
         S^k y <= r^k max(y / w) w, entry by entry.
         """
@@ -142,21 +142,21 @@ def local_contraction(
     solver: Solver | str = Solver.GRADIENT,
     as_printed: bool = False,
 ) -> float:
-    """Return by how much N_e local steps shrink the distance to the local solution.
+    """Return the contraction factor of N_e local steps, for the distance to the local solution.
 
     Gradient descent: max(|1 - gamma m|, |1 - gamma M|)^N_e with m = l + 1 / rho, M = L + 1 / rho.
-    Accelerated: sqrt((1 + M / m) (1 - sqrt(m / M))^N_e), from the decrease of
-    f(u) - f* + m |s - u*|^2 / 2 (d'Aspremont, Scieur and Taylor 2021, Theorem 4.14), in which the
-    returned point w is an average of u and s. The paper forgets the square root; a quadratic
-    refutes it from N_e > (M / m)^1.5 on.
+    Accelerated: sqrt((1 + M / m) (1 - sqrt(m / M))^N_e), from the decrease of f(u) - f* + m |s -
+    u*|^2 / 2 (d'Aspremont, Scieur and Taylor 2021, Theorem 4.14), where the returned point w is an
+    average of u and s. The paper omits the square root. A quadratic is a counterexample from N_e >
+    (M / m)^1.5 on.
 
     Args:
         strong_convexity: l of every f_i, above 0.
         smoothness: L of every f_i.
         penalty: rho, above 0.
         local_steps: N_e, at least 1.
-        step_size: gamma, in (0, 2 / (L + 1 / rho)); gradient descent's only. None: the fastest,
-            2 / (m + M).
+        step_size: gamma, in (0, 2 / (L + 1 / rho)); only for gradient descent. None for the
+            fastest, 2 / (m + M).
         solver: "gradient" or "accelerated".
         as_printed: without the square root.
 
@@ -192,7 +192,7 @@ def convergence(
 
         S = [[q, (1 + q) k], [2 q, zeta + 2 q k]].
 
-    The paper prints 1 / (l + 1 / rho) = rho k for k, which is too small where rho < 1.
+    The paper prints 1 / (l + 1 / rho) = rho k for k, which is too small if rho < 1.
 
     Raises:
         ParameterError: see ``local_contraction``.
@@ -223,8 +223,8 @@ def largest_stable_contraction(
 ) -> float:
     """Return the local contraction below which S is stable (Lemma 7, in closed form).
 
-    S has entries of at least 0, so it is stable iff det(I - S) > 0 and q < 1:
-    (1 - q) (1 - zeta) > 4 q k, that is q < (1 - zeta) / (1 - zeta + 4 k).
+    S has entries of at least 0, so it is stable iff det(I - S) > 0 and q < 1. This is (1 - q) (1 -
+    zeta) > 4 q k, that is q < (1 - zeta) / (1 - zeta + 4 k).
 
     Raises:
         ParameterError: see ``splitting_contraction``.
@@ -243,7 +243,7 @@ def fewest_local_steps(
     step_size: float | None = None,
     solver: Solver | str = Solver.GRADIENT,
 ) -> int:
-    """Return the smallest N_e from which on S is stable: the boundary of stability.
+    """Return the boundary of stability: the smallest N_e for which S is stable.
 
     Raises:
         ParameterError: see ``local_contraction``.
@@ -269,14 +269,14 @@ def fewest_local_steps(
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """A setting of Fed-PLT, and what it is predicted to cost.
+    """A setting of Fed-PLT, and its predicted cost.
 
     Attributes:
         penalty: rho.
         step_size: gamma; None for the accelerated solver.
         local_steps: N_e.
         fewest_local_steps: the boundary: S is stable from this N_e on, at this rho and gamma.
-        rounds: enough for the accuracy.
+        rounds: number of rounds that suffices for the accuracy.
         time: (N_e t_G + t_C) times the rounds, in the units of the costs.
         convergence: S and its norms.
     """
@@ -303,10 +303,10 @@ def find_parameters(
 ) -> Parameters:
     """Return the stable (rho, gamma, N_e) of least predicted computation time.
 
-    The time is (N_e t_G + t_C) times the rounds after which all distances are ``accuracy`` of
-    their start; gamma is the fastest of its rho. Searched: rho on a logarithmic grid around
-    1 / sqrt(l L), refined twice around the best; N_e from the boundary of stability on, until even
-    exact local solutions could not pay for more.
+    The time is (N_e t_G + t_C) times the rounds after which all distances are ``accuracy`` of their
+    start; gamma is the fastest for its rho. The search for rho uses a logarithmic grid around 1 /
+    sqrt(l L), refined twice around the best value. The search for N_e starts at the boundary of
+    stability. It ends when even exact local solutions could not compensate for more steps.
 
     Args:
         strong_convexity: l, above 0.
@@ -314,8 +314,8 @@ def find_parameters(
         gradient_cost: t_G, time of one local step, above 0.
         round_cost: t_C, time of one round's communication, at least 0.
         accuracy: wanted ratio of final to initial distances, in (0, 1).
-        local_steps: N_e, where it is given; None: searched.
-        penalty: rho, where it is given; None: searched.
+        local_steps: N_e; None to search for it.
+        penalty: rho; None to search for it.
         solver: "gradient" or "accelerated".
 
     Raises:
@@ -339,9 +339,10 @@ def find_parameters(
     best: tuple[Parameters, ...] = ()
     for _ in range(3):
         grid = centre * np.exp(np.linspace(-width, width, 33))
-        # The best so far stays: a finer grid need not have its point.
+        # The best setting is kept, because a finer grid may not contain its point.
         best = (cheapest(grid.tolist(), *best),)
-        # A little wider than this grid's spacing, so that nothing between two points is missed.
+        # A little wider than this grid's spacing, so that the finer grids cover all values in
+        # between.
         centre, width = best[0].penalty, width / 12.0
     return best[0]
 
@@ -378,10 +379,10 @@ def _best_steps(
     if wanted is not None:
         return priced(wanted) if wanted >= fewest else None
     zeta = splitting_contraction(strong_convexity=low, smoothness=high, penalty=rho)
-    # Exact local solutions would take as many rounds: their rate is zeta.
+    # Exact local solutions would need this many rounds: their rate is zeta.
     floor = max(1.0, math.log(accuracy) / math.log(zeta)) if zeta > 0.0 else 1.0
     best, steps = priced(fewest), fewest
-    # Coarser and coarser: a few steps among many hardly change the time.
+    # With growing increments: a few steps among many hardly change the time.
     while ((steps := steps + max(1, steps // 16)) * gradient + communication) * floor < best.time:
         best = min(best, priced(steps), key=lambda each: each.time)
     return best
@@ -394,7 +395,7 @@ class ParticipationRate:
     Attributes:
         rate: sigma = sqrt(1 - p_min + p_min |S|^2), below 1.
         factor: sqrt(p_max / p_min).
-        assumptions: what it rests on.
+        assumptions: assumptions of the rate.
     """
 
     rate: float
@@ -423,10 +424,10 @@ class ParticipationRate:
 def participation_rate(
     of: Convergence, probabilities: Sequence[float] | float = 1.0
 ) -> ParticipationRate:
-    """Return Proposition 2's rate when agent i takes part with probability p_i.
+    """Return Proposition 2's rate if agent i takes part with probability p_i.
 
-    Conditions: Assumption 2 of the paper, and |S| < 1 in the Euclidean norm, which is more than
-    stability; the paper's Proposition 1 takes it for granted.
+    Conditions: Assumption 2 of the paper, and |S| < 1 in the Euclidean norm. The second condition
+    is stronger than stability; the paper's Proposition 1 uses it without stating it.
 
     Raises:
         ParameterError: a probability outside (0, 1], or |S| of at least 1.
@@ -436,7 +437,7 @@ def participation_rate(
     p = [probability(probabilities=each) for each in listed]
     way_out = "take more local steps or a larger penalty; a spectral radius below 1 is not enough"
     require(of.norm < 1.0, "norm of S", of.norm, "be below 1 for Proposition 2", way_out)
-    # Whoever takes part least sets the rate.
+    # The agent with the smallest probability determines the rate.
     low = min(p)
     rate = math.sqrt(1.0 - low + low * of.norm**2)
     return ParticipationRate(
@@ -455,11 +456,11 @@ def local_noise(
     coordinates: int,
     as_printed: bool = False,
 ) -> float:
-    """Return a bound on the root mean square distance of a noisy local solve to the noiseless.
+    """Return a bound on the RMS distance between a noisy and a noiseless local solve.
 
     Each step adds N(0, 2 gamma tau^2) to each of n N coordinates. The noise of a step is
-    independent of what came before, so squares add: tau sqrt(2 gamma n N (1 - c^2N_e) / (1 - c^2)).
-    The paper adds norms: tau sqrt(2 gamma n N) (1 - c^N_e) / (1 - c), which is larger.
+    independent of all earlier values, so squares add: tau sqrt(2 gamma n N (1 - c^2N_e) / (1 -
+    c^2)). The paper adds norms: tau sqrt(2 gamma n N) (1 - c^N_e) / (1 - c), which is larger.
 
     Args:
         noise_scale: tau, at least 0.
@@ -486,16 +487,16 @@ def local_noise(
 
 
 def asymptotic_error(of: Convergence, noise: float) -> float:
-    """Return how far (x, z) stays from the fixed point in root mean square, all agents active.
+    """Return a bound on the RMS distance of (x, z) to the fixed point in the limit, all active.
 
-    Corollary 1 with squares instead of norms: a round adds an error of root mean square at most
-    ``noise`` to x and twice it to z, so in the limit the two distances are at most
-    (I - S)^-1 (1, 2) ``noise``. Needs S to be stable only; ``participation_rate`` with
-    sqrt(5) ``noise`` is the paper's form, for random participation too.
+    This is Corollary 1 with squares instead of norms. A round adds an error of root mean square at
+    most ``noise`` to x and at most twice that to z. So in the limit the two distances are at most
+    (I - S)^-1 (1, 2) ``noise``. It only needs S to be stable. ``participation_rate`` with sqrt(5)
+    ``noise`` is the paper's form, which also covers random participation.
 
     Args:
         of: the noiseless round.
-        noise: of ``local_noise``.
+        noise: result of ``local_noise``.
 
     Raises:
         ParameterError: S is not stable.
@@ -507,7 +508,7 @@ def asymptotic_error(of: Convergence, noise: float) -> float:
 
 def _radius(a: float, b: float, c: float, d: float) -> float:
     """Return the larger eigenvalue of ((a, b), (c, d)), entries at least 0."""
-    # A real root, as entries are at least 0.
+    # The root is real, because entries are at least 0.
     return 0.5 * (a + d + math.sqrt((a - d) ** 2 + 4.0 * b * c))
 
 

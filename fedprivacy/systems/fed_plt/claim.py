@@ -1,4 +1,4 @@
-"""Fed-PLT's privacy as printed (Bastianello, Liu and Johansson, Proposition 4), judged."""
+"""Fed-PLT's privacy as printed (Bastianello, Liu and Johansson, Proposition 4), with a verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...theory.splitting_privacy import (
 )
 
 MISPLACED = 1e-6
-"""Share of delta that a lower end gives up for iterates that are not where they should be."""
+"""Share of delta by which a lower end is weakened for iterates that are not in their place."""
 
 SECRET = (
     "The lower end has the start N(0, 2 tau^2 / l) that the proposition asks for, the upper end "
@@ -54,15 +54,16 @@ def fed_plt_proposition_4(
 ) -> Claim:
     """Return Proposition 4's epsilon at a delta, and whether it holds.
 
-    Printed: rdp(a) = a g^2 / (l tau^2) (1 - exp(-l gamma K N_e / 2)) for every agent, with
-    gamma < 2 / (L + 1 / rho) and x_i,0 drawn from N(0, 2 tau^2 / l); its Lemma 5 turns the best
-    order a = 1 + sqrt(log(1 / delta) / (rdp(a) / a)) into epsilon.
+    As printed: rdp(a) = a g^2 / (l tau^2) (1 - exp(-l gamma K N_e / 2)) for every agent, with gamma
+    < 2 / (L + 1 / rho) and x_i,0 drawn from N(0, 2 tau^2 / l). Its Lemma 5 converts the best order
+    a = 1 + sqrt(log(1 / delta) / (rdp(a) / a)) into epsilon.
 
-    HOLDS where a sound account gives no more: K rounds of T6; for ``final`` the bound that need
-    not grow with K (``theory.splitting_privacy.final_models_mu``), where it is less; with clipped
-    gradients all steps composed. FAILS where two data sets within the proposition's hypotheses
-    lose more. It is stated for every number of agents and every h, and the data sets named have
-    one agent and h = 0.
+    The verdict is HOLDS if a sound account gives no larger value. The account composes K rounds of
+    T6. For ``final`` it takes the bound that does not have to grow with K
+    (``theory.splitting_privacy.final_models_mu``) if that is smaller. With clipped gradients it
+    composes all steps. The verdict is FAILS if two data sets within the proposition's hypotheses
+    lose more. The proposition is stated for every number of agents and every h; the named data sets
+    have one agent and h = 0.
 
     Args:
         sensitivity: g = L / q_i of the paper's Assumption 3.
@@ -74,11 +75,11 @@ def fed_plt_proposition_4(
         local_steps: N_e.
         rounds: K.
         delta: in (0, 1).
-        observer: "final" (the models x_i,K and nothing else) or "server" (every z_i,k).
-        clipped: whether ``sensitivity`` is made by clipping gradients, as the paper suggests.
+        observer: "final" (only the models x_i,K) or "server" (every z_i,k).
+        clipped: whether ``sensitivity`` comes from clipping gradients, as the paper suggests.
 
     Raises:
-        ParameterError: a value out of its range, the printed limit of the step size included.
+        ParameterError: a value out of its range, including the printed limit of the step size.
     """
     run = PrivateSplitting(
         sensitivity=sensitivity,
@@ -94,7 +95,7 @@ def fed_plt_proposition_4(
     slope = printed_slope(run)
     claimed = slope + 2.0 * math.sqrt(slope * -math.log(small))
     mu, rule = _upper(run, sees, clipped)
-    # So little that delta stays in (0, 1) with it.
+    # So small that delta plus this value stays in (0, 1).
     wrong = MISPLACED * min(small, 1.0 - small)
     pair = clipped_attained(run, sees) if clipped else attained(run, sees, wrong)
     bound = _between(mu, rule, pair, small, wrong)
@@ -105,14 +106,14 @@ def fed_plt_proposition_4(
 
 
 def printed_slope(run: PrivateSplitting) -> float:
-    """Return rdp(a) / a as Proposition 4 prints it: a pair of Gaussians has mu^2 / 2."""
+    """Return rdp(a) / a as printed in Proposition 4: a pair of Gaussians has mu^2 / 2."""
     exponent = -0.5 * run.strong_convexity * run.step_size * run.rounds * run.local_steps
     scale = run.sensitivity**2 / (run.strong_convexity * run.noise_scale**2)
     return -scale * math.expm1(exponent)
 
 
 def _upper(run: PrivateSplitting, observer: Observer, clipped: bool) -> tuple[float, str]:
-    """Return a sound mu and the rule behind it."""
+    """Return a sound mu and its rule."""
     if clipped:
         return steps_mu(run), f"{run.rounds * run.local_steps} clipped steps composed"
     found = [(rounds_mu(run), f"T6 and {run.rounds} rounds composed")]
@@ -137,13 +138,13 @@ def _between(mu: float, rule: str, pair: Attained, delta: float, wrong: float) -
 
 def _gaussian(mu: float, delta: float) -> Bound:
     """Return epsilon's Bound for N(mu, 1) against N(0, 1)."""
-    # A replaced record moves a sum by twice the clip norm: so the multiplier is 2 / mu.
+    # A replaced record moves a sum by twice the clip norm, so the multiplier is 2 / mu.
     run = Gaussian(noise_multiplier=2.0 / mu, unit="record")
     return epsilon_of(run, delta=delta, adjacency="replace_one", observer="server")
 
 
 def _renyi(pair: Attained, slope: float, named: bool) -> str:
-    """Return what the attained pair says of the Renyi statement, where it refutes it."""
+    """Return a remark if the attained pair refutes the Renyi statement, else an empty text."""
     if 0.5 * pair.mu**2 <= slope:
         return ""
     by = "the same data sets" if named else pair.witness

@@ -1,4 +1,4 @@
-"""Grids of Fed-PLT's settings: epsilon against the error that noise keeps up, and the time."""
+"""Grids of Fed-PLT's settings: epsilon against the error caused by noise, and the time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tradeoff import Costs, SplittingProblem, SplittingSetting, trade_off
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Costs):
-    """A logistic regression with features of bounded norm, and what its rounds cost.
+    """A logistic regression with features of bounded norm, and the costs of its rounds.
 
     Raises:
         ParameterError: a value out of its range.
@@ -26,7 +26,7 @@ class Regression(Costs):
 
     @property
     def splitting(self) -> SplittingProblem:
-        """The same as the theory takes it; the logistic function's slope is at most 1/4."""
+        """The same problem in the theory's form; the logistic loss has curvature at most 1/4."""
         return SplittingProblem(
             sensitivity=2.0 * self.feature_bound / self.records,
             strong_convexity=self.regularisation,
@@ -37,7 +37,7 @@ class Regression(Costs):
 
 
 def regression_settings(problem: Regression, axes: Mapping[str, Axis]) -> Priced:
-    """Return a grid on a regression, with usual values where none are given.
+    """Return a grid on a regression, with default values for axes that are not given.
 
     Raises:
         ParameterError: see ``splitting_settings``.
@@ -52,18 +52,19 @@ def regression_settings(problem: Regression, axes: Mapping[str, Axis]) -> Priced
 
 
 def splitting_settings(problem: SplittingProblem, **axes: Axis) -> Priced:
-    """Return every stable setting of a grid of Fed-PLT with its run and what it costs.
+    """Return every stable setting of a grid of Fed-PLT with its run and its costs.
 
-    The costs are "error", a bound on the root mean square distance to the fixed point that the
-    noise keeps up (Corollary 1 with squares), and "time", (N_e t_G + t_C) K. All agents take part
-    and solve with noisy gradient descent; K is as many rounds as leave ``accuracy`` of the
-    start's distance when nothing is noisy. Settings whose rounds need not converge are left out.
-    The run is a ``SplittingRun``: of the observers, ``final`` sees the last models alone and may be
-    shown less.
+    The costs are "error" and "time". "error" is a bound on the root mean square distance to the
+    fixed point that the noise causes (Corollary 1 with squares). "time" is (N_e t_G + t_C) K. All
+    agents take part and solve with noisy gradient descent. K is the number of rounds after which
+    the distance is ``accuracy`` of the start's distance without noise. Settings whose rounds may
+    not converge are left out. The run is a ``SplittingRun``. The observer ``final`` sees only the
+    last models and may have a smaller epsilon.
 
     Args:
-        problem: the losses, whose sensitivity is their own and not made by clipping, and the costs.
-        axes: of every field of ``SplittingSetting`` a value or several.
+        problem: the losses and the costs; the sensitivity is that of the losses themselves, not
+            from clipping.
+        axes: a value or several values for every field of ``SplittingSetting``.
 
     Raises:
         ParameterError: a value out of its range, or no stable setting.

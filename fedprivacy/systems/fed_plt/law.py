@@ -1,11 +1,11 @@
-"""The exact law of Fed-PLT on quadratic losses: Gaussian, whatever is seen of it.
+"""The exact law of Fed-PLT on quadratic losses, which is Gaussian for every observer.
 
 Agent i has f_i(x) = lambda_i x^2 / 2 + b_i x on the line and h(y) = kappa y^2 / 2. Every x_i,k and
-z_i,k is then an affine function of independent Gaussian noises, and replacing a record of agent 0
-by one that moves its gradient by given constants moves only the means. So the outputs on two
-neighbouring data sets are as far apart as N(mu, 1) and N(0, 1), with mu computed here; in d
-dimensions, quadratics with a common eigenbasis are one such line per eigenvector. The linear terms
-b_i move both means alike and do not enter.
+z_i,k is then an affine function of independent Gaussian noises. Replacing a record of agent 0 by
+one that moves its gradient by given constants moves only the means. So the outputs on two
+neighbouring data sets are as distinguishable as N(mu, 1) and N(0, 1), with mu computed here. In d
+dimensions, quadratics with a common eigenbasis are one such problem for each eigenvector. The
+linear terms b_i move both means by the same amount and cancel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 class View(StrEnum):
-    """What is seen of a run."""
+    """Outputs of a run that an observer sees."""
 
     TRANSCRIPT = "transcript"
     """The coordinator: every z_i,k."""
@@ -45,21 +45,21 @@ class View(StrEnum):
 class QuadraticSplitting:
     """Fed-PLT with noisy gradient descent on quadratics, one dimension.
 
-    Agent i, where it takes part: w <- w - gamma (lambda_i w + (w - v_i) / rho) + noise of std
-    sqrt(2 gamma) tau, N_e times from w = x_i, with v_i = 2 y - z_i and y the proximal step of h at
-    the mean of z; then z_i <- z_i + 2 (x_i - y).
+    Agent i, if it takes part, makes N_e steps from w = x_i: w <- w - gamma (lambda_i w + (w - v_i)
+    / rho) + noise of std sqrt(2 gamma) tau. Here v_i = 2 y - z_i, and y is the proximal step of h
+    at the mean of z. Then z_i <- z_i + 2 (x_i - y).
 
     Args:
-        curvatures: lambda_0 ... lambda_N-1, finite; 0 stands for a clipped gradient far from its
+        curvatures: lambda_0 ... lambda_N-1, finite; 0 models a clipped gradient far from its
             optimum, which no longer depends on the point.
         penalty: rho, above 0.
         step_size: gamma, above 0.
         noise_scale: tau, above 0.
         local_steps: N_e.
         rounds: K.
-        start_std: std of every x_i,0 around its public mean; 0: a known start. Proposition 4 of
+        start_std: std of every x_i,0 around its public mean; 0 for a known start. Proposition 4 of
             the paper has sqrt(2 / l) tau. z_i,0 is public.
-        active: who takes part when, booleans of shape (rounds, agents); None: everybody.
+        active: participation, booleans of shape (rounds, agents); None if all agents take part.
         regulariser: kappa of h, at least 0.
 
     Raises:
@@ -106,7 +106,7 @@ class QuadraticSplitting:
     def _propagate(self) -> tuple[Array, Array]:
         """Return x and z after every round, as rows over unit noises: (K + 1, N, N + K N) each.
 
-        Noise n < N is the start of agent n, noise N + k N + n the local solve of agent n in
+        Noise n < N is the start of agent n, noise N + k N + n is the local solve of agent n in
         round k.
         """
         agents, rounds = len(self.curvatures), self.rounds
@@ -129,7 +129,7 @@ class QuadraticSplitting:
         return x, z
 
     def rows(self, view: View | str) -> Array:
-        """Return what is seen as rows over unit noises, shape (seen, noises)."""
+        """Return the observed outputs as rows over unit noises, shape (seen, noises)."""
         x, z = self._law
         seen = View(view)
         if seen is View.TRANSCRIPT:
@@ -144,30 +144,30 @@ class QuadraticSplitting:
         return np.asarray(proximal * z[-1].mean(axis=0, keepdims=True))
 
     def moved(self, shifts: float | Array) -> Array:
-        """Return how far the gradient's shifts move agent 0's solves, in stds, per unit noise.
+        """Return the shift of agent 0's solves by the gradient's shifts, in stds, per unit noise.
 
         Args:
-            shifts: the gradient on D' less that on D: a constant, or one number a local step,
-                shape (rounds, local_steps).
+            shifts: the gradient on D' less that on D: a constant, or one number for each local
+                step, shape (rounds, local_steps).
         """
         agents = len(self.curvatures)
         every = np.broadcast_to(np.asarray(shifts, float), (self.rounds, self.local_steps))
-        # A shift in an early step is contracted by all steps after it.
+        # All later steps contract a shift in an early step.
         powers = self.slopes[0] ** np.arange(self.local_steps - 1, -1, -1)
         moves = np.zeros(agents + self.rounds * agents)
-        # Every so many-th noise is agent 0's.
+        # Every ``agents``-th noise is agent 0's.
         moves[agents::agents] = -self.step_size * (every @ powers) / self.local_stds[0]
         return moves
 
     def mu(self, shifts: float | Array, view: View | str) -> float:
-        """Return mu: the outputs are exactly as far apart as N(mu, 1) and N(0, 1).
+        """Return mu: the outputs are exactly as distinguishable as N(mu, 1) and N(0, 1).
 
-        The means differ by T s and the covariance is T T^t, with T the rows of what is seen and s
-        the shift in unit noises; mu is the norm of the projection of s on the row space of T.
+        The means differ by T s and the covariance is T T^t, with T the rows of the outputs and s
+        the shift in unit noises. So mu is the norm of the projection of s on the row space of T.
         """
         rows, moves = self.rows(view), self.moved(shifts)
         _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
-        # Directions as small as roundings are no part of what is seen.
+        # Directions of the size of rounding errors are not part of the outputs.
         kept = basis[sizes > sizes.max() * HUNDREDS * max(rows.shape)]
         return float(np.linalg.norm(kept @ moves))
 
@@ -187,7 +187,7 @@ def _geometric(slopes: Array, steps: int) -> Array:
 
 
 def mixed_delta(law_of: Sequence[tuple[float, float]], epsilon: float) -> float:
-    """Return delta at an epsilon when who took part is seen: the mean over the patterns.
+    """Return delta at an epsilon if the participation is seen: the mean over the patterns.
 
     Args:
         law_of: (probability, mu) of every pattern of participation.

@@ -1,12 +1,12 @@
-"""Federated splitting: Fed-PLT of Bastianello, Liu and Johansson, private where its solver is.
+"""Federated splitting: Fed-PLT of Bastianello, Liu and Johansson, private with a noisy solver.
 
-N agents minimise sum f_i + h. In a round the coordinator takes y = prox of (rho / N) h at the mean
-of the z_i; every agent that takes part goes from its last model x_i towards the minimiser of
+N agents minimise sum f_i + h. In a round the coordinator computes y = prox of (rho / N) h at the
+mean of the z_i. Every agent that takes part moves from its last model x_i towards the minimiser of
 f_i(w) + |w - (2 y - z_i)|^2 / (2 rho), and sends z_i + 2 (x_i - y). Agents that do not take part
 keep x_i and z_i (the paper's Algorithm 1).
 
-A record is the unit. An agent's local solve is seen at its end, by the coordinator, once a round
-in which it takes part; given all that was seen before, the solve starts from a known point.
+The unit is a record. The coordinator sees only the end of an agent's local solve, once in each
+round of its participation. Given all earlier outputs, the solve starts from a known point.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ Participation = float | Sequence[float] | FixedSize
 
 @dataclass(frozen=True, eq=False)
 class SplittingState:
-    """Where a run stands.
+    """State of a run.
 
     Args:
-        round: how many rounds were run.
+        round: number of rounds that were run.
         models: x, float64, shape (..., agents, dimension).
         auxiliary: z, same shape.
     """
@@ -75,29 +75,30 @@ class SplittingState:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedSplitting:
-    """Fed-PLT; private where every agent's solver is the noisy one.
+    """Fed-PLT; private if every agent's solver is the noisy one.
 
-    ``FederatedSplitting.on(data, loss=...)`` takes ``records``, ``dimension`` and, where the loss
-    cannot tell them beforehand, ``constants`` from the data.
+    ``FederatedSplitting.on(data, loss=...)`` takes ``records`` and ``dimension`` from the data. If
+    the loss does not know its constants itself, it also takes ``constants`` from the data.
 
     Args:
-        loss: every agent's.
+        loss: loss of every agent.
         records: q_i, each agent's number of records; public, and with it the number of agents.
         dimension: length of a model.
         penalty: rho, above 0; None for the theory's search, as for the solver's steps.
-        solver: every agent's, or one for each agent.
+        solver: solver of every agent, or one for each agent.
         regulariser: proximal operator of h, a function of a point and a step; None for h = 0.
-        participation: probability in (0, 1] that an agent takes part, independently in every
-            round, or one for each agent; ``FixedSize`` for a fixed number of them.
-        constants: strong convexity, above 0, and smoothness of every f_i, where the loss does not
-            know them itself. They serve convergence only: privacy rests on the loss's own.
+        participation: probability in (0, 1] that an agent takes part, independently in every round,
+            or one for each agent; ``FixedSize`` for a fixed number of agents.
+        constants: strong convexity, above 0, and smoothness of every f_i, if the loss does not know
+            them itself. They are used only for convergence; the privacy account uses the loss's
+            own.
         gradient_cost: t_G, time of a local step; for the search.
         round_cost: t_C, time of a communication; for the search.
-        runs: number of independent runs that are one batch; None for one run without the
-            dimension. Batches are for experiments: no ledger and no budget is taken with them.
-        seed: None for randomness from the operating system. With a number everything, the noise
-            too, is reproducible and therefore not private.
-        device: where it computes.
+        runs: number of independent runs in one batch; None for one run without the dimension.
+            Batches are for experiments: they accept no ledger and no budget.
+        seed: None for randomness from the operating system. With a number everything is
+            reproducible, the noise too, and therefore not private.
+        device: device of the computation.
 
     Raises:
         ParameterError: a value out of its range; a step size that does not contract; a private
@@ -123,10 +124,10 @@ class FederatedSplitting:
         """Return the loop for some data.
 
         Args:
-            data: gives the numbers of records and the dimension. Without privacy it also gives
-                curvatures to a loss that has none of its own; with noisy solvers penalty, steps
-                and step size must not depend on the data, so they must then be given.
-            loss: every agent's.
+            data: determines the numbers of records and the dimension. Without privacy it also
+                determines the constants of a loss that has none itself. With noisy solvers penalty,
+                steps and step size must not depend on the data, so they must then be given.
+            loss: loss of every agent.
             options: the other arguments.
         """
         if not isinstance(data, AgentData):
@@ -135,7 +136,7 @@ class FederatedSplitting:
         given = options.get("solver", GRADIENT_DESCENT)
         each = given if isinstance(given, Sequence) else [given]
         private = any(getattr(one, "private", False) for one in each)
-        # Without privacy alone: constants taken off the data tell about them.
+        # Only without privacy: constants computed from the data reveal information about the data.
         if loss.curvature() is None and not private:
             options = {"constants": loss.curvature(data)} | options
         return cls(loss=loss, records=data.records, dimension=loss.dimension(data), **options)
@@ -157,9 +158,9 @@ class FederatedSplitting:
             )
         _ = self.schemes
         self._check_solvers()
-        # Tried on a point that is nobody's.
+        # Tried on a point that does not depend on data.
         checked_prox(self.regulariser, torch.zeros(self.dimension, dtype=torch.float64), 1.0)
-        # A private solver without an account is refused here.
+        # This refuses a private solver without an account.
         _ = self.round_mechanism
 
     @property
@@ -169,7 +170,7 @@ class FederatedSplitting:
 
     @property
     def curvature(self) -> Constants | None:
-        """Strong convexity and smoothness of every f_i, the loss's own or those given."""
+        """Strong convexity and smoothness of every f_i, from the loss itself or as given."""
         own = self.loss.curvature()
         return self.constants if own is None else own
 
@@ -184,14 +185,14 @@ class FederatedSplitting:
 
     @property
     def _searched(self) -> Solver:
-        """What stands for all solvers in the theory's search, which knows one kind."""
+        """Solver kind for the theory's search, which supports one kind for all agents."""
         fast = {each.method for each in self._given} == {SolverKind.ACCELERATED}
-        # Gradient steps, the slower ones, stand for a mixture.
+        # Gradient steps, the slower ones, represent a mixture.
         return Solver.ACCELERATED if fast else Solver.GRADIENT
 
     @cached_property
     def found(self) -> Parameters | None:
-        """What the theory's search found; None where everything was given."""
+        """Result of the theory's search; None if all values were given."""
         asked = {each.steps for each in self._given}
         if self.penalty is not None and None not in asked:
             return None
@@ -232,7 +233,7 @@ class FederatedSplitting:
 
     @cached_property
     def scheme(self) -> FixedSize | Apart:
-        """What draws the agents of a round."""
+        """Scheme that draws the agents of a round."""
         given = self.participation
         if isinstance(given, FixedSize):
             fits, rule = given.population == self.agents, f"draw from {self.agents} agents"
@@ -248,17 +249,17 @@ class FederatedSplitting:
 
     @cached_property
     def schemes(self) -> tuple[Scheme, ...]:
-        """How each agent is drawn."""
+        """Scheme of each agent."""
         if isinstance(self.scheme, FixedSize):
             return (self.scheme,) * self.agents
         return tuple(self.scheme.of(agent) for agent in range(self.agents))
 
     @cached_property
     def round_mechanism(self) -> Mechanism | None:
-        """One round as a mechanism, None without privacy; agents that differ are kinds apart."""
+        """One round as a mechanism, None without privacy; different agents are separate kinds."""
         if not self.solvers[0].private:
             return None
-        # Agents alike in solver, size and draw are one kind.
+        # Agents with equal solver, size and scheme are one kind.
         kinds = dict.fromkeys(zip(self.solvers, self.records, self.schemes, strict=True))
         mechanisms = [
             _taking_part(solver.mechanism(self.loss, size, self.rho), scheme)
@@ -273,9 +274,9 @@ class FederatedSplitting:
         generator.manual_seed(int(generator_for(self.seed, 0, "model").integers(2**62)))
         start = self.loss.start(generator)
         point = torch.zeros(self.dimension, dtype=torch.float64) if start is None else start
-        # A loss of a user's own may begin in another precision than the steps are in.
+        # A user's loss may start in another precision than that of the steps.
         point = point.to(self.device, torch.float64)
-        # Expanded rows share memory, which agents' models must not.
+        # Expanded rows share memory, so they are copied: agents' models must be separate.
         models = point.expand(*lead, self.agents, self.dimension).clone()
         return SplittingState(0, models, models.clone())
 
@@ -295,23 +296,23 @@ class FederatedSplitting:
             state: from ``init`` or an earlier ``step``; unchanged.
             data: the agents and their records.
             ledger: records the round; its ``intent`` is on disk before noise is drawn.
-            budget: asked before the round, charged before noise is drawn.
-            dropout: gets the agents drawn, returns those that do not answer. Who drops out must
-                not depend on data.
+            budget: checked before the round, charged before noise is drawn.
+            dropout: gets the agents drawn and returns those that do not answer. Dropouts must not
+                depend on data.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Returns:
-            The next state and what the coordinator saw, counted over all runs. An agent whose
-            solve is not finite counts as refused and keeps its state.
+            The next state and the coordinator's view of the round, counted over all runs. An agent
+                whose solve is not finite counts as refused and keeps its state.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
-            ParameterError: state, data, ledger or budget do not fit, or the regulariser returns
-                something else than a finite point.
+            BudgetExhausted: the round does not fit; it released no output.
+            ParameterError: state, data, ledger or budget do not fit, or the regulariser returns a
+                value other than a finite point.
         """
         check_given(SplittingState, state, ledger, budget, dropout, on_release)
         ready = self._checked(state, data, ledger, budget)
-        # Before the books: a regulariser that fails spends no round.
+        # Before the ledger and budget: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
         books = Books(
@@ -330,7 +331,7 @@ class FederatedSplitting:
         )
 
     def consensus(self, state: SplittingState) -> Tensor:
-        """Return y, the coordinator's model, shape (..., dimension); it obeys h's constraints."""
+        """Return y, the coordinator's model, shape (..., dimension); it meets h's constraints."""
         mean = state.auxiliary.mean(-2)
         return checked_prox(self.regulariser, mean, self.rho / self.agents)
 
@@ -340,10 +341,11 @@ class FederatedSplitting:
 
     @cached_property
     def _planned(self) -> tuple[float, float]:
-        """Clip norm and noise std for the books, of the agent with the least noise.
+        """Clip norm and noise std for the ledger, of the agent with the least noise.
 
-        With clipped gradients: the clip norm, and the noise on the sum of a step's clipped
-        gradients. Without: how far a record moves a gradient, and the noise on the gradient.
+        With clipped gradients these are the clip norm, and the noise on the sum of a step's clipped
+        gradients. Without clipping they are the largest change of a gradient by one record, and the
+        noise on the gradient.
         """
         rows = []
         for solver, size in dict.fromkeys(zip(self.solvers, self.records, strict=True)):
@@ -360,14 +362,14 @@ class FederatedSplitting:
 
     @cached_property
     def _noise_stds(self) -> NDArray[np.float64]:
-        """What each agent's steps have as their std, by plan."""
+        """Planned std of the noise in each agent's steps."""
         return np.array([solver.noise_std for solver in self.solvers])
 
     @cached_property
     def _widening(self) -> NDArray[np.float64] | None:
-        """Each agent's factor on its noise where T6 accounts its steps together, else None.
+        """Each agent's factor on its noise if T6 accounts its steps together, else None.
 
-        It does for all agents or for none, as they have one loss and one clip norm.
+        T6 applies to all agents or to none, as they have one loss and one clip norm.
         """
         if not self.solvers[0].private:
             return None
@@ -381,7 +383,7 @@ class FederatedSplitting:
         return np.array([factors[pair] for pair in zip(self.solvers, self.records, strict=True)])
 
     def _moves(self, solver: LocalSolver, size: int) -> float:
-        """Return how far a record moves a clipped gradient, by what is accounted."""
+        """Return the largest change of a clipped gradient by one record, as accounted."""
         return solver.mechanism(self.loss, size, self.rho).sensitivity
 
     def _check_solvers(self) -> None:
@@ -403,7 +405,7 @@ class FederatedSplitting:
         ledger: Ledger | None,
         budget: RoundBudget | None,
     ) -> AgentData:
-        """Check what a round is given, and return the data as the loss needs them."""
+        """Check the arguments of a round; return the data in the form that the loss requires."""
         lead = () if self.runs is None else (self.runs,)
         shape = (*lead, self.agents, self.dimension)
         for name in ("models", "auxiliary"):
@@ -434,11 +436,11 @@ class FederatedSplitting:
         check_ledger(ledger, self.round_mechanism, self.seed)
 
     def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
-        """Draw who takes part, in every run."""
+        """Draw the agents that take part, in every run."""
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
         here = np.zeros((*lead, self.agents), dtype=bool)
-        # Rows are views: what is set in them is set in the whole.
+        # Rows are views, so setting a row sets the whole array.
         for row in here.reshape(-1, self.agents):
             row[self.scheme.draw(self.agents, generator)] = True
         cohort = int(here.sum())
@@ -449,7 +451,7 @@ class FederatedSplitting:
     def _release(
         self, state: SplittingState, data: AgentData, average: Tensor, drawn: _Drawn
     ) -> tuple[SplittingState, RoundInfo]:
-        """Let the agents solve; return the next state and what really happened."""
+        """Run the agents' solves; return the next state and the facts of the round."""
         on = drawn.answering
         after, failed, share = self._solved(state, data, average, on)
         answered = int(on.sum())
@@ -459,7 +461,7 @@ class FederatedSplitting:
             arrived=answered - failed,
             refused=failed,
             aborted=False,
-            # Models travel in double precision.
+            # Models are sent in double precision.
             upload_bytes=answered * self.dimension * 8,
             noise_std=share * self._planned[1],
         )
@@ -468,16 +470,16 @@ class FederatedSplitting:
     def _solved(
         self, state: SplittingState, data: AgentData, average: Tensor, on: Tensor
     ) -> tuple[SplittingState, int, float]:
-        """Solve locally where agents take part.
+        """Solve locally for the agents that take part.
 
         Returns:
-            The next state, how many solves are not finite, and the smallest share of its planned
-            noise that any agent used.
+            The next state, the number of solves that are not finite, and the smallest share of its
+                planned noise that any agent used.
         """
         centre = average.unsqueeze(-2)
         anchors = 2.0 * centre - state.auxiliary
         everybody = bool(on.all())
-        # Only those who take part compute; in a batch they differ from run to run.
+        # Only agents that take part compute; in a batch they differ between runs.
         if self.runs is None and not everybody:
             chosen = on.nonzero()[:, 0]
             models = state.models.clone()
@@ -507,7 +509,7 @@ class FederatedSplitting:
         anchors: Tensor,
         agents: Sequence[int],
     ) -> tuple[Tensor, float]:
-        # Nobody takes part: nothing is solved and nothing drawn.
+        # No agent takes part: no solve and no noise.
         if not len(agents):
             return start, 1.0
         widening = None if self._widening is None else self._widening[list(agents)]
@@ -525,7 +527,7 @@ class FederatedSplitting:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Who takes part: booleans of shape (..., agents), and how many were drawn."""
+    """Agents that take part: booleans of shape (..., agents), and the number of drawn agents."""
 
     answering: Tensor
     cohort: int

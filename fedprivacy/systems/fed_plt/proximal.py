@@ -1,7 +1,7 @@
 """Proximal operators of the regulariser h that all agents share, prox of step * h.
 
-An operator is a function of a point, shape (..., dimension), and a step above 0:
-argmin over x of h(x) + |x - point|^2 / (2 step). Any function of that kind will do.
+An operator is a function of a point, shape (..., dimension), and a step above 0. It returns argmin
+over x of h(x) + |x - point|^2 / (2 step). Any function with this interface can be used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class L2:
         non_negative(weight=self.weight)
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
-        """Return the point shrunk."""
+        """Return the scaled point."""
         return point / (1.0 + step * self.weight)
 
 
@@ -42,13 +42,13 @@ class L1:
         non_negative(weight=self.weight)
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
-        """Return the point with every coordinate nearer to 0."""
+        """Return the point with every coordinate closer to 0."""
         return point.sign() * (point.abs() - step * self.weight).clamp(min=0.0)
 
 
 @dataclass(frozen=True)
 class Box:
-    """h(x) = 0 where every coordinate lies between low and high, infinite elsewhere."""
+    """h(x) = 0 if every coordinate lies between low and high, else infinite."""
 
     low: float
     high: float
@@ -67,7 +67,8 @@ class Group:
 
     Args:
         weight: at least 0.
-        groups: coordinates of each group, none in two groups; a coordinate in none is left alone.
+        groups: coordinates of each group, none in two groups; a coordinate in no group is
+            unchanged.
     """
 
     weight: float
@@ -85,14 +86,14 @@ class Group:
         for group in self.groups:
             part = point[..., list(group)]
             size = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
-            # A group of zeros stays one, and nothing is divided by 0.
+            # A group of zeros stays zero, without a division by 0.
             kept = (1.0 - step * self.weight / size.clamp(min=1e-300)).clamp(min=0.0)
             result[..., list(group)] = part * kept
         return result
 
 
 def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
-    """Return what a proximal operator gives, the point itself without one.
+    """Return the result of a proximal operator, or the point itself without an operator.
 
     Raises:
         ParameterError: not a tensor of the point's shape, or entries that are not finite.
@@ -103,7 +104,7 @@ def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
     if not isinstance(found, Tensor) or found.shape != point.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         refuse("regulariser", shape, f"return a tensor of its point's shape {tuple(point.shape)}")
-    # What is not finite already is no fault of the regulariser's.
+    # If the point is already not finite, the regulariser is not at fault.
     finite = not bool(torch.isfinite(point).all()) or bool(torch.isfinite(found).all())
     rule = "return a finite point for a finite one"
     require(finite, "regulariser", "NaN or infinity", rule)

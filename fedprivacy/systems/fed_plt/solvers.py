@@ -1,4 +1,4 @@
-"""Local solvers of Fed-PLT: what an agent does between two communications, for all at once.
+"""Local solvers of Fed-PLT: an agent's work between two communications, for all agents at once.
 
 Agent i starts at its last model and approaches the minimiser of f_i(w) + |w - v_i|^2 / (2 rho).
 """
@@ -26,11 +26,11 @@ Constants = tuple[float, float]
 """Strong convexity and smoothness of f_i."""
 
 Spreads = NDArray[np.float64] | float
-"""Stds of the agents' noise, shape (agents, 1); one number where all are equal."""
+"""Stds of the agents' noise, shape (agents, 1); one number if all are equal."""
 
 
 class SolverKind(StrEnum):
-    """How an agent approaches its local solution."""
+    """Method of an agent for its local problem."""
 
     GRADIENT = "gradient"
     """Gradient descent on all records."""
@@ -39,47 +39,50 @@ class SolverKind(StrEnum):
     STOCHASTIC = "stochastic"
     """Gradient descent on a batch drawn anew, without replacement, in every step."""
     NEWTON = "newton"
-    """Newton's method on all records, each step halved until the gradient falls with it."""
+    """Newton's method on all records; each step is halved until the gradient decreases."""
     QUASI_NEWTON = "quasi_newton"
-    """Limited-memory BFGS on all records: Newton's method with curvature as gradients show it."""
+    """Limited-memory BFGS on all records, with curvature estimated from gradients."""
     NOISY = "noisy"
-    """Gradient descent on all records with Gaussian noise in every step: the private one."""
+    """Gradient descent on all records with Gaussian noise in every step: the private solver."""
 
 
 _HALVINGS, _FALL, _TINY = 30, 0.25, 2.0**-40
-"""How often a Newton step is halved, the share of its size by which the gradient must fall, and
-below which share of the point's norm nothing is asked."""
+"""Most halvings of a Newton step; required decrease of the gradient per share of the step.
+
+The third number is the share of the point's norm below which a step is accepted unchecked.
+"""
 
 _MEMORY, _FEW = 10, 6
-"""Steps that the quasi-Newton solver remembers, and how often it halves one before it forgets."""
+"""Stored steps of the quasi-Newton solver, and its halvings before it rejects a step."""
 
 OPTIONS = {"batch_size": SolverKind.STOCHASTIC, "noise_scale": SolverKind.NOISY}
-"""What one method needs and no other takes."""
+"""Options that exactly one method requires; all others refuse it."""
 
 SECOND_ORDER = (SolverKind.NEWTON, SolverKind.QUASI_NEWTON)
 STEP_OF_ITS_OWN = (SolverKind.ACCELERATED, *SECOND_ORDER)
-"""Methods that are told no step size."""
+"""Methods without a step size argument."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSolver:
-    """What one agent does in a round; all agents alike, or each its own.
+    """Solver of one agent in a round, the same for all agents or one for each.
 
     Args:
         method: "gradient", "accelerated", "stochastic", "newton", "quasi_newton" or "noisy".
-        steps: N_e; None for the one that the theory's search finds.
+        steps: N_e; None for the result of the theory's search.
         step_size: gamma, above 0 and below 2 / (smoothness + 1 / penalty); None for the fastest
             contraction, 2 / (strong convexity + smoothness + 2 / penalty). The accelerated, the
-            Newton and the quasi-Newton solver have their own.
-        batch_size: the stochastic solver's; an agent with fewer records uses all of them.
-        noise_scale: tau, the noisy solver's: each step adds N(0, 2 gamma tau^2) to every
+            Newton and the quasi-Newton solver choose it themselves.
+        batch_size: only for the stochastic solver; an agent with fewer records uses all of its
+            records.
+        noise_scale: tau, only for the noisy solver: each step adds N(0, 2 gamma tau^2) to every
             coordinate.
-        clip_norm: norm that each record's gradient is clipped to; the noisy solver's, where the
-            loss has no sensitivity of its own.
+        clip_norm: norm that each record's gradient is clipped to; only for the noisy solver, if the
+            loss has no sensitivity itself.
 
     Raises:
-        ParameterError: a value out of its range, one that the method needs and lacks, or one that
-            belongs to another method.
+        ParameterError: a value out of its range, a missing value that the method needs, or a value
+            for another method.
     """
 
     method: SolverKind | str = SolverKind.GRADIENT
@@ -123,9 +126,10 @@ class LocalSolver:
         """Return the solver with steps and step size as numbers.
 
         Args:
-            constants: of f_i; None where they are not known, then nothing is checked.
+            constants: constants of f_i; None if they are not known, then the step size is not
+                checked.
             penalty: rho.
-            found_steps: of the theory's search, where it ran.
+            found_steps: result of the theory's search, if it ran.
 
         Raises:
             ParameterError: a step size that does not contract, or one that must be given.
@@ -150,20 +154,21 @@ class LocalSolver:
     def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> NoisyGradientDescent:
         """Return one local solve as a mechanism: the record is the unit, its end is released.
 
-        With a sensitivity that the loss itself has, T6 accounts the solve as a whole. Clipping
-        destroys the contraction that T6 needs, so clipped steps are composed; replacing a record
-        moves the mean of q clipped gradients by at most 2 C / q. The exception is a loss of one
-        linear output: a clipped gradient a clip(l'(a.x), C / |a|) is that of a convex loss, as
-        smooth as before, so T6 holds, with the strong convexity of the unclipped regulariser and
-        the penalty alone.
+        If the loss itself has a sensitivity, T6 accounts the solve as a whole. Clipping destroys
+        the contraction that T6 needs, so clipped steps are composed. Replacing a record moves the
+        mean of q clipped gradients by at most 2 C / q.
+
+        The exception is a loss of one linear output. A clipped gradient a clip(l'(a.x), C / |a|) is
+        the gradient of a convex loss that is as smooth as before, so T6 holds. The strong convexity
+        is then only that of the unclipped regulariser and the penalty.
 
         Args:
-            loss: f_i's; what it says must hold for all records.
+            loss: loss f_i; its declared properties must hold for all records.
             records: q_i, a public number.
             penalty: rho.
 
         Raises:
-            ParameterError: the loss has no sensitivity of its own and there is no clip norm.
+            ParameterError: the loss itself has no sensitivity and there is no clip norm.
         """
         assert self.steps is not None and self.step_size is not None
         own, clip = loss.sensitivity(records), self.clip_norm
@@ -174,7 +179,7 @@ class LocalSolver:
         require(known, "solver.clip_norm", None, rule, way_out + "(feature_bound)")
         sensitivity = math.inf if clip is None else 2.0 * clip / records
         if own is not None and contracting:
-            # Both hold: the smaller one.
+            # Both bounds hold, so the smaller one is used.
             sensitivity = min(sensitivity, own)
         return NoisyGradientDescent(
             step_size=self.step_size,
@@ -186,7 +191,7 @@ class LocalSolver:
 
 
 def _contracting(loss: AgentLoss, penalty: float, *, clipped: bool) -> dict[str, float]:
-    """Return what T6 asks of a loss with the penalty; nothing where steps do not contract."""
+    """Return T6's constants of a loss with the penalty; empty if steps do not contract."""
     constants = loss.curvature()
     if constants is None or (clipped and not loss.contracts_clipped):
         return {}
@@ -195,21 +200,21 @@ def _contracting(loss: AgentLoss, penalty: float, *, clipped: bool) -> dict[str,
 
 
 GRADIENT_DESCENT = LocalSolver()
-"""Gradient descent with the steps and the step size that the theory's search finds."""
+"""Gradient descent with the steps and the step size of the theory's search."""
 
 
 @dataclass(frozen=True)
 class LocalProblem:
-    """What the agents at work solve in a round.
+    """Local problems of the agents at work in a round.
 
     Args:
-        loss: theirs.
-        data: their records.
+        loss: loss of the agents.
+        data: records of the agents.
         anchors: v_i, shape (..., agents, dimension).
         penalty: rho.
-        constants: of f_i, for the accelerated solver.
-        widening: factors on the agents' noise, shape (agents,), where T6 accounts a solve's steps
-            together (``Upload.widening``); None where they are composed, or without noise.
+        constants: constants of f_i, for the accelerated solver.
+        widening: factors on the agents' noise, shape (agents,), if T6 accounts a solve's steps
+            together (``Upload.widening``); None if they are composed, or without noise.
     """
 
     loss: AgentLoss
@@ -226,25 +231,26 @@ class LocalProblem:
         batches: np.random.Generator,
         noise: np.random.Generator | None,
     ) -> tuple[Tensor, NDArray[np.float64]]:
-        """Return where settled solvers end, and the stds of the noise that each used in a step.
+        """Return the ends of settled solvers, and the stds of the noise in their steps.
 
-        Every solver is one step w <- u + m (u - u_before), u = w - gamma gradient + noise; agents
-        with fewer steps stand still after theirs. Of steps that are composed the gradient of f_i is
-        rounded once with its noise, and the penalty's, which all know, is added afterwards. Steps
-        that are accounted together are rounded whole, with the noise that pays for it.
+        Every solver makes steps w <- u + m (u - u_before), u = w - gamma gradient + noise. Agents
+        with fewer steps do not move after their last step. In composed steps the gradient of f_i is
+        rounded once together with its noise, and the penalty's gradient, which is public, is added
+        afterwards. Steps that are accounted together are rounded as a whole, with wider noise to
+        compensate.
 
         Args:
-            start: where they begin, shape (..., agents, dimension).
+            start: starting points, shape (..., agents, dimension).
             solvers: one for each agent at work.
-            batches: draws batches.
-            noise: draws the noise; None for the operating system, as privacy needs.
+            batches: source of the batches.
+            noise: source of the noise; None for the operating system, as privacy requires.
 
         Returns:
             The ends, shape of ``start``; the smallest std over the steps, shape (agents,).
         """
         columns, curved = self._columns(solvers), self._second_order(solvers, start)
         most, even = int(columns[3].max()), bool((columns[3] == columns[3][0]).all())
-        # Drawn ahead for all steps: short draws cost more than their numbers.
+        # Drawn ahead for all steps: many short draws cost more than one long draw.
         drawn, spreads = drawn_ahead(noise, most * start.numel()), columns[2]
         spreads = spreads * (1.0 if self.widening is None else self.widening[:, None])
         alike = bool((spreads == spreads[0]).all())
@@ -263,7 +269,7 @@ class LocalProblem:
             moved = after + momenta * (after - before) if accelerated else after
             for own, step in curved:
                 moved = torch.where(own, step(point), moved)
-            # Of agents with equally many steps none is done before the others.
+            # If all agents have equally many steps, they finish together.
             if even:
                 point, before = moved, after
             else:
@@ -274,7 +280,7 @@ class LocalProblem:
     def _second_order(
         self, solvers: Sequence[LocalSolver], start: Tensor
     ) -> list[tuple[Tensor, Callable[[Tensor], Tensor]]]:
-        """Return who takes each kind of step that curvature shapes, shape (agents, 1), and it."""
+        """Return pairs of (mask of the agents, shape (agents, 1), step) for second-order steps."""
         steps = {SolverKind.NEWTON: self._newton, SolverKind.QUASI_NEWTON: _QuasiNewton(self).step}
         owners = {kind: [s.method is kind for s in solvers] for kind in steps}
         return [
@@ -286,9 +292,10 @@ class LocalProblem:
     def _newton(self, point: Tensor) -> Tensor:
         """Return the points after a Newton step of every agent on its local problem.
 
-        A step is halved until the norm of the gradient falls by a quarter of its share, which a
-        short enough one does: along it the norm's derivative is minus the norm. Steps near
-        rounding are taken as they are.
+        A step of share s = 1, 1/2, 1/4, ... is halved until the norm of the gradient decreases by
+        at least the share s / 4. A short enough step always satisfies this, because the norm's
+        derivative along it is minus the norm. Steps of the size of rounding errors are accepted
+        unchanged.
         """
         slope = self.slope(point)
         bend = self.loss.hessian(point, self.data)
@@ -299,7 +306,10 @@ class LocalProblem:
     def halved(
         self, point: Tensor, slope: Tensor, direction: Tensor, fall: float, most: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the points after a step halved until it falls, and which did, others unmoved."""
+        """Return the points after a step halved until the gradient falls, and a mask of success.
+
+        Points without success are unchanged.
+        """
         long, tiny = _norm(slope), _TINY * _norm(point)
         near, share = _norm(direction) <= tiny, torch.ones_like(long)
         for _ in range(most):
@@ -318,17 +328,18 @@ class LocalProblem:
     def _noised(
         self, known: Tensor, move: Tensor, spreads: Spreads, drawn: Deviates
     ) -> tuple[Tensor, Spreads]:
-        """Return a step with its noise, rounded whole where steps are accounted together."""
+        """Return a step with its noise, rounded as a whole if steps are accounted together."""
         if self.widening is not None:
             return _noisy(known + move, spreads, drawn, HIDDEN_GRID)
         move, std = _noisy(move, spreads, drawn)
         return known + move, std
 
     def _clip(self, solver: LocalSolver) -> float | None:
-        """Return the norm that gradients are clipped to: the solver's, less what sums round.
+        """Return the norm that gradients are clipped to: the solver's, less a margin for rounding.
 
-        The mean of q clipped gradients in double precision is off by less than q C 2^-52, its
-        records' norms by less than 2^-40 of themselves; 2 C / q holds with both.
+        The mean of q clipped gradients in double precision has an error below q C 2^-52, and its
+        records' norms have a relative error below 2^-40. The sensitivity 2 C / q holds with both
+        errors.
         """
         if solver.clip_norm is None:
             return None
@@ -337,7 +348,7 @@ class LocalProblem:
 
     def _columns(self, solvers: Sequence[LocalSolver]) -> NDArray[np.float64]:
         """Return step sizes, momenta, noise stds and numbers of steps, shape (4, agents, 1)."""
-        # Equal solvers of a loop are one object: each is asked once.
+        # Equal solvers of a loop are one object, so each is evaluated once.
         rows = {
             number: (*self._coefficients(s), s.noise_std, float(s.steps or 0))
             for number, s in {id(s): s for s in solvers}.items()
@@ -358,13 +369,14 @@ class LocalProblem:
     def _batch(
         self, solvers: Sequence[LocalSolver], start: Tensor, generator: np.random.Generator
     ) -> AgentData:
-        """Draw each agent's batch without replacement; agents without a batch size use all."""
+        """Draw each agent's batch without replacement; all records without a batch size."""
         weights = self.data.weights
         counts = (weights > 0.0).sum(-1)
         sizes = torch.tensor([s.batch_size or len(weights[0]) for s in solvers])
         sizes = torch.minimum(sizes.to(counts.device), counts)
         shape = (*start.shape[:-1], weights.shape[-1])
-        # The smallest of random keys: a draw without replacement, for all at once; padding has 2.
+        # The smallest of random keys give a draw without replacement, for all agents at once;
+        # padding has 2.
         keys = start.new_tensor(generator.random(shape)).masked_fill(weights == 0.0, 2.0)
         rows = keys.topk(int(sizes.max()), largest=False).indices
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
@@ -375,8 +387,9 @@ class LocalProblem:
 class _QuasiNewton:
     """Limited-memory BFGS for all agents at once (Nocedal and Wright, Algorithm 7.4).
 
-    A step is halved until the gradient's norm does not grow. Where a few halvings do not do it, the
-    agent steps down the gradient, along which a short enough step always does on a convex problem.
+    A step is halved until the gradient's norm does not grow. If a few halvings do not suffice, the
+    agent takes a step along the negative gradient. On a convex problem a short enough step of that
+    kind always succeeds.
     """
 
     def __init__(self, problem: LocalProblem) -> None:
@@ -399,8 +412,8 @@ class _QuasiNewton:
         return after
 
     def _directions(self, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient's and BFGS's: no pair counts whose curvature is not positive."""
-        # Without a pair the penalty's own curvature: exact where the loss has none.
+        """Return the negative gradient and BFGS's direction, from pairs of positive curvature."""
+        # Without a pair the penalty's curvature is used: exact if the loss has none.
         left, size = slope, torch.full_like(slope[..., :1], self._problem.penalty)
         used: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for move, rise in reversed(self._pairs):
@@ -427,7 +440,7 @@ def _norm(each: Tensor) -> Tensor:
 
 
 def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
-    """Return a column as a tensor, or as one number where all are equal: that is faster."""
+    """Return a column as a tensor, or as one number if all are equal, which is faster."""
     first = column[0, 0]
     return float(first) if (column == first).all() else like.new_tensor(column)
 
@@ -435,5 +448,5 @@ def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
 def _noisy(
     move: Tensor, stds: Spreads, deviates: Deviates, grid: float = STEP_GRID
 ) -> tuple[Tensor, Spreads]:
-    """Return one step's moves of agents beside each other with their noise, and the stds it has."""
+    """Return one step's moves of all agents with their noise, and the stds of the noise."""
     return noisy_scaled(move, stds=stds, deviates=deviates, grid=grid), stds

@@ -1,4 +1,4 @@
-"""What a setting of private Fed-PLT costs: privacy, accuracy and time together."""
+"""Costs of a setting of private Fed-PLT: privacy, accuracy and time together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .bounds import asymptotic_error, convergence, local_noise
 
 @dataclass(frozen=True, kw_only=True)
 class Costs(Settings):
-    """What computing and sending cost, and when a run is long enough."""
+    """Costs of computation and communication, and the accuracy that ends a run."""
 
     gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of a local step", default=1.0)
     round_cost: float = setting(NON_NEGATIVE, "t_C, time of a round's communication", default=10.0)
@@ -31,7 +31,7 @@ class Costs(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class SplittingProblem(Costs):
-    """What all settings of a trade-off share: the losses, and what computing and sending cost.
+    """Common part of all settings of a trade-off: the losses, and the costs.
 
     Raises:
         ParameterError: a value out of its range.
@@ -61,14 +61,15 @@ class SplittingSetting(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A setting of Fed-PLT with noisy gradient descent, everybody active, and what it is worth.
+    """Predictions for a setting of Fed-PLT with noisy gradient descent and all agents active.
 
     Attributes:
-        run: the setting; ``run.rounds`` is the number of rounds that was asked for or predicted.
+        run: the setting; ``run.rounds`` is the requested or predicted number of rounds.
         time: (N_e t_G + t_C) K, in the units of the costs.
-        remaining: bound on what is left of the start's distance after K rounds without noise.
-        error: bound on the root mean square distance to the fixed point that the noise keeps up.
-        mu: the run is mu-GDP for the observer asked for.
+        remaining: bound on the remaining share of the start's distance after K rounds without
+            noise.
+        error: bound on the root mean square distance to the fixed point that the noise causes.
+        mu: the run is mu-GDP for the requested observer.
     """
 
     run: PrivateSplitting
@@ -78,30 +79,31 @@ class Prediction:
     mu: float
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that ``mu`` gives at a delta, to twelve digits.
+        """Return the epsilon for ``mu`` at a delta, to twelve digits.
 
-        Numbers to publish come from ``fp.epsilon``, which rounds upwards.
+        Publish numbers from ``fp.epsilon`` instead, which rounds upwards.
         """
         return gaussian_epsilon(self.mu, delta)
 
     @property
     def costs(self) -> dict[str, float]:
-        """Time and error by name, as ``fp.pareto`` takes them."""
+        """Time and error by name, the input format of ``fp.pareto``."""
         return {"time": self.time, "error": self.error}
 
 
 def predict(
     run: PrivateSplitting, problem: SplittingProblem, *, observer: Observer | str = Observer.SERVER
 ) -> Prediction:
-    """Return what a setting costs (Proposition 1, Corollary 1, T6).
+    """Return the predicted costs of a setting (Proposition 1, Corollary 1, T6).
 
     Args:
         run: the setting.
         problem: its costs and its size.
-        observer: whose mu: "server", or "final" for the models after the last round alone.
+        observer: observer for mu: "server", or "final", which sees only the models after the last
+            round.
 
     Raises:
-        ParameterError: a setting that need not converge, or no such view.
+        ParameterError: a setting that may not converge, or an unknown observer.
     """
     view = server_or_final(observer)
     shape = {name: getattr(run, name) for name in ("strong_convexity", "smoothness", "penalty")}
@@ -113,7 +115,7 @@ def predict(
         step_size=run.step_size,
         coordinates=problem.coordinates,
     )
-    # Both bounds hold: the smaller one.
+    # Both bounds hold, so the smaller one is used.
     mu = rounds_mu(run) if view is Observer.SERVER else min(rounds_mu(run), final_models_mu(run))
     return Prediction(
         run=run,
@@ -133,12 +135,12 @@ def trade_off(
     """Yield a prediction for every stable setting of several.
 
     Args:
-        problem: what they share.
-        settings: such as ``SplittingSetting.grid`` makes.
+        problem: common part of the settings.
+        settings: for example the result of ``SplittingSetting.grid``.
         observer: "server" or "final".
 
     Raises:
-        ParameterError: no stable setting among them, or no such view.
+        ParameterError: no stable setting among them, or an unknown observer.
     """
     stable, most = False, 0
     for one in settings:
@@ -147,13 +149,13 @@ def trade_off(
         if run is not None:
             stable = True
             yield predict(run, problem, observer=observer)
-    # Known at the end only, as settings are made one by one.
+    # Known only at the end, because settings are generated one by one.
     if not stable:
         refuse("local_steps", most, "reach the boundary of stability", "see fewest_local_steps")
 
 
 def _run(problem: SplittingProblem, one: SplittingSetting) -> PrivateSplitting | None:
-    """Return a setting's run, with as many rounds as the accuracy takes; None if it is unstable."""
+    """Return a setting's run, with enough rounds for the accuracy; None if it is unstable."""
     shape = {name: getattr(problem, name) for name in ("strong_convexity", "smoothness")}
     shape |= {
         "penalty": one.penalty,

@@ -1,7 +1,7 @@
-"""Fed-SMP (Hu, Guo and Gong), Theorem 2: what sparsification and noise do to convergence.
+"""Fed-SMP (Hu, Guo and Gong), Theorem 2: the effect of sparsification and noise on convergence.
 
-``docs/theory/averaging.md`` has the hypotheses that the printed theorem leaves out, and a setting
-in which it is false without them.
+``docs/theory/averaging.md`` lists hypotheses that the printed theorem omits, with a counterexample
+to the printed theorem.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOP_K = (
 
 
 class _Shape(NamedTuple):
-    """k of d coordinates, kept in one way: phi, zeta' over the variance, the step's factor."""
+    """k of d coordinates: phi, zeta' over the variance, and the step's factor of a sparsifier."""
 
     error: float
     biased: float
@@ -40,10 +40,10 @@ class _Shape(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SmpSetting(Settings):
-    """What Theorem 2 speaks of.
+    """Arguments of Theorem 2.
 
     Raises:
-        ParameterError: a value out of its range, or no such sparsifier.
+        ParameterError: a value out of its range, or an unknown sparsifier.
     """
 
     kept: int | None = setting(SIZE, "k, coordinates that a round keeps", default=None)
@@ -85,11 +85,11 @@ class SmpSetting(Settings):
 
     @property
     def draws(self) -> int:
-        """How many noises a mean update averages; 1 where none meets a later gradient."""
+        """Number of noises in a mean update; 1 if no noise affects a later gradient."""
         return self.cohort * self.local_steps if self.local_steps > 1 else 1
 
     def shape(self, k: int) -> _Shape:
-        """Return what the theorem makes of k kept coordinates.
+        """Return the theorem's constants for k kept coordinates.
 
         Raises:
             ParameterError: a condition on k or gamma that fails.
@@ -105,17 +105,17 @@ class SmpSetting(Settings):
         return _Shape(error, 4.0 / gamma, 1.0 - 2.0 * gamma)
 
     def stretch(self, k: int) -> float:
-        """Return how many times longer k kept coordinates of an update can be made."""
+        """Return the largest growth factor of an update's norm with k kept coordinates."""
         return self.dimension / k if self.sparsifier == "rand_k" else 1.0
 
 
 def fed_smp_bound(setting: SmpSetting) -> ConvergenceBound:
     """Return Theorem 2's bound on the mean over the rounds of the squared gradient norm.
 
-    For top_k the proof needs 1 - k/d <= gamma, and so two thirds of the coordinates with the
-    paper's gamma = 1/3; the theorem does not say so, and is false without. A step of its proof
-    that drops a correlation is mended by gamma (1 - 1/(cohort * local_steps)) in gamma's place
-    where there is more than one local step.
+    For top_k the proof needs 1 - k/d <= gamma, so two thirds of the coordinates with the paper's
+    gamma = 1/3. The theorem omits this condition and is false without it. One step of its proof
+    drops a correlation. With more than one local step the correction replaces gamma by gamma (1 -
+    1/(cohort * local_steps)) in this condition.
 
     Returns:
         A ConvergenceBound with the terms "optimisation", "sparsification" and "privacy noise".
@@ -155,12 +155,12 @@ def fed_smp_bound(setting: SmpSetting) -> ConvergenceBound:
 def preferred_kept(setting: SmpSetting) -> int:
     """Return the k that minimises Theorem 2's bound within a privacy budget.
 
-    The budget gives the noise multiplier (``fedprivacy.calibrate``), the same for every k. With
-    ``clip_norm`` fixed, rand_k balances the two errors near sqrt(A d / B), where A = 8 eta tau L
-    (2 kappa^2 + zeta^2) and B = 4 L C^2 sigma^2 / (eta tau r^2); the bound of top_k is linear in k,
-    so it prefers all coordinates or the fewest that it allows. With ``update_norm`` instead, the
-    clip norm is the least that the theorem allows at each k; then rand_k prefers all coordinates,
-    because scaling by d/k costs more noise than dropping coordinates saves.
+    The budget determines the noise multiplier (``fedprivacy.calibrate``), the same for every k.
+    With ``clip_norm`` fixed, rand_k balances the two errors near sqrt(A d / B), where A = 8 eta tau
+    L (2 kappa^2 + zeta^2) and B = 4 L C^2 sigma^2 / (eta tau r^2). The bound of top_k is linear in
+    k, so the best k is all coordinates or the fewest allowed. With ``update_norm`` instead, the
+    clip norm is the least that the theorem allows at each k. Then all coordinates are best for
+    rand_k, because scaling by d/k costs more noise than dropping coordinates saves.
 
     Args:
         setting: with exactly one of ``clip_norm`` and ``update_norm``; its ``kept`` is not used.
@@ -179,21 +179,21 @@ def preferred_kept(setting: SmpSetting) -> int:
             clip = setting.stretch(k) * setting.update_norm
         return fed_smp_bound(replace(setting, kept=k, clip_norm=clip)).value
 
-    # All coordinates meet every condition on k: what fails here fails for all k.
+    # All coordinates satisfy every condition on k, so an error here applies to all k.
     value(d)
     first, step = _fewest(setting), setting.step_size * setting.local_steps
     compression = 8.0 * step * (2.0 * setting.heterogeneity + setting.gradient_variance)
     # Without a fixed clip norm the two errors do not balance.
     clipped = (setting.clip_norm or 0.0) * setting.noise_multiplier / setting.cohort
     balanced = _balance(d, compression=compression, privacy=4.0 * clipped**2 / step)
-    # Convex or straight in between: the best is at an end or where the two errors balance.
+    # Convex or linear in between, so the best k is at an end or where the two errors balance.
     candidates = {first, d, *(min(max(k, first), d) for k in balanced)}
-    # Of equal ones the largest.
+    # Of equal values the largest k.
     return min(sorted(candidates, reverse=True), key=value)
 
 
 def _fewest(setting: SmpSetting) -> int:
-    """Return the least k that the theorem's conditions allow; they hold for every larger one."""
+    """Return the least k that the theorem's conditions allow; they hold for every larger k."""
     step = setting.dissimilarity * setting.smoothness * setting.local_steps * setting.step_size
 
     def allowed(k: int) -> bool:
@@ -211,8 +211,8 @@ def _fewest(setting: SmpSetting) -> int:
 
 
 def _balance(d: int, *, compression: float, privacy: float) -> tuple[int, ...]:
-    """Return the whole numbers around sqrt(compression * d / privacy), at most d."""
-    # Without noise nothing speaks against all coordinates.
+    """Return the integers around sqrt(compression * d / privacy), at most d."""
+    # Without noise all coordinates are best.
     if not privacy > 0.0:
         return (d,)
     at = min(math.sqrt(compression * d / privacy), float(d))
@@ -230,7 +230,7 @@ def _largest_step(scale: float, shape: _Shape, beta: float) -> float:
 
 
 def _clip(setting: SmpSetting, k: int) -> float:
-    """Return the clip norm, which no update may exceed once it is sparsified."""
+    """Return the clip norm, which no sparsified update may exceed."""
     clip = moderate(clip_norm=setting.clip_norm)
     if setting.update_norm is not None:
         least = setting.update_norm * setting.stretch(k)

@@ -1,4 +1,4 @@
-"""Fed-SMP (Hu, Guo and Gong): Theorem 1 as printed, with the hypotheses it needs, and judged."""
+"""Fed-SMP (Hu, Guo and Gong): Theorem 1 as printed, its hypotheses, and its verdict."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ...rounding import THOUSANDS
 from ...sampling import FixedSize
 
 _PAD = THOUSANDS
-"""Relative error allowed to a closed form before it decides."""
+"""Relative error of a closed form that a verdict allows for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Hypotheses:
-    """What the formula and its proof ask of a setting.
+    """Hypotheses of the formula and its proof for a setting.
 
-    ``stated``: epsilon < 2 log(1/delta). ``noise`` and ``order``: what its Lemma 3 needs and the
-    theorem does not repeat, sigma^2 >= 0.7 and the order 1 + 2 log(1/delta)/epsilon at most
-    1 + (2/3) sigma^2 log(1/(q order (1 + sigma^2))).
+    ``stated`` is epsilon < 2 log(1/delta). ``noise`` and ``order`` are conditions of its Lemma 3
+    that the theorem does not repeat: sigma^2 >= 0.7, and the order 1 + 2 log(1/delta)/epsilon is at
+    most 1 + (2/3) sigma^2 log(1/(q order (1 + sigma^2))).
     """
 
     claimed: float
@@ -56,10 +56,11 @@ class _Hypotheses:
 def theorem_1_epsilon(
     *, population: int, cohort: int, noise_multiplier: float, rounds: int, delta: float
 ) -> float:
-    """Return the epsilon of which Theorem 1 asks just this noise; nothing is judged.
+    """Return the epsilon for which Theorem 1 requires exactly this noise, without a verdict.
 
-    The theorem asks sigma^2 >= 7 q^2 T (epsilon + 2L) / epsilon^2 with q = cohort/population and
-    L = log(1/delta). With a = (q / sigma) sqrt(7 T) that is epsilon = a (a + sqrt(a^2 + 8 L)) / 2.
+    The theorem requires sigma^2 >= 7 q^2 T (epsilon + 2L) / epsilon^2 with q = cohort/population
+    and L = log(1/delta). With a = (q / sigma) sqrt(7 T) that is epsilon = a (a + sqrt(a^2 + 8 L)) /
+    2.
 
     Raises:
         ParameterError: a value out of its range.
@@ -80,20 +81,21 @@ def fed_smp_theorem_1(
     delta: float,
     observer: Observer | str = Observer.AGGREGATE,
 ) -> Claim:
-    """Return what Fed-SMP's Theorem 1 claims for a setting, and whether it is true.
+    """Return the claim of Fed-SMP's Theorem 1 for a setting, with a verdict on it.
 
     The unit is a client, neighbours differ by one client (add_remove), and cohorts are drawn
-    without replacement, all as printed. ``aggregate`` and ``final`` are judged by the account of
-    ``Gaussian(noise_multiplier).sampled(FixedSize(cohort, population))`` over the rounds, where the
-    cohort is always full, so a client's presence moves the sum by twice the clip norm (T3, T9).
+    without replacement, all as printed. The verdict for ``aggregate`` and ``final`` uses the
+    account of ``Gaussian(noise_multiplier).sampled(FixedSize(cohort, population))`` over the
+    rounds. Its cohort is always full, so a client's presence moves the sum by twice the clip norm
+    (T3, T9).
 
-    For ``server``, who sees the cohorts too, delta is the same number at every epsilon: the chance
-    1 - (1-q)^T that the client is drawn at all. Then the list shows that it is there; else lists
-    and sums have the law that they have without it.
+    The observer ``server`` sees the cohorts too, and delta is the same number at every epsilon. It
+    is the probability 1 - (1-q)^T that the client is drawn at all. If it is drawn, the lists of
+    cohorts reveal its presence. Otherwise lists and sums have the same law as without the client.
 
     Args:
-        population: n, number of clients, the one in question included.
-        cohort: r, how many take part in a round.
+        population: n, number of clients, the client in question included.
+        cohort: r, number of clients in a round.
         noise_multiplier: sigma, std of the summed noise over the clip norm.
         rounds: T.
         delta: in (0, 1).
@@ -118,10 +120,10 @@ def fed_smp_theorem_1(
 
 
 def _hypotheses(q: float, sigma: float, delta: float, claimed: float) -> _Hypotheses:
-    """Return the hypotheses evaluated; Lemma 3 prints a factor too many, the squared clip norm.
+    """Return the evaluated hypotheses, without a superfluous factor in Lemma 3.
 
-    Its sigma is already a multiple of the clip norm: with the factor, the bound would depend on the
-    unit in which updates are measured.
+    The factor is the squared clip norm. The lemma's sigma is already a multiple of the clip norm.
+    With the factor, the bound would depend on the unit of the updates.
     """
     limit = -2.0 * math.log(delta)
     variance = sigma * sigma
@@ -135,8 +137,8 @@ def _hypotheses(q: float, sigma: float, delta: float, claimed: float) -> _Hypoth
 def _for_the_server(
     run: Mechanism, q: float, rounds: int, delta: float, claimed: float, remark: str
 ) -> Claim:
-    """Judge for an observer of the cohorts: delta is 1 - (1-q)^T at every epsilon."""
-    # 1 - (1 - q)^T with all its digits where q is small.
+    """Return the verdict for an observer of the cohorts: delta is 1 - (1-q)^T at every epsilon."""
+    # 1 - (1 - q)^T, computed with all its digits for small q.
     drawn = 1.0 if q == 1.0 else -math.expm1(rounds * math.log1p(-q))
     low, high = drawn * (1.0 - _PAD), min(drawn * (1.0 + _PAD), 1.0)
     verdict = Verdict.CANNOT_BE_CERTIFIED

@@ -1,4 +1,4 @@
-"""Fed-SMP's moments as printed: Lemma 3, what lies behind its epsilons, and their conversion."""
+"""Fed-SMP's moments as printed: Lemma 3, the source of its epsilons, and their conversion."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...relations import Adjacency
 from ...sampling import FixedSize, Poisson
 
 LEMMA_3_ORDERS = range(2, 257)
-"""Whole orders that Lemma 3's epsilon is the best of."""
+"""Integer orders; Lemma 3's epsilon is the smallest over these orders."""
 OPACUS_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *map(float, range(12, 64)))
-"""Orders that Opacus tries unless told otherwise."""
+"""Default orders of Opacus."""
 
 
 class Conversion(StrEnum):
-    """How a Rényi divergence becomes an epsilon; both hold for every order above 1.
+    """Conversion of a Rényi divergence to an epsilon; both hold for every order above 1.
 
     Attributes:
         MIRONOV: Mironov (2017), Proposition 3, which Fed-SMP's paper states as its Lemma 1.
@@ -33,11 +33,11 @@ class Conversion(StrEnum):
 
 
 class Cohorts(StrEnum):
-    """How a round's clients are drawn.
+    """Scheme of drawing a round's clients.
 
     Attributes:
-        FIXED: so many of them, without replacement, as in the paper's algorithms.
-        POISSON: each by itself, with the noise topped up to its full size.
+        FIXED: a fixed number, without replacement, as in the paper's algorithms.
+        POISSON: each client independently; the noise has its full size for every cohort.
     """
 
     FIXED = "fixed"
@@ -55,7 +55,7 @@ def converted_epsilon(
 
     ``mironov``: divergence + log(1/delta)/(order - 1). ``improved``: divergence + log(1 - 1/order)
     - (log(delta) + log(order))/(order - 1), at least 0. Both are theorems for any mechanism and any
-    order above 1; the number is in double precision, rounded to nearest.
+    order above 1. The number is in double precision, rounded to nearest.
 
     Args:
         order: above 1, finite.
@@ -80,31 +80,31 @@ def lemma_3_divergence(
 ) -> float:
     """Return Lemma 3's bound on one round's Rényi divergence, the sum as printed.
 
-    With rho(j) = j (sensitivity/sigma)^2/2, the divergence of the Gaussian mechanism, it is
-    log(1 + q^2 C(a,2) min(4 (e^rho(2) - 1), 2 e^rho(2)) + sum_{j=3}^a q^j C(a,j) 2
-    e^((j-1) rho(j)))/(a - 1). Wang, Balle and Kasiviswanathan (2019) prove it for cohorts of fixed
-    size and replaced clients; ``sensitivity`` must then be what replacing one client *of the
-    cohort* moves the sum by, in clip norms: 2.
+    With rho(j) = j (sensitivity/sigma)^2/2, the divergence of the Gaussian mechanism, it is log(1 +
+    q^2 C(a,2) min(4 (e^rho(2) - 1), 2 e^rho(2)) + sum_{j=3}^a q^j C(a,j) 2 e^((j-1) rho(j)))/(a -
+    1). Wang, Balle and Kasiviswanathan (2019) prove it for cohorts of fixed size and replaced
+    clients. ``sensitivity`` must then be the change of the sum if one client *of the cohort* is
+    replaced, in clip norms, which is 2.
 
     Args:
-        order: a, a whole number from 2 to 10,000.
+        order: a, an integer from 2 to 10,000.
         sampling_probability: q, in (0, 1].
         noise_multiplier: sigma, std of the summed noise over the clip norm.
         sensitivity: in clip norms.
 
     Raises:
-        ParameterError: a value out of its range; Lemma 3 is about whole orders from 2.
+        ParameterError: a value out of its range; Lemma 3 covers only integer orders from 2.
     """
     whole, rate = count(order=order), positive(sampling_probability=sampling_probability)
     require(2 <= whole <= 10000, "order", order, "be a whole number from 2 to 10000")
     require(rate <= 1.0, "sampling_probability", rate, "be at most 1")
     shift = moderate(sensitivity=sensitivity) / moderate(noise_multiplier=noise_multiplier)
     unit = 0.5 * shift * shift
-    # The smaller of the two: 4 (e^x - 1) is below 2 e^x where e^x is below 2.
+    # The smaller of the two: 4 (e^x - 1) is below 2 e^x if e^x is below 2.
     least = math.log(2.0) + 2.0 * unit
     if 2.0 * unit < math.log(2.0):
         least = math.log(4.0 * math.expm1(2.0 * unit))
-    # In logarithms: at large orders terms overflow.
+    # In logarithms, because terms overflow at large orders.
     logs = [2.0 * math.log(rate) + math.log(math.comb(whole, 2)) + least]
     for j in range(3, whole + 1):
         chosen = j * math.log(rate) + math.log(math.comb(whole, j))
@@ -123,22 +123,22 @@ def fed_smp_lemma_3(
     conversion: Conversion | str = Conversion.MIRONOV,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
 ) -> Claim:
-    """Return what Fed-SMP's Lemma 3 and Lemma 1 give for a setting, and whether it is true.
+    """Return the epsilon of Fed-SMP's Lemma 3 and Lemma 1 for a setting, with a verdict on it.
 
-    The best whole order from 2 to 256. The paper puts in the Gaussian mechanism of sensitivity 1
-    (in clip norms). It is judged for the printed algorithm, by the account of cohorts of fixed
-    size, where one client moves the sum by 2: with ``sensitivity=2`` the number holds, for
-    add_remove and replace_one alike, and is larger than need be.
+    The order is the best integer from 2 to 256. The paper uses the Gaussian mechanism of
+    sensitivity 1 (in clip norms). The verdict is for the printed algorithm: the account uses
+    cohorts of fixed size, where one client moves the sum by 2. With ``sensitivity=2`` the number
+    holds, for both add_remove and replace_one, and is larger than necessary.
 
     Args:
-        population: see ``fed_smp_theorem_1``, as for the four after it.
+        population: see ``fed_smp_theorem_1``, as for the next four.
         cohort: r.
         noise_multiplier: sigma.
         rounds: T.
         delta: in (0, 1).
-        sensitivity: what a client is taken to move the sum by, in clip norms.
+        sensitivity: assumed change of the sum by a client, in clip norms.
         conversion: "mironov", the paper's, or "improved".
-        adjacency: that of the account it is judged by; the paper's is "add_remove".
+        adjacency: adjacency of the account for the verdict; the paper's is "add_remove".
 
     Raises:
         ParameterError: a value out of its range.
@@ -171,21 +171,21 @@ def fed_smp_printed_epsilon(
     cohorts: Cohorts | str = Cohorts.FIXED,
     adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
 ) -> Claim:
-    """Return the epsilon that Fed-SMP's tables print for a setting, and whether it is true.
+    """Return the epsilon of Fed-SMP's tables for a setting, with a verdict on it.
 
     The paper's epsilons on Fashion-MNIST are those of Poisson cohorts and add_remove, from the
     moments of the sampled Gaussian mechanism at ``OPACUS_ORDERS`` and Mironov's conversion. They
-    hold for ``cohorts="poisson"``, and fail where cohorts have a fixed size, as in its algorithms.
+    hold for ``cohorts="poisson"``, and fail for cohorts of fixed size, as in its algorithms.
 
     Args:
-        population: n, number of clients, the one in question included.
-        cohort: r, how many take part in a round, on average where they vary.
+        population: n, number of clients, the client in question included.
+        cohort: r, number of clients in a round, or the mean number if it varies.
         noise_multiplier: sigma, std of the summed noise over the clip norm.
         rounds: T.
         delta: in (0, 1).
         conversion: "mironov", the paper's, or "improved".
-        cohorts: what it is judged for, "fixed" as printed or "poisson".
-        adjacency: that of the account it is judged by; the paper's is "add_remove".
+        cohorts: scheme of the verdict, "fixed" as printed or "poisson".
+        adjacency: adjacency of the account for the verdict; the paper's is "add_remove".
 
     Raises:
         ParameterError: a value out of its range.
@@ -196,7 +196,7 @@ def fed_smp_printed_epsilon(
     curve = varying.privacy_loss(Adjacency.ADD_REMOVE).curve
 
     def divergence(order: float) -> float:
-        # A log moment is at least 0, but for rounding.
+        # A log moment is at least 0, apart from rounding.
         return total * max(curve.log_moment(order), 0.0) / (order - 1.0)
 
     claimed, order = _best(OPACUS_ORDERS, divergence, delta, conversion)
@@ -219,7 +219,7 @@ def _best(
     found = [
         (converted_epsilon(order=order, divergence=d, delta=delta, conversion=conversion), order)
         for order, d in known
-        # An infinite moment implies nothing.
+        # An infinite moment implies no epsilon.
         if math.isfinite(d)
     ]
     return min(found, default=(math.inf, math.inf))
