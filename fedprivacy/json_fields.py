@@ -1,6 +1,6 @@
-"""JSON whose objects have every field once.
+"""Check that no JSON object contains a field twice.
 
-Of two fields of one name each reader takes another one, so that two readers see two records.
+Of two fields with one name, different readers take different ones, and so see different records.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 
 class RepeatedField(ValueError):
-    """An object has a field twice."""
+    """An object contains a field twice."""
 
 
 def check_fields(text: bytes | str) -> None:
-    """Refuse JSON in which an object, at any depth, has a field twice.
+    """Refuse JSON if an object in it, at any depth, contains a field twice.
 
     Raises:
-        RepeatedField: one has; the message names the field.
-        ValueError: it is not JSON.
-        RecursionError: it is nested too deeply.
+        RepeatedField: if an object does; the message names the field.
+        ValueError: if the text is not JSON.
+        RecursionError: if it is nested too deeply.
     """
     json.loads(text, object_pairs_hook=_once)
 

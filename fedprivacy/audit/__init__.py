@@ -1,6 +1,6 @@
 """Audits: re-account a run, judge a claim, write the report.
 
-``fp.audit`` is this module and the function ``audit`` in one: the module can be called.
+``fp.audit`` is both this module and its function ``audit``: the module can be called.
 """
 
 import sys
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class _CallableModule(ModuleType):
-    """A module that is called as its function ``audit``."""
+    """A module that calls its function ``audit`` when it is called."""
 
     def __call__(self, *args: Any, **named: Any) -> Audit:
         return audit(*args, **named)

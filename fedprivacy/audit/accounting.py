@@ -1,4 +1,4 @@
-"""Re-account a run: from a ledger, a ledger's path or a mechanism to Bounds and a verdict."""
+"""Re-account a run: from a ledger, a path, a mechanism or a record to bounds and a verdict."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ NOT_COUNTED = (
     "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
     "Whether participants were really drawn, and contributions really clipped, as recorded.",
 )
-"""What no epsilon of ours covers; printed in every report."""
+"""Risks that no epsilon of this package covers. Every report prints them."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
-        verdict: whether the claim holds for the run, as far as the source can show.
+        verdict: whether the claim holds for the run, judged from the source.
         reasons: sentences, the deciding one first.
-        bounds: epsilon at the claimed delta, by observer and then by accountant; what they are
-            worth is in ``numbers``. Where shares of noise are summed securely, the line ``single
-            uploads`` is what a server would learn without that; it takes no part in the verdict.
+        bounds: epsilon at the claimed delta, by observer and then by accountant. ``numbers`` states
+            their validity. If shares of noise are summed securely, the line ``single uploads``
+            shows the epsilon for a server without the secure sum. It does not affect the verdict.
         claim: (epsilon, delta).
-        facts: unit, adjacency and observer that the claim is about.
-        run: the mechanism that was accounted; None where nothing was spent.
-        rounds: how many rounds were counted.
-        unsupported: observers for which no theorem answers, with the reason.
-        facts_recorded: what else the source says of itself (seed policy, versions, notes).
-        stated: what the user said and the source does not record, by name.
-        granted: what no record shows, nobody said, and is taken for granted, by name.
-        defects: what is wrong with the source, or only taken on its word.
-        numbers: what the bounds are worth; "void" where they certify nothing.
-        origin: where the source comes from: its kind, file name and SHA-256, who imported it.
-        auditor_only: sentences on cohorts, refused contributions and aborted rounds as they were
-            recorded. No epsilon is about them: no page says them, and they are not to be handed on.
-        answers: what was asked for, for a page that asks again.
-        auditor: who audited; empty where nobody said.
-        audited: when, ISO 8601, UTC.
+        facts: unit, adjacency and observer of the claim.
+        run: the accounted mechanism; None if no round was spent.
+        rounds: number of counted rounds.
+        unsupported: observers without a theorem, with the reason.
+        facts_recorded: other statements of the source about itself (seed policy, versions, notes).
+        stated: facts that the user stated and the source does not record, by name.
+        granted: assumptions that no record shows and no user stated, by name.
+        defects: defects of the source, and facts that rest only on its word.
+        numbers: the validity of the bounds; "void" if they certify no run.
+        origin: where the source comes from: its kind, file name and SHA-256, and its importer.
+        auditor_only: recorded sentences on cohorts, refused contributions and aborted rounds. No
+            epsilon covers them, so no report prints them. Do not publish them.
+        answers: computed losses, for a report that needs them again.
+        auditor: name of the auditor; empty if not given.
+        audited: time of the audit, ISO 8601, UTC.
     """
 
     verdict: Verdict
@@ -91,34 +91,34 @@ class Audit:
 
     @property
     def bound(self) -> Bound:
-        """The interval under the claim's own facts: PLD's, or the filter's if adaptive.
+        """The interval under the claim's own facts: from PLD, or from the filter if adaptive.
 
-        Look at ``numbers`` before it is shown: a void bound is a bound of another run.
+        Check ``numbers`` before you show it: a void bound belongs to another run.
         """
         return next(iter(self.bounds[str(self.facts.observer)].values()))
 
     @property
     def void(self) -> bool:
-        """Whether the bounds certify nothing of the run."""
+        """Whether the bounds certify no part of the run."""
         return self.numbers is Numbers.VOID
 
     @property
     def conditions(self) -> tuple[Numbers, ...]:
-        """All that the bounds hold under; empty where they are certified without a condition."""
+        """All conditions of the bounds; empty if they are certified without a condition."""
         return conditions(self.defects)
 
     @property
     def worth(self) -> str:
-        """What the bounds are worth, with every condition, as it is to be shown beside them."""
+        """The validity of the bounds with every condition, to show with them."""
         return ", ".join(self.conditions) or str(Numbers.CERTIFIED)
 
     @property
     def statement(self) -> str:
-        """The verdict with what it depends on, as it is to be shown."""
+        """The verdict with its conditions, as it should be shown."""
         return qualified(self.verdict, self.defects)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; bounds that certify nothing are ``void_bounds``."""
+        """Return plain JSON values. Bounds that certify no run have the key ``void_bounds``."""
         unit, adjacency, observer = self.facts
         return {
             "verdict": str(self.verdict),
@@ -167,16 +167,16 @@ def account(
     sampling: Scheme | str | None = None,
     population: int | None = None,
 ) -> Bound:
-    """Return the certified epsilon of what a source spent.
+    """Return the certified epsilon that a source spent.
 
-    A ledger without its end, one with a fixed seed, a record that was imported: the Bound says so
-    in ``qualified`` and wherever it is printed.
+    The Bound states defects of the source in ``qualified``, and prints them. Examples are an
+    unclosed ledger, a fixed seed, and an imported record.
 
     Args:
         source: see ``audit``.
         delta: in [0, 1].
-        adjacency: None for what the source states.
-        observer: None for what the source states ("aggregate" where it does not).
+        adjacency: None for that of the source.
+        observer: None for that of the source ("aggregate" if it states none).
         accountant: see ``epsilon``.
         tolerance: see ``epsilon``.
         deadline: see ``epsilon``.
@@ -184,12 +184,12 @@ def account(
         population: see ``audit``.
 
     Raises:
-        ParameterError: a value out of range, or a fact that is neither recorded nor stated.
-        LedgerError: the ledger is damaged, or the file cannot be read.
-        ConversionError: the file has none of the formats that are read.
-        UnsupportedCombination: no theorem covers the run under these facts.
+        ParameterError: if a value is out of range, or a fact is neither recorded nor stated.
+        LedgerError: if the ledger is damaged, or the file cannot be read.
+        ConversionError: if the format of the file is not supported.
+        UnsupportedCombination: if no theorem covers the run under these facts.
     """
-    # Checked before anything is read: a wrong argument must not cost a long import.
+    # Check arguments before reading, so that a wrong one does not cost a long import.
     target = closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
     read = read_source(source, Stated(adjacency, observer, sampling, population))
@@ -227,41 +227,43 @@ def audit(
 
     Args:
         source: a mechanism, a ledger, a dp-accounting event, the state of an accountant as plain
-            values, or the path of a ledger or of any file that ``docs/auditing.md`` names. A list
-            of ledgers, or of their paths, is audited together: what copies of one run share counts
-            once, the rest of each counts, and different runs count in full.
-        claim: (epsilon, delta), delta in [0, 1); None for the claim that the source states. None in
-            the place of one of the two stands for the source's. What is given counts, and what the
-            source states otherwise is told.
-        adjacency: None for what the source states.
-        observer: None for what the source states ("aggregate" where it does not).
-        sampling: how units were drawn, where the source does not say: "poisson", "fixed",
-            "shuffled", "with-replacement", "allocation", "everyone", or a whole scheme.
-        population: how many units there are, where the source does not say. A delta of one over
-            that number, or more, is told with the verdict.
-        steps_per_round: how many noisy sums of its cohort each recorded round released; sums whose
-            units were drawn for each alone are rounds of their own.
-        missing_shares: how many of a cohort's shares of the noise did not arrive.
-        denominator: what sums were divided by: "public", or "realised", a number that follows the
+            values, or a path. The path is that of a ledger or of any file that ``docs/auditing.md``
+            names. A list of ledgers or of their paths is audited together. Rounds that copies of
+            one run share count once, and all other rounds of each copy count. Different runs count
+            in full.
+        claim: (epsilon, delta), delta in [0, 1); None for the claim of the source. One of the two
+            may be None, to take that value from the source. Given values take precedence, and the
+            audit reports any difference from the source.
+        adjacency: None for that of the source.
+        observer: None for that of the source ("aggregate" if it states none).
+        sampling: sampling of the units, if the source does not record it: "poisson", "fixed",
+            "shuffled", "with-replacement", "allocation", "everyone", or a complete scheme.
+        population: number of units, if the source does not record it. The audit warns if delta is
+            at least one over this number.
+        steps_per_round: number of noisy sums of the same cohort that each recorded round released.
+            Sums with separately drawn units are separate rounds.
+        missing_shares: number of a cohort's noise shares that did not arrive.
+        denominator: divisor of the sums: "public", or "realised" for a number that depends on the
             data.
-        trials: how many runs were made on these data, this one included: all are counted, as if
-            all were seen.
-        unit: whose data is one unit, where the source does not say: "client" or "record".
-        accountant: see ``epsilon``; None for all of them, the best of which decides.
+        trials: number of runs on the same data, including this one. All are counted, as if all were
+            seen.
+        unit: privacy unit, if the source does not record it: "client" or "record".
+        accountant: see ``epsilon``; None for all, with the best one deciding.
         tolerance: see ``epsilon``.
-        deadline: see ``epsilon``, all accountants and observers together.
-        auditor: who audits, for the report; who imports, where something is imported.
+        deadline: see ``epsilon``; it covers all accountants and observers together.
+        auditor: name of the auditor, for the report, and of the importer of an imported source.
 
     Raises:
-        ParameterError: no claim anywhere, one out of range, or a fact neither recorded nor stated.
-        LedgerError: the ledger is damaged, or the file cannot be read.
-        ConversionError: the file has none of the formats that are read.
-        UnsupportedCombination: no theorem covers the run under the claim's facts.
-        ContradictionError: two certificates for the run exclude each other.
+        ParameterError: if there is no claim, a value is out of range, or a fact is neither recorded
+            nor stated.
+        LedgerError: if the ledger is damaged, or the file cannot be read.
+        ConversionError: if the format of the file is not supported.
+        UnsupportedCombination: if no theorem covers the run under the claim's facts.
+        ContradictionError: if two certificates for the run exclude each other.
     """
     more = (steps_per_round, missing_shares, denominator, trials, unit)
     said = Stated(adjacency, observer, sampling, population, *more)
-    # Each accountant is sharp somewhere: without a wish all are asked.
+    # Each accountant is the tightest for some runs, so the default uses all.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
     read = read_source(source, said, auditor)
@@ -270,17 +272,17 @@ def audit(
     evidence, wrong = read.evidence.under(facts)
     judge = audit_adaptive if read.adaptive else audit_fixed
     answers: Answers = {}
-    # Observers and accountants ask for the same losses: each is answered once.
+    # Observers and accountants need the same losses, so each is computed once.
     with answered_once(answers):
         findings = judge(Case(read, evidence, facts, epsilon, delta, efforts))
     verdict, reasons, bounds, unsupported, of_schedule = findings
     known = units_of(evidence.run) if read.population is None else read.population
     large = allows_publishing(delta, known, facts.unit)
     defects = (*wrong, *of_schedule, *read.defects, *((Defect.LARGE_DELTA,) if large else ()))
-    # Defects can only weaken a verdict, so they come after it.
+    # Defects can only weaken a verdict, so they are applied after it.
     final, changed = judged_with(verdict, defects)
     if final is not verdict and reasons:
-        # What changed the verdict is the reason that decides.
+        # The reason that changed the verdict is the deciding one.
         reasons = (*changed, *reasons)
     return Audit(
         verdict=final,
@@ -292,7 +294,7 @@ def audit(
         rounds=evidence.rounds,
         unsupported=unsupported,
         facts_recorded={**read.recorded, **read.origin.told},
-        # Of a mechanism nothing is recorded: all of it is stated, and nothing to be told apart.
+        # A mechanism records no facts, so stated facts need no separate list.
         stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
         granted=read.granted | evidence.granted(facts),
         defects=defects,
@@ -312,7 +314,7 @@ def _sentence(words: str) -> tuple[str, ...]:
 def _worded(
     bounds: dict[str, dict[str, Bound]], qualified: tuple[str, ...]
 ) -> dict[str, dict[str, Bound]]:
-    """Return bounds that say themselves what they are worth."""
+    """Return the bounds with their conditions attached."""
     return {
         seen_by: {name: replace(bound, qualified=qualified) for name, bound in found.items()}
         for seen_by, found in bounds.items()

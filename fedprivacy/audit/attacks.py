@@ -1,7 +1,8 @@
-"""Attacks: lower ends of epsilon from experiments, with an error rate that a theorem states.
+"""Attacks: experiments that give a lower bound on epsilon, with an error rate proved by a theorem.
 
-A certified epsilon says what no attack can beat. An attack says what at least one does. Where it
-beats the certified number, the mechanism that ran is not the one that was accounted.
+A certified epsilon is a limit that no attack can exceed. An attack shows a level that at least one
+attacker reaches. If an attack exceeds the certified number, the mechanism that ran is not the one
+that was accounted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .canaries import (
 Array = NDArray[np.float64]
 
 SHARES = (0.025, 0.125, 0.75)
-"""Shares of the canaries that are guessed, unless said otherwise; the level is split over them."""
+"""Default shares of the canaries that are guessed. The level is split over them."""
 
 _COINS = "flipping one entry of included changes the data by one step of the adjacency"
 _FRAME = "scores are made of what the observer sees, and of canaries drawn without the coins"
@@ -56,44 +57,47 @@ class Outcome(StrEnum):
     """What an attack says about a certified number."""
 
     CONSISTENT = "CONSISTENT"
-    """The lower end is at most the certified upper end: nothing is refuted, nothing proved."""
+    """The lower end is at most the certified upper end: the claim is neither refuted nor proved."""
     BUG_ALARM = "BUG ALARM"
     """The lower end is above the certified upper end: another mechanism ran."""
     NO_CLAIM = "NO CLAIM"
-    """There was no certified number to compare with."""
+    """No certified number was given to compare with."""
 
 
 class Estimator(StrEnum):
-    """How an attack's successes become an epsilon."""
+    """How the successes of an attack are turned into an epsilon."""
 
     GUESSES = "guesses"
-    """Many canaries in a run (one run is enough): theorem A1."""
+    """Many canaries in each run (one run is enough): theorem A1."""
     RATES = "rates"
-    """One canary a run, many runs: theorem A2, the threshold chosen on the first half of them."""
+    """One canary in each run, many runs: theorem A2. The first half of the runs chooses the
+    threshold.
+    """
     GDP = "gdp"
-    """Guesses held against Gaussian trade-off curves: theorem A3. More power in one run, for a
-    lower end that is epsilon's own only where the worst pair is Gaussian."""
+    """Guesses compared with Gaussian trade-off curves: theorem A3. It has more power in one run.
+    Its lower end applies to epsilon itself only if the worst-case pair is Gaussian.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """A lower end of epsilon from an experiment.
+    """A lower end of epsilon, measured by an experiment.
 
     Attributes:
-        lower: epsilon is at least this, but for a chance of ``level``.
-        upper_certified: what was certified of the run; None where nothing was.
+        lower: lower end of epsilon. It is wrong with probability at most ``level``.
+        upper_certified: the certified upper end of the run; None without a certificate.
         verdict: whether the two agree.
-        delta: where epsilon is meant.
+        delta: the delta that belongs to epsilon.
         level: P[lower > true epsilon] is at most this.
-        observer: what the attack saw.
-        guesses: how many guesses the deciding test counted, or claims.
-        correct: how many of them were right.
-        canaries: how many coins were thrown, over all runs.
-        runs: how often ``train`` was called.
-        theorem: what the error rate rests on.
-        assumptions: its conditions that cannot be checked from outside.
-        mu: the mechanism is not mu-GDP at this mu, but for a chance of ``level``; None where the
-            estimator does not ask.
+        observer: what the attack could see.
+        guesses: number of guesses (or claims) in the deciding test.
+        correct: number of correct guesses.
+        canaries: number of coins, over all runs.
+        runs: number of calls of ``train``.
+        theorem: the theorem that proves the error rate.
+        assumptions: conditions of the theorem that cannot be checked from outside.
+        mu: the mechanism is not mu-GDP at this mu; this is wrong with probability at most
+            ``level``. None if the estimator does not test mu.
     """
 
     lower: float
@@ -122,7 +126,8 @@ class Attack:
         lower = shown(self.lower, 6, ROUND_FLOOR)
         found = f"epsilon >= {lower} at delta = {exactly(self.delta)}{certified}"
         if self.mu is not None:
-            # Of epsilon nothing is known but in one case, which no experiment shows.
+            # A refuted mu bounds epsilon only if the worst-case pair is Gaussian. No experiment
+            # shows that.
             found = (
                 f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if its worst pair is Gaussian, {found}"
             )
@@ -135,14 +140,14 @@ class Attack:
 
 
 class Seen(NamedTuple):
-    """Coins and scores of all runs, each of shape (runs, m)."""
+    """Coins and scores of all runs, each of shape (runs, canaries)."""
 
     coins: Coins
     scores: Array
 
 
 class Answer(NamedTuple):
-    """What one test says: of epsilon, or of mu."""
+    """The result of one test, about epsilon or about mu."""
 
     lower: float
     guesses: int
@@ -150,7 +155,7 @@ class Answer(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What was certified: epsilon at delta, and mu where it is known; None for nothing."""
+    """The certified epsilon at delta, and mu if known. None means not certified."""
 
     epsilon: float | None
     delta: float
@@ -179,40 +184,48 @@ def attack(
     """Attack a mechanism or a training run and return a lower end of its epsilon.
 
     P[``lower`` > the true epsilon] is at most ``level``, by theorem A1 ("guesses"), A2 ("rates") or
-    A3 ("gdp"), whatever the mechanism, under ``Attack.assumptions``. A weak attack is a small lower
-    end, no evidence of privacy.
+    A3 ("gdp"). This holds for every mechanism, under ``Attack.assumptions``. A small lower end can
+    come from a weak attack. It is no evidence of privacy.
 
     Args:
-        train: gets ``included``, shape (canaries,), a fair coin for each canary, and a generator.
-            Returns scores, shape (canaries,), larger where the canary is likelier in the data; or,
-            with ``directions``, what was released, shape (d,) or (rounds, d). Or a loop of
-            federated averaging, with ``data`` and ``rounds``: its first clients are the canaries,
-            and what is certified of it under zero_out is the claim (``canaries.client_canaries``).
-            Or the name of a method, as ``fedprivacy train --method`` takes it: crafted clients, or
-            records with one of two labels where the unit is a record, in the loop that would be
-            trained; the claim is what is certified of it.
-        canaries: m, in every run.
-        observer: "aggregate" and "server" look at every release, "final" at the last.
-        level: chance of a lower end above the truth, in (0, 1).
-        delta: where epsilon is meant; None for the claim's, 1e-5 without one.
-        runs: how often ``train`` is called; their canaries count together. 1 is the one-run audit.
-        claim: what was certified: a Bound, an epsilon, or the mechanism that should have run.
-        adjacency: needed where ``claim`` is a mechanism.
-        directions: shape (canaries, d): what each canary adds. Its score is then the sum over the
-            releases seen of its cosine with them. With a loop, crafted clients send them, far above
-            the clip norm; "random" for random ones; None for the clients' own updates.
-        data: of a loop; with a name also "digits" (None stands for it), "fashion-mnist" or a file.
-        rounds: of a loop.
-        settings: with a name, those of the method, such as ``{"noise_multiplier": 2.0}``. Where the
-            one that pays for privacy is left out, it is calibrated to epsilon 4.
-        estimator: "guesses"; "gdp" for more power in one run, read as the last of the assumptions
-            says; or "rates" for one canary a run and at least 8 runs.
-        guesses: r, over all runs; None for three numbers of them, at a third of the level each.
+        train: a function, a loop, or the name of a method.
+            A function gets ``included``, shape (canaries,), one fair coin per canary, and a
+            generator. It returns scores, shape (canaries,); a larger score means that the canary is
+            more likely in the data. With ``directions`` it returns the releases instead, shape (d,)
+            or (rounds, d).
+            A loop of federated averaging needs ``data`` and ``rounds``. Its first clients are the
+            canaries. The claim is its certified epsilon under zero_out
+            (``canaries.client_canaries``).
+            A name is one that ``fedprivacy train --method`` takes. The attack then plants crafted
+            clients in the loop of that method. If the privacy unit is a record, it plants records
+            with one of two labels. The claim is the certified epsilon of that loop.
+        canaries: number of canaries in every run.
+        observer: "aggregate" and "server" use every release, "final" only the last one.
+        level: probability of a lower end above the truth, in (0, 1).
+        delta: the delta of epsilon. None takes that of the claim, or 1e-5 without a claim.
+        runs: number of calls of ``train``. The canaries of all runs count together. 1 is the
+            one-run audit.
+        claim: the certified value: a Bound, an epsilon, or the mechanism that should have run.
+        adjacency: required if ``claim`` is a mechanism.
+        directions: shape (canaries, d): the vector that each canary adds. The score of a canary is
+            the sum of its cosines with the releases that are seen. With a loop, crafted clients
+            send these vectors, far above the clip norm; "random" draws them; None uses the updates
+            of the clients.
+        data: data of a loop. With a name: also "digits" (the default), "fashion-mnist" or a file.
+        rounds: number of rounds of a loop.
+        settings: with a name: the settings of the method, for example ``{"noise_multiplier":
+            2.0}``. If the setting that determines privacy is missing, it is calibrated to epsilon
+            4.
+        estimator: "guesses"; "gdp" for more power in one run, under the last of the assumptions; or
+            "rates" for one canary per run and at least 8 runs.
+        guesses: number of guesses over all runs. None tries three numbers, at a third of the level
+            each.
         generator: None for randomness from the operating system.
-        jobs: how many runs at once, by joblib.
+        jobs: number of parallel runs, by joblib.
 
     Raises:
-        ParameterError: a value out of its range, scores of a wrong shape or not finite.
+            ParameterError: if a value is out of range, or scores have a wrong shape or are not
+                finite.
 
     >>> import numpy as np, fedprivacy as fp
     >>> release = lambda included, generator: included + generator.normal(0, 1, len(included))
@@ -232,7 +245,7 @@ def attack(
     if settings is not None and not isinstance(train, str):
         refuse("settings", settings, "be left out", "they are for a method that is named")
     subject = _subject(train, directions, asked)
-    # What is attacked has its own account, which is the claim unless another is given.
+    # The claim is the account of the attacked loop unless the caller gives another one.
     if claim is None:
         claim, adjacency = subject.claim()
     certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
@@ -243,7 +256,7 @@ def attack(
 
 
 class _Test(NamedTuple):
-    """What an estimator judges by."""
+    """The input of an estimator."""
 
     certified: Claimed
     seen: Seen
@@ -253,7 +266,7 @@ class _Test(NamedTuple):
 
 
 def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
-    """Return what a test found of epsilon."""
+    """Return the result of a test on epsilon as an attack."""
     certified = test.certified
     return Attack(
         lower=lower,
@@ -272,21 +285,21 @@ def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
 
 
 def _by_guesses(test: _Test) -> Attack:
-    """Return the largest epsilon that is refuted by guesses."""
+    """Return the largest epsilon that the guesses refute."""
     found = _largest(test, partial(guessing.refuted, delta=test.certified.delta))
     return _found(test, found, found.lower, guessing.THEOREM_GUESSES)
 
 
 def _by_curves(test: _Test) -> Attack:
-    """Return what a lower end of mu says: of the claim's mu, and of epsilon in Gaussian pairs."""
+    """Return the attack for a lower end of mu; its epsilon holds for Gaussian pairs."""
     found = _largest(test, guessing.refuted_mu)
     delta, lower = test.certified.delta, 0.0
-    # A mu of 0 refutes nothing, and its noise would be infinite.
+    # A mu of 0 is no refutation, and its noise would be infinite.
     if found.lower:
         at_least = Gaussian(noise_multiplier=1.0 / found.lower)
         lower = epsilon(at_least, delta=delta, adjacency=Adjacency.ZERO_OUT).lower
     told = _found(test, found, lower, guessing.THEOREM_CURVE)
-    # mu against mu: epsilons would compare only if the worst pair were Gaussian.
+    # Mu is compared with mu. Epsilons are comparable only if the worst-case pair is Gaussian.
     verdict = _verdict(found.lower, test.certified.mu)
     return replace(
         told, verdict=verdict, mu=found.lower, assumptions=(*told.assumptions, _GAUSSIAN)
@@ -294,7 +307,7 @@ def _by_curves(test: _Test) -> Attack:
 
 
 class _Subject(NamedTuple):
-    """What is attacked: what is run, what each canary adds, and how it is claimed by itself."""
+    """The attacked function, the vector that each canary adds, and the default claim."""
 
     train: Train
     directions: Any
@@ -302,7 +315,7 @@ class _Subject(NamedTuple):
 
 
 def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subject:
-    """Return what is attacked: a function, or a loop with canaries in it."""
+    """Return the attacked function or the loop with canaries in it."""
     if isinstance(train, str):
         rounds, delta = integer(1, rounds=asked.rounds), closed_unit(delta=asked.delta)
         loop = _named(train, directions, asked._replace(rounds=rounds, delta=delta))
@@ -316,21 +329,21 @@ def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subjec
 
 
 def _named(name: str, directions: Any, asked: Asked) -> Planted:
-    """Return the loop of a name, with canaries in it."""
+    """Return the loop of a named method, with canaries in it."""
     if directions is not None:
         refuse("directions", directions, f"be left out with the name {name!r}", "pass the loop")
     return plant_named(name, asked)
 
 
 def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
-    """Return a ``train`` of a loop, and the directions of its clients."""
+    """Return a ``train`` function for a loop, and the directions of its clients."""
     canaries, rounds, data = asked.canaries, asked.rounds, asked.data
     if directions is None:
         return client_canaries(loop, data, canaries, rounds)
     if isinstance(directions, str):
         if directions != "random":
             refuse("directions", directions, "be 'random', or vectors, one row a canary")
-        # Directions must not depend on the coins, or scores would prove nothing.
+        # The directions must not depend on the coins. Otherwise scores would be no evidence.
         directions = random_directions(canaries, int(loop.flat.dimension), asked.generator)
     wanted = _rows(directions, canaries)
     return crafted_canaries(loop, data, wanted, rounds), wanted
@@ -344,12 +357,13 @@ def _rows(directions: Any, canaries: int) -> Array:
 
 
 def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None = None) -> float:
-    """Return the largest epsilon that an attack with so many canaries could show.
+    """Return the largest epsilon that an attack with this many canaries could show.
 
-    Every guess is right. ``attack`` never returns more at the same ``guesses``.
+    This is the result if every guess is right. ``attack`` never returns more at the same
+    ``guesses``.
 
     Args:
-        canaries: over all runs.
+        canaries: number of canaries over all runs.
         delta: in [0, 1].
         level: in (0, 1).
         guesses: see ``attack``; None for its three numbers.
@@ -363,7 +377,7 @@ def plan(canaries: int, delta: float, level: float = 0.05, guesses: int | None =
         open_unit(level=level),
     )
     tries = _numbers(total, guesses)
-    # Each number of guesses is a test of its own and gets its share of the level.
+    # Each number of guesses is a separate test and gets its share of the level.
     return max(guessing.refuted(r, r, total, at, chance / len(tries)) for r in tries)
 
 
@@ -384,7 +398,7 @@ def _claimed(
     if adjacency is None:
         refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-    # One rate is enough: mu bounds the whole curve.
+    # One rate is enough, because mu bounds the whole curve.
     mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
     return Claimed(epsilon(claim, delta=at, **seen).upper, at, mu)
 
@@ -396,13 +410,13 @@ def _plain(claim: object) -> float:
 
 
 def _of_bound(claim: Bound, delta: float | None, observer: Observer) -> tuple[float, float]:
-    # What a delta or a risk certifies is not what is refuted.
+    # The attack refutes epsilons, not bounds on delta or on a risk.
     if claim.quantity != "epsilon":
         refuse("claim", claim.quantity, "be a bound on epsilon", "ask fp.epsilon, not fp.delta")
-    # Another delta has another epsilon: comparing across would alarm or calm for nothing.
+    # Another delta has another epsilon, so a comparison across deltas would be meaningless.
     if delta is not None and delta != claim.given:
         refuse("delta", delta, f"equal the claim's, {claim.given}", "leave delta out")
-    # A claim about the last release says nothing of the others.
+    # A claim about the last release does not cover the other releases.
     if claim.observer is Observer.FINAL and observer is not Observer.FINAL:
         refuse("observer", str(observer), "be 'final', as the claim's", "it covers no more")
     return claim.upper, claim.given
@@ -418,12 +432,12 @@ def _verdict(lower: float, certified: float | None) -> Outcome:
 
 
 def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any], Array]:
-    """Return what makes scores, shape (m,), of what ``train`` returned."""
+    """Return the function that turns the result of ``train`` into scores, shape (canaries,)."""
     if directions is None:
         return lambda found: _checked(found, canaries)
     wanted = _rows(directions, canaries)
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
-    # Cosines need lengths, and a zero row has no direction.
+    # Cosines need nonzero lengths: a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
         refuse("directions", "a row", "be finite and not zero")
     units = wanted / lengths
@@ -442,16 +456,16 @@ def _checked(found: Any, canaries: int) -> Array:
 
 
 def _cosines(units: Array, found: Any, observer: Observer) -> Array:
-    """Return each canary's cosine with the releases that are seen, summed over them."""
+    """Return the sum of each canary's cosines with the seen releases, shape (canaries,)."""
     releases = np.atleast_2d(np.asarray(found, dtype=np.float64))
     if releases.ndim != 2 or releases.shape[1] != units.shape[1]:
         refuse("train's releases", releases.shape, f"have shape (rounds, {units.shape[1]})")
     if not np.isfinite(releases).all():
         refuse("train's releases", "an entry", "be finite")
     if observer is Observer.FINAL:
-        # The observer of a claim decides what an attack may look at.
+        # The attack may use only what the observer of the claim sees.
         releases = releases[-1:]
-    # A release of zeros has no direction: it adds nothing to any score.
+    # A release of zeros has no direction and leaves every score unchanged.
     lengths = np.maximum(np.linalg.norm(releases, axis=1, keepdims=True), np.finfo(float).tiny)
     return np.asarray(units @ (releases / lengths).sum(axis=0), dtype=np.float64)
 
@@ -463,12 +477,12 @@ def _play(
     source: np.random.Generator,
     jobs: int,
 ) -> Seen:
-    """Throw the coins and run ``train``, each run with a generator of its own."""
+    """Draw the coins and run ``train``, with a separate generator for each run."""
     if not callable(train):
         refuse("train", type(train).__name__, "be a function of (included, generator)")
-    # Fair and independent coins are what the theorems ask for.
+    # The theorems require fair and independent coins.
     coins = source.integers(0, 2, size=shape).astype(np.bool_)
-    # A generator a run: results do not depend on how many run at once.
+    # With one generator per run, results do not depend on the number of parallel runs.
     streams = source.spawn(shape[0])
 
     def once(number: int) -> Array:
@@ -481,7 +495,7 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
     if jobs == 1:
         return [once(number) for number in range(times)]
     try:
-        # Needed for parallel runs only, so it is no dependency.
+        # Only parallel runs need joblib, so it is not a dependency.
         import joblib
     except ImportError:
         refuse("jobs", jobs, "be 1 where joblib is not installed", "pip install joblib")
@@ -493,9 +507,9 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
 
 
 def _numbers(canaries: int, guesses: int | None) -> list[int]:
-    """Return how many guesses are made, once for each test; fixed before the run."""
+    """Return the number of guesses of each test. The numbers are fixed before the run."""
     if guesses is None:
-        # A set, since few canaries make several shares the same number.
+        # A set removes duplicates: with few canaries, several shares give the same number.
         return sorted({max(1, round(share * canaries)) for share in SHARES})
     number = integer(1, guesses=guesses)
     if number > canaries:
@@ -504,25 +518,27 @@ def _numbers(canaries: int, guesses: int | None) -> list[int]:
 
 
 def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
-    """Guess that the canaries with the largest scores are in, and those with the smallest not.
+    """Guess "in" for the canaries with the largest scores and "out" for those with the smallest.
 
     Returns:
-        The coins by rising score, and how many guesses were right for each number of them.
+        The coins in order of rising score, and the number of correct guesses for each number of
+        guesses.
     """
-    # Stable, so that ties are broken by position, which is independent of the coins.
+    # A stable sort breaks ties by position, which is independent of the coins.
     coins = seen.coins.reshape(-1)[np.argsort(seen.scores.reshape(-1), kind="stable")]
     found = {}
     for number in _numbers(len(coins), guesses):
-        # Half of the guesses say out: an attack that is only good at one side still counts.
+        # Half of the guesses are "out", so that an attack that is good on only one side still
+        # counts.
         out = number // 2
         found[number] = int(coins[len(coins) - (number - out) :].sum()) + int((~coins[:out]).sum())
     return coins, found
 
 
 def _largest(test: _Test, refuted: Callable[..., float]) -> Answer:
-    """Return the largest number that is refuted, of all numbers of guesses."""
+    """Return the answer with the largest refuted value, over all numbers of guesses."""
     coins, tries = _tries(test.seen, test.guesses)
-    # Every number that is tried is a test, and the level is for all of them.
+    # Every number of guesses is a separate test. The level covers all of them together.
     share = test.level / len(tries)
     return max(
         Answer(refuted(right, number, len(coins), level=share), number, right)
@@ -531,13 +547,13 @@ def _largest(test: _Test, refuted: Callable[..., float]) -> Answer:
 
 
 def _by_rates(test: _Test) -> Attack:
-    """Choose a threshold and a side on the first half of the runs, test them on the second."""
+    """Choose a threshold and a side on the first half of the runs; test both on the second half."""
     runs, each = test.seen.coins.shape
     if each != 1 or runs < 8:
         refuse("canaries, runs", (each, runs), "be 1 and at least 8 for the estimator 'rates'")
     half = runs // 2
     coins, scores = test.seen.coins[:, 0], test.seen.scores[:, 0]
-    # Marks of the first half only: a threshold chosen on the second would break its level.
+    # Thresholds come only from the first half. One chosen on the second half would break its level.
     marks = np.unique(scores[:half])
     choices = [(mark, side) for mark in marks for side in (True, False)]
 
@@ -552,10 +568,10 @@ def _by_rates(test: _Test) -> Attack:
 
 
 def _of_rates(says: Coins, there: Coins, test: _Test) -> Answer:
-    """Return what the rates of hits and of false alarms say."""
+    """Return the result of the true-positive and false-positive counts."""
     hits, misses = int((says & there).sum()), int((says & ~there).sum())
     totals = int(there.sum()), int((~there).sum())
-    # A half without any canary there, or none away, has no rate.
+    # Without any included or any excluded canary, one of the two rates does not exist.
     if not min(totals):
         return Answer(0.0, hits + misses, hits)
     rates = (hits, totals[0]), (misses, totals[1])

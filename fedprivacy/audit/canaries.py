@@ -1,6 +1,6 @@
-"""Canaries inside a training loop: clients or records, by a fair coin each.
+"""Canaries in a training loop: clients or records that a fair coin includes or leaves out.
 
-A loop and its state are taken as they come: nothing here imports the room that trains.
+This module takes loops and states as arguments. It imports no training code.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..sampling import Everyone
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
 Train = Callable[[Coins, np.random.Generator], Any]
-"""Gets which canaries are in the data, shape (m,), and a generator; returns scores or releases."""
+"""Gets the included canaries, shape (m,), and a generator; returns scores or releases."""
 
 
 class Asked(NamedTuple):
-    """What an attack asks of a loop that it knows by name."""
+    """The settings of an attack on a loop that has a name."""
 
     canaries: int
     rounds: int
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """A loop with canaries in it: how it is run, what each adds, and what is certified of it."""
+    """A loop with canaries: its run, the vector of each canary, and the certified mechanism."""
 
     train: Train
     directions: Array
@@ -45,14 +45,14 @@ class Planted(NamedTuple):
 
 
 BY_NAME: dict[str, Callable[[Asked], Planted]] = {}
-"""Loops that are attacked by name, put here by whoever defines them: no name is imported."""
+"""Loops that can be attacked by name. The module that defines a loop registers it here."""
 
 
 def plant_named(name: str, asked: Asked) -> Planted:
-    """Return the loop of a name, with canaries in it.
+    """Return the loop of this name, with canaries in it.
 
     Raises:
-        ParameterError: an unknown name, or what is asked does not fit the loop.
+        ParameterError: if the name is unknown, or the settings do not fit the loop.
     """
     if name not in BY_NAME:
         way_out = "pass a function of (included, generator) for any other"
@@ -61,7 +61,7 @@ def plant_named(name: str, asked: Asked) -> Planted:
 
 
 def is_loop(train: object) -> bool:
-    """Return whether something is a training loop with privacy, or says that it has none."""
+    """Return whether an object is a training loop, private or explicitly not private."""
     return hasattr(train, "round_mechanism") and hasattr(train, "step")
 
 
@@ -69,9 +69,9 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
     """Return the whole run as a mechanism.
 
     Raises:
-        ParameterError: a loop without privacy.
+        ParameterError: if the loop is not private.
     """
-    # Without privacy there is no number that the attack could beat.
+    # A loop without privacy has no certified number to compare with.
     if loop.round_mechanism is None:
         refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other")
     run: Mechanism = loop.round_mechanism * rounds
@@ -81,29 +81,31 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
 def client_canaries(
     loop: Any, data: Any, canaries: int, rounds: int
 ) -> tuple[Callable[[Coins, np.random.Generator], Array], Array]:
-    """Return a ``train`` for ``fp.attack``, and its directions, of a loop of federated averaging.
+    """Return a ``train`` for ``fp.attack`` of federated averaging, and its directions.
 
-    The first clients of the data are the canaries. One whose coin is 0 is drawn but does not
-    answer, which is zero_out: a sum whose noise does not depend on how many contribute. A
-    canary's direction is its own update of the first model, by the loop's own local training.
+    The first clients of the data are the canaries. A canary whose coin is 0 is drawn but does not
+    answer. This is zero_out, for a sum whose noise does not depend on the number of contributions.
+    The direction of a canary is its own update of the first model, by the loop's own local
+    training.
 
     Args:
-        loop: a ``FederatedAveraging`` whose perturbation is no sum of shares.
-        data: its data; better if the canaries' updates are long and differ.
-        canaries: how many clients of it are canaries.
-        rounds: how many rounds are run.
+        loop: a ``FederatedAveraging`` with a perturbation that is no sum of shares.
+        data: data of the loop. The canaries' updates should be long and differ from each other.
+        canaries: number of clients that are canaries.
+        rounds: number of rounds.
 
     Raises:
-        ParameterError: another loop, no data, or fewer clients than canaries.
+        ParameterError: if the loop is of another type, or the data are missing or have fewer
+            clients than canaries.
     """
-    # A client that does not answer would take its share of the noise away as well.
+    # A client that does not answer would also remove its share of the noise.
     if _checked(loop, data, canaries).full_cohort is not None:
         way_out = "pass directions='random': crafted clients send their shares of the noise"
         refuse("train", type(loop).__name__, "have whole noise", way_out)
     times, start = integer(1, rounds=rounds), loop.init()
-    # A fixed seed, so that directions are the same in every run.
+    # A fixed seed gives the same directions in every run.
     seeded = replace(loop, seed=0)
-    # Alone, without noise: what is left of the step is the canary's own update.
+    # Without noise and other clients, the step is the canary's own update.
     plain = replace(seeded, perturbation=None, scheme=Everyone())
 
     def direction(canary: int) -> Array:
@@ -112,7 +114,7 @@ def client_canaries(
 
     def train(included: Coins, generator: np.random.Generator) -> Array:
         out = set(np.flatnonzero(~included).tolist())
-        # Each run needs fresh noise, and the seed comes from the audit's own generator.
+        # Each run needs fresh noise. Its seed comes from the generator of the audit.
         now = replace(loop, seed=int(generator.integers(2**62)))
         return _rounds(now, data, times, lambda cohort: out & set(map(int, cohort)))
 
@@ -122,22 +124,23 @@ def client_canaries(
 def crafted_canaries(
     loop: Any, data: Any, directions: Array, rounds: int
 ) -> Callable[[Coins, np.random.Generator], Array]:
-    """Return a ``train`` for ``fp.attack`` in which canaries send what was made up for them.
+    """Return a ``train`` for ``fp.attack`` whose canaries send crafted updates.
 
-    The first clients of the data are the canaries. One whose coin is 1 sends its direction, far
-    above the clip norm, whatever its data are; one whose coin is 0 sends zeros and its share of
-    the noise. That is zero_out, in any cohort and with any perturbation.
+    The first clients of the data are the canaries. A canary whose coin is 1 sends its direction,
+    far above the clip norm, whatever its data are. A canary whose coin is 0 sends zeros and its
+    share of the noise. This is zero_out, in any cohort and with any perturbation.
 
     Args:
         loop: a ``FederatedAveraging``.
-        data: its data.
-        directions: shape (canaries, d), d the loop's dimension.
-        rounds: how many rounds are run.
+        data: data of the loop.
+        directions: shape (canaries, d), with d the dimension of the loop.
+        rounds: number of rounds.
 
     Raises:
-        ParameterError: another loop, no data, fewer clients than canaries, or another dimension.
+        ParameterError: if the loop is of another type, the data are missing or have fewer clients
+            than canaries, or the dimension differs.
     """
-    # Far above the clip norm, so that missing or wrong clipping is seen.
+    # Far above the clip norm, so that missing or wrong clipping is detected.
     clip_norm = float(_checked(loop, data, len(directions)).clip_norm)
     times, dimension = integer(1, rounds=rounds), int(loop.flat.dimension)
     if directions.shape[1] != dimension:
@@ -146,7 +149,7 @@ def crafted_canaries(
     sent = directions / lengths * (_FAR * clip_norm)
 
     class Crafted(type(loop)):  # type: ignore[misc]
-        """The same loop, but for what canaries send."""
+        """The same loop, except that the canaries send crafted updates."""
 
         coins: Coins = np.zeros(len(sent), np.bool_)
 
@@ -160,10 +163,10 @@ def crafted_canaries(
 
     def train(included: Coins, generator: np.random.Generator) -> Array:
         given = {each.name: getattr(loop, each.name) for each in fields(loop)}
-        # In one process: what is crafted is known here.
+        # One process, because other processes do not know the crafted updates.
         own = {"seed": int(generator.integers(2**62)), "processes": 1}
         now = Crafted(**{**given, **own})
-        # The loop is frozen; the coins are no part of what it is.
+        # The loop is frozen, and the coins are not one of its fields.
         object.__setattr__(now, "coins", included)
         return _rounds(now, data, times, None)
 
@@ -171,11 +174,11 @@ def crafted_canaries(
 
 
 _FAR = 1e3
-"""Clip norms that a crafted update is long: what is not clipped is seen."""
+"""Length of a crafted update, in clip norms. It makes missing clipping visible."""
 
 
 def random_directions(canaries: int, dimension: int, generator: np.random.Generator) -> Array:
-    """Return vectors of length 1 that do not depend on anything, shape (canaries, dimension)."""
+    """Return random unit vectors that are independent of the data, shape (canaries, dimension)."""
     found = generator.normal(size=(canaries, dimension))
     return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
@@ -183,20 +186,20 @@ def random_directions(canaries: int, dimension: int, generator: np.random.Genera
 def planted(
     make: Callable[[Coins], tuple[Any, Any]], rounds: int
 ) -> Callable[[Coins, np.random.Generator], Array]:
-    """Return a ``train`` for ``fp.attack`` of any loop here: canaries are what ``make`` plants.
+    """Return a ``train`` for ``fp.attack`` of any loop, with canaries that ``make`` plants.
 
-    For records: flipping one coin must change the data as the adjacency says, such as one record
-    for another (``replace_one``). Pass ``directions``, and as ``claim`` what is certified of the
-    loop, such as ``loop.round_mechanism * rounds``.
+    For records, flipping one coin must change the data as the adjacency defines. For
+    ``replace_one`` it replaces one record by another. Also pass ``directions`` to the attack, and
+    the certified mechanism as ``claim``, for example ``loop.round_mechanism * rounds``.
 
     Args:
-        make: gets ``included``, shape (canaries,); returns a loop and the data of its ``step``,
-            None where they belong to the loop.
-        rounds: how many rounds are run.
+        make: gets ``included``, shape (canaries,); returns a loop and the data for its ``step``.
+            The data are None if they belong to the loop.
+        rounds: number of rounds.
 
     Returns:
-        A function whose result has a row a round: the released state before it minus the one
-        after, flat. So a canary's direction is its gradient, of what is minimised.
+        A function that returns one row per round: the released state before it minus that after it,
+        flat. The direction of a canary is therefore its gradient of the minimised function.
     """
     times = integer(1, rounds=rounds)
 
@@ -208,7 +211,7 @@ def planted(
 
 
 def _checked(loop: Any, data: Any, canaries: int) -> Any:
-    """Return a loop's perturbation, if clients of it can be canaries."""
+    """Return the perturbation of a loop, if its clients can be canaries."""
     noise = getattr(loop, "perturbation", None)
     if noise is None or not hasattr(loop, "_trained"):
         way_out = "pass a function of (included, generator), or planted(make, rounds)"
@@ -221,19 +224,19 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
 
 
 def _rounds(loop: Any, data: Any, rounds: int, dropout: Any) -> Array:
-    """Return how far each of the rounds moved what is released, shape (rounds, d)."""
+    """Return the change of the released state in each round, shape (rounds, d)."""
     state, released = loop.init(), []
     options = {} if dropout is None else {"dropout": dropout}
     for _ in range(rounds):
         after, _ = loop.step(state, data, **options)
-        # The step is what is released: two states in a row show it.
+        # The released value is the step, which is the difference of consecutive states.
         released.append(_moved(state, after))
         state = after
     return np.stack(released)
 
 
 _RELEASED = ("parameters", "positions", "auxiliary")
-"""Where a loop's state holds what was released."""
+"""Fields of a loop's state that may hold the released values."""
 
 
 def _moved(before: Any, after: Any) -> Array:
@@ -241,5 +244,5 @@ def _moved(before: Any, after: Any) -> Array:
     if name is None:
         refuse("state", type(after).__name__, f"hold one of {', '.join(_RELEASED)}")
     moved = getattr(before, name) - getattr(after, name)
-    # In doubles and flat, as directions are.
+    # Flat and in double precision, like the directions.
     return np.asarray(moved.cpu().numpy(), dtype=np.float64).reshape(-1)

@@ -1,4 +1,4 @@
-"""What replays on neighbours find, and tests of it whose chances of failing are exact."""
+"""Findings of replays on neighbouring data sets, and tests with exact error probabilities."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Array = NDArray[np.float64]
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at.
+    """The result of one test.
 
     Attributes:
-        name: what.
-        passed: whether it is as stated.
+        name: name of the test.
+        passed: whether the mechanism is as stated.
         measured: a distance, a standard deviation, or a p-value.
-        allowed: what it is held against.
-        detail: in words.
+        allowed: the limit for ``measured``.
+        detail: the test in words.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Conformance:
-    """What replays on neighbours say of a mechanism.
+    """The results of all replays of a mechanism.
 
     Attributes:
-        passed: whether every finding did.
-        findings: all of them.
-        error_rate: a mechanism that is as stated fails with probability at most this.
+        passed: whether every finding passed.
+        findings: all findings.
+        error_rate: a correct mechanism fails with probability at most this.
     """
 
     passed: bool
@@ -48,7 +48,7 @@ class Conformance:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Names of what is not as stated."""
+        """Names of the failed tests."""
         return tuple(dict.fromkeys(one.name for one in self.findings if not one.passed))
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Conformance:
 
 
 def gaussian_ends(values: Array) -> float:
-    """Return the two-sided p-value of the sum of squares."""
+    """Return the two-sided p-value of the sum of squares, for standard normal values."""
     count, total = values.size / 2.0, float((values**2).sum()) / 2.0
     return 2.0 * float(min(gammainc(count, total), gammaincc(count, total)))
 
@@ -71,15 +71,15 @@ def shape_p_value(values: Array, cdf: Callable[[Array], Array]) -> float:
     """Return Massart's (1990) bound: P[sup |F_n - F| > t] <= 2 exp(-2 n t^2), for every n."""
     heights = cdf(np.sort(values.reshape(-1)))
     steps = np.arange(values.size + 1) / values.size
-    # The empirical law jumps at each value: both sides of the jump count.
+    # The empirical cdf jumps at each value, and both sides of the jump count.
     gap = max(float((steps[1:] - heights).max()), float((heights - steps[:-1]).max()))
     return min(1.0, 2.0 * math.exp(-2.0 * values.size * gap * gap))
 
 
 def coin_p_value(heads: int, throws: int) -> float:
-    """Return the two-sided p-value of so many heads of a fair coin."""
+    """Return the two-sided p-value of this many heads of a fair coin."""
     more = max(heads, throws - heads)
-    # Without a throw there is nothing to tell, and betainc has no value.
+    # Without a throw there is no evidence, and betainc has no value.
     return min(1.0, 2.0 * float(betainc(more, throws - more + 1, 0.5))) if more else 1.0
 
 

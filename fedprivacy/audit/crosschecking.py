@@ -1,4 +1,4 @@
-"""One run by every accountant, and who is wrong by which certificate."""
+"""Compare all accountants on one run, and show the wrong ones with the certificate."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from ..relations import Adjacency, Observer
 
 
 class Standing(StrEnum):
-    """How an upper bound on epsilon stands to the certified interval."""
+    """Position of an upper bound on epsilon relative to the certified interval."""
 
     CERTIFIED = "certified"
-    """It is the interval."""
+    """It is the certified interval."""
     AGREES = "agrees"
     """It lies between the two ends."""
     LOOSE = "loose"
-    """It is above the certified upper end: true, and larger than need be."""
+    """It is above the certified upper end: valid, but larger than necessary."""
     WRONG = "wrong"
-    """It is below the certified lower end, which two named data sets attain: no upper bound."""
+    """It is below the certified lower end, which two named data sets attain, so it is no upper
+    bound.
+    """
     NO_ANSWER = "no answer"
-    """It refused, or is not installed."""
+    """The accountant refused the run, or is not installed."""
 
 
 class Row(NamedTuple):
-    """What one accountant says of the run.
+    """The answer of one accountant.
 
     Attributes:
         who: library and accountant.
-        adjacency: under which.
-        epsilon: its upper bound; None where there is none.
-        standing: how it stands to the certified interval.
-        why: the certificate that says so, or why there is no answer.
+        adjacency: adjacency of the answer.
+        epsilon: its upper bound; None if it gave none.
+        standing: its position relative to the certified interval.
+        why: the certificate behind the position, or the reason for a missing answer.
     """
 
     who: str
@@ -50,13 +52,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Crosscheck:
-    """One run by every accountant.
+    """One run under every accountant.
 
     Attributes:
-        delta: where epsilon is meant.
-        observer: who looks.
+        delta: the delta that belongs to epsilon.
+        observer: the observer of the question.
         bounds: the certified interval under each adjacency.
-        rows: what each accountant says.
+        rows: the answer of each accountant.
     """
 
     delta: float
@@ -66,7 +68,7 @@ class Crosscheck:
 
     @property
     def wrong(self) -> tuple[Row, ...]:
-        """The accountants whose answer is no upper bound."""
+        """The accountants with an answer below the certified lower end."""
         return tuple(row for row in self.rows if row.standing is Standing.WRONG)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,21 +113,22 @@ def crosscheck(
     adjacency: Adjacency | str | None = None,
     observer: Observer | str = Observer.AGGREGATE,
 ) -> Crosscheck:
-    """Account a run by all our accountants and by those of other libraries that are installed.
+    """Account a run by all accountants of this package and of other installed libraries.
 
-    dp-accounting (PLD, RDP) is always asked; Opacus (RDP, PRV, GDP) and prv-accountant where they
-    are installed. An answer below the certified lower end is wrong: two neighbouring data sets,
-    named by the bound's witness, leak more. One above the certified upper end is loose.
+    dp-accounting (PLD, RDP) is always included. Opacus (RDP, PRV, GDP) and prv-accountant are
+    included if they are installed. An answer below the certified lower end is wrong: two
+    neighbouring data sets, named by the witness of the bound, leak more. An answer above the
+    certified upper end is loose.
 
     Args:
         run: a mechanism, sampled and repeated as it really ran.
         delta: in [0, 1].
-        adjacency: None for all that the run serves.
-        observer: who looks; other libraries know the aggregate view.
+        adjacency: None for all that the run supports.
+        observer: the observer; other libraries support only the aggregate view.
 
     Raises:
-        ParameterError: not a mechanism, or a value out of its range.
-        UnsupportedCombination: no theorem covers the run under these facts.
+        ParameterError: if ``run`` is no mechanism, or a value is out of range.
+        UnsupportedCombination: if no theorem covers the run under these facts.
 
     >>> import fedprivacy as fp
     >>> run = fp.Gaussian(noise_multiplier=1.4).sampled(fp.FixedSize(100, population=6000)) * 180
@@ -143,14 +146,14 @@ def crosscheck(
 
 
 def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjacency, Bound]:
-    """Return the certified bounds under the adjacencies that a run serves.
+    """Return the certified bounds under the adjacencies that a run supports.
 
     Raises:
-        UnsupportedCombination: it serves none; the last refusal says why.
+        UnsupportedCombination: if it supports none; the last refusal gives the reason.
     """
     bounds: dict[Adjacency, Bound] = {}
     for one in wanted:
-        # A run may serve some adjacencies only: the others are left out, unless none is left.
+        # Unsupported adjacencies are left out, unless none is left.
         try:
             bounds[one] = epsilon(run, adjacency=one, **asked)
         except UnsupportedCombination:
@@ -160,14 +163,14 @@ def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjac
 
 
 def _rows(run: Mechanism, bound: Bound) -> list[Row]:
-    # Other libraries load slowly: only a cross-check needs them.
+    # Other libraries load slowly, and only a cross-check needs them.
     from ..integrations import peers
 
     facts = bound.adjacency, bound.observer
     low, high = bound.ends(6)
     interval = f"[{low}, {high}]: {'; '.join(bound.theorems)}"
     rows = [Row("ours, pld", bound.adjacency, bound.upper, Standing.CERTIFIED, interval)]
-    # PLD's interval is the yardstick, so the others are held against it.
+    # The PLD interval is the reference for the other answers.
     for name in (name for name in ACCOUNTANTS if name != "pld"):
         rows.append(_judged(f"ours, {name}", *_ours(run, bound, name), bound))
     for who, found, why in peers.answers((run, bound.given, *facts), bound.upper):
@@ -187,7 +190,7 @@ def _judged(who: str, found: float | None, why: str, bound: Bound) -> Row:
     low, high = shown(bound.lower, 6, ROUND_FLOOR), shown(bound.upper, 6, ROUND_CEILING)
     if found is None:
         standing = Standing.NO_ANSWER
-    # Written so that NaN counts as wrong, too: it is no upper bound.
+    # This form of the test also counts NaN as wrong, because NaN is no upper bound.
     elif not found >= bound.lower:
         standing, why = Standing.WRONG, f"at least {low}, attained: {bound.witness}"
     elif found > bound.upper:

@@ -1,10 +1,11 @@
-"""Which wrong reading of a run gives the number that was claimed.
+"""Find the wrong reading of a run that gives the claimed number.
 
-A remark beside a verdict, never a part of it. Many readings are tried, and some of them come near
-any number. So a match is told only where a random claim would have hardly matched: each number of a
-reading stands for the claims that are this number rounded to the claim's digits, and all that are
-told together cover at most ``CHANCE`` of the claims from a tenth of the audited epsilon to all of
-it. What a reading would make of the run is told as a condition, not as what was done.
+The result is a remark on a verdict and never changes the verdict. Many readings are tried, and some
+of them come close to any number. Hence a match is reported only if a random claim would rarely
+match. Each number of a reading covers the claims that equal it after rounding to the claim's
+digits. All compared numbers together cover at most ``CHANCE`` of the claims between a tenth of the
+audited epsilon and all of that epsilon. The remark is conditional ("would be"): it does not say
+that this mistake was made.
 """
 
 from __future__ import annotations
@@ -21,39 +22,39 @@ from ..relations import Facts
 from .misreadings import MAX_TIMES, WAYS, Audited, Misreading, Number, divided, peer, readings
 
 _USELESS, _LONG = 1e4, 10**4
-"""Readings of a run with a larger epsilon and more rounds cost most and explain nothing."""
+"""Readings beyond both limits (epsilon and rounds) are slow and explain no claim."""
 MAX_PARTS = 20
-"""Runs of more kinds of rounds are not looked at: every reading costs an account."""
+"""Runs with more kinds of rounds are skipped, because every reading needs an account."""
 
 MAX_TOLD = 2
-"""How many matches are told."""
+"""Number of matches that are reported."""
 
 CHANCE = 0.01
-"""At most so often a random claim matches one of the numbers that are compared with claims."""
+"""Upper limit of the probability that a random claim matches one of the compared numbers."""
 FREE = 0.003
-"""The same with readings that have a free parameter, which are compared last."""
+"""The same limit with readings that have a free parameter, which are compared last."""
 
 _ARITHMETIC = 3e-6
-"""Relative difference of one formula's numbers in two programs, whose lattices differ."""
+"""Relative difference of one formula's values in two programs with different lattices."""
 _ESTIMATE = 1e-3
 """Relative error of accountants that estimate."""
 _ROUNDED = 0.05
-"""A claim farther below the certified value than this share of it is no rounding of it."""
+"""Largest relative distance to the certified value at which a claim can be a rounding."""
 _FROM = 0.1
-"""Random claims are taken from this share of the audited epsilon."""
+"""Random claims start at this fraction of the audited epsilon."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A claim about a run, to be explained.
+    """A claim about a run that needs an explanation.
 
     Attributes:
-        run: what was accounted.
-        facts: what the claim is about.
+        run: the mechanism that was accounted.
+        facts: facts of the claim.
         claim: the claimed epsilon.
-        found: what was certified at the claimed delta, by accountant.
-        sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
-        careless: the run as it would be without one thing that was said of it, by name.
+        found: certified bounds at the claimed delta, by accountant.
+        sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
+        careless: the run without one stated fact, by the name of that fact.
     """
 
     run: Mechanism
@@ -65,75 +66,75 @@ class Question:
 
     @property
     def bound(self) -> Bound:
-        """The first accountant's."""
+        """The bound of the first accountant."""
         return next(iter(self.found.values()))
 
     @property
     def delta(self) -> float:
-        """At which the claim is made."""
+        """The delta of the claim."""
         return self.bound.given
 
     @property
     def least(self) -> float:
-        """The least epsilon that is certified."""
+        """The smallest certified epsilon."""
         return min(bound.upper for bound in self.found.values())
 
     @property
     def can_be_read(self) -> bool:
-        """Whether readings are tried: each costs an account."""
-        # A pure or an impossible claim has no reading that would give its number.
+        """Whether readings are tried. Each one needs an account."""
+        # No reading can give a pure or an impossible claim.
         parts = self.run.sequence()
         hopeless = self.least > _USELESS and sum(times for _, times in parts) > _LONG
         readable = len(parts) <= MAX_PARTS and not hopeless
-        # Of an infinite epsilon no claim is a share.
+        # A claim is no fraction of an infinite epsilon.
         finite = math.isfinite(self.least) and self.claim > 0.0
         return readable and finite and 0.0 < self.delta < 1.0
 
     @cached_property
     def audited(self) -> Audited:
-        """The run, for its readings."""
+        """The run in the form that readings need."""
         told = (self.sensitivity, self.careless)
         return Audited(self.run, self.facts, self.delta, self.least, *told)
 
     @property
     def own(self) -> list[float]:
-        """The run's own numbers; a reading that comes to one of them explains nothing."""
+        """The run's own numbers. A reading that gives one of them explains no difference."""
         return [bound.upper for bound in self.found.values() if math.isfinite(bound.upper)]
 
     @cached_property
     def digit(self) -> float:
-        """The last digit of the claim, and at least what one formula differs by in two programs."""
+        """The place value of the claim's last digit, or the rounding of two programs if larger."""
         return max(_last_digit(self.claim), _ARITHMETIC * self.claim)
 
     def rounds_from(self, value: float) -> bool:
-        """Return whether the claim is a number cut or rounded to the claim's digits."""
+        """Return whether the claim is this value, truncated or rounded to the claim's digits."""
         low, high = self.window(value)
         return low <= self.claim <= high
 
     def window(self, value: float) -> tuple[float, float]:
-        """Return between which claims of these digits lie that are a number cut or rounded."""
+        """Return the range of claims that are this value, truncated or rounded."""
         slack = _ARITHMETIC * value
         return value - self.digit - slack, value + 0.5 * self.digit + slack
 
 
 def _last_digit(claim: float) -> float:
-    """Return the place of the last digit of the shortest text that reads back as the claim."""
+    """Return the place value of the last digit of the shortest text that parses to the claim."""
     if claim == math.floor(claim):
         return 1.0
-    # A double with a fraction ends in digits behind the point, of which repr writes no more.
+    # The repr of a float with a fraction ends in its last nonzero decimal.
     exponent = Decimal(repr(claim)).as_tuple().exponent
     return 10.0**exponent if isinstance(exponent, int) else 0.0
 
 
 @dataclass
 class Windows:
-    """Claims that the readings tried so far would explain, as shares of the random ones.
+    """Claims that the readings up to now would explain, as a share of the random claims.
 
     Attributes:
-        low: the least random claim.
-        high: the largest.
-        spans: first and last of the claims that one number stands for.
-        more: the share of those that were counted without an account.
+        low: the smallest random claim.
+        high: the largest random claim.
+        spans: range of claims (first, last) that each number covers.
+        more: share of the ranges that were counted without an account.
     """
 
     low: float
@@ -142,7 +143,7 @@ class Windows:
     more: float = 0.0
 
     def share(self, more: Iterable[tuple[float, float]] = ()) -> float:
-        """Return the share of the random claims that are covered, by more windows as well."""
+        """Return the share of the random claims that are covered, with further ranges included."""
         covered, end = 0.0, self.low
         for first, last in sorted([*self.spans, *more]):
             covered += max(0.0, min(last, self.high) - max(first, end))
@@ -150,14 +151,14 @@ class Windows:
         return self.more + covered / (self.high - self.low)
 
     def admits(self, window: tuple[float, float], most: float) -> bool:
-        """Add a window if the share stays within ``most``; return whether it did."""
+        """Add a window if the share stays within ``most``. Return whether it was added."""
         if self.share([window]) > most:
             return False
         self.spans.append(window)
         return True
 
     def admit_all(self, asked: Question, value: float) -> bool:
-        """Add the windows of all multiples of a number if the share stays within ``CHANCE``."""
+        """Add the windows of all multiples of a value if the share stays within ``CHANCE``."""
         windows = [asked.window(times * value) for times in range(2, MAX_TIMES + 1)]
         if self.share(windows) > CHANCE:
             return False
@@ -165,7 +166,7 @@ class Windows:
         return True
 
     def told(self, many: int) -> str:
-        """Return how many readings were compared, and how often a random claim matches."""
+        """Return the number of compared readings and the chance of a random match, in words."""
         chance = shown(100.0 * self.share(), 2, ROUND_CEILING)
         tries = "1 reading was" if many == 1 else f"{many} readings were"
         return f"({tries} compared; a random claim matches with a chance of {chance} % at most.)"
@@ -173,18 +174,18 @@ class Windows:
 
 @dataclass(frozen=True)
 class _Match:
-    """A reading that leads to the claim."""
+    """A reading that gives the claim."""
 
     reading: Misreading
     number: Number
 
 
 def failing_assumptions(asked: Question) -> tuple[str, ...]:
-    """Return sentences that name what a claim that is not met seems to take for granted.
+    """Return sentences on the assumption that a failing claim seems to make.
 
     Returns:
-        That the claim is the run's own number rounded down; else readings that lead to the claimed
-        number; without one, a reading under which it would hold.
+        A sentence that the claim is the run's own number rounded down. Else, the readings that give
+        the claimed number. Else, a reading under which the claim would hold.
     """
     if not asked.can_be_read:
         return ()
@@ -199,7 +200,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 
 
 def _rounded(asked: Question) -> tuple[str, ...]:
-    """Return that the claim is a certified number of this very run, rounded down."""
+    """Return a sentence if the claim is a certified number of this run, rounded down."""
     why = "An estimate, or a number rounded down, is no upper end."
     for name, bound in asked.found.items():
         near = bound.upper - asked.claim <= _ROUNDED * asked.claim
@@ -212,7 +213,7 @@ def _rounded(asked: Question) -> tuple[str, ...]:
 def _matches(
     asked: Question, tried: list[tuple[Misreading, list[Number]]]
 ) -> tuple[list[_Match], str]:
-    """Return the readings that lead to the claim, and of how many, with which chance."""
+    """Return the readings that give the claim, and a sentence on the chance of a match."""
     high = max(asked.claim, asked.least)
     windows = Windows(min(_FROM * high, 0.5 * asked.claim), high)
     compared: list[str] = []
@@ -221,10 +222,10 @@ def _matches(
         if windows.admits(asked.window(number[0]), CHANCE):
             compared.append(one.what)
             found += [_Match(one, number)] * asked.rounds_from(number[0])
-    # Readings with a free parameter come near to every claim of few digits.
+    # Readings with a free parameter come close to every claim with few digits.
     if not found:
         found = _of_divisors(asked, windows, compared) or _estimated(asked, windows, compared)
-    # The numbers of one reading are one reason.
+    # All numbers of one reading count as one explanation.
     first = {match.reading.what: match for match in reversed(found)}
     return list(reversed(first.values())), windows.told(len(dict.fromkeys(compared)))
 
@@ -232,7 +233,7 @@ def _matches(
 def _distinct(
     asked: Question, tried: Iterable[tuple[Misreading, list[Number]]]
 ) -> Iterator[tuple[Misreading, Number]]:
-    """Yield the numbers of readings that are not the run's own, the likeliest first."""
+    """Yield the numbers of readings that differ from the run's own, the most likely first."""
     for one, numbers in tried:
         for number in numbers:
             if not any(abs(number[0] - own) <= asked.digit for own in asked.own):
@@ -240,8 +241,8 @@ def _distinct(
 
 
 def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
-    """Return that the claim is a little below the certified value, as estimates are."""
-    # Where nothing is certified from below, the upper end is all there is to be near to.
+    """Return a match if the claim is slightly below the certified value, as estimates are."""
+    # Without a certified lower end, the claim is compared with the upper end.
     least = asked.bound.lower or asked.bound.upper
     what = "an estimate, a little too small"
     window = (least * (1.0 - _ESTIMATE), least)
@@ -254,10 +255,10 @@ def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_
 
 
 def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
-    """Return the divisors that lead to the claim, if all of them together may be compared."""
+    """Return the divisors that give the claim, if the chance of a random match allows them."""
     ways = list(divided(asked.audited))
     first, last = asked.window(asked.claim)
-    # Counted before any account is made.
+    # The chance is computed before any account.
     share = WAYS * len(ways) * (last - first) / (windows.high - windows.low)
     if not ways or windows.share() + share > FREE:
         return []
@@ -268,9 +269,9 @@ def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list
 
 
 def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
-    """Return the divisors whose numbers are nearest to the claim, by each accountant.
+    """Return the divisors whose numbers are closest to the claim, by each accountant.
 
-    Numbers fall with the divisor, so that a bisection asks for few of them.
+    Numbers fall as the divisor grows, so a bisection needs only a few accounts.
     """
     found: dict[str, Misreading] = {}
     for by in range(WAYS):
@@ -291,7 +292,7 @@ def _sentence(asked: Question, match: _Match, told: str) -> str:
 
 
 def _enough(tried: list[tuple[Misreading, list[Number]]], asked: Question) -> tuple[str, ...]:
-    """Return the reading with the largest bound under which a claim would hold."""
+    """Return the reading with the largest bound under which the claim would hold."""
     bounds = [
         (numbers[0][0], one)
         for one, numbers in tried
@@ -299,7 +300,7 @@ def _enough(tried: list[tuple[Misreading, list[Number]]], asked: Question) -> tu
     ]
     if not bounds:
         return ()
-    # max() takes the first of equals, so that simple readings lead.
+    # With equal values, max() takes the first, so simple readings have priority.
     value, one = max(bounds, key=lambda pair: pair[0])
     return (f"{exactly(asked.claim)} would hold for {one.what} ({_up(value)}). {one.why}",)
 
@@ -309,15 +310,16 @@ def _up(value: float) -> str:
 
 
 def overcounts(asked: Question) -> tuple[str, ...]:
-    """Return a sentence where a claim that holds is a whole multiple of what was spent."""
-    # 1.99 and not 2, since certified upper ends lie a little above what others compute.
+    """Return a sentence if a claim that holds is an integer multiple of the spent epsilon."""
+    # The factor is 1.99 instead of 2, because certified upper ends slightly exceed other programs'
+    # values.
     if not asked.can_be_read or not 0.0 < 1.99 * asked.least <= asked.claim:
         return ()
     known = [(bound.upper, name.upper()) for name, bound in asked.found.items()]
     windows = Windows(asked.least, (MAX_TIMES + 1) * asked.least)
-    # The claim may be a multiple of any accountant's number, another library's too.
+    # The claim may be a multiple of any accountant's number, also that of another library.
     for value, by in (*known, *peer(asked.audited, asked.run)):
-        # Every multiple of every number is one more that a random claim may come near to.
+        # Every multiple of every number raises the chance of a random match.
         if not 0.0 < value < math.inf or not windows.admit_all(asked, value):
             continue
         times = round(asked.claim / value)

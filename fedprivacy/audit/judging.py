@@ -1,4 +1,4 @@
-"""How a claim about a run is judged: by every accountant, for every observer."""
+"""Judge a claim about a run, by every accountant and for every observer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .diagnose import Question, failing_assumptions, overcounts
 from .sources import Reading
 
 _FILTER = "RDP filter"
-"""How the rule of an adaptive budget begins."""
+"""Prefix of the budget rule of an adaptive run."""
 
 SINGLE = "single uploads"
-"""The line of a server that no secure sum keeps from seeing each upload by itself."""
+"""Key of the bounds for a server that sees each upload separately, without a secure sum."""
 
 
 class Efforts(NamedTuple):
-    """Which accountants are asked, and how."""
+    """The accountants to use, and their effort."""
 
     names: tuple[str, ...]
     effort: Effort
@@ -47,11 +47,11 @@ Findings = tuple[
     dict[str, str],
     tuple[Defect, ...],
 ]
-"""Verdict, reasons, bounds, what is unsupported, and defects of the schedule."""
+"""Verdict, reasons, bounds, unsupported observers, and defects of the schedule."""
 
 
 class Case(NamedTuple):
-    """What is judged: a claim about a run, under the claim's facts, and how hard to try."""
+    """The claim, its run and facts, and the effort of the accountants."""
 
     read: Reading
     evidence: Evidence
@@ -66,7 +66,7 @@ def audit_fixed(case: Case) -> Findings:
     if case.evidence.noiseless is not None:
         return _audit_noiseless(case, case.evidence.noiseless)
     bounds, unsupported = _by_observer(case)
-    # Before judging: a contradiction means that one of our bounds is wrong.
+    # Compare before judging: a contradiction means that one of our bounds is wrong.
     _compare(bounds)
     verdict, reasons = _judged(case, bounds)
     cheaper = (Defect.CHEAPER,) if _cheaper_than_planned(case, bounds) else ()
@@ -74,7 +74,7 @@ def audit_fixed(case: Case) -> Findings:
 
 
 def _audit_noiseless(case: Case, clear: Noiseless) -> Findings:
-    """Judge a run some of whose rounds had no noise: epsilon is infinite, whatever the others."""
+    """Judge a run with rounds without noise: epsilon is infinite, whatever the other rounds do."""
     evidence, facts = case.evidence, case.facts
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
@@ -101,18 +101,19 @@ def _audit_noiseless(case: Case, clear: Noiseless) -> Findings:
 
 
 def _by_observer(case: Case) -> tuple[dict[str, dict[str, Bound]], dict[str, str]]:
-    """Return epsilon to each observer by every accountant, and for whom there is none.
+    """Return epsilon for each observer by every accountant, and the unsupported observers.
 
     Raises:
-        UnsupportedCombination: there is none for the claim's own observer.
+        UnsupportedCombination: if the claim's own observer is unsupported.
     """
     evidence, facts = case.evidence, case.facts
-    # The claim's own observer first: its refusal ends the audit, others are only told.
+    # The claim's observer comes first: its refusal ends the audit. Other refusals are only
+    # reported.
     observers = dict.fromkeys([facts.observer, Observer.AGGREGATE, Observer.SERVER])
     losses: dict[str, Callable[[], PrivacyLoss | None]] = {
         str(one): partial(evidence.loss, facts._replace(observer=one)) for one in observers
     }
-    # Beside the verdict: a server without a secure sum is not the claim's observer.
+    # This line does not affect the verdict: the claim's observer is no server without a secure sum.
     losses[SINGLE] = partial(evidence.single_uploads, facts)
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
@@ -129,16 +130,16 @@ def _by_observer(case: Case) -> tuple[dict[str, dict[str, Bound]], dict[str, str
 
 
 def _check_observer(case: Case, eyes: str) -> None:
-    """Refuse another observer before whom the same record is worth less than before the claim's.
+    """Refuse an observer for whom the record is worth less than for the claim's observer.
 
     Raises:
-        UnsupportedCombination: the record tells it what the account keeps secret.
+        UnsupportedCombination: if this observer may learn a fact that the account keeps secret.
     """
     if eyes in (SINGLE, str(case.facts.observer)):
         return
     of = case.read.evidence.under
     (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
-    # These doubts count nothing: they may be told to anybody.
+    # These doubts contain no counts, so every reader may see them.
     more = [told for told in evidence.doubts if told not in case.evidence.doubts]
     more += [str(defect) for defect in wrong if defect not in own]
     if more:
@@ -149,13 +150,13 @@ def _check_observer(case: Case, eyes: str) -> None:
 
 
 def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict on the claim, and why."""
+    """Return the verdict on the claim, and the reasons."""
     read, evidence, facts, epsilon, delta, _ = case
-    # Numbers about another run can neither confirm nor refute.
+    # Numbers about another run can neither confirm nor refute the claim.
     if evidence.doubts:
         return Verdict.CANNOT_BE_CERTIFIED, (_of_another_run(evidence.doubts),)
     found = bounds[str(facts.observer)]
-    # The server sees all that others see, so that its upper ends hold for them as well.
+    # The server sees everything that others see, so its upper ends hold for others as well.
     more = {} if facts.observer is Observer.SERVER else bounds.get(str(Observer.SERVER), {})
     verdict, reason = _judge(found, more, epsilon, delta)
     if evidence.run is None:
@@ -166,8 +167,8 @@ def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, t
 
 
 def _of_another_run(doubts: tuple[str, ...]) -> str:
-    """Return why numbers certify nothing of what was done."""
-    # Only doubts that count nothing may be printed: others tell of single clients.
+    """Return the reason why the numbers certify no part of the real run."""
+    # Only doubts without counts may be printed. Others reveal data of single clients.
     tellable = (doubt for doubt in doubts if doubt in TELLABLE)
     what = next(tellable, str(Defect.OTHER_COHORTS))
     told = "so what was done was not this run, whose numbers certify nothing of it"
@@ -175,7 +176,7 @@ def _of_another_run(doubts: tuple[str, ...]) -> str:
 
 
 def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bool:
-    """Return whether a run, to any observer, costs less than with its plan's rounds."""
+    """Return whether, for any observer, the run costs less than with the rounds of its plan."""
     planned = case.evidence.planned
     if planned is None:
         return False
@@ -185,7 +186,7 @@ def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bo
             continue
         try:
             loss = as_planned.loss(case.facts._replace(observer=Observer(seen_by)))
-        # Of a plan without a number nothing shows that the rounds cost no less.
+        # Without a number for the plan, the rounds may cost less.
         except UnsupportedCombination:
             return True
         above = case.efforts.bounds(loss, case.delta)
@@ -195,7 +196,7 @@ def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bo
 
 
 _ALIKE = 1e-6
-"""Relative distance of upper ends that count as equal: noise in decimals, scaled to and fro."""
+"""Relative tolerance for equal upper ends, for the rounding of decimal noise scales."""
 
 
 def _least(bounds: dict[str, Bound]) -> float:
@@ -205,16 +206,16 @@ def _least(bounds: dict[str, Bound]) -> float:
 def audit_adaptive(case: Case) -> Findings:
     """Judge a schedule that depended on outputs.
 
-    Only the budget that a Renyi filter kept holds for it, whatever the rounds came to: other
-    outputs would have made other rounds. So the claim must be no smaller than the one that the run
-    was begun with, for the same eyes.
+    Only the budget of a Renyi filter holds for this schedule, because other outputs would have led
+    to other rounds. The claim must therefore be at least the budget that the run began with, for
+    the same adjacency and observer.
     """
-    # A filter has one rule of its own: no accountant may replace it.
+    # The filter has its own rule, so no other accountant may replace it.
     read, _, facts, epsilon, delta, _ = case
     kept = _kept_by_filter(case)
     budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
-    # Without a filter the rounds recorded are one outcome of many: nothing bounds the rest.
+    # Without a filter, the recorded rounds are one outcome of many, and the others have no bound.
     if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
     permitted = f"epsilon = {exactly(budget.epsilon)} at delta = {exactly(budget.delta)}"
@@ -230,7 +231,7 @@ def audit_adaptive(case: Case) -> Findings:
 
 
 def _kept_by_filter(case: Case) -> str:
-    """Return why the filter of a run does not certify a claim; empty where it does."""
+    """Return the reason why the filter does not certify the claim; empty if it does."""
     read, evidence, facts, *_ = case
     if read.claim is None:
         return "the ledger states no budget that a filter was to keep"
@@ -247,14 +248,14 @@ def _kept_by_filter(case: Case) -> str:
 
 
 def _another_budget(case: Case, budget: Budget) -> str:
-    """Return why the budget that a filter was to keep is not the claim's; empty where it is."""
+    """Return the difference between the filter's budget and the claim; empty if there is none."""
     read, _, facts, epsilon, delta, _ = case
-    # Other rules than the filter's have no theorem for schedules that depend on outputs.
+    # Only the filter's rule has a theorem for schedules that depend on outputs.
     if not (read.rule or "").startswith(_FILTER):
         return f"its budget rule is {read.rule!r}, not {_FILTER!r}"
     if facts[1:] != (read.adjacency, read.observer):
         return "the filter kept its budget for another adjacency or observer"
-    # What the filter kept may be spent by other outputs: a smaller claim is not kept.
+    # Other outputs may spend the whole budget of the filter, so a smaller claim does not hold.
     if epsilon < budget.epsilon or delta < budget.delta:
         return (
             f"the filter kept epsilon = {exactly(budget.epsilon)} at delta = "
@@ -268,12 +269,12 @@ def _eyes(facts: Facts) -> dict[str, Any]:
 
 
 def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
-    """Hold every certified lower end against every certified upper end for the same eyes.
+    """Compare every certified lower end with every certified upper end for the same observer.
 
-    What an observer learns is no more than what the server does.
+    The server learns at least as much as any other observer, so its upper ends count as well.
 
     Raises:
-        ContradictionError: a lower end lies above an upper end.
+        ContradictionError: if a lower end is above an upper end.
     """
     for eyes, found in bounds.items():
         pairs = product(found.items(), _above(bounds, eyes))
@@ -288,7 +289,7 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
 
 def _above(bounds: dict[str, dict[str, Bound]], eyes: str) -> Iterator[tuple[str, Bound]]:
     """Yield the bounds, by accountant, whose upper ends hold for an observer."""
-    # Single uploads are another view, which no other observer's number bounds.
+    # Single uploads are another view. No other observer's number bounds it.
     wider = (eyes,) if eyes == SINGLE else (eyes, str(Observer.SERVER))
     for seen_by in dict.fromkeys(wider):
         yield from bounds.get(seen_by, {}).items()
@@ -299,15 +300,15 @@ def _judge(
 ) -> tuple[Verdict, str]:
     """Judge by the smallest certified upper end and the largest certified lower end.
 
-    The server sees the releases and more, so that what holds for it holds for the others.
+    The server sees the releases and more, so its upper ends hold for other observers too.
     """
-    # Upper ends of the server count, lower ends do not: it may learn more than others.
+    # The server may learn more than others, so its upper ends count and its lower ends do not.
     best = min([*bounds.values(), *of_the_server.values()], key=lambda bound: bound.upper)
     worst = max(bounds.values(), key=lambda bound: bound.lower)
     at, claimed = f"at delta = {exactly(delta)}", exactly(epsilon)
     if best.upper < min(bound.upper for bound in bounds.values()):
         at += ", to the server too"
-    # The claim is compared with certified ends only: in between neither word is proved.
+    # The claim is compared only with certified ends. Between them, neither verdict is proved.
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
             f"epsilon is at most {best.ends(6)[1]} {at} ({best.method}); {claimed} was claimed."

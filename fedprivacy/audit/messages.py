@@ -1,4 +1,4 @@
-"""A guarantee and a mechanism in words."""
+"""Text for readers: guarantees, attacks, mechanisms and samplers in words."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ _WHAT = {
     Adjacency.REPLACE_ONE: "which of two possible data sets one {unit} had",
 }
 RATES = (0.01, 0.001)
-"""False-positive rates at which an attacker's success is told."""
+"""False-positive rates at which the report states an attacker's success."""
 
 TELLING = 3.0
-"""Up to this epsilon the ratio of the two rates is told; above it says nothing to anybody."""
+"""Up to this epsilon the text states the ratio of the two rates; above, the ratio is not
+informative.
+"""
 
 GLOSSARY = {
     "unit": "Whose data is one unit of protection: all data of one client, or one record.",
@@ -55,13 +57,13 @@ GLOSSARY = {
 
 
 def in_words(bound: Bound) -> str:
-    """Return what an epsilon bound means, in two sentences."""
+    """Return the meaning of an epsilon bound, in two sentences."""
     unit = str(bound.unit or "unit")
     what = _WHAT[bound.adjacency].format(unit=unit)
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
     told = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
-    # Above it the factor is so large that it tells nobody anything.
+    # Above this epsilon the factor is too large to be informative.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (
@@ -87,12 +89,12 @@ _CONDITION = {
 
 
 def guarantee(found: Audit) -> str:
-    """Return what an audit guarantees, with its condition; empty where that is nothing."""
+    """Return the guarantee of an audit, with its conditions; empty if the bounds are void."""
     return "" if found.void else _condition(found) + in_words(found.bound)
 
 
 def _condition(found: Audit) -> str:
-    """Return all that numbers hold under: a record with gaps may have a fixed seed, too."""
+    """Return all conditions of the numbers: a record with gaps may also have a fixed seed."""
     return "".join(_CONDITION[numbers] for numbers in found.conditions)
 
 
@@ -105,7 +107,7 @@ _TO = {
 
 
 def others_in_words(found: Audit) -> str:
-    """Return epsilon to every other observer that is known, in a sentence each; else empty."""
+    """Return one sentence with epsilon for every other known observer; empty if there is none."""
     if found.void:
         return ""
     told = []
@@ -122,7 +124,7 @@ def others_in_words(found: Audit) -> str:
 
 
 def attack_in_words(found: Audit) -> str:
-    """Return what the best attacker reaches, certified; empty where nothing is."""
+    """Return certified limits of every attack in words; empty without a finite epsilon."""
     if found.void or math.isinf(found.bound.upper):
         return ""
     advantage, rates = _attack(found)
@@ -141,9 +143,11 @@ def _attack(found: Audit) -> tuple[float, list[float]]:
     """Return upper ends of the advantage and of the true-positive rates at ``RATES``."""
     bound = found.bound
     rates = [_generic(bound.upper, bound.given, fpr) for fpr in RATES]
-    # tanh(epsilon / 2) plus delta: Kairouz, Oh and Viswanath 2015, at equal error rates.
+    # The advantage is tanh(epsilon / 2) plus delta, at equal error rates: Kairouz, Oh and Viswanath
+    # 2015.
     advantage = min(1.0, math.tanh(bound.upper / 2.0) + bound.given)
-    # A filter's bound is about rounds that other outputs would have made, not about this run.
+    # The bound of a filter also covers rounds that other outputs would have led to, not only this
+    # run.
     if found.run is None or "filter" in found.bounds[str(found.facts.observer)]:
         return advantage, rates
     try:
@@ -162,7 +166,7 @@ def _attack(found: Audit) -> tuple[float, list[float]]:
 
 def _generic(epsilon: float, delta: float, fpr: float) -> float:
     """Return the largest true-positive rate that (epsilon, delta) allows, in both directions."""
-    # Far beyond doubles: the rate is 1 by then.
+    # The limit avoids an overflow. The rate is already 1 there.
     one = math.exp(min(epsilon, 700.0)) * fpr + delta
     other = 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr)
     return max(fpr, min(1.0, one, other))
@@ -172,7 +176,7 @@ def _generic(epsilon: float, delta: float, fpr: float) -> float:
 
 
 def described(mechanism: mechanisms.Mechanism, count: int = 1) -> str:
-    """Return what ran, and how often, in words."""
+    """Return the mechanism and its number of rounds, in words."""
     scheme = mechanism.scheme if isinstance(mechanism, mechanisms.SampledMechanism) else None
     epoch = getattr(scheme, "rounds_per_epoch", None)
     if epoch is None:
@@ -220,12 +224,12 @@ def _integers(m: mechanisms.IntegerPerturbation) -> str:
 
 
 def _in_sequence(run: mechanisms.Run) -> str:
-    """Return what one round of several noisy sums released."""
+    """Return the releases of one round with several noisy sums, in words."""
     return " and ".join(f"{count:,} times {_mechanism(part)}" for part, count in run.sequence())
 
 
 def _factor(m: mechanisms.CorrelatedNoise) -> str:
-    """Return which factor correlates noise, for how long, and on which coordinates."""
+    """Return the factor that correlates the noise, its restart period, and its coordinates."""
     block, told = m.factor.block(m.rounds), type(m.factor).__name__
     if block < m.rounds:
         told += f" after every {block:,} rounds"
@@ -312,7 +316,7 @@ _SCHEMES: dict[type, Callable[[Any], str]] = {
 
 
 def participation_in_words(rule: Any) -> str:
-    """Return how often a unit may take part where noise is correlated, and how soon again."""
+    """Return the participation limits for correlated noise, in words."""
     most = getattr(rule, "at_most", 1)
     apart = getattr(rule, "separation", None)
     times = (
@@ -323,5 +327,5 @@ def participation_in_words(rule: Any) -> str:
 
 
 def scheme_in_words(scheme: Any) -> str:
-    """Return how a scheme draws."""
+    """Return a sampling scheme in words."""
     return _SCHEMES.get(type(scheme), repr)(scheme)

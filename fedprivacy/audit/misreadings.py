@@ -1,7 +1,7 @@
-"""A run, read otherwise: what each wrong reading of it comes to.
+"""Misreadings of a run, and the epsilon that each one gives.
 
-A reading depends on the run and on the delta, never on the claim, so that how many claims it would
-explain can be counted before any claim is compared with it.
+A reading depends on the run and on delta, never on the claim. Hence the number of claims that it
+would explain can be counted before any claim is compared with it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from ..relations import Adjacency, Facts, Observer
 from ..sampling import Everyone, Poisson, Scheme
 
 WAYS = 4
-"""By so many accounts each number of rounds is priced."""
+"""Number of accounts that price each number of rounds."""
 
 MAX_TIMES = 20
-"""Larger divisors and multiples are not looked for: near enough to one of them is every number."""
+"""Largest divisor or multiple that is tried. With larger ones, some ratio is close to every number.
+"""
 
 PEER = "dp-accounting's RDP accountant"
 
 Number = tuple[float, str]
-"""An epsilon, and by whose account."""
+"""An epsilon, and the account that gives it."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Misreading:
 
     Attributes:
         what: the reading with its parameters, to follow "would be the number of".
-        why: what is wrong with it, in a sentence.
-        numbers: gives the epsilons that it leads to.
-        bound: whether the first of them is a bound for a run that is really so.
+        why: the error in it, as a sentence.
+        numbers: computes the epsilons of this reading.
+        bound: whether the first of these is a bound for a run that really is as read.
     """
 
     what: str
@@ -48,7 +49,7 @@ class Misreading:
     bound: bool = True
 
     def finite(self) -> list[Number]:
-        """Return its finite numbers; none where it is refused, or diverges."""
+        """Return the finite epsilons of the reading; none if it is refused or diverges."""
         try:
             return [one for one in self.numbers() if math.isfinite(one[0])]
         except (FedPrivacyError, OverflowError):
@@ -57,15 +58,15 @@ class Misreading:
 
 @dataclass(frozen=True)
 class Audited:
-    """A run that was accounted, and what its readings need.
+    """An accounted run, and the inputs of its readings.
 
     Attributes:
-        run: what was accounted.
-        facts: what the claim is about.
-        delta: at which the claim is made.
-        scale: an epsilon that tells how closely readings are worth knowing.
-        sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
-        careless: the run as it would be without one thing that was said of it, by name.
+        run: the mechanism that was accounted.
+        facts: facts of the claim.
+        delta: delta of the claim.
+        scale: an epsilon that sets the accuracy needed for readings.
+        sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
+        careless: the run without one stated fact, by the name of that fact.
     """
 
     run: Mechanism
@@ -81,9 +82,9 @@ class Audited:
         adjacency: Adjacency | None = None,
         observer: Observer | None = None,
     ) -> list[Number]:
-        """Return upper ends of another run, or under other facts, by PLD and by RDP."""
+        """Return PLD and RDP upper ends of another run, or under other facts."""
         seen = (adjacency or self.facts.adjacency, observer or self.facts.observer)
-        # What cannot be hashed cannot be remembered by its value.
+        # A run that cannot be hashed cannot be a cache key.
         ask = _upper_kept if _hashes(run) else _upper
         return [
             (ask(run, self.delta, *seen, name, self.tolerance), name.upper())
@@ -92,12 +93,12 @@ class Audited:
 
     @property
     def tolerance(self) -> float:
-        """How wide the account of a reading may be: readings are remarks."""
+        """Width that a reading's interval may have. Readings are only remarks."""
         return 1e-3 * max(self.scale, 1e-2)
 
     @cached_property
     def total(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         return sum(count for _, count in self.run.sequence())
 
 
@@ -109,7 +110,7 @@ def _upper(
     accountant: str,
     tolerance: float,
 ) -> float:
-    """Return an upper end; the audits of one run at several claims ask for the same ones."""
+    """Return an upper end. Audits of one run at several claims share these values."""
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
     ask: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
     return certified(run, delta=delta, **ask, **seen).upper
@@ -119,7 +120,7 @@ _upper_kept = lru_cache(maxsize=256)(_upper)
 
 
 def readings(asked: Audited) -> Iterator[Misreading]:
-    """Yield the wrong readings without a free parameter, the likeliest first."""
+    """Yield the wrong readings without a free parameter, the most likely first."""
     for name, run in asked.careless.items():
         numbers = partial(_with_peer, asked, run)
         yield Misreading(*_CARELESS[name], numbers)
@@ -157,11 +158,11 @@ _CARELESS = {
 
 def _of_relation(asked: Audited) -> Iterator[Misreading]:
     """Yield readings under another adjacency, or with Poisson sampling."""
-    # Most published numbers assume Poisson sampling, whatever was really drawn.
+    # Most published numbers assume Poisson sampling, whatever the real sampling was.
     drawn = _changed(asked.run, _as_poisson)
     moved = None if drawn is None else _changed(drawn, _louder(0.5))
     if asked.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
-        # Some accountants halve the noise where units are replaced and take the pair of added ones.
+        # For replaced units, some accountants halve the noise and take the pair of an added unit.
         yield Misreading(
             f"{_POISSON}, added or removed, where a sum moves by 2 C",
             _DRAWN,
@@ -180,10 +181,10 @@ def _of_relation(asked: Audited) -> Iterator[Misreading]:
 
 
 def _why(run: Mechanism, adjacency: Adjacency, other: Adjacency) -> str:
-    """Return what is wrong with an account under another adjacency."""
+    """Return the error in an account under another adjacency."""
     if adjacency is Adjacency.ADD_REMOVE:
         return "Without the unit another takes its place, or the others' draw moves."
-    # Where another unit takes the place of one that is not there, the sum moves by 2 C as well.
+    # If another unit replaces an absent one, the sum also moves by 2 C.
     schemes = [_opened(part)[1] for part, _ in run.sequence()]
     if other is Adjacency.ADD_REMOVE and not all(map(_moves_by_one, schemes)):
         return "To replace a unit's data is not to add or remove a unit."
@@ -236,7 +237,7 @@ def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
         lambda: peer(asked, run),
         bound=False,
     )
-    # The classical formula gives a number for any epsilon but is proved for small ones only.
+    # The classical formula gives a number for any epsilon but is proved only for small ones.
     yield Misreading(
         "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
         "It is proved for epsilon below 1 and one round only.",
@@ -246,7 +247,7 @@ def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
 
 
 def _of_counting(asked: Audited) -> Iterator[Misreading]:
-    """Yield readings with fewer rounds: one, or each epoch's last one left out."""
+    """Yield readings with fewer rounds: only one, or without the last step of each epoch."""
     (first, _), *more = asked.run.sequence()
     total = asked.total
     if total == 1:
@@ -268,9 +269,9 @@ def _of_counting(asked: Audited) -> Iterator[Misreading]:
 
 
 def divided(asked: Audited) -> Iterator[Misreading]:
-    """Yield the readings of several noisy sums counted as one, the smallest divisor first."""
+    """Yield the readings that count several noisy sums as one, the smallest divisor first."""
     (first, total), *more = asked.run.sequence()
-    # Only whole ratios: nobody loses a fraction of a noisy sum.
+    # Only integer ratios, because no mistake loses a fraction of a noisy sum.
     for n in range(2, MAX_TIMES + 1) if not more else ():
         if total % n == 0:
             yield Misreading(
@@ -282,26 +283,26 @@ def divided(asked: Audited) -> Iterator[Misreading]:
 
 
 def _lost(step: Mechanism, total: int) -> list[int]:
-    """Return how many of the steps may have been lost by rounding: one, or one an epoch."""
+    """Return possible numbers of steps lost by rounding: one, or one per epoch."""
     _, scheme = _opened(step)
-    # Schemes that have whole epochs leave no last batch to lose.
+    # Schemes with complete epochs have no partial last batch.
     if scheme is None or hasattr(scheme, "rounds_per_epoch") or not 0.0 < scheme.rate < 1.0:
         return []
     each = math.ceil(1.0 / scheme.rate - 1e-9)
-    # Epochs that divide evenly lose nothing by rounding.
+    # Epochs that divide evenly lose no steps by rounding.
     if abs(each * scheme.rate - 1.0) <= 1e-9:
         return []
     return sorted({1, total // each} if total > total // each > 0 else {1})
 
 
 def peer(asked: Audited, run: Mechanism) -> list[Number]:
-    """Return what other programs' RDP accountants say of a run; nothing where they say nothing."""
+    """Return the epsilons of other programs' RDP accountants; empty if they give none."""
     ask = _peers_kept if _hashes(run) else _peers
     return ask(run, asked.delta, asked.facts.adjacency)
 
 
 def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:
-    # dp-accounting takes long to import, and few audits come here.
+    # dp-accounting takes long to import, and few audits need it.
     from ..integrations.event_json import OPACUS_ORDERS, peer_epsilon
 
     values = (
@@ -323,16 +324,16 @@ def _hashes(run: Mechanism) -> bool:
 
 
 _Change = Callable[[Mechanism, Scheme | None, int], tuple[Mechanism, int] | None]
-"""Makes of a sampled mechanism and its count another one; None where it says nothing of it."""
+"""Maps a sampled mechanism and its count to another one; None if it does not apply."""
 
 
 def _opened(part: Mechanism) -> tuple[Mechanism, Scheme | None]:
-    """Return what is sampled, and how; a mechanism itself, and None, where nothing is."""
+    """Return the sampled mechanism and its scheme; the mechanism and None if it is not sampled."""
     return (part.inner, part.scheme) if isinstance(part, SampledMechanism) else (part, None)
 
 
 def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
-    """Return a run with every part changed; None where a part cannot be, or nothing changes."""
+    """Return a run with every part changed; None if a part cannot change, or no part does."""
     parts: list[tuple[Mechanism, int]] = []
     for part, count in run.sequence():
         try:
@@ -342,7 +343,7 @@ def _changed(run: Mechanism, change: _Change) -> Mechanism | None:
         if made is None:
             return None
         parts.append(made)
-    # A reading that changes nothing would only repeat what was found.
+    # A reading that changes no part would only repeat the audited number.
     return None if tuple(parts) == run.sequence() else Run(tuple(parts))
 
 
@@ -351,16 +352,16 @@ def _as_poisson(
 ) -> tuple[Mechanism, int] | None:
     if scheme is None:
         return inner, count
-    # Nobody is drawn: there is nothing to be read otherwise.
+    # No unit is drawn here, so the scheme stays.
     if isinstance(scheme, Everyone):
         return inner.sampled(scheme), count
     rounds = getattr(scheme, "rounds_per_epoch", 1)
-    # An epoch's scheme stands for several rounds, Poisson's for one.
+    # A scheme for an epoch covers several rounds, a Poisson scheme only one.
     return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
 
 
 def _louder(factor: float) -> _Change:
-    """Return a change to more noise in plain Gaussian sums."""
+    """Return a change that multiplies the noise of plain Gaussian sums by ``factor``."""
 
     def change(inner: Mechanism, scheme: Scheme | None, count: int) -> tuple[Mechanism, int] | None:
         if inner.sum_multiplier is None:
@@ -372,7 +373,7 @@ def _louder(factor: float) -> _Change:
 
 
 def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
-    """Return (noise multiplier, share, rounds) of every part; None where one is something else."""
+    """Return (noise multiplier, share, rounds) of every part; None if a part is not Gaussian."""
     found = []
     for part, count in run.sequence():
         inner, scheme = _opened(part)
@@ -385,11 +386,14 @@ def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
 
 
 def _central_limit(run: Mechanism, delta: float) -> list[Number]:
-    """Bu, Dong, Long and Su 2020: mu = q sqrt(T (e^(1 / z^2) - 1))."""
+    """Return the central-limit epsilon: mu = q sqrt(T (e^(1 / z^2) - 1)).
+
+    Source: Bu, Dong, Long and Su 2020.
+    """
     rounds = _gaussian_rounds(run)
     if rounds is None:
         return []
-    # The limit is a Gaussian mechanism, whose epsilon is certified by itself.
+    # The limit is a Gaussian mechanism, whose epsilon is certified on its own.
     squares = [q * q * count * math.expm1(z**-2) for z, q, count in rounds]
     limit = Gaussian(noise_multiplier=1.0 / math.sqrt(math.fsum(squares)))
     found = certified(limit, delta=delta, adjacency=Adjacency.ZERO_OUT).upper

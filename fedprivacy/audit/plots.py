@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG with a sentence that says the same; the numbers that they show."""
+"""The plots of a report: SVG, a text description of each, and the plotted numbers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Plot(NamedTuple):
     """A plot on the page.
 
     Attributes:
-        caption: what it shows.
-        alt: the same for whoever does not see it, with its numbers.
+        caption: subject of the plot.
+        alt: text for readers who cannot see the plot, with its numbers.
         svg: the drawing.
     """
 
@@ -41,20 +41,20 @@ class Plot(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Points of one curve; ``lower`` is None where only the upper end is drawn."""
+    """Points of one curve. ``lower`` is None if only the upper end is drawn."""
 
     x: Array
     upper: Array
     lower: Array | None = None
 
     def same_as(self, other: Line) -> bool:
-        """Return whether two lines lie on each other in print."""
-        # Lines of other rounds or rates cannot be compared point by point.
+        """Return whether the two lines coincide in print."""
+        # Lines at different rounds or rates cannot be compared point by point.
         same = np.array_equal(self.x, other.x)
         return same and np.allclose(self.upper, other.upper, rtol=2e-3, atol=0.0)
 
     def around(self, other: Line) -> Line:
-        """Return the line whose ends hold for both of two that lie on each other."""
+        """Return one line whose ends hold for both of two coinciding lines."""
         lower = None
         if self.lower is not None and other.lower is not None:
             lower = np.minimum(self.lower, other.lower)
@@ -62,50 +62,50 @@ class Line(NamedTuple):
 
 
 Corners = tuple[Array, Array]
-"""Where a drawn line turns: along and up."""
+"""The corners of a drawn line: x and y coordinates."""
 
 
 def from_the_left(x: Array, y: Array) -> Corners:
-    """Return steps that keep each value until the next point: never below a curve that falls."""
+    """Return steps that keep each value until the next point; never below a falling curve."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
 def from_the_right(x: Array, y: Array) -> Corners:
-    """Return steps that have each value since the point before.
+    """Return steps that take each value from the point before.
 
-    Between certified points they are never above a curve that falls, nor below one that rises.
+    Between certified points the steps are never above a falling curve and never below a rising one.
     """
     return np.repeat(x, 2)[:-1], np.repeat(y, 2)[1:]
 
 
 def chords_of_delta(x: Array, y: Array) -> Corners:
-    """Return a line that is never below a privacy profile with such upper ends at ``x``.
+    """Return a line that is never below a privacy profile with these upper ends at ``x``.
 
-    Delta is convex in e^epsilon, not in epsilon: chords are straight in the former. They are drawn
-    in small steps, which are no lower whatever the axes are.
+    Delta is convex in e^epsilon, not in epsilon, so chords are straight in e^epsilon. The chords
+    are drawn as small steps, which are never lower, on any axes.
     """
     left, right = x[:-1, None], x[1:, None]
     at = left + (right - left) * np.linspace(0.0, 1.0, 4, endpoint=False)
-    # Shares of the way in e^epsilon, by differences that cannot overflow.
+    # Fractions of the way in e^epsilon, by differences that cannot overflow.
     passed = (np.exp(at - right) - np.exp(left - right)) / -np.expm1(left - right)
     value = y[:-1, None] * (1.0 - passed) + y[1:, None] * passed
     return from_the_left(np.append(at, x[-1]), np.append(value, y[-1]))
 
 
 def points(x: Array, y: Array) -> Corners:
-    """Return straight lines from point to point, as what was measured is drawn."""
+    """Return straight lines between points, for measured values."""
     return x, y
 
 
 class Look(NamedTuple):
-    """How lines of one kind are drawn and told.
+    """How lines of one kind are drawn and described.
 
     Attributes:
-        finish: dresses the axes.
-        upper: between upper ends.
-        lower: between lower ends.
-        told: the ends that words tell: "at most" for the upper, "at least" for the lower ones, ""
-            for what was measured.
+        finish: sets up the axes.
+        upper: line between upper ends.
+        lower: line between lower ends.
+        told: the ends that the text names: "at most" for upper ends, "at least" for lower ends, ""
+            for measured values.
     """
 
     finish: Callable[[Axes], None]
@@ -115,8 +115,8 @@ class Look(NamedTuple):
 
 
 def composes(found: Audit) -> bool:
-    """Return whether there are numbers to draw: of some rounds, fixed beforehand, and not void."""
-    # A filter's bound belongs to no run that could be cut short.
+    """Return whether an audit has numbers to draw: rounds fixed beforehand, and not void."""
+    # The bound of a filter belongs to no fixed run, so there is no epsilon by round.
     composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
     return composed and not found.void
 
@@ -126,12 +126,12 @@ def plots_of(
     audits: Mapping[str, Audit],
     by_round: Mapping[str, tuple[list[int], list[float]]],
 ) -> list[Plot]:
-    """Return the plots that runs have data for.
+    """Return the plots for which the runs have data.
 
     Args:
-        accuracies: rounds and accuracies after them, by name.
-        audits: what can be drawn, by name; see ``composes``.
-        by_round: of the same audits; see ``epsilon_by_round``.
+        accuracies: rounds and the accuracies after them, by name.
+        audits: audits that can be drawn, by name; see ``composes``.
+        by_round: rounds and epsilons of the same audits; see ``epsilon_by_round``.
     """
     found = []
     if accuracies:
@@ -145,8 +145,8 @@ def plots_of(
 def _certified(
     audits: Mapping[str, Audit], by_round: Mapping[str, tuple[list[int], list[float]]]
 ) -> Iterator[Plot]:
-    """Yield the plots of what is certified."""
-    # One moment is no course: a release of all rounds at once has no other.
+    """Yield the plots of certified numbers."""
+    # A single point gives no curve. A release of all rounds at once has only one.
     course = {name: pair for name, pair in by_round.items() if len(pair[0]) > 1}
     endless = [name for name, (_, values) in course.items() if not np.isfinite(values).any()]
     if len(course) > len(endless):
@@ -168,9 +168,9 @@ def _about(
     lines: Mapping[str, Line],
     more: Callable[[Audit], list[str]] = lambda found: [],
 ) -> tuple[str, dict[str, Line]]:
-    """Return a caption and lines that say what is drawn and under which conditions.
+    """Return a caption and named lines that state their subject and conditions.
 
-    What holds for all lines is in the caption, what differs is with the lines' names.
+    Conditions shared by all lines go into the caption. The others go with the names of the lines.
     """
     words = {
         name: [*more(found), *map(str, (*found.facts[1:], *found.conditions))]
@@ -184,7 +184,7 @@ def _about(
 
 
 def in_all(lists: list[list[Any]]) -> list[Any]:
-    """Return what stands in each of several lists."""
+    """Return the items that are in all of several lists."""
     first, *rest = lists or [[]]
     return [item for item in first if all(item in other for other in rest)]
 
@@ -199,7 +199,7 @@ def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[s
         try:
             lines[name] = line(found)
         except (FedPrivacyError, OverflowError):
-            continue  # no theorem, or a value that this curve cannot have
+            continue  # no theorem applies, or the curve cannot have this value
     return lines
 
 
@@ -207,18 +207,19 @@ def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[s
 
 
 def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[float]]:
-    """Return (rounds, certified epsilons after them) at about ``points`` moments of a run.
+    """Return (rounds, certified epsilons after them) at about ``points`` points of a run.
 
-    Rounds are those that were accounted: an epoch that is drawn as a whole is one. Of several kinds
-    of rounds, which are kept without their order, and where more was composed than the rounds of
-    this run (other runs on the same data), the last moment alone.
+    Rounds are counted as in the account: an epoch drawn as a whole is one round. Only the last
+    point is returned in two cases. Either the run has several kinds of rounds, which are stored
+    without their order, or the account includes more than the rounds of this run (other runs on the
+    same data).
     """
     assert found.run is not None
     steps = found.run.sequence()
     total = sum(count for _, count in steps)
     if len(steps) > 1 or total != found.rounds:
         return [found.rounds], [found.bound.upper]
-    # The last epsilon is the audit's own: it need not be asked again.
+    # The last epsilon is the audit's own result and needs no second computation.
     *moments, last = sorted({round(r) for r in np.linspace(1, total, points)})
     values = [
         epsilon(
@@ -226,7 +227,7 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
             delta=found.claim[1],
             adjacency=found.facts.adjacency,
             observer=found.facts.observer,
-            # Half a per cent of the plot's height: nobody sees less.
+            # Half a percent of the plot's height is not visible.
             tolerance=0.005 * min(max(found.bound.upper, 0.1), 10.0),
         ).upper
         for count in moments
@@ -235,15 +236,16 @@ def epsilon_by_round(found: Audit, points: int = 12) -> tuple[list[int], list[fl
 
 
 MOST = 10
-"""Times as many rounds as were run, beyond which nobody asks how many more there may be."""
+"""The search for further rounds stops at this multiple of the number of rounds that ran."""
 
 
 def further_rounds(found: Audit) -> int | None:
-    """Return how many more rounds like those run the claim allows for certain.
+    """Return the number of further rounds that the claim allows for certain.
 
-    At least that many: their number is looked for to 2 %, and up to ``MOST`` times those run. None
-    where the run does not compose of the rounds that were counted, as a correlated noise's one
-    release of them all, where they are of several kinds, or where the claim does not hold.
+    The further rounds are like those of the run. The number is a lower end: the search is accurate
+    to 2 %, and stops at ``MOST`` times the rounds that ran. None if the claim does not hold, if the
+    rounds are of several kinds, or if the run is not a composition of the counted rounds. An
+    example is correlated noise, with one release of all rounds.
     """
     run = found.run
     assert run is not None
@@ -255,7 +257,7 @@ def further_rounds(found: Audit) -> int | None:
 
 
 def _fits(found: Audit, step: Mechanism, count: int) -> bool:
-    """Return whether so many rounds more keep the claim, by the upper end."""
+    """Return whether the claim still holds, by the upper end, after ``count`` further rounds."""
     assert found.run is not None
     whole = epsilon(
         found.run + step * count,
@@ -268,7 +270,7 @@ def _fits(found: Audit, step: Mechanism, count: int) -> bool:
 
 
 def _most(fits: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to a limit that fits, to 2 %; the smaller ones fit as well."""
+    """Return the largest number up to a limit that fits, to 2 %. All smaller ones must fit too."""
     good, bad = 0, 1
     while bad <= limit and fits(bad):
         good, bad = bad, 2 * bad
@@ -281,9 +283,9 @@ def _most(fits: Callable[[int], bool], limit: int) -> int:
 
 def _profile(found: Audit) -> Line:
     assert found.run is not None
-    # Half as far again as the answer; without one, as far as anybody looks.
+    # Draw up to 1.5 times the certified epsilon, or up to 10 if epsilon is infinite.
     reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
-    # Of few digits, so that words can say exactly where.
+    # Few digits, so that the text can state the value exactly.
     reach = float(shown(reach, 2, ROUND_CEILING))
     curve = profile(
         found.run,
@@ -296,7 +298,7 @@ def _profile(found: Audit) -> Line:
 
 
 _RATES = sorted({k / n for n, most in ((4000, 10), (400, 10), (160, 160)) for k in range(most + 1)})
-"""Rates of false alarms that are drawn: dense near 0, where curves are steep and attacks matter."""
+"""Plotted false-positive rates: dense near 0, where curves are steep and attacks matter."""
 
 
 def _tradeoff(found: Audit) -> Line:
@@ -312,11 +314,12 @@ def _tradeoff(found: Audit) -> Line:
 
 
 def between_rates(curve: TradeoffCurve, ends: str) -> Line:
-    """Return what is known at many rates of false alarms, from those that were asked for.
+    """Return the curve at many false-positive rates, computed from the queried rates.
 
-    What is missed falls: a lower end holds for every smaller rate of false alarms, where a chord
-    would lie above what is certified. Of upper ends ("upper" or "attained") each attacker's chords
-    hold, who may toss a coin between two tests.
+    The false-negative rate falls as the false-positive rate rises. A lower end at one rate
+    therefore holds for every smaller rate, while a chord would lie above the certified values. For
+    upper ends ("upper" or "attained"), the chords of each attacker are valid, because the attacker
+    may choose between two tests at random.
     """
     order = np.argsort(curve.fpr)
     asked = curve.fpr[order]
@@ -358,7 +361,7 @@ def _epsilons(
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    # Epsilon rises: what is spent by the next point is an upper end until there.
+    # Epsilon rises, so the value at the next point is an upper end up to that point.
     look = Look(finish, upper=from_the_right, told="at most")
     return _plot(*_about(caption, audits, lines, _at_delta), look)
 
@@ -403,10 +406,10 @@ def _plot(caption: str, lines: Mapping[str, Line], look: Look) -> Plot:
         if len(together) > 1:
             axes.legend(frameon=False, fontsize=10)
         buffer = io.StringIO()
-        # Without dates, so that equal reports are equal files.
+        # Without dates, equal reports are equal files.
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(_NO_METADATA))
     svg = buffer.getvalue()
-    # Several plots share a page, and so their ids must differ.
+    # Several plots share a page, so their ids must differ.
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
@@ -425,7 +428,7 @@ def _draw(axes: Axes, name: str, line: Line, look: Look, style: str) -> None:
 
 
 def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
-    """Return lines by name, those that lie on each other under all their names."""
+    """Return lines by name; coinciding lines become one line with all their names."""
     found: list[tuple[str, Line]] = []
     for name, line in lines.items():
         place = next((i for i, (_, one) in enumerate(found) if one.same_as(line)), None)
@@ -438,7 +441,7 @@ def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
 
 
 def _told(lines: Mapping[str, Line], ends: str) -> str:
-    """Return the beginning, the middle and the end of every line in words; see ``Look.told``."""
+    """Return the first, middle and last point of every line in words; see ``Look.told``."""
     told = []
     for name, line in lines.items():
         places = dict.fromkeys([0, len(line.x) // 2, len(line.x) - 1])
@@ -455,9 +458,9 @@ def _value(line: Line, place: int, ends: str) -> str:
 
 
 def literal(name: str) -> str:
-    """Return a name as matplotlib prints it to the letter: a dollar begins no formula.
+    """Return a name that matplotlib prints literally: a dollar sign starts no formula.
 
-    Nor is a name left out of legends for the underscore that it begins with.
+    A name that begins with an underscore also stays in the legend.
     """
     whole = name.replace("$", r"\$")
     return f"\u200b{whole}" if whole.startswith("_") else whole

@@ -1,7 +1,7 @@
-"""An entry for the OpenDP and NIST registry of deployments (opendp/deployments-registry-data).
+"""Entries for the OpenDP and NIST registry of deployments (opendp/deployments-registry-data).
 
-What an audit knows is filled in; what only the deployer knows is asked for. An entry is a draft at
-the third tier, in YAML, which holds JSON's strings and numbers.
+The audit fills in the facts it knows. The deployer must give the rest. An entry is a draft at the
+third tier, in YAML, whose strings and numbers are written as in JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASKED: Mapping[str, str] = {
     "publication_date": "YYYY-MM-DD",
     "registry_authors": "who fills out the entry, a list",
 }
-"""Fields that no audit knows."""
+"""Required fields that no audit knows."""
 
 MAY: Mapping[str, tuple[str, ...] | None] = {
     "data_product_type": PRODUCTS,
@@ -59,18 +59,18 @@ MAY: Mapping[str, tuple[str, ...] | None] = {
     "justification": None,
     "sources": None,
 }
-"""Fields that may be said too, with the values that they may have."""
+"""Optional fields, with their allowed values."""
 
 
 def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry as plain values.
 
     Args:
-        found: what was audited; without a certified number the entry has none.
-        deployment: the fields of ``ASKED``, and of ``MAY``.
+        found: the audit. Without a certified number, the entry has no privacy parameters.
+        deployment: the fields of ``ASKED``, and any of ``MAY``.
 
     Raises:
-        ParameterError: a field that is missing, not known, or of another form.
+        ParameterError: if a field is missing, unknown, or of the wrong form.
     """
     said = _checked(deployment)
     unit = str(found.facts.unit or "unit")
@@ -106,7 +106,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
         }
         | _said(said, "sources"),
     }
-    # A slug is part of an address: only small letters, digits and underscores.
+    # The slug is part of an address, so it has only lowercase letters, digits and underscores.
     slug = re.sub("[^a-z0-9]+", "_", str(said["name"]).lower()).strip("_") or "entry"
     return {"url_slug": slug, "status": "Draft", "tier": 3, "deployment": fields}
 
@@ -119,7 +119,7 @@ def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
     said = dict(deployment)
     for name, what in ASKED.items():
         if name not in said:
-            # All at once would be kinder, but the first tells how the rest is asked for.
+            # The first missing field is enough: its message shows how to give the others.
             refuse(f"deployment[{name!r}]", None, f"be given: {what}")
     for name, value in said.items():
         _check(name, value)
@@ -139,7 +139,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_names(value: object) -> bool:
-    # A string is a sequence of strings, too: lists only.
+    # A string is also a sequence of strings, so only lists and tuples count.
     return isinstance(value, list | tuple) and bool(value) and all(map(_is_text, value))
 
 
@@ -147,7 +147,7 @@ def _is_date(text: object) -> bool:
     if not isinstance(text, str):
         return False
     try:
-        # fromisoformat takes other forms as well; the registry takes this one.
+        # fromisoformat also accepts other forms, but the registry only this one.
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
@@ -159,11 +159,11 @@ _RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "publication_date": ("be a date, YYYY-MM-DD", _is_date),
     **{name: (f"be one of {', '.join(of)}", of.__contains__) for name, of in MAY.items() if of},
 }
-"""What a field must be, and what tells."""
+"""The rule of each field in words, and its test."""
 
 
 def _parameters(found: Audit) -> dict[str, Any]:
-    # The registry takes numbers: without a certified one the field is left out.
+    # The registry requires numbers. Without a certified one, the field is left out.
     if found.void or found.bound.upper == float("inf"):
         return {}
     low, high = found.bound.ends(6)
@@ -173,7 +173,7 @@ def _parameters(found: Audit) -> dict[str, Any]:
         f"[{low}, {high}]; "
         "the parameters given are its upper end."
     )
-    # The upper end is the parameter: the lower one is no guarantee.
+    # The parameter is the upper end, because the lower end is no guarantee.
     numbers = {"epsilon": float(high), "delta": found.bound.given}
     return {"privacy_parameters": numbers, "privacy_parameters_details": details}
 
@@ -197,7 +197,7 @@ def _mechanisms(found: Audit) -> list[str]:
 
 def _source(found: Audit) -> str:
     check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
-    # Handed on alone, an entry must say itself what no record shows.
+    # The entry may be read without its audit, so it must state the assumptions itself.
     said = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
     told = f" Stated by the user, not recorded: {said}." if said else ""
     granted = "; ".join(found.granted.values())
@@ -206,12 +206,12 @@ def _source(found: Audit) -> str:
 
 
 def _model(found: Audit) -> str:
-    # Whose unit is a record may have been trained in one place: nothing here says otherwise.
+    # With records as units, the model may have been trained centrally; no fact says otherwise.
     return "Federated" if found.facts.unit is Unit.CLIENT else "Central"
 
 
 def as_yaml(value: Any, indent: str = "") -> str:
-    """Return plain values as YAML: mappings and lists in blocks, the rest as JSON writes it."""
+    """Return plain values as YAML: mappings and lists in blocks, other values as in JSON."""
     lines = []
     items = value.items() if isinstance(value, Mapping) else ((None, each) for each in value)
     for name, each in items:
@@ -224,8 +224,8 @@ def as_yaml(value: Any, indent: str = "") -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Return a string or a number; 1e-05 has a point, without which it would be a string."""
-    # YAML takes 1e-05 for a string, and 1.0e-05 for a number.
+    """Return a string or a number as YAML; exponents get a decimal point (1.0e-05)."""
+    # YAML reads 1e-05 as a string, and 1.0e-05 as a number.
     text = json.dumps(value, ensure_ascii=False)
     bare = isinstance(value, float) and "." not in text
     return text.replace("e", ".0e", 1) if bare and "e" in text else text

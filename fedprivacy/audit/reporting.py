@@ -1,4 +1,4 @@
-"""An audit as one self-contained page, or the same in Markdown, in JSON, or for the registry."""
+"""An audit as one self-contained HTML page, as Markdown, as JSON, or as a registry entry."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from .statement import rows_of
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a report can show of one run beside its audit."""
+    """The results of one run that a report shows together with its audit."""
 
     audit: Audit | None = None
     accuracy: Sequence[float] = ()
     """Accuracy after each evaluated round, in [0, 1]."""
     rounds: Sequence[int] = ()
-    """The rounds that ``accuracy`` belongs to."""
+    """The rounds of ``accuracy``."""
     upload_bytes: int | None = None
     notes: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
-    """What the final model is worth, by name."""
+    """Scores of the final model, by name."""
 
 
 def report(
@@ -51,35 +51,35 @@ def report(
     subject: str = "",
     deployment: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a report and return its path; what it is depends on how the path ends.
+    """Write a report and return its path. The suffix of the path determines the format.
 
     Args:
         audit: one audit, several, or named runs (audits, or records that also hold accuracies).
-        path: where to write: .html for one self-contained page, .md for the same without plots,
-            .json for plain values, .yaml for an entry of the OpenDP and NIST registry of
-            deployments. An existing file is replaced whole.
-        title: the page's heading.
-        subject: what the page is about, in words, for its cover.
-        deployment: for the registry, which takes one audit: what only the deployer knows; see
-            ``registry.ASKED`` and ``registry.MAY``.
+        path: target file: .html for one self-contained page, .md for the same without plots, .json
+            for plain values, .yaml for an entry of the OpenDP and NIST registry of deployments. An
+            existing file is replaced completely.
+        title: heading of the page.
+        subject: subject of the report in words, for its cover.
+        deployment: only for the registry, which takes one audit: facts that only the deployer
+            knows; see ``registry.ASKED`` and ``registry.MAY``.
 
     Raises:
-        ParameterError: the path ends in something else, its folder does not exist, something that
-            was not audited is to be reported, or the registry is not told what it asks for.
+        ParameterError: if the suffix is not supported, the folder does not exist, an item is no
+            audit, or a required field of the registry is missing.
     """
     target = path_of(path=path)
     form = _FORMS.get(target.suffix.lower())
     if form is None:
         refuse("path", str(target), f"end in {', '.join(_FORMS)}", "the report is one HTML page")
-    # Checked first: an account may take minutes, and would be lost.
+    # Check the folder first. An account may take minutes, and its result would be lost.
     in_folder(path=target)
-    # Given in vain, it would be missed where somebody looks for it.
+    # Refused instead of ignored, because the reader would miss these facts in the report.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
     answers: Answers = {}
     for found in told.audits.values():
-        # Losses that the audits asked for are not computed again for the plots.
+        # Plots reuse the losses that the audits computed.
         answers |= found.answers
     with answered_once(answers):
         text = form(told)
@@ -89,7 +89,7 @@ def report(
 
 @dataclass(frozen=True)
 class _Told:
-    """What ``report`` was told."""
+    """The arguments of ``report``."""
 
     runs: Mapping[str, RunSummary]
     title: str
@@ -98,18 +98,18 @@ class _Told:
 
     @property
     def audits(self) -> dict[str, Audit]:
-        """The runs that were audited, by name."""
+        """The audited runs, by name."""
         return {name: run.audit for name, run in self.runs.items() if run.audit is not None}
 
     @cached_property
     def by_round(self) -> dict[str, tuple[list[int], list[float]]]:
-        """Rounds and epsilons after them, asked once, of the audits that can be drawn."""
+        """Rounds and the epsilons after them, computed once, for the audits that can be drawn."""
         drawn = {name: found for name, found in self.audits.items() if composes(found)}
         return {name: epsilon_by_round(found) for name, found in drawn.items()}
 
     @cached_property
     def further(self) -> dict[str, int | None]:
-        """How many more rounds each of these claims allows, asked once."""
+        """The number of further rounds that each of these claims allows, computed once."""
         return {name: further_rounds(self.audits[name]) for name in self.by_round}
 
 
@@ -130,7 +130,7 @@ def _json(told: _Told) -> str:
         "further_rounds": told.further,
         "not_counted": list(NOT_COUNTED),
     }
-    # NaN and infinity are not JSON: better an error than a file nobody can read.
+    # NaN and infinity are not JSON. An error is better than a file that no parser reads.
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
@@ -156,14 +156,14 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
     # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
-    # An undefined name is an error: a report must not silently lack a line.
+    # An undefined name is an error, so that a report never lacks a line silently.
     environment = Environment(
         autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # Strings of a record may hold escapes for a terminal, or turn the order of letters. What a
-        # macro made (Markup) is printable already, and has line ends.
+        # Strings of a record may hold terminal escapes or marks that reverse the text direction.
+        # The result of a macro (Markup) is already printable and contains line ends.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters["cell"] = _cell
@@ -184,9 +184,9 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
 
 
 def _cell(text: object) -> str:
-    """Return text that stands in one cell of a Markdown table, and begins no markup."""
+    """Return text for one cell of a Markdown table, with all markup escaped."""
     plain = " ".join(str(text).split())
-    # Names come from strangers' files and must not turn into links or markup.
+    # Names come from untrusted files and must not become links or markup.
     for sign in "\\`*_[]<>|#$":
         plain = plain.replace(sign, f"\\{sign}")
     return plain
@@ -205,12 +205,12 @@ def _plots(told: _Told) -> list[Any]:
 
 
 _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
-"""What of a run may be the same in all of them."""
+"""The lists of a run that may be equal for all runs."""
 
 
 def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Take what several runs have in common out of their views, and return it."""
-    # A single run shares nothing with others: its lists stay where they are.
+    """Remove from the views the items that all runs share, and return these items."""
+    # A single run shares no lists, so its lists stay in its view.
     several = views if len(views) > 1 else []
     found = {name: in_all([view[name] for view in several]) for name in _LISTS}
     for view in views:
@@ -219,7 +219,7 @@ def _shared(views: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _named(audit: object) -> dict[str, RunSummary]:
-    """Return what is to be reported, by name."""
+    """Return the items to report, by name."""
     named = _by_name(audit)
     for each in named.values():
         if not isinstance(each, Audit | RunSummary):
@@ -239,25 +239,25 @@ def _by_name(audit: object) -> dict[Any, Any]:
         return {audit.origin.name or "run": audit}
     if isinstance(audit, Mapping):
         return dict(audit)
-    # What is nothing of all this is refused with others, by the same sentence.
+    # Other types go to the common check, which refuses them with one message.
     each = audit if isinstance(audit, list | tuple) else [audit]
     return {f"run {i}" if len(each) > 1 else "run": a for i, a in enumerate(each, start=1)}
 
 
 def _cover(audits: list[Audit], subject: str) -> list[tuple[str, str]]:
-    """Return the rows of the page's head: of what, from what, by whom, when, with what verdict."""
+    """Return the head rows of the page: subject, source, auditor, date and verdict."""
     moments = sorted({found.audited for found in audits})
     auditors = dict.fromkeys(found.auditor for found in audits)
     rows = [
         *([("subject", subject)] if subject else []),
         *chain.from_iterable(map(_origin, audits)),
-        # Several verdicts stand with their runs: the cover would have to choose.
+        # With several audits, each verdict is shown with its run and none on the cover.
         *(map(_verdict, audits) if len(audits) == 1 else ()),
         ("audited", " to ".join(moments[:: max(1, len(moments) - 1)])),
         ("auditor", ", ".join(filter(None, auditors))),
         ("written by", f"fedprivacy {fedprivacy.__version__}"),
     ]
-    # The same source for several audits is told once.
+    # A source that several audits share is listed once.
     return [(name, value or "not stated") for name, value in dict.fromkeys(rows)]
 
 
@@ -266,7 +266,7 @@ def _verdict(found: Audit) -> tuple[str, str]:
 
 
 def _origin(found: Audit) -> list[tuple[str, str]]:
-    """Return the rows that say what was audited and how it came here."""
+    """Return the rows that state the source of an audit and its import."""
     origin = found.origin
     said = ", ".join(filter(None, [origin.kind, origin.name]))
     check = f", SHA-256 {origin.sha256}" if origin.sha256 else ""
@@ -275,7 +275,7 @@ def _origin(found: Audit) -> list[tuple[str, str]]:
 
 
 def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
-    """Return what the page prints of one run."""
+    """Return the printed values of one run."""
     found = run.audit
     view: dict[str, Any] = {
         "name": name,
@@ -319,14 +319,14 @@ def _megabytes(count: int | None) -> str:
 
 
 def _interval(found: Audit) -> str:
-    """Return the certified interval, with what it is worth; none where it is void."""
+    """Return the certified interval with its conditions; "none" if it is void."""
     if found.void:
         return "none"
     return f"[{', '.join(found.bound.ends())}]{_under(found)}"
 
 
 def _under(found: Audit) -> str:
-    """Return the conditions that numbers hold under, to follow them; empty without."""
+    """Return the conditions of the numbers as a suffix; empty if there are none."""
     return f", {found.worth}" if found.conditions else ""
 
 
@@ -337,15 +337,16 @@ def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
 
 
 def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple[str, ...]]:
-    """Return a table's rows, its head first: epsilon after a few rounds, and what is left then.
+    """Return table rows, head first: epsilon after a few rounds, and the remaining budget.
 
-    What is left is told only where nothing is against it, as ``_left`` does.
+    The remaining budget is left out if the numbers have conditions, as in ``_left``.
     """
     if len(rounds) < 2:
         return []
-    # Five moments show the course; a set, since few rounds give equal ones.
+    # Five points show the curve. A set removes duplicates, which occur with few rounds.
     chosen = sorted({round(i) for i in np.linspace(0, len(rounds) - 1, 5)})
-    # Spent goes up and what is left goes down: neither is told better than certified.
+    # Spent values are rounded up and remaining values down, so that neither looks better than
+    # certified.
     rows = [
         ("round", "epsilon, at most", "left of the claim, at least"),
         *((f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen),
@@ -354,16 +355,16 @@ def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple
 
 
 def _left(found: Audit, further: int | None) -> str:
-    """Return how much of the claim is left at least; empty where that is not certified.
+    """Return a lower end of the remaining claim in words; empty if it is not certified.
 
-    Of a record with gaps nobody knows what else was spent, and other conditions may not be met.
+    A record with gaps may omit spent budget, and other conditions may not be met.
 
     Args:
         found: the audit.
-        further: how many more rounds it is worth; None where that is not known.
+        further: number of further rounds that the rest allows; None if unknown.
     """
     left = found.claim[0] - found.bound.upper
-    # Written so that an infinite epsilon, too, says nothing of what is left.
+    # This form of the test also excludes an infinite epsilon.
     if found.conditions or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
@@ -372,7 +373,7 @@ def _left(found: Audit, further: int | None) -> str:
 
 
 def _enough(further: int | None) -> str:
-    """Return what is left is enough for."""
+    """Return the number of further rounds that the rest allows, in words."""
     if further is None:
         return ""
     many = f"at least {further:,} more round{'' if further == 1 else 's'} like the last"
@@ -388,7 +389,7 @@ def _down(value: float) -> str:
 
 
 def _bound_rows(found: Audit) -> list[dict[str, str]]:
-    """Return the table of bounds; empty where they certify nothing."""
+    """Return the table of bounds; empty if they are void."""
     return (
         []
         if found.void

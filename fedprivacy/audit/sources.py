@@ -1,4 +1,4 @@
-"""What can be audited, read: our ledgers and mechanisms, events, and records of other programs."""
+"""Read the sources of an audit: ledgers, mechanisms, events, and records of other programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 
 PARAMETERS = "parameters, as they were stated"
-"""The kind of origin of a run that was typed in."""
+"""Origin kind of a run that the user typed in."""
 
 
 @runtime_checkable
@@ -39,31 +39,38 @@ class Event(Protocol):
 
 
 Books = Ledger | str | PathLike[str]
-"""A ledger, or the path of one."""
+"""A ledger, or the path of a ledger."""
 Source = Mechanism | Event | Trace | Mapping[str, Any] | Books | Sequence[Books]
-"""What can be accounted: a ledger, a mechanism, an event, a record that was imported, the state of
-an accountant as plain values, the path of a ledger or of any file that is imported, or several
+"""Everything that can be accounted: a ledger, a mechanism, an event, an imported record, the state
+of an accountant as plain values, the path of a ledger or of any importable file, or several ledgers
+together.
 ledgers together."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A source, read; None for what it does not say.
+    """A source after reading. None means that the source does not state the value.
 
     Attributes:
-        evidence: what is known of the run.
+        evidence: the known facts of the run.
+        origin: where the source comes from.
+        unit: the privacy unit.
+        adjacency: the adjacency that the source states.
+        observer: the observer that the source states.
+        claim: (epsilon, delta) that the source states.
         notes: sentences about the record.
-        private: what the record says of its cohorts, for the auditor alone.
-        recorded: what else the source says of itself, by name.
-        stated: what only the user said, by name.
+        private: recorded facts about cohorts, only for the auditor.
+        recorded: other statements of the source about itself, by name.
+        stated: facts that only the user stated, by name.
         adaptive: whether the schedule depended on outputs.
-        rule: which rule decided whether a round fits, in words.
-        defects: what is wrong with the source.
-        sensitivity: what the stds of the source's noise are measured against, where that is known.
-        careless: the run as it would be without one thing that was said, by name.
-        granted: what no record shows and nobody said, by name.
-        population: how many units there are, as a trace or the user says.
-        half: the one of ``epsilon`` and ``delta`` that the source says without the other, by name.
+        rule: the rule that decided whether a round fits the budget, in words.
+        defects: defects of the source.
+        sensitivity: the sensitivity that the noise stds of the source refer to, if known.
+        careless: the run without one stated fact, by the name of that fact.
+        granted: assumptions that no record shows and no user stated, by name.
+        population: number of units, from a trace or from the user.
+        half: the one of ``epsilon`` and ``delta`` that the source states without the other, by
+            name.
     """
 
     evidence: Evidence
@@ -86,12 +93,12 @@ class Reading:
     half: Mapping[str, float] = field(default_factory=dict)
 
     def facts(self, adjacency: Adjacency | str | None, observer: Observer | str | None) -> Facts:
-        """Return the facts that are asked about: those given, else those that the source states.
+        """Return the facts of the question: the given ones, else those that the source states.
 
         Raises:
-            ParameterError: the adjacency is neither given nor recorded.
+            ParameterError: if the adjacency is neither given nor recorded.
         """
-        # What is given wins, so that one record can be judged under several facts.
+        # Given facts take precedence, so that one record can be judged under several facts.
         adjacency = _said_first(adjacency, self.adjacency)
         if adjacency is None:
             way_out = f"the {self.origin.kind} does not say how neighbours differ"
@@ -105,7 +112,7 @@ class Reading:
         )
 
     def otherwise(self, facts: Facts) -> tuple[str, ...]:
-        """Return sentences on what is asked about that the source states otherwise."""
+        """Return sentences on facts of the question that contradict the source."""
         asked = (
             ("adjacency", facts.adjacency, self.adjacency),
             ("observer", facts.observer, self.observer),
@@ -118,24 +125,25 @@ class Reading:
 
 
 def _said_first(*values: Any) -> Any:
-    """Return the first value that is not None; None where all are."""
+    """Return the first value that is not None; None if all are."""
     return next((value for value in values if value is not None), None)
 
 
 def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
-    """Return a source, read.
+    """Read a source.
 
     Args:
-        source: what is accounted.
-        stated: what the user says of it.
-        auditor: who imports it; empty for this process's login name.
+        source: the source to account.
+        stated: what the user states about it.
+        auditor: person who imports it; empty for the login name of this process.
 
     Raises:
-        ParameterError: a fact that is missing, stated in vain, or breaks its rule.
-        LedgerError: a ledger is damaged, or a file cannot be read.
-        ConversionError: none of the formats that are read.
+        ParameterError: if a fact is missing, breaks its rule, or is stated although the source has
+            it.
+        LedgerError: if a ledger is damaged or a file cannot be read.
+        ConversionError: if the format is not supported.
     """
-    # Closed types first: a mechanism may have the methods of an event, too.
+    # Closed types come first, because a mechanism may also have the methods of an event.
     if isinstance(source, Mechanism):
         _nothing_to_state(stated, "a mechanism")
         return _of_mechanism(source)
@@ -151,7 +159,7 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
 
 
 def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
-    """Return a source that another program made, as a trace."""
+    """Return a source of another program as a trace."""
     if isinstance(source, Trace):
         return source
     if isinstance(source, Mapping):
@@ -170,7 +178,7 @@ def _nothing_to_state(stated: Stated, what: str) -> None:
 
 
 def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
-    # A ledger is told by its first line, whatever its file is called.
+    # The first line identifies a ledger; the name of the file does not matter.
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(Ledger.open(path))
@@ -178,7 +186,7 @@ def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
 
 
 def _opened(source: Books) -> Ledger:
-    """Return one of several ledgers."""
+    """Return one ledger out of several."""
     if isinstance(source, str | PathLike):
         path = Path(source)
         if imports.is_ledger(beginning(path)):
@@ -193,24 +201,25 @@ _APART = "add mechanisms up (a + b), and audit records of other programs one by 
 
 
 def _of_event(event: Event, auditor: str) -> Trace:
-    # Anything may have the method: only dp-accounting's own events are understood.
+    # Any object may have this method, but only events of dp-accounting are understood.
     if not type(event).__module__.startswith("dp_accounting"):
         raise ConversionError(f"no event that is read here: {type(event).__name__}")
-    # Imported here, since dp-accounting is only needed for its events.
+    # Imported here, because only its events need dp-accounting.
     from ..integrations.event_json import runs_of
 
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
 
 
 def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
-    """Return the evidence of which a number may be told, and all that is wrong with it.
+    """Return the evidence that is priced, and all defects of the source.
 
-    A number may be infinite: ``evidence.noiseless`` says where no account is made.
+    The epsilon may be infinite: ``evidence.noiseless`` then gives the reason, and no account is
+    made.
 
     Raises:
-        UnsupportedCombination: its rounds followed outputs, or something else was run.
+        UnsupportedCombination: if the rounds depended on outputs, or another mechanism ran.
     """
-    # Composed rounds would be those of one output: another one had made others.
+    # Composed rounds belong to one outcome. Other outputs would have led to other rounds.
     if read.adaptive:
         raise UnsupportedCombination(
             f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
@@ -227,13 +236,13 @@ def _of_mechanism(run: Mechanism) -> Reading:
 
 
 def _of_trace(trace: Trace, stated: Stated) -> Reading:
-    """Return a trace with what was stated; the two are kept apart in what is shown."""
+    """Return a trace with the facts that the user stated; the result shows the two separately."""
     recorded_unit = trace.unit is not None
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
     told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
-    # Of what was typed in nothing is recorded: all of it is the user's word.
+    # For typed parameters no record exists, so everything is the user's statement.
     recorded, said = ({}, told) if typed else (told, {})
     applies = {
         Defect.STATED: typed,
@@ -246,7 +255,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         Evidence(
             run=made.run,
             certain=made.certain,
-            # A whole described run lists no rounds: then its steps are counted.
+            # A trace of a whole run lists no rounds, so its steps are counted.
             rounds=sum(times for _, times in trace.rounds) or _count(made.run),
             doubts=made.doubts,
             telling=made.telling,
@@ -271,7 +280,7 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
 
 
 def _population(trace: Trace, stated: Stated) -> int | None:
-    """Return how many units there are: as stated, else as recorded, the most where that differs."""
+    """Return the number of units: the stated one, else the largest recorded one."""
     said = stated.population, getattr(stated.sampling, "population", None)
     recorded = (rounds.population for rounds, _ in trace.rounds)
     known = [n for n in said if n is not None] or [n for n in recorded if n is not None]
@@ -301,9 +310,9 @@ def _of_ledger(ledger: Ledger | Joint) -> Reading:
 
 
 UNCOPIED = "no other copy of the ledger was resumed (copies are audited together: fp.audit([a, b]))"
-"""What is taken for granted where a ledger was resumed."""
+"""Assumption for a ledger that was resumed."""
 UNCOPIED_TOGETHER = "no other copy of these ledgers was resumed"
-"""The same of several ledgers."""
+"""The same assumption for several ledgers."""
 
 
 def _granted_of_copies(ledger: Ledger | Joint) -> dict[str, str]:
@@ -313,26 +322,27 @@ def _granted_of_copies(ledger: Ledger | Joint) -> dict[str, str]:
 
 
 PUBLIC_RATES = "how units are sampled and how many rounds there are do not follow the data"
-"""What is taken for granted of every record of another program."""
+"""Assumption for every record of another program."""
 
 
 UNTOLD_NOISE = (
     "mechanisms that do not say how much noise they have, had what was planned (noise_ratios says "
     "it, and recorded noise is held against that)"
 )
-"""What is taken for granted where a mechanism of a user's own says nothing of its noise."""
+"""Assumption for a user-defined mechanism that does not report its noise."""
 
 
 def _granted(rounds: Iterable[Round]) -> dict[str, str]:
-    """Return what is taken for granted of rounds, by name."""
+    """Return the assumptions about rounds, by name."""
     silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
     return {"noise": UNTOLD_NOISE} if any(silent) else {}
 
 
 def _resumes(ledger: Ledger | Joint) -> str:
-    """Return how often a ledger was opened again to be written to, and on which days.
+    """Return how often and on what days a ledger was reopened for writing.
 
-    The times are in the ledger alone: between them lie rounds, which take longer for large cohorts.
+    Only the ledger keeps the exact times. The time between them depends on the rounds, which take
+    longer for large cohorts.
     """
     days = sorted({_day(one.when) for one in ledger.resumed})
     shown = days if len(days) <= 4 else [*days[:3], "...", days[-1]]
@@ -368,16 +378,17 @@ _SENTENCES = {
     "amplify, this holds if those who did not answer were not always the same; if some were away "
     "for good, the mechanism must say so (absent).",
 }
-"""What a reader must know; a defect may apply without a sentence: then its effect says it."""
+"""Sentences for the reader. A defect without a sentence here is explained by its effect."""
 
 
 def _of_its_lines(
     ledger: Ledger | Joint, rounds: Sequence[Round], evidence: Evidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
-    """Return sentences that a reader must know, those for the auditor alone, and the defects.
+    """Return the sentences for every reader, those only for the auditor, and the defects.
 
-    How many contributions were refused is one client's data, and how many rounds died or found too
-    few may be: no such count is in what is handed over (docs/ledger.md).
+    The count of refused contributions is data of a client. The counts of aborted rounds and of
+    rounds with too few clients may be as well. Hence no published output contains these counts
+    (docs/ledger.md).
     """
     dangling = sum(r.times for r in rounds if r.spent and r.done is None)
     less, aborted = evidence.less, evidence.aborted
@@ -410,7 +421,7 @@ def _those(applies: Mapping[Defect, bool]) -> tuple[Defect, ...]:
 
 
 def _count(run: Mechanism) -> int:
-    """Return how many rounds a run has; a correlated noise's one release is of several."""
+    """Return the number of rounds; the single release of correlated noise has several."""
     parts = run.sequence()
     return sum(n * (p.rounds if isinstance(p, CorrelatedNoise) else 1) for p, n in parts)
 
@@ -418,10 +429,10 @@ def _count(run: Mechanism) -> int:
 def claim_of(
     read: Reading, claim: tuple[float | None, float | None] | None
 ) -> tuple[tuple[float, float], dict[str, str], tuple[str, ...]]:
-    """Return the claim that is judged, what of it the user stated, and what the source has else.
+    """Return the claim to judge, the part that the user stated, and notes on differences.
 
     Raises:
-        ParameterError: no claim anywhere, half of one, or one out of range.
+        ParameterError: if there is no claim, only one half, or a value out of range.
     """
     given = _pair(claim)
     known = _pair(read.claim) if read.claim is not None else _pair_of(read.half)
@@ -433,7 +444,7 @@ def claim_of(
         if value is None:
             way_out = f"its {name} is stated nowhere: give it (--claim-{name})"
             refuse("claim", (epsilon, delta), "be (epsilon, delta)", way_out)
-    # Both are checked, wherever they come from: a record may be wrong, too.
+    # Both values are checked, whatever their origin, because a record may be wrong too.
     checked = claimed(epsilon, delta)
     said = f"epsilon = {exactly(checked[0])} at delta = {exactly(checked[1])}"
     notes: tuple[str, ...] = ()
@@ -446,7 +457,7 @@ def claim_of(
 
 
 def _pair(claim: Any) -> tuple[Any, Any]:
-    """Return a claim's epsilon and delta, None for what it does not say."""
+    """Return the epsilon and delta of a claim; None for a missing value."""
     if claim is None:
         return None, None
     try:

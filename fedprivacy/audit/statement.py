@@ -1,8 +1,8 @@
-"""A guarantee in the form that guides ask for, row by row.
+"""The guarantee in the form that guidelines require, as rows.
 
-The rows are those of section 5.3 of "How to DP-fy ML" (Ponomareva et al. 2023) and of NIST SP
-800-226: setting, unit, neighbours, observer, release, what is covered, mechanism, sampler,
-accountant and its assumptions, the formal statement, what was not counted.
+The rows follow section 5.3 of "How to DP-fy ML" (Ponomareva et al. 2023) and NIST SP 800-226:
+setting, unit, neighbours, observer, release, coverage, mechanism, sampler, accountant, formal
+statement, and risks that are not counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RELEASED = {
 def rows_of(found: Audit) -> list[tuple[str, str]]:
     """Return the statement's rows as (name, text)."""
     unit = str(found.facts.unit or "unit")
-    # A method beside a void number would lend it weight.
+    # A method next to a void number would give it credibility.
     method = "none: what was computed is void" if found.void else found.bound.method
     return [
         ("setting", _setting(found)),
@@ -59,24 +59,25 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
 
 
 def unit_in_words(found: Audit) -> str:
-    """Return whose data is one unit, and whether the user alone says so."""
+    """Return the privacy unit, marked if only the user states it."""
     said = ", as stated, not recorded" if "unit" in found.stated else ""
     return UNITS[found.facts.unit] + said if found.facts.unit else "not stated"
 
 
 def formal(found: Audit) -> str:
-    """Return the (epsilon, delta) that is certified; that none is, where none is."""
+    """Return the certified (epsilon, delta) in words; "none" if the bounds are void."""
     if found.void:
         return "none"
     bound = found.bound
-    # The guides ask for the variant by name.
+    # The guidelines require the name of the variant.
     kind = "pure" if bound.given == 0.0 else "approximate"
     pair = f"({bound.ends(4)[1]}, {exactly(bound.given)})"
     return f"{pair}-differential privacy ({kind}), {found.worth}"
 
 
 def _setting(found: Audit) -> str:
-    # The line exists only where shares are summed: it says what kind of trust there is.
+    # The line of single uploads exists only if noise shares are summed, so it shows the trust
+    # model.
     if SINGLE in found.bounds:
         return (
             "distributed: clients add shares of the noise; whoever sums sees the sum alone, by "
@@ -86,7 +87,7 @@ def _setting(found: Audit) -> str:
 
 
 def trials_counted(found: Audit) -> str | None:
-    """Return how many runs on the same data are priced, as the user or the source says."""
+    """Return the number of counted runs on the same data, from the user or the source."""
     return found.stated.get("trials") or found.facts_recorded.get("trials")
 
 
@@ -102,16 +103,16 @@ def _covered(found: Audit) -> str:
 
 
 def parts_in_words(found: Audit, most: int = 5) -> list[str]:
-    """Return the mechanisms that were run, equal ones together; of many, the first."""
+    """Return the mechanisms that ran, equal ones merged, at most ``most`` of the list."""
     parts = [] if found.run is None else list(found.run.sequence())
     told = [described(mechanism, count) for mechanism, count in parts[:most]]
     return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
 
 
 def sampler_in_words(found: Audit) -> str:
-    """Return how units were drawn, and who says so."""
+    """Return the sampling of the units, and the source of this statement."""
     parts = [] if found.run is None else [part for part, _ in found.run.sequence()]
-    # Rounds of one run mostly share a scheme: it is told once.
+    # Rounds of one run usually share a scheme, so each scheme is listed once.
     schemes = dict.fromkeys(_scheme(part) for part in parts)
     stated = "sampling" in found.stated
     said = "as stated, not recorded" if stated else f"as the {found.origin.kind} says"

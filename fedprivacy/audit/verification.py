@@ -1,9 +1,10 @@
-"""Conformance: does a mechanism do what is certified of it? By replay on neighbouring data sets.
+"""Conformance: replay a mechanism on neighbouring data sets and test it against its certificate.
 
-An account speaks of contributions clipped to C, of their sum, and of fresh noise of a stated law.
-Each of these is looked at: how far a neighbour moves the release, with the noise held; the noise's
-scale and shape; its independence over coordinates and over rounds; and whether data sets with equal
-sums release the same law. What holds of every pair cannot be tried out: a pass is no proof.
+An account assumes contributions clipped to C, their sum, and fresh noise with a stated law. The
+replay tests each assumption. It measures how far a neighbour moves the release while the noise is
+held fixed. It tests the scale and shape of the noise, and its independence over coordinates and
+rounds. It tests whether data sets with equal sums give the same law. No test can try every pair of
+data sets, so a pass is no proof.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ from .verify_integers import whole_numbers
 
 Array = NDArray[np.float64]
 Release = Callable[[Array, np.random.Generator], Any]
-"""Gets the units' updates, shape (units, d), and a generator; returns what is released."""
+"""Gets the updates of the units, shape (units, d), and a generator; returns the release."""
 
 _LARGE = 1e6
-"""Updates of so many clip norms show whether they are clipped."""
+"""Size of the largest updates, in clip norms. They show whether updates are clipped."""
 _DATA = 6
-"""At how many data sets beside zeros the noise is judged."""
+"""Number of nonzero data sets at which the noise is tested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What is certified of a release, and how it is replayed.
+    """The certified properties of a release, and the settings of its replay.
 
     Attributes:
         release: see ``Release``.
-        sums: the release without its noise, where that can be had; None to hold the noise instead.
-        clip_norm: how far the release moves at most if a unit appears or is zeroed out; None where
+        sums: the release without its noise, if available. None holds the noise fixed instead.
+        clip_norm: largest movement of the release if a unit appears or is zeroed out; None if
             nothing is stated.
-        noise_std: of the noise in the release, on each coordinate.
+        noise_std: std of the noise on each coordinate of the release.
         shape: "gaussian" or "laplace".
-        adjacencies: under which neighbours are tried.
-        units: how many there are.
-        dimension: of an update.
+        adjacencies: the adjacencies under which neighbours are tried.
+        units: number of units.
+        dimension: dimension of an update.
     """
 
     release: Release
@@ -89,30 +90,30 @@ def verify(
     level: float = 1e-3,
     generator: np.random.Generator | None = None,
 ) -> Conformance:
-    """Replay a mechanism on neighbouring data sets and hold it against what is stated of it.
+    """Replay a mechanism on neighbouring data sets and test it against its stated properties.
 
-    The tests of noise have exact error rates (chi-square and gamma laws, Massart's inequality for
-    the shape, binomial laws of signs), which are added up.
+    The noise tests have exact error rates, which are added up. They use chi-square and gamma laws,
+    Massart's inequality for the shape, and binomial laws of signs.
 
     Args:
-        release: a mechanism of this package that releases; or a function of (updates, generator),
-            updates of shape (units, d), that clips each row, sums them, adds noise drawn from the
-            generator alone and returns a flat release, or one a round as rows. Of zeros it
-            releases noise alone. No units are sampled in it.
-        clip_norm: how far the release moves at most if a unit appears or is zeroed out (twice that
-            if one is replaced), in the release's own units. Needed with a function.
-        noise_std: std of the noise on each coordinate of the release. Needed with a function.
-        shape: of the noise: "gaussian" or "laplace".
-        adjacency: None for all three, or all that the mechanism serves.
-        units: how many updates there are, at least 2.
-        dimension: of an update.
-        pairs: neighbouring pairs tried under each adjacency.
-        draws: releases that the noise is judged by, at each data set.
-        level: chance that a mechanism that is as stated fails, in (0, 1).
+        release: a mechanism of this package that releases, or a function of (updates, generator).
+            The updates have shape (units, d). The function clips each row, sums the rows and adds
+            noise drawn only from the generator. It returns a flat release, or one row per round.
+            For zero updates it releases only noise. It must not sample units.
+        clip_norm: largest movement of the release if a unit appears or is zeroed out (twice that if
+            a unit is replaced), in units of the release. Required with a function.
+        noise_std: std of the noise on each coordinate of the release. Required with a function.
+        shape: law of the noise: "gaussian" or "laplace".
+        adjacency: None for all three, or for all that the mechanism supports.
+        units: number of updates, at least 2.
+        dimension: dimension of an update.
+        pairs: number of neighbouring pairs tried under each adjacency.
+        draws: number of releases for the noise tests, at each data set.
+        level: probability that a correct mechanism fails, in (0, 1).
         generator: None for randomness from the operating system.
 
     Raises:
-        ParameterError: a value out of its range, or a mechanism that releases nothing.
+        ParameterError: if a value is out of range, or the mechanism has no release.
 
     >>> import numpy as np, fedprivacy as fp
     >>> def average(updates, generator):
@@ -123,7 +124,7 @@ def verify(
     >>> fp.verify(average, clip_norm=0.25, noise_std=0.5, generator=rng).failures
     ('scale', 'shape')
     """
-    # Fresh by default: nothing should pass because of the seed that it is tried with.
+    # The default is fresh randomness, so that no mechanism passes only because of a fixed seed.
     source = drawn_from(generator)
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
@@ -135,7 +136,8 @@ def verify(
     else:
         stated = _of_function(release, clip_norm, noise_std, shape, units, dimension)
     stated = replace(stated, adjacencies=_asked(stated.adjacencies, adjacency))
-    # Means, noise of zeros, independence and noise of data get a quarter of the level each.
+    # Four groups of tests get a quarter of the level each: means, noise of zeros, independence, and
+    # noise of data.
     replay = Replay(stated, source, times, chance / 4.0)
     findings = (
         *replay.replays(),
@@ -150,7 +152,7 @@ def verify(
 def _asked(
     served: tuple[Adjacency, ...], adjacency: Adjacency | str | None
 ) -> tuple[Adjacency, ...]:
-    """Return under which adjacencies neighbours are tried: all, or the one that is asked about."""
+    """Return the adjacencies to test: all supported ones, or the requested one."""
     if adjacency is None:
         return served
     one = member(Adjacency, adjacency=adjacency)
@@ -159,7 +161,7 @@ def _asked(
     return (one,)
 
 
-# ---- what is stated
+# ---- stated properties
 
 
 def _of_function(
@@ -173,7 +175,7 @@ def _of_function(
     if not callable(release):
         kind = type(release).__name__
         refuse("release", kind, "be a mechanism or a function of (updates, generator)")
-    # Other laws have no exact test of their scale here.
+    # Only these laws have an exact test of the scale.
     if shape not in _SIZES:
         refuse("shape", shape, f"be one of {listed(_SIZES)}")
     return Stated(
@@ -205,14 +207,14 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
 
 
 def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> Stated:
-    """Return the sum of clipped contributions, with noise."""
+    """Return the stated properties of a noisy sum of clipped contributions."""
 
     def total(updates: Array) -> Array:
         return np.asarray(sum(mechanism.contribution(row) for row in updates))
 
     def released(updates: Array, generator: np.random.Generator) -> Any:
         value = total(updates)
-        # A mechanism with its own release may round or clip after the noise: that is what ran.
+        # A mechanism's own release method may round or clip after the noise, so the replay uses it.
         own = getattr(mechanism, "release", None)
         return own(value, generator) if own else value + mechanism.noise(value, generator)[0]
 
@@ -224,7 +226,7 @@ def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> Stated:
         noise_std=mechanism.full_noise_std,
         shape="laplace" if laplace else "gaussian",
         adjacencies=served,
-        # The Laplace mechanism is accounted by an L1 norm, which is the clip norm in one dimension.
+        # The account of Laplace noise uses an L1 norm, which equals the clip norm in one dimension.
         dimension=1 if laplace else 12,
     )
 
@@ -236,7 +238,7 @@ def _served(mechanism: Mechanism) -> tuple[Adjacency, ...]:
 def _serves(mechanism: Mechanism, adjacency: Adjacency) -> bool:
     try:
         mechanism.privacy_loss(adjacency)
-    # A refused adjacency has no bound that neighbours could break.
+    # A refused adjacency has no bound to test.
     except UnsupportedCombination:
         return False
     return True
@@ -247,8 +249,8 @@ def _of_shares(
     served: tuple[Adjacency, ...],
     source: np.random.Generator,
 ) -> Stated:
-    """Return the secure sum of a whole cohort's shares, on one round's mask."""
-    # One mask for all replays, as in one round: another would move coordinates, not sums.
+    """Return the stated properties of the secure sum of a full cohort's shares, with one mask."""
+    # All replays use one mask, as in one round. Another mask would move coordinates, not sums.
     mask = mechanism.draw_mask(source)
 
     def total(updates: Array) -> Array:
@@ -270,7 +272,7 @@ def _of_shares(
     )
 
 
-# ---- the laws of one number, its std being 1
+# ---- laws of one coordinate, scaled to std 1
 
 
 def _laplace_cdf(x: Array) -> Array:
@@ -280,7 +282,7 @@ def _laplace_cdf(x: Array) -> Array:
 
 
 def _laplace_ends(values: Array) -> float:
-    """Return the two-sided p-value of the sum of sizes, a gamma variable."""
+    """Return the two-sided p-value of the sum of absolute values, a gamma variable."""
     total = math.sqrt(2.0) * float(np.abs(values).sum())
     return 2.0 * float(min(gammainc(values.size, total), gammaincc(values.size, total)))
 
@@ -288,11 +290,11 @@ def _laplace_ends(values: Array) -> float:
 _SIZES = {"gaussian": gaussian_ends, "laplace": _laplace_ends}
 _CDFS: dict[str, Callable[[Array], Array]] = {"gaussian": ndtr, "laplace": _laplace_cdf}
 _MEDIANS = {"gaussian": float(ndtri(0.75)), "laplace": math.log(2.0) / math.sqrt(2.0)}
-"""Median of the size."""
+"""Median of the absolute value."""
 
 
 def _laplace_difference_cdf(x: Array) -> Array:
-    """Return the law of the difference of two Laplace variables of std 1."""
+    """Return the cdf of the difference of two Laplace variables of std 1."""
     scaled = math.sqrt(2.0) * np.abs(x)
     tail = (2.0 + scaled) * np.exp(-scaled) / 4.0
     return np.where(x < 0.0, tail, 1.0 - tail)
@@ -309,7 +311,7 @@ _DIFFERENCES: dict[str, Callable[[Array], Array]] = {
 
 @dataclass
 class Replay:
-    """Releases of one stated mechanism, again and again."""
+    """Repeated releases of one stated mechanism."""
 
     stated: Stated
     source: np.random.Generator
@@ -323,7 +325,7 @@ class Replay:
 
     def at(self, updates: Array, seed: int) -> Array:
         """Return a release, shape (rounds, k), with the noise of ``seed``."""
-        # A copy, since a release may clip in place and spoil the data for the next.
+        # Pass a copy, because a release may clip in place and change the data for the next call.
         released = self.stated.release(updates.copy(), np.random.default_rng(seed))
         rule = "be finite, of shape (k,) or (rounds, k)"
         try:
@@ -333,10 +335,10 @@ class Replay:
             refuse("release's result", type(released).__name__, rule)
         if not found.size:
             refuse("release's result", found.shape, rule)
-        # Single precision has its own rounding, which must not look like a movement.
+        # Rounding in single precision must not look like a movement.
         self._digits = max(np.finfo(np.float64).eps, _resolution(found))
         found = numbers
-        # What is not finite has no distance to anything.
+        # Non-finite values have no distance.
         if found.ndim != 2 or not np.isfinite(found).all():
             refuse("release's result", found.shape, rule)
         return found
@@ -346,15 +348,16 @@ class Replay:
         return np.stack([self.at(updates, self.seed()) for _ in range(self.draws)])
 
     def seed(self) -> int:
-        """Return a fresh one."""
+        """Return a fresh seed."""
         return int(self.source.integers(2**62))
 
     def replays(self) -> Iterator[Finding]:
-        """Tell whether all randomness comes from the generator, and some does."""
+        """Test that all randomness comes from the generator, and that some randomness exists."""
         one, other = self.seed(), self.seed()
-        # Twice the same seed and once another: whatever is not held comes from elsewhere.
+        # Two releases share a seed and one has another. A difference between the first two shows
+        # other randomness.
         first, again, fresh = (self.at(self._zeros, seed) for seed in (one, one, other))
-        # Exact: with the same draws even the rounding is the same.
+        # The comparison is exact: with the same draws, even the rounding is the same.
         apart = float(np.abs(first - again).max())
         detail = "the same generator gives the same release"
         yield Finding("replay", apart == 0.0, apart, 0.0, detail)
@@ -364,7 +367,7 @@ class Replay:
     # -- movement
 
     def movements(self, pairs: int) -> Iterator[Finding]:
-        """Measure how far neighbours are apart, the noise held, under each adjacency."""
+        """Measure the distance of neighbours under each adjacency, with the noise held fixed."""
         if self.stated.clip_norm is None:
             return
         for adjacency in self.stated.adjacencies:
@@ -373,14 +376,14 @@ class Replay:
             yield self._judged("movement", tried, allowed, f"{adjacency}, ")
 
     def equal_sums(self, pairs: int) -> Iterator[Finding]:
-        """Measure how far data sets with equal sums of clipped updates are apart."""
+        """Measure the distance between data sets with equal sums of clipped updates."""
         if self.stated.clip_norm is None:
             return
         tried = [self._apart(*self._same_sum(number)) for number in range(pairs)]
         yield self._judged("equal sums", tried, 0.0, "")
 
     def _judged(self, name: str, tried: list[_Pair], allowed: float, under: str) -> Finding:
-        # A pair with a large sum has more rounding: it may move farther and still be fine.
+        # A pair with a large sum has more rounding, so it may move farther and still pass.
         worst = max(tried, key=lambda one: one.moved - one.room)
         detail = f"{under}the worst of {len(tried)} pairs"
         if worst.moved <= allowed + worst.room:
@@ -388,12 +391,12 @@ class Replay:
         if self._lines_up(worst):
             return Finding(name, False, worst.moved, allowed + worst.room, detail)
         along, far = self._means(worst)
-        # Noise that depends on the data cannot be held, so that only means can be compared.
+        # Noise that depends on the data cannot be held fixed, so the test compares only means.
         detail = f"{detail}; held noise does not line up ({worst.moved:.4g} apart), so by means"
         return Finding(name, along <= allowed + far, along, allowed + far, detail)
 
     def _apart(self, one: Array, other: Array) -> _Pair:
-        """Return how far two data sets' releases are apart in the worst round, and rounding."""
+        """Return how far two data sets' releases differ in the worst round, and the rounding."""
         if self.stated.sums is not None:
             first, second = (np.atleast_2d(self.stated.sums(data)) for data in (one, other))
             self._digits = float(np.finfo(np.float64).eps)
@@ -403,27 +406,29 @@ class Replay:
         moved = float(np.linalg.norm(first - second, axis=1).max())
         largest = float(max(np.abs(first).max(), np.abs(second).max()))
         terms = (len(one) + 2) * math.sqrt(first.shape[1])
-        # Each term of a sum may be off by its last digit, on every coordinate.
+        # Each term of a sum may be wrong in its last digit, on every coordinate.
         room = 2.0 * terms * self._digits * (largest + (self.stated.clip_norm or 0.0))
-        # Rounded after the noise, to the coarsest grid of our loops or a finer one.
+        # Releases are rounded after the noise, to the coarsest grid of the package's loops or a
+        # finer one.
         room += STEP_GRID * self.stated.noise_std * math.sqrt(first.shape[1])
         return _Pair(moved, room, one, other)
 
     def _lines_up(self, pair: _Pair) -> bool:
-        """Return whether other noise, held, leaves the same distance between two data sets."""
+        """Return whether other held noise leaves the same distance between two data sets."""
         if self.stated.sums is not None:
             return True
         again = [self._apart(pair.one, pair.other) for _ in range(6)]
-        # Noise that does not line up leaves distances that spread by 1 / sqrt(2 k) of themselves;
-        # arithmetic in single precision by far less than this.
+        # If the noise does not line up, distances vary by a relative 1 / sqrt(2 k). Arithmetic in
+        # single precision varies by much less than this tolerance.
         same = pair.room + 1e-5 * pair.moved
         return all(abs(one.moved - pair.moved) <= one.room + same for one in again)
 
     def _means(self, pair: _Pair) -> tuple[float, float]:
-        """Return how far apart two data sets' means are, and how far noise alone may carry that.
+        """Return the distance of two data sets' means, and the distance that noise can explain.
 
-        The mean difference of one half of the draws says in which direction; that of the other
-        half is normal along it (Laplace noise: by Chebyshev), so the test has its level.
+        The mean difference over one half of the draws gives a direction. The mean difference over
+        the other half is normal along it (for Laplace noise: by Chebyshev). Hence the test keeps
+        its level.
         """
         gaps = self.many(pair.one) - self.many(pair.other)
         half = len(gaps) // 2
@@ -436,41 +441,42 @@ class Replay:
         return along, far * spread
 
     def _neighbours(self, adjacency: Adjacency, number: int) -> tuple[Array, Array]:
-        """Return two neighbouring data sets; what the others send goes from nothing to a lot."""
+        """Return two neighbouring data sets, with small to large updates of the other units."""
         updates = self._updates(number)
         other = updates.copy()
-        # Any unit may be the one that is weighted too much.
+        # A random unit changes, because the error may be in the weight of any unit.
         who = int(self.source.integers(len(updates)))
         if adjacency is Adjacency.ADD_REMOVE:
             return updates, np.delete(updates, who, axis=0)
         turned = adjacency is Adjacency.REPLACE_ONE
         other[who] = (
-            # Opposite updates are the farthest that two clipped ones can be apart.
+            # Opposite updates have the largest distance that two clipped updates can have.
             (-updates[who] if number % 2 else self._updates(number)[who]) if turned else 0.0
         )
         return updates, other
 
     def _updates(self, number: int) -> Array:
-        """Return random updates: spikes, small, at the clip norm, or far above it."""
+        """Return random updates: spikes, small ones, ones at the clip norm, or far above it."""
         shape = self.stated.units, self.stated.dimension
         rows = self.source.normal(size=shape)
-        # Every third data set has spikes: a norm other than the stated one shows there.
+        # Every third data set has spikes, which reveal a norm other than the stated one.
         if number % 3 == 0:
             rows = np.zeros(shape)
             rows[np.arange(shape[0]), self.source.integers(shape[1], size=shape[0])] = 1.0
-        # Between none and the clip norm as well: a rule may be wrong there alone.
+        # Some lengths are between zero and the clip norm, because an error may show only there.
         inside = self.source.uniform(size=(shape[0], 1))
         which = self.source.integers(5, size=(shape[0], 1))
         lengths = np.choose(which, [1e-3, inside, 1.0, 3.0, _LARGE])
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        # Lengths from far below to far above the clip norm, so that clipping is seen at work.
+        # Lengths range from far below to far above the clip norm, so that clipping is exercised.
         return np.asarray(rows / norms * lengths * (self.stated.clip_norm or 1.0))
 
     def _same_sum(self, number: int) -> tuple[Array, Array]:
-        """Return two data sets with equal sums: in another order, or a unit more that is zero.
+        """Return two data sets with equal sums: reordered, or with an additional zero unit.
 
-        Or one unit's update shared by two, where nothing is clipped; not of mechanisms of this
-        package, which round each contribution to a grid, so that the sums are equal no more.
+        A third case: two units share an update of one unit that is too small to be clipped. This
+        case is left out for mechanisms of this package. They round each contribution to a grid, so
+        the sums would differ.
         """
         updates = self._updates(number)
         if Adjacency.ADD_REMOVE in self.stated.adjacencies and number % 3 == 0:
@@ -479,7 +485,8 @@ class Replay:
             return updates, updates[self.source.permutation(len(updates))]
         small = updates / np.linalg.norm(updates, axis=1, keepdims=True)
         small *= 1e-3 * (self.stated.clip_norm or 1.0)
-        # The unit that shares must be there in both, so that the numbers of units are equal.
+        # The second of the sharing units exists in both data sets, so that the numbers of units are
+        # equal.
         small[1] = 0.0
         shared = small.copy()
         shared[:2] = small[0] / 2.0
@@ -488,20 +495,20 @@ class Replay:
     # -- noise
 
     def noise_of_data(self) -> Iterator[Finding]:
-        """Judge the noise of data that are not zeros, by what two releases of them differ by."""
-        # The sum is the same in both, whatever it is: only noise is left.
+        """Test the noise at nonzero data sets, by differences of releases of the same data."""
+        # Both releases have the same sum, so that their difference is only noise.
         cdf = _DIFFERENCES[self.stated.shape]
         for number in range(_DATA):
             values = self.many(self._updates(number)) / self.stated.noise_std
             half = len(values) // 2
-            # Large sums are rounded to more than the noise's last digits.
+            # Large sums are rounded to a coarser grid than the noise's last digits.
             p = shape_p_value(values[:half] - values[half : 2 * half], cdf)
             share = self.level / _DATA
             detail = f"noise of data set {number + 1} of {_DATA}, p-value"
             yield Finding("noise of data", p >= share, p, share, detail)
 
     def noise(self) -> Iterator[Finding]:
-        """Judge the noise at zero sums of several numbers of units; all are held to one law."""
+        """Test the noise at zero sums for several numbers of units, all against the same law."""
         data = {f"{len(self._zeros)} units": self._zeros}
         if Adjacency.ADD_REMOVE in self.stated.adjacencies:
             data[f"{len(self._zeros) - 1} units"] = self._zeros[1:]
@@ -519,8 +526,8 @@ class Replay:
                 yield from self._independence(values)
 
     def _independence(self, values: Array) -> Iterator[Finding]:
-        """Compare signs, and whether sizes are above their median, by pairs of fair coins."""
-        # Sizes as well as signs: noise may be uncorrelated and still not independent.
+        """Compare pairs of signs, and of the events "size above its median", as fair coins."""
+        # Sizes are tested as well as signs, because uncorrelated noise may still be dependent.
         coins = np.stack([values > 0.0, np.abs(values) > _MEDIANS[self.stated.shape]])
         kinds, draws, rounds, width = coins.shape
         rows = coins.reshape(kinds, draws * rounds, width)
@@ -532,7 +539,8 @@ class Replay:
         yield self._least("rounds", [*itertools.chain.from_iterable(ps)])
 
     def _least(self, name: str, ps: list[float]) -> Finding:
-        # Bonferroni over all pairs, so that many coordinates raise no false alarm.
+        # The Bonferroni correction covers all pairs, so that many coordinates cause no false
+        # positive.
         share = self.level / 2.0 / max(len(ps), 1)
         least = min(ps, default=1.0)
         detail = f"least p-value of {len(ps)} pairs of signs and sizes"
@@ -540,7 +548,7 @@ class Replay:
 
 
 class _Pair(NamedTuple):
-    """Two data sets, how far apart their releases are, and how far rounding alone may move them."""
+    """Two data sets, the distance of their releases, and the distance that rounding can explain."""
 
     moved: float
     room: float

@@ -1,8 +1,8 @@
-"""Replays of mechanisms of whole numbers, held against the exact law of their noise.
+"""Replays of mechanisms with integer noise, tested against the exact law of the noise.
 
-A number k of the noise becomes the normal deviate of P(X < k) + U P(X = k), U uniform: exactly
-normal if k has the stated law, so that the tests of normal noise serve. Movements are compared as
-whole numbers, without any tolerance.
+A noise value k is mapped to the normal quantile of P(X < k) + U P(X = k), with U uniform. The
+result is exactly normal if k has the stated law, so the tests of normal noise apply. Movements are
+compared as integers, without any tolerance.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from .conformance import Conformance, Finding, agreement, gaussian_ends, shape_p
 Array = NDArray[np.float64]
 
 _ONE_LAW = 2048.0
-"""Wider discrete Gaussians are held against rounded normal numbers, of a law within 1e-8 of theirs
-in total variation: a number adds so much to the chance of failing."""
+"""Wider discrete Gaussians are tested as rounded normal numbers. Their law differs by at most 1e-8
+in total variation, and each number adds this much to the probability of failure.
+"""
 
 _CLIENTS = 3
 _COORDINATES = 12
-"""So many clients' shares, on so many coordinates, are judged; laws do not depend on which."""
+"""Numbers of clients and coordinates in the noise tests. The law is the same for all others."""
 
 
 def whole_numbers(
@@ -40,14 +41,14 @@ def whole_numbers(
     level: float,
     source: np.random.Generator,
 ) -> Conformance:
-    """Replay what clients send; arguments are those of ``verify``."""
+    """Replay the messages of clients; the arguments are those of ``verify``."""
     replay = _Replay(mechanism, draws, level, source)
     findings = (*replay.replays(), *replay.movements(adjacencies, pairs), *replay.noise())
     return Conformance(all(one.passed for one in findings), findings, level)
 
 
 class _Replay:
-    """One mechanism, sent again and again."""
+    """Repeated uploads of one mechanism."""
 
     def __init__(
         self, mechanism: IntegerPerturbation, draws: int, level: float, source: np.random.Generator
@@ -57,7 +58,7 @@ class _Replay:
         self.mask = mechanism.draw_mask(source)
 
     def _update(self, number: int) -> Array:
-        """Return an update: a spike or all coordinates, from far below to far above the norm."""
+        """Return an update: one spike or all coordinates, far below to far above the clip norm."""
         size = self.mechanism.dimension
         if number % 3 == 0:
             direction = np.zeros(size)
@@ -68,7 +69,7 @@ class _Replay:
         return direction / np.linalg.norm(direction) * length * self.mechanism.clip_norm
 
     def _sent(self, update: Array, seed: int, noise_seed: int) -> tuple[Array, NDArray[np.int64]]:
-        """Return a contribution and, its roundings held, what is sent of the same update."""
+        """Return a contribution, and the upload of the same update with the same rounding."""
         one, other = (self.mechanism.of_round(np.random.default_rng(seed)) for _ in range(2))
         own = np.asarray(one.contribution(update, self.mask), dtype=np.float64)
         generator = np.random.default_rng(noise_seed)
@@ -78,21 +79,22 @@ class _Replay:
         return int(self.source.integers(2**62))
 
     def replays(self) -> Iterator[Finding]:
-        """Tell whether all randomness comes from the generators, and some does."""
+        """Test that all randomness comes from the generators, and that some randomness exists."""
         update, seed, noise = self._update(1), self._seed(), self._seed()
         first, again = (self._sent(update, seed, noise)[1] for _ in range(2))
         apart = float(np.abs(first - again).max())
         yield Finding("replay", apart == 0.0, apart, 0.0, "the same generators send the same")
         if self.mechanism.rotated:
             rounds = [np.random.default_rng(self._seed()) for _ in range(8)]
-            # Signs that were known before let a client choose what wraps.
+            # If a client knows the signs in advance, it can choose the coordinates that wrap
+            # around.
             seeds = len({self.mechanism.of_round(one).seed for one in rounds})
             yield Finding(
                 "rotation", seeds == 8, float(seeds), 8.0, "every round has signs of its own"
             )
 
     def movements(self, adjacencies: Sequence[Adjacency], pairs: int) -> Iterator[Finding]:
-        """Measure what one client moves the sum by: its contribution, or less another one."""
+        """Measure how far one client moves the sum, also if it is replaced."""
         one = self.mechanism.of_round(np.random.default_rng(self._seed()))
         for adjacency in adjacencies:
             replaced = adjacency is Adjacency.REPLACE_ONE
@@ -100,26 +102,26 @@ class _Replay:
             for number in range(pairs):
                 moved = self._moved(one, number, replaced)
                 whole = whole and bool((moved == np.floor(moved)).all())
-                # Python's whole numbers: nothing is rounded.
+                # Python integers are exact.
                 worst = max(worst, sum(int(each) ** 2 for each in moved[moved != 0.0]))
             detail = f"{adjacency}, squared, the worst of {pairs} pairs"
             yield Finding("movement", worst <= allowed, float(worst), float(allowed), detail)
             yield Finding("whole", whole, float(whole), 1.0, f"{adjacency}, whole numbers are sent")
 
     def _moved(self, one: IntegerPerturbation, number: int, replaced: bool) -> Array:
-        """Return what one client adds to a round's sum, less another one's if it is replaced."""
+        """Return a client's contribution to the sum, minus that of its replacement if replaced."""
         update = self._update(number)
         moved = np.asarray(one.contribution(update, self.mask), dtype=np.float64)
         return moved - np.asarray(one.contribution(-update, self.mask)) if replaced else moved
 
     def noise(self) -> Iterator[Finding]:
-        """Judge clients' shares, of zeros and of data, and the noise that a loop draws at once."""
+        """Test noise shares of clients, and the noise that a loop draws at once."""
         size = self.mechanism.dimension
         data = {"zeros": np.zeros(size)}
         data |= {f"data set {k + 1}": self._update(k) for k in range(_CLIENTS - 1)}
         judged = {f"a share, {name}": self._shares(update) for name, update in data.items()}
         judged["the sum's"] = self._sums()
-        # Four tests of each share the level.
+        # The four tests of each noise share the level.
         share = self.level / (4.0 * len(judged))
         for name, values in judged.items():
             p = gaussian_ends(values)
@@ -130,8 +132,8 @@ class _Replay:
             yield _apart("rounds", values.T, share, name)
 
     def _shares(self, update: Array) -> Array:
-        """Return normal deviates of a client's shares, shape (draws, coordinates)."""
-        # What one of a cohort draws, by its stated std.
+        """Return normal quantiles of a client's noise shares, shape (draws, coordinates)."""
+        # The stated std of the share of one client.
         std = self.mechanism.share_std / self.mechanism.grid
         modulus, found = 1 << self.mechanism.bits, []
         for _ in range(self.draws):
@@ -151,7 +153,7 @@ class _Replay:
         return self._deviates(np.stack(found), self.mechanism.whole_std)
 
     def _deviates(self, numbers: NDArray[np.int64], std: float) -> Array:
-        """Return the normal deviates of numbers modulo 2^bits of the law of a std."""
+        """Return normal quantiles of numbers modulo 2^bits, under the law with this std."""
         modulus = 1 << self.mechanism.bits
         centred = (numbers + modulus // 2) % modulus - modulus // 2
         spread = self.source.uniform(size=centred.shape)
@@ -161,7 +163,7 @@ class _Replay:
         half = _half_law(std, skellam)
         reach = len(half) - 1
         law = np.concatenate([half[:0:-1], half])
-        # By size, so that the far ends keep their digits on either side.
+        # Computed by absolute value, so that both tails keep their digits.
         below = np.append(0.0, np.cumsum(law))
         at = np.clip(np.abs(centred), 0, reach)
         low = below[reach - at] + (1.0 - spread) * law[reach - at]
@@ -178,9 +180,9 @@ def _half_law(std: float, skellam: bool) -> Array:
 
 
 def _apart(name: str, values: Array, share: float, of: str) -> Finding:
-    """Compare signs, and whether sizes are above their median, of pairs of columns, by coins."""
+    """Compare pairs of columns: signs, and the event "size above its median", as fair coins."""
     coins = np.stack([values > 0.0, np.abs(values) > float(ndtri(0.75))])
-    # Columns beyond the first few say nothing new.
+    # Further columns add no information.
     sides = itertools.combinations(range(min(values.shape[1], _COORDINATES)), 2)
     ps = [p for i, j in sides for p in agreement(coins[:, :, i], coins[:, :, j])]
     least = min(ps, default=1.0)

@@ -1,6 +1,6 @@
-"""What is known of a run, to be priced: facts of a ledger or of another record, and their doubts.
+"""The known facts of a run, from a ledger or another record, with doubts, ready for pricing.
 
-A budget, a meter and an audit ask the same of a ledger, here.
+A budget, a meter and an audit use this package to evaluate a ledger.
 """
 
 from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth

@@ -1,7 +1,8 @@
-"""What is wrong, or only taken on somebody's word, and what that does to a verdict.
+"""Defects of a record, and their effect on the verdict and the numbers.
 
-One table for the text, the JSON, the page and the documentation. A verdict is about the whole run
-as it really was; a defect is a way in which the record may not be that.
+One table is the source for the text, the JSON, the page and the documentation. A verdict is about
+the whole run as it really was. A defect is a
+way for the record to differ from that run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..bound import Verdict
 
 
 class Numbers(StrEnum):
-    """What the numbers of a run are worth; the later, the less."""
+    """The validity of a run's numbers, from best to worst."""
 
     CERTIFIED = "certified"
     RECORDED = "of the recorded rounds only"
@@ -26,13 +27,13 @@ class Numbers(StrEnum):
 
 
 class Effect(NamedTuple):
-    """What one defect does.
+    """The effect of one defect.
 
     Attributes:
-        holds: what a verdict of HOLDS becomes.
-        fails: what a verdict of FAILS becomes.
-        numbers: what the numbers are worth.
-        qualifies: what is added to the verdict wherever it is shown; empty for nothing.
+        holds: the verdict that replaces HOLDS.
+        fails: the verdict that replaces FAILS.
+        numbers: the validity of the numbers.
+        qualifies: text added to the verdict wherever it is shown; empty for none.
         why: the reason, in one sentence.
     """
 
@@ -44,7 +45,7 @@ class Effect(NamedTuple):
 
 
 class Defect(StrEnum):
-    """What can be wrong with a source."""
+    """Possible defects of a source."""
 
     OTHER_COHORTS = "cohorts, noise or denominators of another run"
     NO_DENOMINATOR = "sums whose denominator is not recorded"
@@ -190,16 +191,16 @@ EFFECTS: dict[Defect, Effect] = {
         "at random, keeps such a claim",
     ),
 }
-"""Defect -> what it does. Nothing else in the package decides this."""
+"""Defect -> effect. No other code in the package decides this."""
 
 
 def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, tuple[str, ...]]:
-    """Return what a verdict becomes, and a sentence for each defect that changed it."""
+    """Return the verdict after all defects, and a sentence for each defect that changed it."""
     changed = []
     now = verdict
     for defect in defects:
         effect = EFFECTS[defect]
-        # Looked up with the first verdict: the order of defects must not matter.
+        # Looked up with the first verdict, so that the order of defects does not matter.
         after = {_HOLDS: effect.holds, _FAILS: effect.fails}.get(verdict, verdict)
         if after is not verdict:
             now = after
@@ -208,24 +209,24 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
 
 
 def conditions(defects: Iterable[Defect]) -> tuple[Numbers, ...]:
-    """Return all that the numbers of a source with these defects hold under; empty for nothing."""
+    """Return all conditions of the numbers with these defects; empty if there are none."""
     found = {EFFECTS[defect].numbers for defect in defects} - {Numbers.CERTIFIED}
     return tuple(numbers for numbers in Numbers if numbers in found)
 
 
 def worth(defects: Iterable[Defect]) -> Numbers:
-    """Return what the numbers of a source with these defects are worth: the least of all."""
-    # Later means worth less, so the last of all decides.
+    """Return the validity of the numbers with these defects: the worst of all."""
+    # Later values are weaker, so the last one decides.
     return (Numbers.CERTIFIED, *conditions(defects))[-1]
 
 
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:
-    """Return what a verdict and a number depend on, wherever they are shown."""
+    """Return the conditions to show with a verdict and a number."""
     return tuple(EFFECTS[defect].qualifies for defect in defects if EFFECTS[defect].qualifies)
 
 
 def qualified(verdict: Verdict, defects: Iterable[Defect]) -> str:
-    """Return a verdict as it is shown: with what it depends on."""
+    """Return a verdict with its conditions, as it should be shown."""
     return ", ".join([str(verdict), *qualifiers(defects)])
 
 

@@ -1,4 +1,4 @@
-"""What speaks against a ledger: rounds that its mechanisms and schemes do not make."""
+"""Find rounds in a ledger that contradict their mechanisms and sampling schemes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
 
 
 def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
-    """Return what speaks against a record: cohorts or noise that its mechanisms do not make.
+    """Return doubts about a record: cohorts or noise that contradict its mechanisms.
 
-    A doubt is certain, or about what happens with a probability of at most ``FALSE_DOUBT`` in a
-    whole ledger.
+    A doubt is either certain, or it is false with probability at most ``FALSE_DOUBT`` in a whole
+    ledger.
     """
     return (
         *_odd_noise(rounds),
@@ -39,19 +39,19 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
 
 
 def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rows of correlated noise that do not follow those before: one may be there twice."""
+    """Return doubts about correlated-noise rows that are out of order or may be duplicated."""
     found: dict[str, list[Round]] = {}
     last: dict[tuple[CorrelatedNoise, int], int] = {}
     norms: dict[tuple[CorrelatedNoise, int], float] = {}
     for r in rounds:
         if isinstance(r.mechanism, CorrelatedRow) and r.spent:
             run = r.mechanism.run, r.part
-            # A row holds what was clipped in rounds before it: one norm is of all of them.
+            # A row contains clipped updates of earlier rounds, so all rows need one clip norm.
             if r.clip_norm != norms.setdefault(run, r.clip_norm):
                 told = "a row of correlated noise with another clip norm than rows before it"
                 found.setdefault(told, []).append(r)
             before = last.get(run, -1)
-            # A row that comes again, or out of order, shows its noise twice.
+            # A row that is repeated or out of order shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:
                 told = "a row of correlated noise that may have been released before"
                 found.setdefault(told, []).append(r)
@@ -60,10 +60,10 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
 
 
 def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rows of correlated noise whose coordinates were not those of their block.
+    """Return rows of correlated noise whose coordinates are not those of their block.
 
-    They follow from the ledger's nonce, fixed before any data; a run with a seed draws them from
-    that, so that only their staying the same is looked at.
+    The coordinates follow from the nonce of the ledger, which is fixed before any data. A run with
+    a seed derives them from the seed, so for it the test only requires that they stay the same.
     """
     first: dict[Hashable, str | None] = {}
     found: dict[str, list[Round]] = {}
@@ -79,8 +79,8 @@ def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
 def _masks(
     ledger: Ledger, rounds: Iterable[Round]
 ) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
-    """Yield the rows of correlated noise that were confirmed, with their masks."""
-    # Masks are told a round at a time, which long ledgers without such rows need not be.
+    """Yield the confirmed rows of correlated noise, with their masks."""
+    # Masks need single rounds, which long ledgers without these rows should not expand.
     if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
         for r in ledger.rounds:
             if r.done is not None and isinstance(r.mechanism, CorrelatedRow):
@@ -92,7 +92,7 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
     for r in rounds:
         if r.done is None or not r.spent:
             continue
-        # Who refused to be in the sum still sent a share of the noise.
+        # A refused contribution still came with a share of the noise.
         shares = r.done.arrived + r.done.refused
         told = r.mechanism.noise_mismatch(
             shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm
@@ -107,21 +107,21 @@ def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
     found: dict[str, list[Round]] = {}
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
-        # The chance of a false doubt is shared by all schemes of the ledger.
+        # All schemes of the ledger share the probability of a false doubt.
         for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
             found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
     return _in_words(found)
 
 
 def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return rounds of several draws that had more participants than all may have, or too few."""
+    """Return rounds of several draws with more or fewer participants than all draws allow."""
     found: dict[str, list[Round]] = {}
     for r in rounds:
-        # One draw is held against all that its scheme says of cohorts.
+        # A single draw is tested against its scheme's full law of cohort sizes.
         if r.done is None or _one_draw(r.mechanism) is not None:
             continue
         most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
-        # Whether somebody drawn twice counts twice or once: these are enough for both.
+        # These limits are valid whether a unit drawn twice counts once or twice.
         if most is not None and r.done.cohort > most:
             told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
             found.setdefault(told, []).append(r)
@@ -132,7 +132,7 @@ def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
 
 
 def _most_drawn(mechanism: Mechanism) -> int | None:
-    """Return how many units all draws of a mechanism take at most; None where that is not known."""
+    """Return the largest number of units in all draws of a mechanism; None if unknown."""
     drawn = _one_draw(mechanism)
     if drawn is not None:
         return most_drawn(drawn.scheme)
@@ -152,23 +152,23 @@ def _most_drawn(mechanism: Mechanism) -> int | None:
 
 
 def _least_drawn(mechanism: Mechanism) -> int:
-    """Return how many different units the draws of a mechanism take at least."""
+    """Return the smallest number of different units in the draws of a mechanism."""
     drawn = _one_draw(mechanism)
     if drawn is not None:
         return least_drawn(drawn.scheme)
-    # Trials are kept secret, with who was in them.
+    # Trials are secret, and so are their participants.
     if not isinstance(mechanism, Run | Parallel):
         return 0
-    # All draws may have taken the same units; kinds that share a draw, a kind's own.
+    # All draws may take the same units, and kinds may share a draw, so the largest minimum counts.
     return max(map(_least_drawn, mechanism.holds))
 
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
-    """Return noise, or clip norms, that go with the size of random cohorts and tell it."""
+    """Return noise or clip norms that depend on the size of random cohorts and reveal it."""
     drawn = {
         scheme: by_size
         for scheme, by_size in _by_scheme(rounds).items()
-        # Rounds of an epoch are not drawn apart.
+        # Rounds of an epoch are not drawn independently.
         if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
     }
     found: dict[str, list[Round]] = {}
@@ -177,7 +177,7 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
         for size, r, done in held:
             noises[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
-            # A norm that is learned follows the rounds before.
+            # A learned norm depends on the rounds before.
             norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
         for what, counts in (("noise that goes", noises), ("clip norms that go", norms)):
             rate = scheme.probability if isinstance(scheme, Poisson) else None
@@ -188,7 +188,7 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
 
 
 def _learns(mechanism: Mechanism) -> bool:
-    """Return whether the clip norm of its rounds is learned from those before."""
+    """Return whether the clip norm of the rounds is learned from earlier rounds."""
     return isinstance(mechanism, AdaptiveClipping) or any(map(_learns, mechanism.holds))
 
 
@@ -196,7 +196,7 @@ _Drawn = SampledMechanism | HeldMechanism | CohortMechanism
 
 
 def _one_draw(mechanism: Mechanism) -> _Drawn | None:
-    """Return what is drawn once for a round, also where it is a run or kind of one."""
+    """Return the single draw of a round, also inside a run or a kind of one."""
     if isinstance(mechanism, _Drawn):
         return mechanism
     once = isinstance(mechanism, Parallel) or (
@@ -207,13 +207,14 @@ def _one_draw(mechanism: Mechanism) -> _Drawn | None:
 
 
 def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
-    """Return the rounds whose cohorts were drawn, by scheme and by size."""
+    """Return the rounds with drawn cohorts, by scheme and by size."""
     drawn: dict[Scheme, dict[int, list[Round]]] = {}
     for r in rounds:
         one = None if r.done is None else _one_draw(r.mechanism)
         if r.done is not None and one is not None:
             by_size = drawn.setdefault(one.scheme, {})
-            # Cohorts of one scheme are judged together: one odd size among thousands is expected.
+            # Cohorts of one scheme are tested together, because one odd size among thousands is
+            # expected.
             by_size.setdefault(r.done.cohort, []).append(r)
     return drawn
 

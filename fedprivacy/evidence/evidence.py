@@ -1,4 +1,4 @@
-"""What is known of a run: what is priced, what surely ran, and what speaks against it."""
+"""The known facts of a run: the priced part, the certain part, and contradictions."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from .revealed import (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a run, to be priced.
+    """The known facts of a run, ready for pricing.
 
     Attributes:
-        run: what is priced; None where nothing was spent.
-        certain: what surely ran, for lower ends.
-        rounds: how many rounds were counted.
-        aborted: how many rounds were begun and released nothing.
-        doubts: why something else was run than what is priced; empty if nothing says so.
-        revealed: what rounds tell of how many were drawn, of each scheme; empty where nothing is
-            known of rounds.
-        telling: doubts where it is hidden how many units there are.
-        follows: whether sums were divided by numbers that are said to follow the data.
-        planned: what the run would have been with the plan's rounds in the place of those that the
-            plan does not name; None where there are none.
-        less: rounds whose noise was less than priced, in words.
-        noiseless: rounds whose sums had no noise; None where all had some. Then no account is made
-            of ``run``, which only says what was run.
+        run: the priced mechanism; None if no round was spent.
+        certain: the part that certainly ran, for lower ends.
+        rounds: number of counted rounds.
+        aborted: number of rounds that began and released no sum.
+        doubts: signs that another mechanism ran than the priced one; empty if there are none.
+        revealed: values that may reveal the cohort sizes, for each scheme; empty if rounds are
+            unknown.
+        telling: doubts that apply if the number of units is secret.
+        follows: whether sums were divided by numbers that are stated to depend on the data.
+        planned: the run with rounds of the plan in place of those that the plan does not name; None
+            if the plan names all.
+        less: rounds with less noise than priced, in words.
+        noiseless: rounds whose sums had no noise; None if all sums had noise. Otherwise ``run``
+            only describes the rounds, and no account is made.
     """
 
     run: Mechanism | None
@@ -64,7 +64,7 @@ class Evidence:
 
     @classmethod
     def of(cls, ledger: Ledger | Joint) -> Self:
-        """Return what a ledger says, or several together.
+        """Return the evidence in one ledger, or in several together.
 
         Raises:
             UnsupportedCombination: see ``repricing.spent``.
@@ -80,7 +80,7 @@ class Evidence:
             aborted=sum(r.times for r in rounds if not r.spent),
             doubts=_against(ledger, rounds),
             revealed=revealed(rounds),
-            # Outputs may lead an adaptive schedule away from any plan: its filter decides.
+            # Outputs may lead an adaptive schedule away from any plan, so only its filter decides.
             planned=None if ledger.schedule == "adaptive" else record_as_planned(ledger),
             less=found.notes,
             noiseless=noiseless(
@@ -90,23 +90,23 @@ class Evidence:
         )
 
     def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
-        """Return the evidence about these facts, and what is wrong with it.
+        """Return the evidence under these facts, and its defects.
 
-        Whoever may be there or not, as under add_remove, moves the number of clients, and with it
-        whatever follows that number. Where cohorts are of random size, how many were drawn is a
-        secret that the account counts on, whatever the adjacency; but not before the server, which
-        sees who takes part.
+        Under add_remove, neighbours differ in the number of clients, and so in every value that
+        depends on it. With cohorts of random size, the cohort size is a secret that the account
+        relies on, under every adjacency. This does not apply to the server, which sees the
+        participants.
         """
         hides, secret = _hidden(facts)
         own = [one for one in self.revealed if hides or (secret and one.secret)]
         if self.noiseless is not None:
-            # Rounds without noise are judged by themselves, whatever their missing noise tells.
+            # Rounds without noise are judged separately, whatever their zero noise reveals.
             own = [replace(one, noises=one.noises - {0.0}) for one in own]
-        # Of records of other programs the run alone says how units were drawn.
+        # For records of other programs, only the run states how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
         telling = self.telling if hides else ()
         doubts = (*self.doubts, *telling, *numbers_told(own, follows))
-        # What voids the numbers is told first.
+        # Defects that void the numbers come first.
         applies = {
             Defect.OTHER_COHORTS: bool(doubts),
             Defect.ABORTED_DRAWS: secret and any(one.aborted_draws for one in self.revealed),
@@ -116,29 +116,29 @@ class Evidence:
         return replace(self, doubts=doubts), found
 
     def priced(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
-        """Return the evidence about these facts where a number may be told, and what is wrong.
+        """Return the evidence under these facts if it can be priced, and its defects.
 
         Raises:
-            UnsupportedCombination: something else was run than what is priced.
+            UnsupportedCombination: if another mechanism ran than the priced one.
         """
         evidence, wrong = self.under(facts)
-        # A bound for something that was not run would be a number without a subject.
+        # A bound for a mechanism that did not run would have no meaning.
         if evidence.doubts:
             told = "; ".join(evidence.doubts)
             raise UnsupportedCombination(f"{told}: what was done was not this run")
         return evidence, wrong
 
     def granted(self, facts: Facts) -> dict[str, str]:
-        """Return what rounds do not say and is taken for granted, by name; no defect of theirs."""
+        """Return the default assumptions about the rounds, by name; these are no defects."""
         hides, secret = _hidden(facts)
         silent = any(one.secret and None in one.divisors for one in self.revealed)
         return {"denominator": PUBLIC_DENOMINATOR} if silent and secret and not hides else {}
 
     def loss(self, facts: Facts) -> PrivacyLoss:
-        """Return the loss of the run, attained by what surely ran.
+        """Return the loss of the run, with a witness from the certain part.
 
         Raises:
-            UnsupportedCombination: no theorem covers it, or rounds had no noise.
+            UnsupportedCombination: if no theorem covers the run, or rounds had no noise.
         """
         if self.noiseless is not None:
             raise UnsupportedCombination(f"{self.noiseless.told}: no account is made of that")
@@ -148,15 +148,15 @@ class Evidence:
         return replace(loss, witness=_witness(self.certain, self.run, loss))
 
     def single_uploads(self, facts: Facts) -> PrivacyLoss | None:
-        """Return the loss to a server that sees each upload by itself; None if nothing is summed.
+        """Return the loss for a server that sees each upload; None if uploads are not summed.
 
         Raises:
-            UnsupportedCombination: no theorem covers it.
+            UnsupportedCombination: if no theorem covers it.
         """
         alone = None if self.run is None else self.run.single_uploads()
         if alone is None:
             return None
-        # An aborted round released no sum, but its uploads were seen one by one.
+        # An aborted round released no sum, but the server saw its uploads.
         if self.aborted:
             raise UnsupportedCombination(
                 f"the uploads of {self.aborted} rounds that were aborted were seen as well"
@@ -167,23 +167,23 @@ class Evidence:
 
 
 def _against(ledger: Ledger | Joint, rounds: Sequence[Round]) -> tuple[str, ...]:
-    """Return what speaks against a record; of several ledgers against any, or all together."""
+    """Return contradictions in a record; for several ledgers, in each one and in all together."""
     if isinstance(ledger, Ledger):
-        # First: it is the run's own word.
+        # This doubt comes first, because it is the run's own statement.
         return ((VOIDED,) * bool(ledger.voids)) + doubts(rounds) + odd_masks(ledger, rounds)
     apart = (told for one in ledger.ledgers for told in _against(one, one.alike))
     return tuple(dict.fromkeys([*apart, *doubts(rounds)]))
 
 
 def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
-    """Return what a ledger's rounds are priced as, and what a number of them depends on.
+    """Return the priced evidence of a ledger, and the conditions of its numbers.
 
     Raises:
-        LedgerError: a round was released with so little noise that no epsilon holds.
+        LedgerError: if a round was released with so little noise that no epsilon holds.
         UnsupportedCombination: see ``Evidence.of`` and ``priced``.
     """
     evidence, wrong = Evidence.of(ledger).priced(facts)
-    # One round without noise voids the rest: there is no number to go on with.
+    # One round without noise voids the rest, so no epsilon exists.
     if evidence.noiseless is not None:
         raise LedgerError(f"{ledger.path} has no epsilon: {spent(ledger.alike).noiseless}")
     seed = (Defect.FIXED_SEED,) if ledger.reproducible else ()
@@ -191,32 +191,32 @@ def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
 
 
 def _hidden(facts: Facts) -> tuple[bool, bool]:
-    """Return whether it is hidden how many units there are, and how many of them were drawn."""
+    """Return whether the number of units is secret, and whether the cohort sizes are."""
     return facts.adjacency is Adjacency.ADD_REMOVE, facts.observer is not Observer.SERVER
 
 
 def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Witness | None:
-    """Return what is attained by what was surely released."""
+    """Return the witness of the certain part."""
     if certain is None:
         return None
-    # The same run: its own witness needs no second account.
+    # For an equal run, the witness exists already and needs no second account.
     if certain == run:
         return loss.witness
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
 def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
-    """Return what rounds tell of how many were drawn, of each scheme."""
+    """Return the values of rounds that may reveal the cohort sizes, for each scheme."""
     by_draw: dict[Hashable, list[Round]] = {}
     for r in rounds:
-        # Rows are of one run, as other rounds are of one draw.
+        # All rows belong to one run, as other rounds belong to one kind of draw.
         whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
         by_draw.setdefault(draws_of(whole), []).append(r)
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 
 def _revealed_by(held: Sequence[Round]) -> Revealed:
-    # Only released sums were divided by something.
+    # Only released sums have a divisor.
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
         secret=secret_sizes(held[0].mechanism),

@@ -1,9 +1,9 @@
-"""Rounds that released a sum without noise: no finite epsilon holds, and two data sets show it.
+"""Rounds that released a sum without noise: no finite epsilon holds, as two data sets show.
 
-Let every unit but one send 0. Without noise the sum is 0 where that unit does not take part or is
-zeroed out, and C u where it takes part; under ``replace_one`` its two data sets make C u and -C u.
-So delta(epsilon) is, at every epsilon, at least the chance that the unit takes part in one of these
-rounds. Where that chance is more than the delta in question, epsilon is infinite there.
+Assume that every unit but one sends 0. Without noise the sum is 0 if that unit does not take part
+or is zeroed out, and C u if it takes part. Under ``replace_one`` the unit's two data sets give C u
+and -C u. So at every epsilon, delta(epsilon) is at least the chance that the unit takes part in one
+of these rounds. If this chance exceeds the given delta, epsilon is infinite.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from ..sampling import Scheme, TableScheme, TruncatedPoisson
 
 @dataclass(frozen=True)
 class Noiseless:
-    """What is known of the rounds without noise.
+    """The rounds without noise.
 
     Attributes:
-        rounds: how many there are.
-        chance: that a unit takes part in one of them, at least; 0 where nothing is known.
+        rounds: number of these rounds.
+        chance: lower end of the probability that a unit takes part in one of the rounds; 0 if
+            unknown.
     """
 
     rounds: int
@@ -43,17 +44,17 @@ class Noiseless:
 
     @property
     def told(self) -> str:
-        """What they released, in words."""
+        """The rounds and their release, in words."""
         return f"{self.rounds} round{'' if self.rounds == 1 else 's'} released a sum without noise"
 
     def bound(self, delta: float, facts: Facts) -> Bound:
-        """Return the Bound of epsilon: infinite; from below, too, where the chance is above delta.
+        """Return an infinite Bound; its lower end is infinite if the chance exceeds delta.
 
         Args:
-            delta: at which epsilon is asked for.
+            delta: delta of the question.
             facts: unit, adjacency and observer.
         """
-        # Somebody who sees the last release only may not see the sum without noise.
+        # An observer of only the last release may not see the sum without noise.
         seen = self.chance > delta and facts.observer is not Observer.FINAL
         lower = math.inf if seen else 0.0
         why = "" if seen else self._open(delta, facts)
@@ -81,16 +82,16 @@ class Noiseless:
 
 
 def noiseless(found: Iterable[tuple[float, int, bool]]) -> Noiseless | None:
-    """Return what is known of rounds without noise; None where there are none.
+    """Return a summary of the rounds without noise; None if there are none.
 
     Args:
-        found: of each kind of such rounds: the chance of a unit to take part in one, at least; how
-            many there are; whether they are drawn independently.
+        found: for each kind of these rounds: a lower end of the probability that a unit takes part
+            in one, their number, and whether they are drawn independently.
     """
     kinds = list(found)
     if not kinds:
         return None
-    # Kinds may share a draw, so that the largest chance counts, not all of them together.
+    # Kinds may share a draw, so only the largest chance counts.
     chances = [_in_any(chance, times) if apart else chance for chance, times, apart in kinds]
     return Noiseless(sum(times for _, times, _ in kinds), max(chances))
 
@@ -103,7 +104,7 @@ def _in_any(chance: float, times: int) -> float:
 
 
 def clear_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, int, bool]]:
-    """Return the rounds of a run that hold ``WithoutNoise``, as ``noiseless`` takes them."""
+    """Return the rounds of a run that hold ``WithoutNoise``, in the form for ``noiseless``."""
     return [(least_chance(one), n, drawn_apart(one)) for one, n in parts if _is_clear(one)]
 
 
@@ -112,7 +113,7 @@ def _is_clear(mechanism: Mechanism) -> bool:
 
 
 def in_clear(mechanism: Mechanism) -> Mechanism:
-    """Return a mechanism as it is described where it released its sum without noise."""
+    """Return the description of a mechanism that released its sum without noise."""
     match mechanism:
         case Parallel():
             return Parallel(tuple(map(in_clear, mechanism.mechanisms)))
@@ -128,15 +129,15 @@ def in_clear(mechanism: Mechanism) -> Mechanism:
 def least_chance(mechanism: Mechanism) -> float:
     """Return the chance that a unit takes part in one round of a mechanism, rounded down.
 
-    0 where it is not known, or where a sum without noise would not show the unit.
+    The result is 0 if the chance is unknown, or if a sum without noise would not show the unit.
     """
     match mechanism:
-        # Of several records of a client one at least is drawn as often as any of them.
+        # At least one of a client's several records is drawn as often as a single record.
         case HeldMechanism():
             return least_drawn_with(mechanism.scheme)
         case SampledMechanism() | CohortMechanism():
             return least_drawn_with(mechanism.scheme) * least_chance(mechanism.inner)
-        # The neighbouring data sets may differ in a unit of the kind that is drawn most often.
+        # The neighbouring data sets may differ in a unit of the kind with the most frequent draw.
         case Parallel() | Run():
             return max(map(least_chance, mechanism.holds))
         case WithoutNoise() | Perturbation() | Upload():
@@ -145,13 +146,13 @@ def least_chance(mechanism: Mechanism) -> float:
 
 
 def drawn_apart(mechanism: Mechanism) -> bool:
-    """Return whether a unit's taking part in rounds of a mechanism is drawn anew in each."""
+    """Return whether participation is drawn independently in each round of a mechanism."""
     scheme = getattr(mechanism, "scheme", None)
     return scheme is not None and not hasattr(scheme, "rounds_per_epoch")
 
 
 def least_drawn_with(scheme: Scheme) -> float:
-    """Return the chance of a unit to be drawn for one round, rounded down; 0 where not known."""
+    """Return the chance that a unit is drawn for one round, rounded down; 0 if unknown."""
     if not isinstance(scheme, TableScheme) or getattr(scheme, "partial", False):
         return 0.0
     if isinstance(scheme, TruncatedPoisson):

@@ -1,6 +1,6 @@
-"""Rounds as they were really released: priced by the noise that was used.
+"""Price recorded rounds by the noise that they really used.
 
-A ledger holds facts; what they amount to is said here, once for all who ask.
+A ledger holds only facts. This module turns them into mechanisms, for all other code.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
 from ..mechanisms.base import ROUNDING, together
 
 _TOLD_APART = 1024
-"""Most rounds of which rows with noise of different size are told apart."""
+"""Above this number of rounds, rows with different noise are priced together."""
 
 _OFF = 1e-9
-"""More than coefficients of so many rounds are off by, relatively."""
+"""Exceeds the relative error of the coefficients, for up to this number of rounds."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What recorded rounds amount to.
+    """Recorded rounds as mechanisms.
 
     Attributes:
-        run: the mechanism that was spent, equal rounds together; None if nothing was. A round with
-            less noise than its mechanism says is priced by what it had, one with more as its
-            mechanism says.
-        certain: what was surely released, for lower ends: rounds that were confirmed, with the
-            noise that they really had, more of it too; None if nothing was.
-        notes: rounds whose noise was less than priced.
-        noiseless: why no epsilon holds; empty where one may.
-        clear: rounds in which no noise counts, with their counts, as they were priced; and whether
-            each surely released a sum without any noise.
+        run: the spent mechanism, equal rounds merged; None if no round was spent. A round with less
+            noise than its mechanism states is priced by the used noise. A round with more noise is
+            priced by its mechanism.
+        certain: the part that was certainly released, for lower ends: the confirmed rounds with
+            their real noise, even if it was more; None if there is none.
+        notes: rounds with less noise than priced, in words.
+        noiseless: the reason why no epsilon holds; empty if one may hold.
+        clear: rounds without effective noise: their priced mechanism, their number, and whether
+            each certainly released a sum without any noise.
         others: the mechanism of all other rounds.
     """
 
@@ -50,21 +50,20 @@ class Spent:
 
 
 def spent(rounds: Iterable[Round]) -> Spent:
-    """Return what rounds amount to.
+    """Return the mechanisms that rounds spent.
 
     Raises:
-        UnsupportedCombination: a round had less noise than planned, and what that is cannot be
-            said.
+        UnsupportedCombination: if a round had less noise than planned and cannot be repriced.
     """
     held = list(rounds)
-    # Rows of correlated noise are priced as one run: a row alone has no epsilon.
+    # Rows of correlated noise are priced as one run, because a single row has no epsilon.
     groups = [*_groups(held), *_correlated(held)]
     noiseless = next((group.note for group in groups if group.actual is None), "")
     actual = [(group.actual, group.count) for group in groups if group.actual is not None]
     certain = [(group.certain, group.count) for group in groups if group.certain is not None]
     others = in_sequence(actual)
     return Spent(
-        # One round without noise leaves no epsilon for the whole.
+        # One round without noise leaves no epsilon for the whole run.
         run=None if noiseless else others,
         certain=in_sequence(certain),
         notes=tuple(group.note for group in groups if group.note),
@@ -75,10 +74,10 @@ def spent(rounds: Iterable[Round]) -> Spent:
 
 
 def run_of(rounds: Iterable[Round]) -> Mechanism | None:
-    """Return the mechanism that rounds spent; None if none did.
+    """Return the mechanism that rounds spent; None if there are none.
 
     Raises:
-        LedgerError: a round was released with so little noise that no epsilon holds.
+        LedgerError: if a round was released with so little noise that no epsilon holds.
         UnsupportedCombination: see ``spent``.
     """
     found = spent(rounds)
@@ -88,11 +87,11 @@ def run_of(rounds: Iterable[Round]) -> Mechanism | None:
 
 
 def in_sequence(counted: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
-    """Return mechanisms in sequence, equal ones together; None if there are none."""
+    """Return mechanisms in sequence, equal ones merged; None if there are none."""
     steps = [
         (step, times * count)
         for mechanism, count in counted
-        # Nested runs are opened, so that equal steps meet wherever they stand.
+        # Nested runs are expanded, so that equal steps are merged at any depth.
         for step, times in mechanism.sequence()
     ]
     return Run(together(steps)) if steps else None
@@ -101,40 +100,41 @@ def in_sequence(counted: Iterable[tuple[Mechanism, int]]) -> Mechanism | None:
 def as_released(
     mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
 ) -> Mechanism | None:
-    """Return the mechanism with the noise that was used, where that is less than it says.
+    """Return the mechanism with the used noise, if this is less than the mechanism states.
 
-    Where all noise inside has one ratio to the clip norm, that is compared with ``used_std /
-    clip_norm``. Of several kinds, all are scaled together: by the smallest of them, or by
-    ``used_std / planned_std`` if that is less. Where none is known, by the latter alone.
+    If all noise inside has one ratio to the clip norm, this ratio is compared with ``used_std /
+    clip_norm``. With several kinds of noise, all are scaled together: by the smallest ratio, or by
+    ``used_std / planned_std`` if that is smaller. If no ratio is known, the scale is ``used_std /
+    planned_std``.
 
     Args:
-        mechanism: as priced.
-        clip_norm: norm that contributions were clipped to.
-        planned_std: std of the noise as planned, above 0.
-        used_std: std of the noise as used, colluders' shares included.
+        mechanism: the mechanism as priced.
+        clip_norm: clip norm of the contributions.
+        planned_std: planned std of the noise, above 0.
+        used_std: std of the used noise, colluders' shares included.
 
     Returns:
-        The mechanism itself if the noise was enough (more noise gains nothing), else one with less
-        noise; None if no noise is left that counts.
+        The mechanism itself if the noise was enough (more noise gains no credit), else one with
+        less noise; None if no effective noise is left.
 
     Raises:
-        UnsupportedCombination: there was less noise, and the mechanism cannot be repriced.
+        UnsupportedCombination: if there was less noise and the mechanism cannot be repriced.
     """
     fraction = share_of_noise(mechanism, clip_norm, planned_std, used_std)
-    # The record's decimals may round the noise down a little: that is not less noise.
+    # Decimals in the record may round the noise down a little. This does not count as less noise.
     return mechanism if fraction >= 1.0 - ROUNDING else mechanism.rescaled(fraction)
 
 
 def as_observed(
     mechanism: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
 ) -> Mechanism | None:
-    """Return the mechanism with just the noise that was used: what a lower end may count on.
+    """Return the mechanism with exactly the used noise, for lower ends.
 
-    Arguments are those of ``as_released``.
+    The arguments are those of ``as_released``.
 
     Returns:
-        The mechanism with less noise or with more; None where nothing is certain: no noise counts,
-        or there was more, and what of it is where cannot be said.
+        The mechanism with less or more noise. None if no lower end is certain: no noise is
+        effective, or there was more noise and its location is unknown.
     """
     fraction = share_of_noise(mechanism, clip_norm, planned_std, used_std)
     if not _knows_norm(mechanism, clip_norm):
@@ -142,39 +142,39 @@ def as_observed(
     if abs(fraction - 1.0) <= ROUNDING:
         return mechanism
     kinds = len(mechanism.noise_ratios(clip_norm))
-    # Of several kinds of noise more in all may mean less of one, and less in all more.
+    # With several kinds of noise, more in total may mean less of one kind, and vice versa.
     if kinds > 1 or (fraction > 1.0 and kinds != 1):
         return None
     if fraction > MODERATE[1]:
-        return None  # so loud that nothing is to be told apart
+        return None  # with this much noise, the data sets are indistinguishable
     try:
         return mechanism.rescaled(fraction)
     except (UnsupportedCombination, ParameterError):
-        return None  # a scheme, or a theorem, that asks for what this round did not need
+        return None  # the scheme or theorem has a condition that this noise breaks
 
 
 def _knows_norm(mechanism: Mechanism, clip_norm: float) -> bool:
-    """Return whether a clip norm says of what unit the noise is, of all that a mechanism holds."""
+    """Return whether the clip norm fixes the scale of the noise, in every part of a mechanism."""
     inside = all(_knows_norm(one, clip_norm) for one in mechanism.holds)
     return inside and mechanism.knows_norm(clip_norm)
 
 
 def share_of_noise(mechanism: Mechanism, clip_norm: float, planned: float, used: float) -> float:
-    """Return how much of the noise that a mechanism says was used."""
+    """Return the used fraction of the noise that a mechanism states."""
     ratios = mechanism.noise_ratios(clip_norm)
     if not ratios:
         return used / planned
-    # The smallest noise is the weakest: what reaches it decides.
+    # The smallest noise ratio is the weakest part, so it decides.
     stated = used / clip_norm / min(ratios)
     return stated if len(ratios) == 1 else min(stated, used / planned)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Spent rounds that are priced alike.
+    """Spent rounds with one price.
 
-    ``actual`` is None where no noise counts, ``certain`` where nothing was surely released.
-    ``bare`` is whether every round surely released something without any noise.
+    ``actual`` is None if no noise is effective, ``certain`` if no release is certain. ``bare``
+    states whether every round certainly released a value without any noise.
     """
 
     priced: Mechanism
@@ -186,12 +186,13 @@ class _Group:
 
 
 def _groups(rounds: Iterable[Round]) -> list[_Group]:
-    """Return the spent rounds, those with equal mechanism and noise together; no rows."""
+    """Return the spent rounds, merged by mechanism and noise, without rows of correlated noise."""
     first: dict[tuple[Hashable, ...], Round] = {}
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
         if r.spent and not isinstance(r.mechanism, CorrelatedRow):
-            # By identity: rounds share the objects of their mechanisms, and comparing costs more.
+            # Keys use the identity: rounds share their mechanism objects, and comparison costs
+            # more.
             key = (id(r.mechanism), r.clip_norm, r.noise_std, r.noise_used, _released(r))
             first.setdefault(key, r)
             counts[key] += r.times
@@ -199,13 +200,14 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
 
 
 def _correlated(rounds: Iterable[Round]) -> list[_Group]:
-    """Return runs of correlated noise: any row of one is priced as the whole of it.
+    """Return runs of correlated noise: any row of a run is priced as the whole run.
 
-    Every row has the noise that it had, or all that of the one that had least where rows cannot be
-    told apart; units came as soon and as often as any row says. What surely ran are the first rows,
-    as far as each was confirmed.
+    Every row keeps its own noise, or gets the smallest noise of all rows if rows cannot be priced
+    separately. The participation of units is the most frequent and the closest that any row
+    records. The certain part is the first rows, up to the first unconfirmed one.
     """
-    # What a copy of a ledger adds is a whole run more (correlated_noise.md, "copied").
+    # The additional rounds of a copied ledger are one more whole run (correlated_noise.md,
+    # "copied").
     runs: dict[tuple[CorrelatedNoise, int], list[tuple[Round, CorrelatedRow]]] = {}
     for r in rounds:
         if r.spent and isinstance(r.mechanism, CorrelatedRow):
@@ -222,7 +224,7 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
     priced, less = _priced(run, held)
     told = "; ".join(filter(None, (came, less)))
     note = told and f"{len(held)} rows of correlated noise: {told}"
-    # A row without noise of its own still holds that of other rows, unless they have none either.
+    # A row without noise still contains the noise of other rows, unless these have none either.
     bare = all(r.noise_used == 0.0 and _released(r) for r, _ in held)
     return _Group(run, priced, certain, 1, note, bare)
 
@@ -230,8 +232,8 @@ def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) ->
 def _priced(
     run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
 ) -> tuple[CorrelatedNoise | None, str]:
-    """Return a run with the noise that its rows had, and a line that tells where it is less."""
-    # One weak row shows the whole sequence, since rows are correlated.
+    """Return a run with the noise of its rows, and a note if this is less than planned."""
+    # One weak row reveals the whole sequence, because rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio >= run.noise_multiplier * (1.0 - ROUNDING):
         return run, ""
@@ -242,11 +244,11 @@ def _priced(
 def _surely(
     run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
-    """Return what surely ran: the leading rows, as far as each was confirmed; None for none."""
+    """Return the certain part: leading rows up to the first unconfirmed one, or None."""
     had: dict[int, float] = {}
     for r, row in held:
         if _released(r):
-            # A row that is there twice is known by the louder one's noise at least.
+            # A row that occurs twice reveals at least as much as its noisier release.
             had[row.row] = max(r.noise_used / r.clip_norm, had.get(row.row, 0.0))
     # A lower end needs the leading rows without a gap.
     first = next(i for i in range(len(had) + 1) if i not in had)
@@ -255,14 +257,15 @@ def _surely(
     try:
         leading = run.leading(first)
     except ParameterError:
-        return None  # so few rounds that the factor does not serve them
+        return None  # too few rounds for the factor
     return _loudest(leading, [had[row] for row in range(first)])
 
 
 def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise | None:
-    """Return rows with the noise of the one that had most, told apart where that can be said.
+    """Return rows for a lower end: row by row if possible, else all with the largest noise.
 
-    A row with less shows no less: independent noise added to its z makes it one with the most.
+    A row with less noise reveals no less: independent noise added to its z gives a row with the
+    largest noise.
     """
     most = max(had)
     told_apart = most - min(had) > ROUNDING * most
@@ -276,7 +279,7 @@ def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise 
 def _with_less(
     run: CorrelatedNoise, least: float, held: list[tuple[Round, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
-    """Return a run some of whose rows had less noise than planned, the least as said."""
+    """Return a run in which some rows had less noise than planned; ``least`` is the smallest."""
     weakest = run.rescaled(least / run.noise_multiplier)
     had = [run.noise_multiplier] * run.rounds
     for r, row in held:
@@ -290,20 +293,21 @@ def _with_less(
 def _by_rows(
     run: CorrelatedNoise, had: Sequence[float], *, certain: bool
 ) -> CorrelatedNoise | None:
-    """Return a run whose rows had noise of different size; None where that cannot be said.
+    """Return a run whose rows had different noise; None if this cannot be represented.
 
-    With std s_i of z_i it is the run of diag(s / s_i) C, by multiplying rows.
+    If z_i has std s_i instead of s, the run is that of the factor diag(s / s_i) C: its rows are
+    scaled.
 
     Args:
-        run: as planned.
-        had: every row's std of z over the clip norm.
-        certain: whether it is for lower ends, else for upper ones.
+        run: the run as planned.
+        had: std of z in every row, divided by the clip norm.
+        certain: whether the result is for lower ends; otherwise for upper ends.
     """
     if run.rounds > _TOLD_APART or min(had) <= 0.0:
         return None
     of, off = (run.factor.matrix, -_OFF) if certain else (run.factor.magnitudes, _OFF)
     matrix = of(run.rounds)
-    # A tree has more rows than rounds; sums with signs may lose what numbers are off by.
+    # A tree has more rows than rounds. With mixed signs, sums could lose the rounding margin.
     if len(matrix) != run.rounds or (certain and (matrix < 0.0).any()):
         return None
     scales = run.noise_multiplier / np.array(had)
@@ -311,14 +315,14 @@ def _by_rows(
         rows = Matrix(matrix * scales[:, None] * (1.0 + off))  # type: ignore[arg-type]
         return replace(run, factor=rows)
     except ParameterError:
-        return None  # noise so small that nothing is left to be said
+        return None  # the noise is too small to represent
 
 
 def _as_clients_came(
     run: CorrelatedNoise, rows: list[CorrelatedRow]
 ) -> tuple[CorrelatedNoise, str]:
-    """Return the run with clients as soon and as often as any row says, and a line that tells."""
-    # A ledger without a separation says nothing against the plan.
+    """Return the run with the most frequent participation of any row, and a note on it."""
+    # A ledger without a separation does not contradict the plan.
     soonest = min((row.separation for row in rows if row.separation), default=run.rounds)
     most = max((row.participations or 0 for row in rows), default=0)
     told = f"somebody came after {soonest} rounds, or {most} times; it is priced by that"
@@ -331,8 +335,8 @@ def _as_clients_came(
 
 
 def _released(r: Round) -> bool:
-    """Return whether a round surely released something: confirmed, and somebody of it arrived."""
-    # A cohort without members releases noise alone, which is a release as well.
+    """Return whether a round certainly released a value: confirmed, with at least one arrival."""
+    # A cohort without members releases only noise, which is a release as well.
     return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
 
 

@@ -1,8 +1,8 @@
-"""What a run tells of how many units were drawn, where nobody may learn it.
+"""Values of a run that may reveal secret cohort sizes or the number of units.
 
-Under add_remove neighbours differ in how many there are. Where cohorts are of random size, how many
-were drawn is a secret that amplification counts on (docs/theory/theorems.md), under every
-adjacency: once it is known, the units of a round are a cohort of fixed size, which costs more.
+Under add_remove, neighbours differ in the number of units. With cohorts of random size,
+amplification relies on a secret cohort size, under every adjacency (docs/theory/theorems.md). If
+the size is known, the units of a round are a cohort of fixed size, which costs more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..sampling.scheme import secret_size
 
 @dataclass(frozen=True)
 class Revealed:
-    """What the rounds of one scheme tell of how many it drew.
+    """Values that may reveal the cohort sizes of one scheme.
 
     Attributes:
-        secret: whether that is random, and a secret that the account counts on.
-        divisors: what sums were divided by; None in it for a round that does not say.
-        noises: shares of the noise that mechanisms say, as it was used; 1 up to rounding.
-        aborted: how many rounds were begun and released nothing.
-        rate: the probability by which a unit is drawn; None where there are several.
+        secret: whether the cohort size is random and a secret that the account relies on.
+        divisors: divisors of the sums; contains None if a round does not record it.
+        noises: used noise as a fraction of the stated noise; 1 up to rounding.
+        aborted: number of rounds that began and released no sum.
+        rate: probability that a unit is drawn; None if there are several.
     """
 
     secret: bool
@@ -34,12 +34,12 @@ class Revealed:
 
     @property
     def aborted_draws(self) -> bool:
-        """Whether an abort may tell a secret number."""
+        """Whether an abort may reveal a secret number."""
         return self.secret and self.aborted > 0
 
 
 def secret_sizes(run: Mechanism | None) -> bool:
-    """Return whether some step of a run counts on nobody's learning how many were drawn."""
+    """Return whether a step of the run relies on secret cohort sizes."""
     if run is None:
         return False
     own = run.secret_size or secret_size(getattr(run, "scheme", None))
@@ -47,16 +47,17 @@ def secret_sizes(run: Mechanism | None) -> bool:
 
 
 def schemes(run: Mechanism) -> frozenset[object]:
-    """Return every scheme that draws somewhere in a run, at whatever depth."""
+    """Return every sampling scheme in a run, at any depth."""
     own = getattr(run, "scheme", None)
     inside = frozenset().union(*map(schemes, run.holds))
     return inside if own is None else inside | {own}
 
 
 def draws_of(mechanism: Mechanism) -> Hashable:
-    """Return what rounds have in common that belong together, whatever they stand in.
+    """Return the key that rounds with one kind of draw share, at any depth.
 
-    Schemes by which a secret number is drawn; where there are none, all schemes, or the mechanism.
+    The key is the set of schemes with a secret number. If there are none, it is the set of all
+    schemes, or the mechanism.
     """
     every = schemes(mechanism)
     hidden = frozenset(filter(secret_size, every))
@@ -64,17 +65,17 @@ def draws_of(mechanism: Mechanism) -> Hashable:
 
 
 def rate_of(mechanism: Mechanism) -> float | None:
-    """Return how often a unit is in the number that a denominator may follow; None if not known."""
+    """Return the rate of a unit in the number that a denominator may follow; None if unknown."""
     every = schemes(mechanism)
     hidden = frozenset(filter(secret_size, every))
-    # Of what is drawn by no scheme nobody says how often.
+    # Without a scheme, the rate of a secret draw is unknown.
     if len(hidden or every) > 1 or (secret_sizes(mechanism) and not hidden):
         return None
     return next((getattr(one, "rate", None) for one in hidden or every), 1.0) or None
 
 
 def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
-    """Yield what sums tell of the number of units."""
+    """Yield doubts about sums that reveal the number of units."""
     rounds = list(own)
     if not _one_population(rounds):
         yield FOLLOWING
@@ -85,11 +86,11 @@ def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
 
 
 def _one_population(rounds: Sequence[Revealed]) -> bool:
-    """Return whether denominators are one constant, or what is expected of one population.
+    """Return whether denominators are one constant, or the expected sizes of one population.
 
-    Numbers d_i by rates q_i are of N units if N - 1 / q_i < d_i / q_i <= N, rounded up or not.
+    Denominators d_i at rates q_i match N units if N - 1 / q_i < d_i / q_i <= N, rounded up or not.
     """
-    # Of several rates in one round nothing is expected: it has one constant.
+    # With several rates in one round there is no expected size, so only one constant is valid.
     if any(one.rate is None and len(one.divisors - {None}) > 1 for one in rounds):
         return False
     drawn = [
@@ -107,14 +108,14 @@ def _one_population(rounds: Sequence[Revealed]) -> bool:
 FOLLOWING = (
     "sums divided by numbers that differ between rounds, which may follow the number of clients"
 )
-"""A doubt where that number is hidden."""
+"""A doubt that applies if the number of clients is secret."""
 
 
 LOUDER = (
     "noise that differs between rounds from what their mechanisms say, by factors that may follow "
     "how many were drawn, which their account keeps secret"
 )
-"""A doubt where cohorts are of random size."""
+"""A doubt that applies with cohorts of random size."""
 
 
 SAID_TO_FOLLOW = (
@@ -124,11 +125,11 @@ SAID_TO_FOLLOW = (
 
 
 VOIDED = "a line in which the run declares its own record void"
-"""Why nothing is certified of a ledger that its run declared void."""
+"""Doubt about a ledger whose run declared its record void."""
 
 TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW, VOIDED)
-"""Doubts that count nothing, so that they may be told to anybody."""
+"""Doubts without any count, which every reader may see."""
 
 
 PUBLIC_DENOMINATOR = "sums were divided by numbers that do not follow the data"
-"""What is taken for granted where nothing is said of denominators."""
+"""Default assumption without a record of denominators."""

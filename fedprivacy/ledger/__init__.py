@@ -1,20 +1,22 @@
-"""An append-only file of what a private run really did.
+"""An append-only file that records the real rounds of a private run.
 
-One JSON object a line: a header (facts, claim, seed policy, versions, plan), then for every round
-an ``intent`` before its noise is drawn and a ``done`` (or ``abort``) after, at the end ``close``.
-Each line ends in the SHA-256 of the line before's checksum and its own bytes. The chain finds
-damage, not forgery: whoever can rewrite the whole file can also recompute it.
+The file has one JSON object per line. It starts with a header (facts, claim, seed policy, versions,
+plan). Every round has an ``intent`` before its noise is drawn, and a ``done`` (or ``abort``) after
+it. A ``close`` ends the file. Each line ends in a SHA-256 of the checksum of the line before and
+its own bytes. The chain detects damage, not forgery: an attacker who can rewrite the whole file can
+also recompute it.
 
-**Never too little is counted.** ``intent`` returns only when its line is on disk (fsync), so
-noise is drawn, and something released, only for rounds whose line is whole. A run killed later
-leaves a whole ``intent``, and without an ``abort`` that counts as spent, at most one round too
-much. A run killed earlier may leave half a line, without its newline: then ``intent`` had not
-returned, nothing was released, and the half line does not count. Half a ``done`` leaves its
-intent spent; half a ``close`` leaves the ledger open. A *whole* line that breaks the chain is no
-torn write, it was changed afterwards and may stand for a release: that is refused, wherever it is.
+**The count is never too low.** ``intent`` returns only when its line is on disk (fsync). Hence
+noise is drawn, and a value released, only for rounds with a complete line. A run killed after that
+leaves a complete ``intent``. Without an ``abort`` it counts as spent, at most one round too many. A
+run killed earlier may leave half a line, without its newline. Then ``intent`` had not returned, no
+value was released, and the half line does not count. Half a ``done`` leaves its intent spent; half
+a ``close`` leaves the ledger open. A *complete* line that breaks the chain is no torn write. It was
+changed afterwards and may record a release, so it is refused at any position.
 
-A ledger is untrusted data: line kinds and record types are closed lists, and nothing is imported
-or executed by name. Files are locked while they are written, by ``portalocker``.
+A ledger is untrusted data. Line types and record types are closed lists, and no code is imported or
+executed by name. ``portalocker`` locks files while they
+are written.
 """
 
 from .joint import Joint

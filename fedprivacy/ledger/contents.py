@@ -1,4 +1,4 @@
-"""What a ledger says of its run, read from its lines."""
+"""The contents of a ledger, read from its lines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .rounds import Round, Trail
 
 
 class Contents:
-    """What a ledger says of its run. ``Ledger`` adds writing.
+    """The contents of a ledger. ``Ledger`` adds writing.
 
     Args:
         path: the file.
-        history: what its lines amount to.
+        history: the state after its lines.
     """
 
     def __init__(self, path: Path, history: History) -> None:
@@ -30,7 +30,7 @@ class Contents:
 
     @property
     def nonce(self) -> str:
-        """What no other ledger shares; for files of before it was written, where the file is."""
+        """A value that no other ledger shares; for older files without one, the path."""
         return self._header.nonce or str(self.path.resolve())
 
     @property
@@ -40,7 +40,7 @@ class Contents:
 
     @property
     def claim(self) -> tuple[float, float] | None:
-        """The (epsilon, delta) that the run was meant to keep."""
+        """The (epsilon, delta) that the run should keep."""
         return self._header.claim
 
     @property
@@ -50,29 +50,29 @@ class Contents:
 
     @property
     def budget_rule(self) -> str | None:
-        """Which rule decided whether a round fits, in words."""
+        """The rule that decided whether a round fits, in words."""
         return self._header.budget_rule
 
     @property
     def seed_policy(self) -> str:
-        """Where the noise's randomness came from: "operating system" or "fixed"."""
+        """Source of the noise's randomness: "operating system" or "fixed"."""
         return self._header.seed_policy
 
     @property
     def reproducible(self) -> bool:
-        """Whether the run had a fixed seed, and so no privacy against whoever knows it."""
+        """Whether the run had a fixed seed, and so no privacy against an observer who knows it."""
         return self._header.seed_policy is lines.SeedPolicy.FIXED
 
     @property
     def seed_statement(self) -> str:
-        """What the seed policy means, for reports."""
+        """The meaning of the seed policy, for reports."""
         return (
             "reproducible: not private" if self.reproducible else "seeded by the operating system"
         )
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of what created the ledger, by name."""
+        """Versions of the software that created the ledger, by name."""
         return dict(self._header.versions)
 
     @property
@@ -97,46 +97,46 @@ class Contents:
 
     @property
     def closed(self) -> bool:
-        """Whether the run was completed; if not, later rounds may be missing."""
+        """Whether the run is complete; if not, later rounds may be missing."""
         return self._history.closed
 
     @property
     def rounds(self) -> tuple[Round, ...]:
-        """Every round begun, in order, each an object: of a million, half a gigabyte."""
+        """Every begun round, in order, as single objects: half a gigabyte for a million."""
         return tuple(self._history.rounds)
 
     @property
     def alike(self) -> tuple[Round, ...]:
-        """Every round begun, those together that are equal but for their numbers and masks."""
+        """Every begun round; rounds that differ only in number and mask are merged."""
         return tuple(self._history.rounds.alike())
 
     @property
     def position(self) -> tuple[int, str]:
-        """Where it ends, as ``place`` says, without waiting for the disk."""
+        """The end of the ledger, as ``place`` returns it, without waiting for the disk."""
         return self._history.lines, self._history.check
 
     @property
     def resumed(self) -> tuple[Resumed, ...]:
-        """When it was opened again to be written to. Earlier releases wrote no line of it."""
+        """Times of reopening for writing. Earlier releases did not record them."""
         return tuple(self._history.resumed)
 
     @property
     def trail(self) -> Trail:
-        """Marks of its rounds, which differ from those of a copy; grows as rounds are written."""
+        """Marks of the rounds, which differ from those of a copy. They grow with each round."""
         return self._history.rounds.trail
 
     def alike_from(self, round: int) -> tuple[Round, ...]:
-        """Return what ``alike`` does, without the rounds before one."""
+        """Return the result of ``alike`` without the rounds before ``round``."""
         return tuple(self._history.rounds.alike(round))
 
     @property
     def begun_rounds(self) -> int:
-        """How many rounds were begun, aborted ones included."""
+        """Number of begun rounds, aborted ones included."""
         return len(self._history.rounds)
 
     @property
     def spent_rounds(self) -> int:
-        """How many rounds count."""
+        """Number of rounds that count."""
         return self._history.rounds.spent
 
     @property
@@ -146,11 +146,11 @@ class Contents:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the file: repairs, what was left out, why it is void."""
+        """Notes for readers: repairs, left-out lines, and reasons why the record is void."""
         void = (f"the run declared its record void: {reason}" for reason in self.voids)
         return (*self._history.notes, *void)
 
     @property
     def voids(self) -> tuple[str, ...]:
-        """Why the run declared its record void; empty where it did not, or all were lifted."""
+        """Reasons why the run declared its record void, without the lifted ones."""
         return tuple(self._history.voids.values())

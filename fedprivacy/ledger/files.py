@@ -1,4 +1,4 @@
-"""Locks, whole writes and plain error messages.
+"""File locks, complete writes and clear error messages.
 
 ``portalocker`` locks by ``flock`` on POSIX systems and by its counterpart on Windows.
 """
@@ -18,7 +18,7 @@ from ..outputs import BINARY as BINARY
 
 @contextmanager
 def explained(path: Path, what: str) -> Iterator[None]:
-    """Turn the system's errors into ours."""
+    """Turn system errors into errors of this package."""
     try:
         yield
     except FileExistsError as error:
@@ -36,7 +36,7 @@ def lock(fd: int, path: Path) -> None:
     import portalocker
 
     try:
-        # Not waiting: two writers of one ledger are a mistake, not a queue.
+        # No waiting, because two writers of one ledger are a mistake.
         portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:
         raise LedgerError(
@@ -47,12 +47,12 @@ def lock(fd: int, path: Path) -> None:
 
 
 def let_go(fd: int, writer: int) -> None:
-    """Close an open file; in the process that locked it, give the lock back as well.
+    """Close an open file; in the process that locked it, also free the lock.
 
-    Closing alone leaves the lock with children that were forked meanwhile. A child must not unlock
-    what its parent still writes to.
+    Closing the file is not enough: children that were forked meanwhile would keep the lock. A child
+    must not unlock a file that its parent still writes.
     """
-    # Closing gives the lock back too, where no child has the file: an error here changes nothing.
+    # Closing also frees the lock if no child has the file, so an error here has no effect.
     with suppress(OSError):
         if os.getpid() == writer:
             import portalocker
@@ -62,15 +62,15 @@ def let_go(fd: int, writer: int) -> None:
 
 
 def born(unborn: Path, path: Path) -> None:
-    """Give a whole file its name; FileExistsError where something else has it."""
+    """Give a complete file its name. Raise FileExistsError if the name is taken."""
     try:
-        # Unlike a rename, a link fails where the name is taken: nothing is overwritten.
+        # Unlike a rename, a link fails if the name is taken, so no file is overwritten.
         os.link(unborn, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         if path.exists():
-            # File systems without links: a rename, and a moment between this look and it.
+            # File systems without links need a rename, with a short gap after this check.
             raise FileExistsError(f"{path} is there already") from error
         os.rename(unborn, path)
 
@@ -78,7 +78,7 @@ def born(unborn: Path, path: Path) -> None:
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte, or raise OSError."""
     rest = memoryview(data)
-    # The system may take only a part, as where a disk is nearly full.
+    # The system may write only a part, for example on a nearly full disk.
     while rest:
         rest = rest[os.write(fd, rest) :]
 
@@ -87,18 +87,18 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Open neither a link nor, waiting, a pipe, where the system can say so."""
 
 Stamp = tuple[int, int, int]
-"""Size of a file, and when its bytes and it itself were changed last."""
+"""Size of a file, and the times of its last content change and last status change."""
 
 
 def stamp(fd: int) -> Stamp:
-    """Return what changes when something writes to an open file."""
+    """Return values that change when another program writes to an open file."""
     now = os.fstat(fd)
-    # The second time, too: whoever sets the first one back changes it.
+    # Two times, because setting the first one back changes the second one.
     return now.st_size, now.st_mtime_ns, now.st_ctime_ns
 
 
 def digest_of(fd: int) -> str:
-    """Return the SHA-256 of an open file, in hexadecimal; its position stays where it is."""
+    """Return the SHA-256 of an open file, in hexadecimal, without moving its position."""
     found, at = sha256(), 0
     while block := _read_at(fd, at):
         found.update(block)
@@ -123,12 +123,12 @@ _BLOCK = 2**20
 
 
 def estranged(fd: int, path: Path) -> str:
-    """Return why an open file is no longer the one that its name leads to; empty if it is.
+    """Return why an open file is no longer the file with its name; empty if it is.
 
-    A reader finds a ledger by its name: what is written to a file that was removed, or that gave
-    its name to a copy, nobody reads.
+    Readers find a ledger by its name. Writes to a file that was removed or replaced by a copy would
+    reach no reader.
     """
-    # Device and inode tell files apart, whatever they are called.
+    # Device and inode identify a file, whatever its name.
     mine = os.fstat(fd)
     try:
         named = os.stat(path)

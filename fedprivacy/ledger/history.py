@@ -1,4 +1,4 @@
-"""What the lines of a ledger amount to, and the rules of their order."""
+"""The state of a ledger after its lines, and the rules for their order."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from .rounds import Rounds
 
 
 class _Probe(msgspec.Struct):
-    # Unknown fields pass: of a later release's header only these two are looked at.
-    """What a header of any schema begins with."""
+    # Unknown fields are accepted: from the header of a later release, only these two are read.
+    """The first fields of a header of any schema."""
 
     format: str
     schema: int
 
 
 class Resumed(NamedTuple):
-    """That a ledger was opened again to be written to.
+    """A reopening of a ledger for writing.
 
     Attributes:
-        when: ISO 8601, UTC.
-        token: what no copy of the ledger has that was resumed as well.
+        when: time, ISO 8601, UTC.
+        token: a value that differs between resumed copies of a ledger.
     """
 
     when: str
@@ -63,23 +63,23 @@ class Resumed(NamedTuple):
 
 
 class History:
-    """What the lines so far amount to; keeps the order rules, for reading and writing alike.
+    """The state after the lines read or written, with the order rules for both.
 
     Attributes:
         header: the first line; None before it.
         plan: the whole run as planned, if given.
-        held: the plan's long factors, which lines refer to.
-        rounds: every round begun.
+        held: the long factors of the plan, for references from lines.
+        rounds: every begun round.
         closed: whether the run is complete.
-        voids: why the run declared its record void, by number; without those that were lifted.
-        voided: how many times it did.
-        notes: sentences on repairs and on what was left out.
-        resumed: when it was opened again to be written to.
+        voids: reasons why the run declared its record void, by number, without the lifted ones.
+        voided: number of these declarations, lifted ones included.
+        notes: sentences on repairs and on left-out lines.
+        resumed: times of reopening for writing.
         check: checksum of the last line.
-        size: bytes of all whole lines.
-        lines: how many there are.
-        torn: the half-written line behind them.
-        whole: SHA-256 of all whole lines.
+        size: bytes of all complete lines.
+        lines: number of complete lines.
+        torn: the half-written line after them.
+        whole: SHA-256 of all complete lines.
     """
 
     def __init__(self) -> None:
@@ -96,12 +96,13 @@ class History:
         self.size = 0
         self.lines = 0
         self.torn = b""
-        # By text: looking a mechanism's JSON up costs far less than decoding it again.
+        # By text, because looking up the JSON of a mechanism is much cheaper than decoding it
+        # again.
         self._mechanisms: dict[bytes, int] = {}
         self.whole = sha256()
 
     def misplaced(self, event: Event) -> str:
-        """Return why an event cannot come next, empty if it can."""
+        """Return why an event cannot come next; empty if it can."""
         if self.header is None:
             first = isinstance(event, HeaderLine)
             return "" if first else "the header must be the first line, and only that"
@@ -125,7 +126,7 @@ class History:
         return ""
 
     def take(self, event: Event, check: str) -> None:
-        """Add an event that is not misplaced, whose line has this checksum."""
+        """Add an event in its place; ``check`` is the checksum of its line."""
         match event:
             case IntentLine():
                 number = self._known(event.mechanism)
@@ -169,7 +170,7 @@ class History:
         return mechanism
 
     def advance(self, size: int, check: str) -> None:
-        """Move the end of the chain past a line of so many bytes."""
+        """Move the end of the chain past a line of ``size`` bytes."""
         self.check = check
         self.size += size
         self.lines += 1
@@ -177,22 +178,22 @@ class History:
     @property
     def digest(self) -> str:
         """SHA-256 of the file, a half-written line included, in hexadecimal."""
-        # A copy: torn bytes are part of what was read, never of the lines that follow.
+        # A copy: torn bytes belong to the read file, but never to the lines that follow.
         whole = self.whole.copy()
         whole.update(self.torn)
         return whole.hexdigest()
 
 
 def read(path: Path) -> History:
-    """Read and check a ledger file; a half-written last line is left out and noted.
+    """Read and check a ledger file. A half-written last line is left out and noted.
 
     Raises:
-        ForeignLedger: not a ledger of ours, or of a later schema.
-        DamagedLedger: a line was changed or lost.
-        LedgerError: no such file, or it cannot be read.
+        ForeignLedger: if the file is no ledger of this package, or has a later schema.
+        DamagedLedger: if a line was changed or lost.
+        LedgerError: if the file does not exist or cannot be read.
     """
     with explained(path, "read it"):
-        # Opening a pipe would wait for ever; a folder fails with a worse message.
+        # Opening a pipe would wait forever, and a folder fails with an unclear message.
         if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name the ledger that a run wrote")
         with open(path, "rb") as file:
@@ -200,23 +201,23 @@ def read(path: Path) -> History:
 
 
 def passes(path: Path, place: tuple[int, str], most: int) -> bool:
-    """Return whether the file of a ledger was at a place: how many lines, the last one's checksum.
+    """Return whether a ledger file contains this place (number of lines, checksum of the last).
 
     Args:
-        path: a file that was read and found whole.
-        place: of this ledger or of another one.
-        most: how many lines it has.
+        path: a file that was read and found intact.
+        place: a place of this or another ledger.
+        most: number of lines in the file.
 
     Raises:
-        LedgerError: the file cannot be read.
+        LedgerError: if the file cannot be read.
     """
     lines, check = place
-    # The place may come from an untrusted file: no negative or endless count is skipped.
+    # The place may come from an untrusted file, so negative or huge counts are refused.
     if not 0 < lines <= most:
         return False
     with explained(path, "read it"), open(path, "rb") as file:
         line = next(itertools.islice(file, lines - 1, None), b"")
-    # A checksum covers all lines before it: the last one's speaks for the whole past.
+    # A checksum covers all earlier lines, so the last one represents the whole past.
     return line.endswith(CHECK + check.encode() + b'"}\n')
 
 
@@ -230,7 +231,7 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
         elif len(line) >= MAX_LINE:
             _damaged(path, history, "it is too long")
         else:
-            # Only a last line can lack its end, where a crash cut its write: none comes after all.
+            # Only the last line can lack its end, after a crash. No line may follow a close.
             if history.closed:
                 _damaged(path, history, "it stands behind the end of a closed ledger")
             _leave_out(history, line)
@@ -240,19 +241,19 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
 
 
 def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
-    """Yield lines with their ends; the last has none if it is half written or too long.
+    """Yield lines with their ends; a half-written or too long last line has none.
 
-    Block by block, which is faster than line by line where lines are short.
+    The file is read in blocks, which is faster than line by line for short lines.
     """
     rest = b""
     while block := file.read(_BLOCK):
         cut = block.rfind(b"\n") + 1
-        # What is behind the last line feed may go on in the next block.
+        # The text after the last line feed may continue in the next block.
         text, rest = (rest + block[:cut], block[cut:]) if cut else (b"", rest + block)
         history.whole.update(text)
         for line in text.split(b"\n")[:-1]:
             yield line + b"\n"
-        # Read no further: such a file would fill the memory.
+        # Stop here, because a file without line feeds would fill the memory.
         if len(rest) >= MAX_LINE:
             break
     if rest:
@@ -260,14 +261,14 @@ def _lines_of(file: BinaryIO, history: History) -> Iterator[bytes]:
 
 
 _BLOCK = 2**20
-"""How much of a file is read at once, in bytes."""
+"""Number of bytes per read."""
 
 
 def _recognise(line: bytes, path: Path) -> None:
-    """Refuse a first line that is not the whole header of a ledger we can read."""
+    """Refuse a first line that is no complete header of a readable ledger."""
     if line.startswith(MAGIC) and line.endswith(b"\n"):
         return
-    # The cut may lie behind the magic or within it.
+    # The cut may be after the magic bytes or within them.
     if line.startswith(MAGIC) or MAGIC.startswith(line):
         raise ForeignLedger(
             f"{path} ends within its first line, no round was recorded; {_begin_anew(path)}"
@@ -281,10 +282,10 @@ def _recognise(line: bytes, path: Path) -> None:
 
 
 def _schema(line: bytes) -> int:
-    """Return the schema of a first line; 0 where it is no header of a ledger."""
+    """Return the schema of a first line; 0 if it is no header of a ledger."""
     try:
         probe = msgspec.json.decode(line, type=_Probe)
-    # Deeply nested JSON of a stranger's file raises RecursionError.
+    # Deeply nested JSON in an untrusted file raises RecursionError.
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return 0
     return probe.schema if probe.format == FORMAT else 0
@@ -295,15 +296,16 @@ def _begin_anew(path: Path) -> str:
 
 
 def _read_line(history: History, line: bytes, path: Path) -> None:
-    # The checksum before the content: a decoder's complaint about a changed line misleads.
+    # The checksum comes before the content, because a decoder error for a changed line is
+    # misleading.
     intact = body_of(line, history.check)
     if intact is None:
         _damaged(path, history, "its checksum does not fit")
     body, check = intact
     try:
         event = DECODER.decode(body)
-        # The decoder takes the last of two fields of one name. What a release wrote is written the
-        # same again, which is cheaper to see. Mechanisms are raw in there: see ``_priced``.
+        # The decoder takes the last of two fields with one name. A line of a release encodes to the
+        # same bytes again, which is the cheaper test. Mechanisms stay raw in it: see ``_priced``.
         if ENCODER.encode(event) != body:
             check_fields(body)
         problem = history.misplaced(event)
@@ -315,7 +317,7 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
             "records; no release writes that, the line was forged. Go back to a copy of the file"
         ) from error
     except (msgspec.MsgspecError, FedPrivacyError, ValueError, RecursionError) as error:
-        # The checksum fits, so that is what was written: no damage, but words not known here.
+        # The checksum fits, so the line is undamaged but has content unknown to this release.
         raise ForeignLedger(
             f"{path}, line {history.lines + 1}, is whole but not understood: {printable(error)}; a "
             "later release may have written it: upgrade fedprivacy"
@@ -334,7 +336,7 @@ def _damaged(path: Path, history: History, what: str) -> NoReturn:
 
 
 def _leave_out(history: History, line: bytes) -> None:
-    # Not parsed: of what was cut only the beginning is known.
+    # Not parsed, because only the beginning of a cut line is known.
     kind = "an intent" if line.startswith(b'{"kind":"intent"') else "a line"
     history.torn = line
     history.notes.append(

@@ -1,4 +1,4 @@
-"""Several ledgers as one record: copies of a run that went different ways, or different runs."""
+"""Several ledgers as one record: diverged copies of a run, or different runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ADAPTIVE = "one filter for each ledger, whose budgets no theorem here adds up"
 
 
 class Part(NamedTuple):
-    """What one ledger adds to those before it.
+    """The rounds that one ledger adds to those before it.
 
     Attributes:
-        ledger: it.
-        start: its first round that no ledger before it has.
+        ledger: the ledger.
+        start: its first round that no earlier ledger has.
     """
 
     ledger: Ledger
@@ -30,18 +30,18 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Joint:
-    """Ledgers that are audited together; it answers what a ledger answers of its record.
+    """Ledgers that are audited together, with the same properties as one ledger.
 
-    Copies of one ledger share their first rounds, which count once. The rest of each counts.
-    Ledgers of different runs count in full. A round that was under way when the ledger was copied
-    counts once: no copy can confirm it. Where several did, the machine was cloned with the run in
-    it, and the round counts as often.
+    Copies of one ledger share their first rounds, which count once. All further rounds of each copy
+    count. Ledgers of different runs count in full. A round that was in progress when the ledger was
+    copied counts once, because no copy can confirm it. If several copies did confirm it, the
+    machine was cloned during the run, and the round counts once for each.
 
     Args:
         ledgers: at least one.
 
     Raises:
-        ParameterError: none, or ledgers that differ in unit, adjacency or observer.
+        ParameterError: if there is none, or the ledgers differ in unit, adjacency or observer.
     """
 
     ledgers: tuple[Ledger, ...]
@@ -58,7 +58,7 @@ class Joint:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The ledgers with what each adds; a ledger that adds nothing is there, too."""
+        """The ledgers with their additional rounds, including ledgers that add none."""
         by_nonce: dict[str, list[Ledger]] = {}
         for one in self.ledgers:
             by_nonce.setdefault(one.nonce, []).append(one)
@@ -66,7 +66,7 @@ class Joint:
 
     @property
     def alike(self) -> tuple[Round, ...]:
-        """Every round begun, once, equal ones of a ledger together; ``part`` says of which."""
+        """Every begun round once, equal ones of a ledger merged; ``part`` is its index."""
         return tuple(
             replace(one, part=number)
             for number, (ledger, start) in enumerate(self.parts)
@@ -75,22 +75,22 @@ class Joint:
 
     @property
     def facts(self) -> Facts:
-        """Unit, adjacency and observer of all."""
+        """Unit, adjacency and observer of all ledgers."""
         return self.ledgers[0].facts
 
     @property
     def claim(self) -> tuple[float, float] | None:
-        """The claim of all; None where they differ."""
+        """The common claim; None if claims differ."""
         return self.ledgers[0].claim if len({one.claim for one in self.ledgers}) == 1 else None
 
     @property
     def schedule(self) -> str:
-        """Whether rounds of all were "fixed" beforehand, or of any "adaptive"."""
+        """Schedule: "fixed" if the rounds of all ledgers were fixed beforehand, else "adaptive"."""
         return "adaptive" if any(one.schedule == "adaptive" for one in self.ledgers) else "fixed"
 
     @property
     def budget_rule(self) -> str | None:
-        """Which rule decided whether a round fits, in words; None where they differ."""
+        """The rule that decided whether a round fits, in words; None if the rules differ."""
         if len(self.ledgers) > 1 and self.schedule == "adaptive":
             return _ADAPTIVE
         rules = {one.budget_rule for one in self.ledgers}
@@ -98,22 +98,22 @@ class Joint:
 
     @property
     def closed(self) -> bool:
-        """Whether every run was completed."""
+        """Whether every run is complete."""
         return all(one.closed for one in self.ledgers)
 
     @property
     def reproducible(self) -> bool:
-        """Whether any had a fixed seed."""
+        """Whether any run had a fixed seed."""
         return any(one.reproducible for one in self.ledgers)
 
     @property
     def seed_statement(self) -> str:
-        """What the seed policies mean; the worse of them."""
+        """The meaning of the seed policies; the worst one of all ledgers."""
         return max(self.ledgers, key=lambda one: one.reproducible).seed_statement
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of what created the ledgers, by name."""
+        """Versions of the software that created the ledgers, by name."""
         found: dict[str, dict[str, None]] = {}
         for one in self.ledgers:
             for name, version in one.versions.items():
@@ -122,17 +122,17 @@ class Joint:
 
     @property
     def created(self) -> str:
-        """When they were created, each once."""
+        """Creation times, without duplicates."""
         return ", ".join(dict.fromkeys(one.created for one in self.ledgers))
 
     @property
     def resumed(self) -> tuple[Resumed, ...]:
-        """When they were opened again to be written to; what copies share is there once."""
+        """Times of reopening for writing; those that copies share are listed once."""
         return tuple(sorted({when for one in self.ledgers for when in one.resumed}))
 
     @property
     def name(self) -> str:
-        """The names of the files, with their folders where names are equal."""
+        """The names of the files, with their folders if names are equal."""
         return ", ".join(map(self._called, self.ledgers))
 
     def _called(self, ledger: Ledger) -> str:
@@ -147,7 +147,7 @@ class Joint:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the files, and what they share."""
+        """Notes for readers of the files, and the rounds that copies share."""
         several = len(self.ledgers) > 1
         names = (f"{self._called(one)}: " if several else "" for one in self.ledgers)
         told = [
@@ -180,11 +180,11 @@ def _parts(copies: Sequence[Ledger]) -> Iterator[Part]:
 
 
 def _in_order(copies: Sequence[Ledger]) -> list[Ledger]:
-    """Return copies so that one that confirmed a shared round comes before those that did not."""
+    """Return copies so that one that confirmed a shared round precedes those that did not."""
     trails = [one.trail for one in copies]
 
     def first_of(trail: Trail, shared: int, by_end: bool) -> int:
-        """Return the first of the copies that go the same way as one behind the shared rounds."""
+        """Return the first copy that continues like this one after the shared rounds."""
         end = trail.end(shared - 1)
         return next(
             number

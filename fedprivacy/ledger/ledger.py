@@ -1,4 +1,4 @@
-"""The ledger: writing what a run does, reading what it did."""
+"""The ledger: write the rounds of a run, and read them back."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _RESUME = "release it and use Ledger.open(path, resume=True)"
 
 
 class Ledger(Contents):
-    """What a private run did, on disk: made by ``create``, read by ``open``.
+    """The record of a private run on disk: made by ``create``, read by ``open``.
 
-    Use it in a ``with`` block, or call ``release``: both give the file and its lock back and leave
-    the ledger open, to be resumed. Only ``close`` says that the run is complete.
+    Use it in a ``with`` block, or call ``release``. Both free the file and its lock and leave the
+    ledger open, so that it can be resumed. Only ``close`` records that the run is complete.
     """
 
     def __init__(self, path: Path, history: History, fd: int | None) -> None:
-        """Use ``create`` or ``open``."""
+        """Use ``create`` or ``open`` instead."""
         super().__init__(path, history)
         # Absolute, so that a later chdir does not lead `estranged` to another file.
         self._place = path.absolute()
         self._fd = fd
-        # A ledger that is dropped without `release` still gives its lock back when it is collected.
+        # A ledger that is dropped without `release` frees its lock when it is collected.
         self._finalizer = (
             None if fd is None else weakref.finalize(self, files.let_go, fd, os.getpid())
         )
-        # A forked child has the open file and its lock too: two would write with one lock.
+        # A forked child also has the open file and its lock, so two processes could write.
         self._writer = os.getpid()
         self._one_writer = Lock()
-        # Of the file after our last write; None before the first one.
+        # Stamp of the file after our last write; None before the first one.
         self._stamp: files.Stamp | None = None
-        # Whether a line was written that a crash of the machine might still lose.
+        # Whether a crash of the machine could still lose a written line.
         self._waiting = False
         self._begun: int | None = None
         self._text: tuple[Mechanism, bytes] | None = None
@@ -71,23 +71,23 @@ class Ledger(Contents):
         plan: Mechanism | None = None,
         description: str = "",
     ) -> Self:
-        """Begin a ledger in a new file.
+        """Create a ledger in a new file.
 
         Args:
             path: the file; it must not exist.
             unit: "client" or "record".
-            adjacency: how neighbouring data sets differ.
-            observer: who looks.
-            claim: (epsilon, delta) that the run is meant to keep.
+            adjacency: the difference between neighbouring data sets.
+            observer: the observer.
+            claim: (epsilon, delta) that the run should keep.
             schedule: "fixed" beforehand or "adaptive", depending on outputs.
-            budget_rule: which rule decides whether a round fits the budget, in words.
+            budget_rule: the rule that decides whether a round fits the budget, in words.
             seed_policy: "operating system", or "fixed" for runs that are not private.
             plan: the whole run as planned.
             description: free text.
 
         Raises:
-            ParameterError: a value out of its range.
-            LedgerError: the file exists or cannot be written.
+            ParameterError: if a value is out of range.
+            LedgerError: if the file exists or cannot be written.
         """
         header = lines.HeaderLine(
             format=lines.FORMAT,
@@ -105,14 +105,16 @@ class Ledger(Contents):
             plan=msgspec.Raw(
                 b"null" if plan is None else lines.encoded("plan", plan, member(Unit, unit=unit))
             ),
-            # Headers alike in all else must still begin different chains of checksums.
+            # Equal headers must still start different chains of checksums.
             nonce=os.urandom(16).hex(),
         )
         target = path_of(path=path)
-        # Under a hidden name first: whoever finds the real one finds a whole header behind it.
+        # Written under a hidden name first, so that a file with the real name has a complete
+        # header.
         unborn = target.with_name(f".{header.nonce}")
         with files.explained(target, "create it"):
-            # Early and cheap; `born` asks again: its link fails where the name is taken by then.
+            # An early, cheap check. `born` checks again: its link fails if the name is taken by
+            # then.
             if target.exists():
                 raise FileExistsError(f"{target} is there already")
             # O_APPEND: a write never lands on an earlier line, wherever the position stands.
@@ -120,37 +122,39 @@ class Ledger(Contents):
                 unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | files.BINARY, 0o644
             )
         ledger = cls(target, History(), fd)
-        # `_append` looks whether the name still leads to this file: for now that is the hidden one.
+        # `_append` checks that the name leads to this file. For now, that is the hidden name.
         ledger._place = unborn.absolute()
         with files.explained(target, "create it"):
             try:
-                # Locked before it has its name, so that nobody can resume it in between.
+                # Locked before it gets its name, so that no other process can resume it in between.
                 files.lock(fd, target)
                 ledger._append(header)
                 files.born(unborn, target)
             finally:
-                # After a link two names lead to the file; after a rename this one is gone already.
+                # After a link the file has two names; after a rename the hidden one no longer
+                # exists.
                 unborn.unlink(missing_ok=True)
             ledger._place = target.absolute()
-            # Else a crash of the machine may lose the name, and with it what was spent.
+            # Without the sync, a crash of the machine may lose the name, and with it the spent
+            # rounds.
             sync_folder(target.parent)
         return ledger
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, resume: bool = False) -> Self:
-        """Read a ledger, checking every line.
+        """Read a ledger and check every line.
 
-        A half-written last line is left out, and ``notes`` says so.
+        A half-written last line is left out and reported in ``notes``.
 
         Args:
             path: the file.
-            resume: whether to go on writing. The file is then locked, and a half-written last line
-                is moved to ``<name>.torn``. Reading alone needs no lock and changes nothing.
+            resume: whether to continue writing. The file is then locked, and a half-written last
+                line is moved to ``<name>.torn``. Reading needs no lock and changes no file.
 
         Raises:
-            ForeignLedger: not a ledger of ours, or of a later schema.
-            DamagedLedger: a line was changed or lost; the message names it.
-            LedgerError: no such file, or, when resuming, a closed or locked one.
+            ForeignLedger: if the file is no ledger of this package, or has a later schema.
+            DamagedLedger: if a line was changed or lost; the message names it.
+            LedgerError: if the file does not exist, or, when resuming, is closed or locked.
         """
         target = path_of(path=path)
         if not resume:
@@ -161,10 +165,10 @@ class Ledger(Contents):
         try:
             with files.explained(target, "resume it"):
                 files.lock(fd, target)
-                # Read under the lock only: before it another writer may still be adding lines.
+                # Read only under the lock, because before it another writer may still add lines.
                 ledger._history = read(target)
                 ledger._resume()
-        # An interrupt, too, has to give the lock back.
+        # An interrupt must also free the lock.
         except BaseException:
             ledger.release()
             raise
@@ -178,12 +182,13 @@ class Ledger(Contents):
             )
         if self._history.torn:
             self._cut(self._history.torn)
-        # A copy that is resumed as well gets another token, so that the two differ from here on.
+        # A copy that is also resumed gets another token, so that the two differ from here.
         self._append(lines.ResumeLine(token=_token(), when=_now()))
 
     def _cut(self, torn: bytes) -> None:
         """Move a half-written line out of the file."""
-        # Set aside and synced before the cut: a crash between leaves the bytes twice, never lost.
+        # The line is saved and synced before the cut. A crash in between duplicates it but never
+        # loses it.
         aside = self.path.with_name(self.path.name + ".torn")
         free(aside)
         with files.explained(aside, "set a half-written line aside"):
@@ -197,31 +202,31 @@ class Ledger(Contents):
             sync_folder(self.path.parent)
         os.ftruncate(self._writable(), self._history.size)
         self._history.torn = b""
-        # The last note says that the torn line was left out; the repair line's own replaces it.
+        # The last note reports the torn line. The note of the repair line replaces it.
         self._history.notes.pop()
-        # In the chain itself: a reader sees that bytes were cut here, and how many.
+        # The repair is part of the chain: a reader sees that bytes were cut, and how many.
         self._append(lines.RepairLine(cut=len(torn)))
         self._history.notes[-1] += f"; the cut bytes are in {aside}"
 
     # Writing
 
     def intent(self, mechanism: Mechanism, *, clip_norm: float, noise_std: float) -> int:
-        """Begin a round; to be called before its noise is drawn. The line is on disk on return.
+        """Begin a round. Call this before its noise is drawn. The line is on disk on return.
 
         Args:
-            mechanism: this one round's mechanism as priced.
-            clip_norm: norm that contributions are clipped to.
+            mechanism: the mechanism of this round, as priced.
+            clip_norm: clip norm of the contributions.
             noise_std: planned std of the noise in the sum.
 
         Returns:
-            The round's number, for ``done`` or ``abort``.
+            The number of the round, for ``done`` or ``abort``.
 
         Raises:
-            ParameterError: a value out of its range, or a mechanism for another unit.
-            LedgerError: the line could not be written; then release nothing.
+            ParameterError: if a value is out of range, or the mechanism has another unit.
+            LedgerError: if the line could not be written. Do not release the round then.
         """
         number = len(self._history.rounds)
-        # Loops pass one object for every round: it is checked and encoded once.
+        # Loops pass one object for every round, so it is checked and encoded once.
         if self._text is None or self._text[0] is not mechanism:
             held = self._history.held
             self._text = (mechanism, lines.encoded("mechanism", mechanism, self.facts.unit, held))
@@ -233,7 +238,7 @@ class Ledger(Contents):
             token=_token(),
         )
         self._append(event)
-        # After the append: an intent that is not on disk leaves no round to finish.
+        # Set after the append, because an intent that is not on disk leaves no round to finish.
         self._begun = number
         return number
 
@@ -248,26 +253,26 @@ class Ledger(Contents):
         denominator: float | None = None,
         mask: str | None = None,
     ) -> None:
-        """Confirm a round and record what happened. No identities are recorded.
+        """Confirm a round and record its numbers. No identities are recorded.
 
-        The line is on disk with the next one that must be: an intent, or a close; or once ``place``
-        was asked for, or the ledger released. A crash of the machine before then leaves a round
-        that was begun, which counts as spent all the same.
+        The line reaches the disk together with the next intent or close, with the next call of
+        ``place``, or when the ledger is released. A crash of the machine before then leaves a begun
+        round, which counts as spent in any case.
 
         Args:
-            round: what ``intent`` returned.
-            cohort: number of participants really drawn.
+            round: the result of ``intent``.
+            cohort: number of drawn participants.
             arrived: number of contributions in the sum.
-            refused: number of contributions left out, such as non-finite ones.
-            noise_std: std of the noise really in the sum; colluders' shares count too.
-            denominator: what the noisy sum was divided by: a public number. Under add_remove one
-                that follows the number of units tells it, so an audit asks for this line.
-            mask: fingerprint of the coordinates that travelled, where not all did.
+            refused: number of contributions left out, for example non-finite ones.
+            noise_std: std of the real noise in the sum; colluders' shares count too.
+            denominator: divisor of the noisy sum: a public number. Under add_remove, a divisor that
+                depends on the number of units reveals it, so an audit requires this field.
+            mask: fingerprint of the sent coordinates, if not all were sent.
 
         Raises:
-            ParameterError: a value out of its range.
-            LedgerError: not the round under way, or the line could not be written. Either way the
-                round counts as spent.
+            ParameterError: if a value is out of range.
+            LedgerError: if this is not the current round, or the line could not be written. In both
+                cases the round counts as spent.
         """
         event = lines.DoneLine(
             round=integer(0, round=round),
@@ -285,22 +290,22 @@ class Ledger(Contents):
         self._finish(event)
 
     def abort(self, round: int, reason: str) -> None:
-        """Record that nothing of a round was, or will be, released: it is not spent.
+        """Record that a round released no value and never will: it is not spent.
 
         Args:
-            round: what ``intent`` returned.
-            reason: why, in words.
+            round: the result of ``intent``.
+            reason: the reason, in words.
 
         Raises:
-            ParameterError: a value out of its range.
-            LedgerError: not the round under way, or the line could not be written.
+            ParameterError: if a value is out of range.
+            LedgerError: if this is not the current round, or the line could not be written.
         """
         self._finish(lines.AbortLine(round=integer(0, round=round), reason=_text(reason=reason)))
 
     def _finish(self, event: lines.DoneLine | lines.AbortLine) -> None:
-        # First: that a ledger is closed or released explains more than a round out of turn.
+        # This check comes first, because a closed or released ledger is the better explanation.
         self._writable()
-        # In its turn by the file, yet begun by another object: what that one released is unknown.
+        # The round is current in the file, but another object began it, and its release is unknown.
         if self._history.misplaced(event) == "" and event.round != self._begun:
             raise LedgerError(
                 f"round {event.round} of {self.path} was begun before the ledger was resumed; "
@@ -310,46 +315,47 @@ class Ledger(Contents):
         self._begun = None
 
     def void(self, reason: str) -> int:
-        """Record that the rounds are not what was done: nothing is certified. They stay spent.
+        """Record that the rounds differ from the real run. No number is certified; they stay spent.
 
-        For a release without an intent, or a cohort that was drawn, looked at and dropped.
+        Use it for a release without an intent, or for a cohort that was drawn, inspected and
+        dropped.
 
         Args:
-            reason: in words that anybody may read: audits print it.
+            reason: the reason in words that every reader may see, because audits print it.
 
         Returns:
             The number of the line, for ``lift``.
 
         Raises:
-            ParameterError: the reason is not a string.
-            LedgerError: the line could not be written.
+            ParameterError: if the reason is not a string.
+            LedgerError: if the line could not be written.
         """
         number = self._history.voided
         self._append(lines.VoidLine(number=number, reason=_text(reason=reason)))
         return number
 
     def lift(self, number: int) -> None:
-        """Record that the cause of an earlier ``void`` is gone: the rounds are what was done.
+        """Record that the cause of an earlier ``void`` is gone: the rounds match the real run.
 
         Args:
-            number: what ``void`` returned.
+            number: the result of ``void``.
 
         Raises:
-            ParameterError: the number is not a whole number.
-            LedgerError: no such line is in force, or the line could not be written.
+            ParameterError: if the number is not an integer.
+            LedgerError: if no line with this number is in force, or the line could not be written.
         """
         self._append(lines.LiftLine(number=integer(0, number=number)))
 
     def before_close(self, check: Callable[[], None]) -> None:
-        """Call a check before this object closes the ledger; it raises where that is too early."""
+        """Register a check to run before this object closes the ledger; it may raise."""
         self._before_close.append(check)
 
     def close(self) -> None:
-        """Write that the run is complete, and release the file; nothing can be added later.
+        """Record that the run is complete, and release the file. No line can be added later.
 
         Raises:
-            LedgerError: opened for reading, released, or already closed.
-            ParameterError: a check of ``before_close`` refuses.
+            LedgerError: if the ledger was opened for reading, released, or already closed.
+            ParameterError: if a check of ``before_close`` refuses.
         """
         self._writable()
         for check in self._before_close:
@@ -359,11 +365,11 @@ class Ledger(Contents):
         self.release()
 
     def release(self) -> None:
-        """Give the file and its lock back without closing the ledger; again does no harm."""
-        # Once only: by then the descriptor's number may be another file's.
+        """Free the file and its lock without closing the ledger. Repeated calls have no effect."""
+        # Only once, because the descriptor may belong to another file later.
         if self._finalizer is not None and self._finalizer.alive:
             try:
-                # A forked child has written nothing; it only closes its copy of the descriptor.
+                # A forked child has written no line, so it only closes its copy of the descriptor.
                 if self._writer == os.getpid():
                     self._sync()
             finally:
@@ -393,15 +399,15 @@ class Ledger(Contents):
         return self._fd
 
     def _append(self, event: lines.Event, wait: bool = True) -> None:
-        """Write one line, and return when it is on disk, with all before it, unless not to wait."""
-        # Before the lock: a thread of the parent may have held it when the child was forked.
+        """Write one line; if ``wait``, return when it and all lines before are on disk."""
+        # Checked before the lock, because a thread of the parent may have held it during the fork.
         self._check_process()
-        # One thread at a time: lines of two that follow the same checksum break the chain.
+        # One thread at a time: two lines after the same checksum would break the chain.
         with self._one_writer:
             self._write(event, wait)
 
     def _sync(self) -> None:
-        """Wait until what was written is on disk."""
+        """Wait until all written lines are on disk."""
         if self._waiting and self._fd is not None:
             try:
                 os.fsync(self._fd)
@@ -414,7 +420,7 @@ class Ledger(Contents):
 
     def _write(self, event: lines.Event, wait: bool) -> None:
         fd = self._writable()
-        # Asked before writing: a line out of order on disk makes the whole file unreadable.
+        # Checked before writing, because a line out of order makes the whole file unreadable.
         problem = self._history.misplaced(event)
         if problem:
             raise LedgerError(f"{self.path}: {problem}")
@@ -427,20 +433,20 @@ class Ledger(Contents):
             self._waiting = not wait
             self._stamp = files.stamp(fd)
         except OSError as error:
-            # How much of the line is on disk is not known; only reading again, by resume, tells.
+            # The number of written bytes is unknown, so the file must be read again, by resuming.
             self._why_not = f"an earlier write failed ({error})"
             raise LedgerError(f"{self.path} could not be written: {error}; {_RESUME}") from error
         except BaseException:
-            # Such as Ctrl-C between the bytes: the line may be half written.
+            # For example Ctrl-C between the bytes: the line may be half written.
             self._why_not = "an earlier write was interrupted"
             raise
-        # Memory follows disk: what was not written was not taken.
+        # Memory follows the disk: only written lines count.
         self._history.take(event, check)
         self._history.advance(len(line), check)
         self._history.whole.update(line)
 
     def _check_unchanged(self, fd: int) -> None:
-        # Bytes that are not ours: our checksum would not follow them, and what was spent is lost.
+        # Foreign bytes: our checksum would not follow them, and the file would lose spent rounds.
         with files.explained(self.path, "be read again"):
             changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
         why_not = "something else changed the file" if changed else files.estranged(fd, self._place)
@@ -453,25 +459,25 @@ class Ledger(Contents):
 
     @property
     def place(self) -> tuple[int, str]:
-        """Where the ledger ends: its number of lines, and the checksum of the last of them.
+        """The end of the ledger: its number of lines, and the checksum of the last line.
 
-        All of it is on disk on return: a checkpoint that names a place must not outlive it.
+        All lines are on disk on return, because a checkpoint with this place must not outlive them.
         """
         self._sync()
         return self.position
 
     def passes(self, place: tuple[int, str]) -> bool:
-        """Return whether the ledger was at a place once: it holds all that was written up to there.
+        """Return whether the ledger was once at this place and contains all lines up to there.
 
         Args:
-            place: of this ledger or another one; no two ledgers share one.
+            place: a place of this or another ledger; no two ledgers share one.
         """
-        # The end is known in memory; an earlier place is looked up in the file.
+        # The end is known in memory. An earlier place is looked up in the file.
         return place == self.place or passes(self.path, place, self._history.lines)
 
     @property
     def writable(self) -> bool:
-        """Whether this object may write another line: not closed, released or opened to read."""
+        """Whether this object may write: not closed, not released, and not opened for reading."""
         return self._fd is not None and not self._why_not and not self.closed
 
 
@@ -490,7 +496,7 @@ def _text(**named: object) -> str:
     ((name, value),) = named.items()
     if not isinstance(value, str):
         refuse(name, value, "be a string")
-    # Lone surrogates, as in undecodable file names, are strings that UTF-8 does not hold.
+    # Lone surrogates, as in undecodable file names, are strings that UTF-8 cannot encode.
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -499,7 +505,7 @@ def _text(**named: object) -> str:
 
 
 def _token() -> str:
-    """Return what the lines of no copy of a ledger have from here on."""
+    """Return a random token that no copy of the ledger shares."""
     return os.urandom(8).hex()
 
 

@@ -1,4 +1,4 @@
-"""The lines of a ledger file: their kinds, the record types in them, the checksum chain."""
+"""The lines of a ledger file: line types, record types, and the chain of checksums."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from ..relations import Adjacency, Observer, Unit
 
 FORMAT = "fedprivacy ledger"
 SCHEMA = 1
-# A file without line ends would otherwise be read into memory whole.
+# Without a limit, a file without line ends would be read into memory completely.
 MAX_LINE = 16 * 2**20
 """Longest line in bytes."""
 
 _KINDS = (Mechanism, Trials, Factor, Participation)
-# A scheme of sampling is a protocol, which nobody must inherit: what amplifies is one.
+# A sampling scheme is a protocol without a base class; ``amplify`` identifies one.
 REGISTRY = Registry(lambda kind: issubclass(kind, _KINDS) or hasattr(kind, "amplify"))
 """Every record type that a ledger may hold."""
 
 _LONG = 1024
-"""Bytes of a factor's record that every line may repeat; a longer one is in the plan alone."""
+"""Longest factor record, in bytes, that lines repeat. Longer ones are only in the plan."""
 
-# msgspec writes the kind and then the fields in order, so every header begins so.
+# msgspec writes the kind and then the fields in order, so every header begins like this.
 MAGIC = BEGINNING + f'"schema":{SCHEMA},'.encode()
 CHECK = b',"check":"'
 TAIL = len(CHECK) + 64 + len(b'"}')
 
 
 class SeedPolicy(StrEnum):
-    """Where the randomness of the noise comes from."""
+    """Source of the randomness of the noise."""
 
     OPERATING_SYSTEM = "operating system"
     """The only private choice."""
     FIXED = "fixed"
-    """Whoever knows the seed can subtract the noise."""
+    """An observer who knows the seed can subtract the noise."""
 
 
 class Schedule(StrEnum):
-    """Whether a round may depend on what earlier rounds released."""
+    """Whether a round may depend on the releases of earlier rounds."""
 
     FIXED = "fixed"
     ADAPTIVE = "adaptive"
@@ -55,20 +55,20 @@ class Schedule(StrEnum):
 
 # The lines of the file. msgspec checks kind, fields, types and ranges; NaN and inf are not JSON.
 
-# Up to 2^53: readers that hold JSON numbers as doubles lose counts beyond.
+# Up to 2^53, because readers that store JSON numbers as doubles lose larger counts.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
-# Fields that are not known are refused: they may say something that counts.
+# Unknown fields are refused, because they may affect the account.
 class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Any line; ``kind`` says which."""
+    """Any line; ``kind`` is its type."""
 
 
 class HeaderLine(Line, frozen=True, tag="header"):
-    """The first line: what the ledger is about."""
+    """The first line: the facts of the run."""
 
     format: str
     schema: int
@@ -83,13 +83,13 @@ class HeaderLine(Line, frozen=True, tag="header"):
     created: str
     description: str
     plan: msgspec.Raw
-    # Files written before there were nonces have none.
+    # Files from before nonces have none.
     nonce: str = ""
 
 
-# Files written before there were tokens have none.
+# Files from before tokens have none.
 class IntentLine(Line, frozen=True, omit_defaults=True, tag="intent"):
-    """A round is about to draw its noise. A random token tells it from a copied run's round."""
+    """A round is about to draw its noise. A random token distinguishes copied runs."""
 
     round: _Count
     clip_norm: _Positive
@@ -98,9 +98,9 @@ class IntentLine(Line, frozen=True, omit_defaults=True, tag="intent"):
     token: str = ""
 
 
-# Fields that say nothing are left out: rounds are most of a file.
+# Default fields are left out, because rounds are most of a file.
 class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
-    """What the round did."""
+    """The recorded facts of a finished round."""
 
     round: _Count
     cohort: _Count
@@ -109,12 +109,12 @@ class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     noise_std: _NonNegative
     denominator: _Positive | None = None
     mask: str | None = None
-    # A machine that is cloned within a round releases it twice: from one intent, with two ends.
+    # A machine that is cloned during a round releases it twice: one intent, two ends.
     token: str = ""
 
 
 class AbortLine(Line, frozen=True, tag="abort"):
-    """Nothing of the round is released."""
+    """The round releases no value."""
 
     round: _Count
     reason: str
@@ -127,7 +127,7 @@ class RepairLine(Line, frozen=True, tag="repair"):
 
 
 class VoidLine(Line, frozen=True, tag="void"):
-    """The run says that its rounds are not what was done."""
+    """The run declares that its recorded rounds differ from the real ones."""
 
     number: _Count
     reason: str
@@ -140,7 +140,7 @@ class LiftLine(Line, frozen=True, tag="lift"):
 
 
 class ResumeLine(Line, frozen=True, tag="resume"):
-    """The ledger was opened again to be written to. A random token tells copies apart."""
+    """The ledger was reopened for writing. A random token distinguishes copies."""
 
     token: str
     when: str
@@ -168,54 +168,55 @@ DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def line_of(event: Event, before: str) -> tuple[bytes, str]:
-    """Return an event's line and its checksum, given the checksum of the line before.
+    """Return the line of an event and its checksum, given the checksum of the line before.
 
     Raises:
-        LedgerError: the line would be too long.
+        LedgerError: if the line would be too long.
     """
-    # Without its closing brace: the checksum becomes the object's last field.
+    # Without the closing brace, because the checksum becomes the last field of the object.
     body = ENCODER.encode(event)[:-1]
     if len(body) + TAIL >= MAX_LINE:
         raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
-    # Over the checksum before too: a line that is changed, moved or dropped breaks all that follow.
+    # The checksum includes the one before, so a changed, moved or dropped line breaks all later
+    # ones.
     check = sha256(before.encode() + body).hexdigest()
     return body + CHECK + check.encode() + b'"}\n', check
 
 
 def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
-    """Return a line's JSON without its checksum, and the checksum; None if that does not fit."""
-    # The tail has a fixed length: the body is found without parsing what may be forged.
+    """Return a line's JSON without its checksum, and the checksum; None if it does not fit."""
+    # The tail has a fixed length, so the body is found without parsing possibly forged content.
     body, tail = line[: -TAIL - 1], line[-TAIL - 1 :]
     check = sha256(before.encode() + body).hexdigest()
     return (body + b"}", check) if tail == CHECK + check.encode() + b'"}\n' else None
 
 
 def encoded(name: str, mechanism: object, unit: Unit | None, held: Held = NOTHING) -> bytes:
-    """Return a mechanism as JSON, once it is known to read back the same.
+    """Return a mechanism as JSON, after a check that it reads back unchanged.
 
     Args:
-        name: what to call it in errors.
+        name: name for error messages.
         mechanism: the mechanism.
-        unit: of the ledger.
-        held: what may be referred to; see ``long_factors``.
+        unit: unit of the ledger.
+        held: objects that may be referred to; see ``long_factors``.
 
     Raises:
-        ParameterError: not a mechanism, or one for another unit.
-        LedgerError: not made of types that a ledger may hold.
+        ParameterError: if the value is no mechanism, or has another unit.
+        LedgerError: if it contains types that a ledger may not hold.
     """
     if not isinstance(mechanism, Mechanism):
         refuse(name, mechanism, "be a mechanism", "such as fp.Gaussian(noise_multiplier=1.0)")
     check_unit(name, mechanism, unit)
     text = msgspec.json.encode(encode(mechanism, REGISTRY, held))
-    # Tried before the round: what cannot be read back is spent and can never be priced.
+    # Checked before the round: a spent round that cannot be read back could never be priced.
     if decoded(text, held) != mechanism:
         raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
     return text
 
 
 def check_unit(name: str, mechanism: Mechanism, unit: Unit | None) -> None:
-    """Refuse a mechanism whose unit is not the ledger's."""
-    # Losses of another unit do not add up with the ledger's.
+    """Refuse a mechanism with another unit than the ledger."""
+    # Losses for different units do not add up.
     if mechanism.protects not in (None, unit):
         refuse(
             f"{name}.unit",
@@ -229,7 +230,7 @@ def decoded(text: bytes, held: Held = NOTHING) -> Mechanism:
     """Return the mechanism that JSON from an untrusted file describes.
 
     Raises:
-        LedgerError: it describes no mechanism of ours, or refers to what is not held.
+        LedgerError: if it describes no mechanism of this package, or refers to an unknown object.
     """
     mechanism = decode(msgspec.json.decode(text), REGISTRY, held)
     if not isinstance(mechanism, Mechanism):
@@ -238,7 +239,7 @@ def decoded(text: bytes, held: Held = NOTHING) -> Mechanism:
 
 
 def long_factors(plan: object) -> dict[str, object]:
-    """Return a plan's factors by the digests of their records, those too long for every line."""
+    """Return the factors of a plan that are too long for every line, by digest of their record."""
     found: dict[str, object] = {}
     for factor in _factors(plan):
         text = msgspec.json.encode(encode(factor, REGISTRY))

@@ -1,4 +1,4 @@
-"""Rounds as they were recorded: equal ones are kept once, whatever their number."""
+"""Recorded rounds in compact form: equal rounds are stored once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..mechanisms import Mechanism
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a round really did.
+    """The recorded facts of a finished round.
 
     Attributes:
-        cohort: number of participants drawn.
+        cohort: number of drawn participants.
         arrived: number of contributions in the sum.
-        refused: number of contributions left out, such as non-finite ones.
+        refused: number of contributions left out, for example non-finite ones.
         noise_std: std of the noise in the sum, colluders' shares included.
-        denominator: what the noisy sum was divided by; None where that was not recorded.
-        mask: fingerprint of the coordinates that travelled; None where all did, or not recorded.
+        denominator: divisor of the noisy sum; None if not recorded.
+        mask: fingerprint of the sent coordinates; None if all were sent, or not recorded.
     """
 
     cohort: int
@@ -33,17 +33,17 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One recorded round, or several that were equal but for their numbers and masks.
+    """One recorded round, or several that differ only in their numbers and masks.
 
     Attributes:
-        index: its number, from 0; of several, the first one's.
-        mechanism: the round's mechanism as priced.
-        clip_norm: norm that contributions were clipped to.
+        index: number of the round, from 0; of several, that of the first.
+        mechanism: mechanism of the round, as priced.
+        clip_norm: clip norm of the contributions.
         noise_std: planned std of the noise in the sum.
-        done: what happened; None if that was never confirmed.
-        aborted: why nothing was released; None if something was, or may have been.
-        times: how many rounds were so.
-        part: of which ledger it is, where several are put together.
+        done: facts of the finished round; None if it was never confirmed.
+        aborted: reason for an abort; None if a value was released, or may have been.
+        times: number of equal rounds.
+        part: index of the ledger, if several are combined.
     """
 
     index: int
@@ -57,40 +57,40 @@ class Round:
 
     @property
     def spent(self) -> bool:
-        """Whether the round counts: everything does that was not aborted."""
+        """Whether the round counts. Every round counts except aborted ones."""
         return self.aborted is None
 
     @property
     def noise_used(self) -> float:
-        """Std of the noise really used, as far as recorded."""
+        """Std of the used noise; the planned std if the round was not confirmed."""
         return self.noise_std if self.done is None else self.done.noise_std
 
 
 Begun = tuple[int, float, float]
 """Number of the mechanism, clip norm, planned std of the noise."""
 Ended = tuple[int, int, int, float, float | None] | str | None
-"""``Done`` without the mask; or why the round was aborted; or None."""
+"""``Done`` without the mask, or the reason for an abort, or None."""
 
 
 _Kind = tuple[Begun, Ended]
-"""What equal rounds have in common."""
+"""The common fields of equal rounds."""
 
 UNCONFIRMED, ABORTED = 0, 1
-"""Marks of the end of a round that was not confirmed, and of one that was aborted."""
+"""Marks for the end of an unconfirmed round, and of an aborted one."""
 
 
 @dataclass(frozen=True)
 class Trail:
-    """Which rounds a ledger has. Copies of a ledger have equal marks up to where they part.
+    """The rounds of a ledger as marks. Copies of a ledger have equal marks until they diverge.
 
-    A mark is Python's hash of a line's checksum, which covers all lines before it. It is the same
-    within one process alone, and is never written down.
+    A mark is Python's hash of the checksum of a line, which covers all earlier lines. It is
+    constant only within one process and is never written to a file.
 
     Attributes:
         begun: the mark of each round's ``intent``.
-        ended: 16 bits of the mark of each round's ``done``; ``UNCONFIRMED`` or ``ABORTED`` where
-            there is none. A round under way has no entry yet. Fewer bits will do: ends are compared
-            where two copies confirmed one round, on a machine that was cloned.
+        ended: 16 bits of the mark of each round's ``done``, or ``UNCONFIRMED`` or ``ABORTED``. A
+            round in progress has no entry yet. 16 bits are enough: ends are compared only if two
+            copies confirmed one round, on a cloned machine.
     """
 
     begun: array[int] = field(default_factory=lambda: array("q"))
@@ -101,9 +101,9 @@ class Trail:
         return self.ended[round] if 0 <= round < len(self.ended) else UNCONFIRMED
 
     def shared(self, other: Trail) -> int:
-        """Return how many leading rounds two trails share."""
+        """Return the number of leading rounds that two trails share."""
         low, high = 0, min(len(self.begun), len(other.begun))
-        # An equal mark means that all before it is equal too.
+        # Equal marks mean that all earlier rounds are equal too.
         while low < high:
             middle = (low + high + 1) // 2
             if self.begun[middle - 1] == other.begun[middle - 1]:
@@ -119,25 +119,25 @@ class Trail:
             return True
         if count > len(other.begun) or self.begun[-1] != other.begun[count - 1]:
             return False
-        # A round that was under way here may have ended there in any way.
+        # A round in progress here may have any end in the other trail.
         return count > len(self.ended) or self.ended[-1] == other.end(count - 1)
 
     def released_again(self, round: int, ends: Collection[int]) -> bool:
-        """Return whether a round was confirmed here, and otherwise confirmed elsewhere.
+        """Return whether a round was confirmed here and, differently, in another copy.
 
         Args:
-            round: one that copies share.
-            ends: the marks of its end in the other copies.
+            round: a round that the copies share.
+            ends: marks of its end in the other copies.
         """
         own, marks = self.end(round), (UNCONFIRMED, ABORTED)
         return own not in (*ends, *marks) and any(end not in marks for end in ends)
 
     def standing(self, round: int) -> int:
-        """Return 0 for a round that was confirmed, 1 for one that was not, 2 for an aborted one."""
+        """Return 0 for a confirmed round, 1 for an unconfirmed one, 2 for an aborted one."""
         return {UNCONFIRMED: 1, ABORTED: 2}.get(self.end(round), 0)
 
     def follow(self, other: Trail) -> None:
-        """Add what another trail has beyond this one, which leads to it."""
+        """Append the rounds of another trail that continues this one."""
         self.begun.extend(other.begun[len(self.begun) :])
         self.ended.extend(other.ended[len(self.ended) :])
 
@@ -147,13 +147,13 @@ class Trail:
 
 
 class Rounds:
-    """All rounds in order. A million that are alike take a few bytes each.
+    """All rounds in order. A million equal rounds take only a few bytes each.
 
-    What a round is, but for its number and its mask, is kept once for all that are equal.
+    The fields of a round, except its number and mask, are stored once for all equal rounds.
 
     Attributes:
-        count: how many were begun.
-        trail: marks that tell them from those of a copy.
+        count: number of begun rounds.
+        trail: marks that distinguish these rounds from those of a copy.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Rounds:
         self._kinds: dict[_Kind, int] = {}
         self._first: list[int] = []
         self._times: list[int] = []
-        # Four bytes a round: the number of its kind.
+        # Four bytes per round: the number of its kind.
         self._which = array("I")
         self._masks = _Texts()
         self._begun: Begun | None = None
@@ -170,30 +170,30 @@ class Rounds:
         self.trail = Trail()
 
     def __len__(self) -> int:
-        """Return how many rounds were begun."""
+        """Return the number of begun rounds."""
         return self.count
 
     @property
     def spent(self) -> int:
-        """How many count: everything does that was not aborted."""
+        """The number of spent rounds: all except aborted ones."""
         return self.count - self._aborted
 
     @property
     def open(self) -> int | None:
-        """Number of the round that was begun and not ended yet."""
+        """Number of the round that was begun and has not ended."""
         return None if self._begun is None else self.count - 1
 
     def known(self, mechanism: Mechanism) -> int:
-        """Return the number of a new mechanism, for ``begin``."""
+        """Add a mechanism and return its number, for ``begin``."""
         self._mechanisms.append(mechanism)
         return len(self._mechanisms) - 1
 
     def begin(self, mechanism: int, clip_norm: float, noise_std: float, check: str = "") -> None:
-        """Begin the next round; one that was begun before is never confirmed any more.
+        """Begin the next round. An earlier round without an end can no longer be confirmed.
 
         ``check`` is the checksum of its line.
         """
-        # Never confirmed, it may have been released: it stays, and counts.
+        # The unconfirmed round may have been released, so it stays and counts.
         if self._begun is not None:
             self.end(None)
         self._begun = (mechanism, clip_norm, noise_std)
@@ -201,9 +201,9 @@ class Rounds:
         self.trail.begun.append(hash(check))
 
     def end(self, ended: Ended, mask: str | None = None, check: str = "") -> None:
-        """Say what became of the round that was begun; ``check`` is that of its last line."""
+        """Record the end of the current round; ``check`` is the checksum of its last line."""
         assert self._begun is not None
-        # Of one that was confirmed never one of the two marks that are no checksums.
+        # The mark of a confirmed round never equals the two special marks.
         other = UNCONFIRMED if ended is None else ABORTED
         self.trail.ended.append(hash(check) & 0xFFFF | 2 if isinstance(ended, tuple) else other)
         kind = (self._begun, ended)
@@ -214,7 +214,7 @@ class Rounds:
             self._times.append(0)
         self._times[number] += 1
         self._aborted += isinstance(ended, str)
-        # Apart from the kind: masks differ, and would make every round a kind of its own.
+        # Stored separately: masks differ, and would make every round a separate kind.
         if mask is not None:
             self._masks.put(len(self._which), mask)
         self._which.append(number)
@@ -222,7 +222,7 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Round]:
         """Yield every round."""
-        # One object for each kind; rounds of it are replaced copies.
+        # One object per kind; the rounds are copies with another index.
         made = [self._round(kind, 0) for kind in self._kinds]
         for index, number in enumerate(self._which):
             one, mask = replace(made[number], index=index), self._masks.get(index)
@@ -232,9 +232,9 @@ class Rounds:
         yield from self._under_way()
 
     def alike(self, start: int = 0) -> Iterator[Round]:
-        """Yield rounds that are equal but for number and mask as one, in the order they came.
+        """Yield rounds that differ only in number and mask as one, in order of first occurrence.
 
-        Those before round ``start`` are left out.
+        Rounds before ``start`` are left out.
         """
         kinds = list(self._kinds)
         if start <= 0:
@@ -266,23 +266,23 @@ class Rounds:
 
 
 class _Texts:
-    """A text for some of many rising numbers, in one piece of memory."""
+    """Texts for some of many rising numbers, in one block of memory."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._ends = array("Q")
 
     def put(self, number: int, text: str) -> None:
-        """Keep a text; numbers rise."""
+        """Store a text. Numbers must rise."""
         end = len(self._bytes)
-        # A number without a text ends where the one before it does.
+        # A number without a text has the same end as the number before it.
         self._ends.extend([end] * (number - len(self._ends)))
-        # A mark in front tells an empty text from none.
+        # A leading mark distinguishes an empty text from a missing one.
         self._bytes += b"=" + text.encode()
         self._ends.append(len(self._bytes))
 
     def get(self, number: int) -> str | None:
-        """Return the text of a number; None where it has none."""
+        """Return the text of a number; None if it has none."""
         if number >= len(self._ends):
             return None
         begin = self._ends[number - 1] if number else 0

@@ -1,8 +1,8 @@
-"""Records that other programs wrote: a closed list of formats, recognised by their content.
+"""Read records of other programs: a closed list of formats, recognised by their content.
 
-One file a format. Nothing is imported or run by name, nothing but tensors and plain values is
-unpickled, and whatever a file holds, reading it ends in bounded memory with a trace or with an
-error of ours. What a format does not say is asked for, never guessed.
+Each format has one module. No code is imported or run by name, and only tensors and plain values
+are unpickled. Every file ends in bounded memory with a trace or with an error of this package.
+Missing facts are requested, never guessed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Trac
     (opacus.recognises, opacus.KIND, opacus.read),
     (statement.recognises, statement.KIND, statement.read),
 )
-"""Formats of plain values: what recognises one, its name, its reader."""
+"""Formats of plain values: test function, name, reader."""
 
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
@@ -64,7 +64,7 @@ _NEEDED = re.compile(b"noise_multiplier|noise_std")
 
 
 def is_ledger(start: bytes) -> bool:
-    """Return whether a file that begins so is one of our ledgers."""
+    """Return whether these first bytes belong to a ledger of this package."""
     return FORMAT.encode() in start[:120]
 
 
@@ -73,62 +73,63 @@ def read(path: Path, by: str = "") -> Trace:
 
     Args:
         path: the file.
-        by: who imports it; empty for this process's login name.
+        by: name of the importer; empty for the login name of this process.
 
     Raises:
-        ConversionError: not a format that is read, or a value that does not fit it.
-        LedgerError: the file cannot be read.
-        ParameterError: a value breaks its rule.
+        ConversionError: if the format is not supported, or a value does not fit it.
+        LedgerError: if the file cannot be read.
+        ParameterError: if a value breaks its rule.
     """
     start = beginning(path)
     if not start.removeprefix(BOM_UTF8).strip():
         unreadable(path.name, "empty; name the record of a run")
-    # Refused by its first byte, before anything could unpickle it.
+    # A pickle is refused by its first byte, before any code could unpickle it.
     if start.startswith(_PICKLE):
         told = "a pickle, which is not read: it can run any program"
         unreadable(path.name, f"{told}; save the state as JSON, or by torch.save")
 
-    # The digest is taken once the format is known: strangers' files may be long.
+    # The digest is computed only for a known format, because untrusted files may be long.
     def origin(kind: str) -> Origin:
         return Origin.imported(kind, path.name, digest(path), by)
 
     if start.startswith(_ZIP):
         return opacus.read(opacus.from_checkpoint(path), origin(opacus.KIND))
-    # Only the first line decides, and a byte order mark is no part of it.
+    # Only the first line decides. It does not include a byte order mark.
     first = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
     if table.recognises(first):
         return table.read(path, origin(table.KIND))
     if first.startswith(("{", "[")):
         return read_data(json_of(whole(path), path.name), origin, path.name)
-    # TOML has no first sign of its own: names that a statement needs must be there.
+    # TOML has no typical first character, so the required names of a statement must be present.
     if _NEEDED.search(start):
         return read_data(_statement_of(path), origin, path.name)
     _unknown(path.name)
 
 
 def _statement_of(path: Path) -> Any:
-    """Return a TOML file's values, or say that it may be of no format that is read."""
+    """Return the values of a TOML file, or raise an error that lists the supported formats."""
     text = whole(path)
     try:
         return toml_of(text, path.name)
     except ConversionError as error:
-        # Names of ours are in YAML, too, in tables of other separators, and in printed objects.
+        # The same names also occur in YAML, in tables with other separators, and in printed
+        # objects.
         _unknown(path.name, f" ({error})")
 
 
 def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
-    """Return the trace in plain values, such as a state that was never written to a file.
+    """Return the trace in plain values, for example a state that was never written to a file.
 
     Args:
         data: plain JSON values.
-        origin: makes the origin, given the format's name.
-        name: of the source, for messages.
+        origin: makes the origin from the name of the format.
+        name: name of the source, for messages.
 
     Raises:
-        ConversionError: not a format that is read, or a value that does not fit it.
-        ParameterError: a value breaks its rule.
+        ConversionError: if the format is not supported, or a value does not fit it.
+        ParameterError: if a value breaks its rule.
     """
-    # In this order: a more particular format comes before one that would take it as well.
+    # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
             return reader(data, origin(kind))

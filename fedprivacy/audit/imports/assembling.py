@@ -1,4 +1,4 @@
-"""A trace as the run that is priced, completed by what the user stated."""
+"""Turn a trace into the run that is priced, completed by the user's statements."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Assembled:
     """A trace as a mechanism.
 
     Attributes:
-        run: what is priced, for upper ends.
-        certain: what surely ran, for lower ends; None if nothing.
-        contradictions: sentences about statements that the record denies.
-        doubts: sentences about cohorts that their own sampling does not draw.
-        telling: doubts where it is hidden how many units there are.
-        follows: whether sums were divided by numbers that follow the data.
-        careless: the run as it would be without what was said of ``Unseen``, by name.
-        granted: what of ``Unseen`` neither the record nor the user said, by name.
-        noiseless: rounds whose sums had no noise; None where all had some.
+        run: the priced run, for upper ends.
+        certain: the part that certainly ran, for lower ends; None if there is none.
+        contradictions: sentences about statements that contradict the record.
+        doubts: sentences about cohorts that their sampling does not draw.
+        telling: doubts that apply if the number of units is secret.
+        follows: whether sums were divided by numbers that depend on the data.
+        careless: the run without one stated fact of ``Unseen``, by the name of that fact.
+        granted: facts of ``Unseen`` that neither the record nor the user states, by name.
+        noiseless: rounds whose sums had no noise; None if all sums had noise.
     """
 
     run: Mechanism
@@ -56,17 +56,17 @@ class Assembled:
 
 
 def assemble(trace: Trace, stated: Stated) -> Assembled:
-    """Return the run of a trace, completed by what the user stated.
+    """Return the run of a trace, completed by the user's statements.
 
     Raises:
-        ParameterError: a fact is neither recorded nor stated, or breaks its rule.
+        ParameterError: if a fact is neither recorded nor stated, or breaks its rule.
     """
-    # What no trace shows is settled first, so that all that is granted gets named.
+    # Facts that no trace shows come first, so that every assumption is listed.
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
     run, certain, denied, odd, telling, clear = build(trace, stated, frozenset())
     granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
-    # Each statement left out once: a claim may have been computed without it.
+    # Each statement is left out once, because a claim may have been computed without it.
     left_out = said.keys() - granted.keys() - {"denominator"}
     careless = {one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out}
     return Assembled(
@@ -90,12 +90,13 @@ _Built = tuple[
     tuple[str, ...],
     Noiseless | None,
 ]
-"""What is priced, what surely ran, what the record denies, odd cohorts, telling ones, and rounds
-without noise."""
+"""The priced run, the certain part, contradictions, odd cohorts, telling cohorts, and rounds
+without noise.
+"""
 
 
 def _against(trace: Trace, stated: Stated) -> list[str]:
-    """Return what was stated of the whole run and differs from what the record says of it."""
+    """Return the statements about the whole run that differ from the record."""
     told = []
     for name in ("denominator", "trials"):
         known, given = getattr(trace, name), getattr(stated, name)
@@ -109,15 +110,15 @@ def _differs(name: str, known: object, given: object) -> str:
 
 
 def _said(trace: Trace, stated: Stated, name: str) -> object:
-    """Return what was said of something unseen: by the user, else by the record; else None."""
-    # The user's word wins over the record; where they differ, it is told elsewhere.
+    """Return the value of an unseen fact: from the user, else from the record, else None."""
+    # The user's statement takes precedence. A difference is reported elsewhere.
     given = getattr(stated, name)
     if given is not None:
         return member(Denominator, denominator=given) if name == "denominator" else given
     if hasattr(trace, name):
         return getattr(trace, name)
     found = [getattr(rounds, name) for rounds, _ in trace.rounds]
-    # A record that is silent on some of its rounds does not say it.
+    # A record counts as silent if any of its rounds lacks the fact.
     return None if None in found else next(iter(found), None)
 
 
@@ -127,8 +128,8 @@ def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> 
 
 
 def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
-    """Return the run of a trace that describes a whole one."""
-    # A whole described run leaves nothing of this to be said, and would contradict it silently.
+    """Return the run of a trace that describes a whole run."""
+    # A described run already fixes these facts, and a statement would silently contradict it.
     for name in ("sampling", "population", "steps_per_round", "missing_shares"):
         if getattr(stated, name) is not None:
             way_out = (
@@ -137,12 +138,12 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
             )
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
     assert trace.run is not None
-    # What it says of guarantees is about its own adjacency, whichever one is asked about.
+    # Its guarantees refer to its own adjacency, whatever adjacency the question has.
     adjacency = stated.adjacency if trace.adjacency is None else trace.adjacency
     run = trace.run(adjacency)
     if not isinstance(run, Mechanism):
         refuse("run", type(run).__name__, "return a mechanism", "see docs/extending.md")
-    # Other trials add to the upper end; what surely ran is this one.
+    # Other trials add to the upper end, but only this run certainly ran.
     whole = run * _times(trace, stated, "trials", without)
     return whole, run, [], (), (), noiseless(clear_rounds(run.sequence()))
 
@@ -152,7 +153,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     kinds: dict[Rounds, Kind] = {}
     for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
         completed, contradictions = _completed(rounds, stated)
-        # Dropped after completion, so that the rest of what was stated still counts.
+        # Removed after completion, so that the other statements still count.
         completed = replace(completed, **dict.fromkeys(without & _BY_ROUND))  # type: ignore[arg-type]
         denied |= dict.fromkeys(contradictions)
         kinds[rounds] = _kind(completed, stated, trace.unit)
@@ -168,7 +169,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
         certain = None
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
-    # Whoever says what sums were divided by says that their sizes were planned.
+    # A stated denominator also states that the sizes were planned.
     planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
     telling = course.telling_cohorts(planned=planned)
     clear = noiseless(_clear(kind, times) for kind, times in groups if kind.noise == 0.0)
@@ -176,11 +177,11 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
 
 
 def _clear(kind: Kind, times: int) -> tuple[float, int, bool]:
-    """Return the chance to be in a round without noise, as recorded too; how many there are."""
+    """Return (least chance to be in a noiseless round, rounds, whether drawn anew in each)."""
     chance = least_chance(kind.mechanism)
     if kind.share is not None:
         chance = min(chance, kind.share)
-    # A round in which nobody took part shows nobody.
+    # A round without participants reveals no unit.
     if kind.cohort is not None:
         chance = min(chance, kind.cohort / (kind.population or 1))
     return chance, times, drawn_apart(kind.mechanism)
@@ -190,7 +191,7 @@ _BY_ROUND = {"steps_per_round", "missing_shares"}
 
 
 def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
-    """Return the rounds with what was stated; a statement that differs wins and is told."""
+    """Return the rounds with the stated facts, and sentences on any difference."""
     least = {"population": 1, "steps_per_round": 1, "missing_shares": 0}
     numbers = {name: getattr(stated, name) for name in least}
     given: dict[str, Sampling | int] = {
@@ -209,19 +210,19 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
 
 
 def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
-    """Yield a sentence where a stated scheme draws a smaller share than was recorded."""
+    """Yield a sentence if a stated scheme draws a smaller share than recorded."""
     if rate is None or not isinstance(scheme, TableScheme):
         return
     share = round_share(scheme)
-    # A smaller share amplifies more: stated against the record, it has to be told. Of a larger one
-    # nothing is certain.
+    # A smaller share gives more amplification, so a difference from the record must be reported.
+    # With a larger share, no lower end is certified (``Course.fewer``).
     if share < rate * (1.0 - 1e-9):
         which = f"{rate:g} in the record, {share:g} as was stated"
         yield f"a round has a share of {which}, which counts"
 
 
 def _how_drawn(stated: object) -> dict[str, Sampling | int]:
-    """Return what was stated of the sampling, by a scheme or by its name."""
+    """Return the stated facts of the sampling, from a scheme or from its name."""
     if stated is None:
         return {}
     if isinstance(stated, TableScheme):
@@ -234,7 +235,7 @@ def _how_drawn(stated: object) -> dict[str, Sampling | int]:
 
 
 def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
-    """Return what a scheme says of the facts that a record may have."""
+    """Return the facts of a scheme under the names that a record uses."""
     if type(scheme) not in _NAMES:
         refuse("sampling", scheme, f"be one of {', '.join(each.__name__ for each in _NAMES)}")
     names = {
@@ -243,7 +244,7 @@ def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
         "population": "population",
         "rounds_per_epoch": "per_epoch",
     }
-    # Schemes name the same facts differently.
+    # Schemes use different names for the same facts.
     found = {to: getattr(scheme, name, None) for name, to in names.items()}
     known = {name: value for name, value in found.items() if value is not None}
     return {"sampling": _NAMES[type(scheme)], **known}
@@ -261,24 +262,24 @@ _NAMES: dict[type, Sampling] = {
 
 
 def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
-    """Return what a round of a group released, and how it was drawn."""
+    """Return the release and the sampling of one round of a group."""
     noise = rounds.noise_multiplier
     scheme = stated.sampling if isinstance(stated.sampling, TableScheme) else _scheme(rounds)
     one = _sum(rounds, noise, unit)
     if rounds.missing_shares and isinstance(scheme, Shuffled) and scheme.population is None:
-        # Rounds that differ in length have shares that differ in number.
+        # Rounds of different length have different numbers of shares.
         scheme = replace(scheme, population=rounds.population)
-    # The record's noise is whole noise: shares that did not arrive are taken off first.
+    # The recorded noise is the full noise, so missing shares are subtracted first.
     arrived = one.sum_multiplier or noise
     sums = rounds.steps_per_round or 1
-    # One cohort is drawn for all sums of a round: they are sampled together, not each by itself.
+    # One cohort is drawn for all sums of a round, so they are sampled together.
     drawn = (one if sums == 1 else one * sums).sampled(scheme)
     cohort, population = rounds.cohort, rounds.population
     return Kind(drawn, scheme, arrived / math.sqrt(sums), cohort, population, rounds.rate)
 
 
 def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
-    """Return what a sum is; with shares that did not arrive it has conditions of its own."""
+    """Return the mechanism of one sum. Missing shares need a mechanism with further conditions."""
     if noise == 0.0:
         return WithoutNoise(unit=unit)
     if not rounds.missing_shares:
@@ -344,7 +345,7 @@ def _cohort(rounds: Rounds, population: int) -> int:
     if rounds.cohort is not None:
         return integer(1, cohort=rounds.cohort)
     size = None if rounds.rate is None else rounds.rate * population
-    # A share times a population should be whole, but for its decimal digits.
+    # A share times the population is an integer, up to decimal rounding.
     if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
         way_out = "pass sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort"
         refuse("cohort", size, "be a whole number of at least 1", f"say the size: {way_out}")
@@ -352,21 +353,21 @@ def _cohort(rounds: Rounds, population: int) -> int:
 
 
 def _share(rounds: Rounds) -> float | None:
-    """Return the share of a batch: as recorded, or as the cohort's size tells."""
+    """Return the recorded share of a batch, or the share computed from the cohort."""
     if rounds.rate is not None or rounds.cohort is None or rounds.population is None:
         return rounds.rate
     return rounds.cohort / rounds.population
 
 
 def _per_epoch(rounds: Rounds) -> int:
-    """Return how many rounds an epoch has: as recorded, or as the share of a batch tells."""
+    """Return the recorded number of rounds in an epoch, or the inverse of the batch share."""
     if rounds.per_epoch is not None:
         return count(rounds_per_epoch=rounds.per_epoch)
     share = _share(rounds)
     length = None if share is None else 1.0 / probability(sampling_probability=share)
     # The inverse of a subnormal share is infinite.
     if length is None or math.isinf(length) or abs(length - round(length)) > 1e-6 * length:
-        # An epoch of part of a round does not exist: the length is asked for instead.
+        # An epoch has no fraction of a round, so the error asks for the length.
         way_out = (
             "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance"
         )

@@ -1,4 +1,4 @@
-"""Reading files of strangers: in bounded memory, with an error of ours for all that is wrong."""
+"""Read untrusted files in bounded memory, with an error of this package for every problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...json_fields import check_fields
 from ...outputs import printable
 
 MAX_WHOLE = 64 * 2**20
-"""Largest file that is read whole, in bytes."""
+"""Largest file that is read completely, in bytes."""
 MAX_TOML = 64 * 2**10
 """Largest TOML file, in bytes."""
 MAX_LINE = 64 * 2**10
@@ -28,23 +28,23 @@ T = TypeVar("T")
 
 
 def unreadable(name: str, why: object) -> NoReturn:
-    """Raise ConversionError: a file cannot be read, and why, at most 300 characters of it.
+    """Raise ConversionError with the reason, limited to 300 characters.
 
-    The message is one line, whatever the file's own words hold.
+    The message is one line, whatever text the file contains.
     """
     raise ConversionError(printable(f"{name}: {str(why)[:300]}"))
 
 
 def digest(path: Path) -> str:
-    """Return a file's SHA-256, read in pieces.
+    """Return the SHA-256 of a file, read in blocks.
 
     Raises:
-        LedgerError: it cannot be read.
+        LedgerError: if the file cannot be read.
     """
     found = sha256()
     try:
         with open(path, "rb") as file:
-            # In pieces: a ledger may be larger than memory.
+            # Read in blocks, because a ledger may be larger than memory.
             while piece := file.read(2**20):
                 found.update(piece)
     except OSError as error:
@@ -56,29 +56,29 @@ def beginning(path: Path, length: int = MAX_LINE) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
-        LedgerError: it is no file, or cannot be read.
+        LedgerError: if the path is no file, or cannot be read.
     """
     try:
-        # A folder or a device has no content that could be hashed and audited.
+        # A folder or a device has no content to hash and audit.
         if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name a ledger or another record of a run")
         with open(path, "rb") as file:
             return file.read(length)
     except OSError as error:
         raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
-    # Python's own word for a zero byte in a name.
+    # Python raises ValueError for a zero byte in a name.
     except ValueError as error:
         raise LedgerError(f"{str(path)!r}: could not read it: {error}") from error
 
 
 def whole(path: Path, most: int = MAX_WHOLE) -> bytes:
-    """Return a file's bytes.
+    """Return the bytes of a file.
 
     Raises:
-        ConversionError: it is too long.
-        LedgerError: it cannot be read.
+        ConversionError: if the file is too long.
+        LedgerError: if the file cannot be read.
     """
-    # One byte more than allowed tells a long file without reading it all.
+    # One byte more than allowed shows that a file is too long, without reading all its content.
     found = beginning(path, most + 1)
     if len(found) > most:
         unreadable(path.name, f"longer than {most} bytes, the most that is read of this kind")
@@ -89,9 +89,9 @@ def json_of(text: bytes, name: str) -> Any:
     """Return JSON as plain values; NaN, Infinity and deep nesting are refused.
 
     Raises:
-        ConversionError: it is not JSON, or nested too deeply.
+        ConversionError: if the text is not JSON, or nested too deeply.
     """
-    # Before parsing: a deep nesting could exhaust the stack.
+    # Checked before parsing, because deep nesting could exhaust the stack.
     check_depth(text, name)
     try:
         check_fields(text)
@@ -101,12 +101,12 @@ def json_of(text: bytes, name: str) -> Any:
 
 
 def check_depth(text: bytes, name: str) -> None:
-    """Refuse text with more opening brackets open at once than MAX_DEPTH, before it is parsed.
+    """Refuse text with more than MAX_DEPTH open brackets, before it is parsed.
 
-    Brackets inside strings count too: nothing that is read here has any to speak of.
+    Brackets inside strings count too. No supported format has many of these.
     """
     depth = 0
-    # All other bytes are deleted first, which is fast, so that only brackets are looped over.
+    # All other bytes are deleted first. This is fast and leaves only brackets for the loop.
     for bracket in text.translate(None, _OTHERS):
         depth += 1 if bracket in _OPENING else -1
         if depth > MAX_DEPTH:
@@ -121,9 +121,9 @@ def toml_of(text: bytes, name: str) -> dict[str, Any]:
     """Return TOML as plain values.
 
     Raises:
-        ConversionError: it is not TOML, too long, or nested too deeply.
+        ConversionError: if the text is not TOML, too long, or nested too deeply.
     """
-    # tomllib's time may grow with the square of the length: short files only.
+    # The time of tomllib may grow with the square of the length, so only short files are read.
     if len(text) > MAX_TOML:
         unreadable(name, f"longer than {MAX_TOML} bytes, the most that is read of TOML")
     check_depth(text, name)
@@ -134,11 +134,11 @@ def toml_of(text: bytes, name: str) -> dict[str, Any]:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, text) of the lines of a file that are not empty.
+    """Yield (number from 1, text) of the nonempty lines of a file.
 
     Raises:
-        ConversionError: a line is too long or not UTF-8.
-        LedgerError: the file cannot be read.
+        ConversionError: if a line is too long or not UTF-8.
+        LedgerError: if the file cannot be read.
     """
     for number, line in enumerate(_raw_lines(path), start=1):
         if len(line) > MAX_LINE:
@@ -149,10 +149,10 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Yield a file's lines; one that is longer than ``MAX_LINE`` comes in pieces."""
+    """Yield the lines of a file; a line longer than ``MAX_LINE`` comes in parts."""
     try:
         with open(path, "rb") as file:
-            # readline with a limit: a line without an end must not fill memory.
+            # The limit of readline prevents that a line without an end fills the memory.
             yield from iter(lambda: file.readline(MAX_LINE + 1), b"")
     except OSError as error:
         raise LedgerError(f"{path}: could not read it: {error.strerror or error}") from error
@@ -160,7 +160,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 def _text(line: bytes, name: str) -> str:
     try:
-        # Spreadsheets write a byte order mark, which is no part of the first column's name.
+        # Spreadsheets write a byte order mark, which is not part of the first column's name.
         return line.decode("utf-8-sig")
     except UnicodeDecodeError:
         unreadable(name, "not UTF-8 text")
@@ -178,14 +178,14 @@ def as_type(data: Any, kind: type[T], name: str, *, strict: bool = True) -> T:
     Args:
         data: plain values.
         kind: a msgspec struct.
-        name: of the file, for messages.
-        strict: False to take numbers from strings, as a table has them.
+        name: name of the file, for messages.
+        strict: False to convert strings to numbers, as a table needs.
 
     Raises:
-        ConversionError: they do not fit.
+        ConversionError: if the values do not fit.
     """
     try:
-        # Numbers of numpy's are what a program's own values often are.
+        # Values of a running program are often numpy numbers.
         plain = msgspec.to_builtins(data, enc_hook=_plain)
         return msgspec.convert(plain, kind, strict=strict)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError) as error:

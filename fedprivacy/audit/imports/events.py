@@ -1,9 +1,10 @@
 """dp-accounting: trees of events as JSON.
 
-Three ways of writing one are read: ``{"type": "GaussianDpEvent", "noise_multiplier": 1.0}``, as
-``CertifiedAccountant.state()`` has them; the named tuples of ``DpEvent.to_named_tuple`` as
-objects, with ``module_name`` and ``class_name``; and the lists that ``json.dumps`` makes of them.
-An event says nothing of the adjacency: it is asked for. The state knows it, and unit and observer.
+Three forms are supported. ``{"type": "GaussianDpEvent", "noise_multiplier": 1.0}`` is the form of
+``CertifiedAccountant.state()``. The second form is the named tuples of ``DpEvent.to_named_tuple``
+as objects, with ``module_name`` and ``class_name``. The third is the lists that ``json.dumps``
+makes from these tuples. An event does not state the adjacency, so the user must give it. The state
+of an accountant records adjacency, unit and observer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _ACCOUNTANT = {"integration", "neighboring_relation", "ledger"}
 
 
 def recognises(data: Any) -> bool:
-    """Return whether plain values are an event, or the state of our accountant of events."""
+    """Return whether plain values are an event, or the state of this package's event accountant."""
     if isinstance(data, list):
-        # What ``json.dumps`` makes of a named tuple is a plain list: only the module's name tells.
+        # ``json.dumps`` turns a named tuple into a plain list, so only the module name identifies
+        # it.
         return len(data) >= 2 and str(data[0]).startswith("dp_accounting")
     if not isinstance(data, dict):
         return False
@@ -35,14 +37,14 @@ def read(data: Any, origin: Origin) -> Trace:
     """Return the trace of an event.
 
     Raises:
-        ConversionError: a class that is not read, or an event without a loss.
-        LedgerError: not an event.
-        ParameterError: a field breaks its rule.
+        ConversionError: if the class is not supported, or the event has no privacy loss.
+        LedgerError: if the values are no event.
+        ParameterError: if a field breaks its rule.
     """
-    # dp-accounting takes long to import, and other formats do without it.
+    # dp-accounting takes long to import, and other formats do not need it.
     from ...integrations.event_json import adjacency_named, event_from_json, runs_of
 
-    # A bare event knows no more than what was done.
+    # A bare event records only the mechanism.
     if not (isinstance(data, dict) and data.keys() >= _ACCOUNTANT):
         return Trace(origin, run=runs_of(event_from_json(data)))
     version = data.get("version", 1)

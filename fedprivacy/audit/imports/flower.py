@@ -1,9 +1,9 @@
-"""Flower (1.35 and later): what ``PrivacyAccountant.state_dict()`` returns, as JSON.
+"""Flower (1.35 and later): the result of ``PrivacyAccountant.state_dict()``, as JSON.
 
-The noise multiplier is that of the sum, the unit is a client. ``sample_size / population_size`` is
-the probability of Poisson sampling, or the cohort of sampling without replacement. A state of
-``no-amplification`` says what its accountant counts on, not how a part of the clients was drawn:
-that is asked for.
+The noise multiplier is that of the sum, and the unit is a client. ``sample_size / population_size``
+is the probability of Poisson sampling, or gives the cohort of sampling without replacement. A
+``no-amplification`` state does not record how a part of the clients was drawn, so the user must
+state it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADJACENCY = {
 
 
 def recognises(data: Any) -> bool:
-    """Return whether plain values are such a state."""
+    """Return whether plain values are a Flower state."""
     return isinstance(data, dict) and {"schema_version", "config", "compositions"} <= data.keys()
 
 
@@ -36,7 +36,7 @@ def read(data: Any, origin: Origin) -> Trace:
     """Return the trace of a state.
 
     Raises:
-        ConversionError: it is not one, holds no releases, or contradicts itself.
+        ConversionError: if the values are no state, hold no releases, or contradict each other.
     """
     name = origin.name or KIND
     state = as_type(data, State, name)
@@ -51,13 +51,13 @@ def read(data: Any, origin: Origin) -> Trace:
         claim=None if most is None else (most, delta),
         half={"delta": delta} if most is None else {},
         told={"its own accountant": state.backend[:40], "its target delta": f"{delta:g}"},
-        # Nobody says that compositions are in order, and accountants merge those that are alike.
+        # The format does not guarantee an order, and accountants merge equal compositions.
         ordered=False,
     )
 
 
 def _rounds(event: Event, config: Config, name: str) -> Rounds:
-    # The claim was computed with one of the two: which is right cannot be known.
+    # The claim used one of the two sizes, and the correct one is unknown.
     if event.population_size != config.population_size:
         sizes = f"{event.population_size} and {config.population_size}"
         unreadable(name, f"an event and the configuration have two population sizes, {sizes}")
@@ -70,7 +70,7 @@ def _rounds(event: Event, config: Config, name: str) -> Rounds:
     return Rounds(
         event.noise_multiplier,
         sampling,
-        # A fixed cohort over its population is no probability of being drawn alone.
+        # For a fixed cohort, this ratio is not the probability of an independent draw.
         rate if sampling is Sampling.POISSON else None,
         event.sample_size,
         event.population_size,

@@ -1,8 +1,8 @@
-"""Opacus: the accountant's state, as JSON or in a torch checkpoint.
+"""Opacus: the state of its accountant, as JSON or in a torch checkpoint.
 
-The history has (noise multiplier, sample rate, steps) for steps that were alike. It does not say
-how batches were drawn (``PrivacyEngine`` draws by Poisson sampling unless told otherwise), nor how
-neighbouring data sets differ: both are asked for. The unit is a record.
+The history holds (noise multiplier, sample rate, steps) for groups of equal steps. It records
+neither the sampling (``PrivacyEngine`` uses Poisson sampling by default) nor the adjacency, so the
+user must state both. The unit is a record.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .trace import Origin, Rounds, Sampling, Trace, in_order
 
 KIND = "Opacus accountant state"
 INSIDE = "privacy_accountant_state_dict"
-"""Where a checkpoint of ``PrivacyEngine.save_checkpoint`` keeps the state."""
+"""Key of the state in a checkpoint of ``PrivacyEngine.save_checkpoint``."""
 
 MAX_PICKLE = 16 * 2**20
-"""Largest part of a checkpoint that is not tensors, in bytes."""
+"""Largest part of a checkpoint without its tensors, in bytes."""
 
 _Noise = Annotated[float, msgspec.Meta(ge=0)]
 _Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -36,7 +36,7 @@ _Steps = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``accountant.state_dict()`` returns; ours has how batches were drawn, too."""
+    """The result of ``accountant.state_dict()``. States of this package also hold the sampling."""
 
     history: list[tuple[_Noise, _Rate, _Steps]]
     mechanism: str = "not stated"
@@ -45,9 +45,9 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def recognises(data: Any) -> bool:
-    """Return whether plain values are such a state, its history, or a checkpoint that holds one."""
+    """Return whether plain values are an Opacus state, its history, or a checkpoint with one."""
     if isinstance(data, list):
-        # A bare history is a list of triples: checked closely, since any JSON may be a list.
+        # A bare history is a list of triples. The check is strict, because any JSON may be a list.
         return bool(data) and all(isinstance(each, list) and len(each) == 3 for each in data)
     return isinstance(data, dict) and not data.keys().isdisjoint({"history", INSIDE})
 
@@ -56,7 +56,7 @@ def read(data: Any, origin: Origin) -> Trace:
     """Return the trace of a state.
 
     Raises:
-        ConversionError: it is not one, or holds no steps.
+        ConversionError: if the values are no state, or hold no steps.
     """
     name, whole = origin.name or KIND, {"history": data} if isinstance(data, list) else data
     if whole.keys() >= {INSIDE, "history"}:
@@ -73,7 +73,7 @@ def read(data: Any, origin: Origin) -> Trace:
 
 
 def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
-    """Yield kinds of rounds; of a state of ours as its loader drew them, of passes the passes."""
+    """Yield kinds of rounds. A state of this package gives the sampling; its passes are rounds."""
     if state.scheme is None:
         yield from ((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history)
         return
@@ -85,7 +85,7 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
         free = steps_in_no_pass(state.history, passes, length)
         if free is not None:
             unreadable(name, free)
-        # A record is in one step of a pass at most; of a pass that was left early maybe in none.
+        # A record is in at most one step of a pass, and perhaps in none if the pass ended early.
         for noise, begun in passes:
             yield Rounds(noise, Sampling.SHUFFLED, per_epoch=1, partial=True), begun
         return
@@ -98,7 +98,7 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
 
 
 def _check_rates(state: State, share: float, name: str) -> None:
-    """Refuse steps at another rate than the scheme's."""
+    """Refuse steps with another rate than that of the scheme."""
     for _, rate, _ in state.history:
         if not math.isclose(rate, share, rel_tol=1e-6):
             unreadable(name, f"a rate of {rate:g} beside the scheme {str(state.scheme)[:80]}")
@@ -112,7 +112,7 @@ _SAMPLING = {
 
 
 def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the numbers of a scheme as ``repr`` writes it; nothing is evaluated."""
+    """Return the name and numbers of a scheme written by ``repr``; no code is evaluated."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         unreadable(name, f"no scheme that is known here: {text[:80]!r}")
@@ -124,7 +124,7 @@ def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-# As JSON has them, and none that is infinite.
+# Numbers as in JSON, and only finite ones.
 _NUMBER = r"(?:(?:0|[1-9]\d{0,17})(?:\.\d{1,25})?(?:e-\d{2,3})?|None|True|False)"
 _WRITTEN = re.compile(
     r"(?P<kind>Poisson|FixedSize|WithReplacement|Shuffled)"
@@ -134,10 +134,10 @@ _WRITTEN = re.compile(
 
 
 def from_checkpoint(path: Path) -> Any:
-    """Return the accountant's state in a torch checkpoint; nothing but tensors is unpickled.
+    """Return the state in a torch checkpoint; only tensors and plain values are unpickled.
 
     Raises:
-        ConversionError: not such a checkpoint, or torch is not installed.
+        ConversionError: if the file is no checkpoint of this kind, or torch is not installed.
     """
     _check_zip(path)
     try:
@@ -145,26 +145,26 @@ def from_checkpoint(path: Path) -> Any:
     except ImportError:
         unreadable(path.name, "a torch checkpoint needs torch; install fedprivacy[train]")
     try:
-        # Only tensors and plain values are unpickled; mapped, weights are not read into memory.
+        # Only tensors and plain values are unpickled. The weights are mapped, not read into memory.
         data = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
     except Exception as error:
-        # Whatever a damaged or hostile file makes of torch's restricted unpickler.
+        # A damaged or hostile file may raise any error in torch's restricted unpickler.
         unreadable(path.name, f"not a checkpoint that holds tensors and plain values: {error}")
     if not recognises(data):
         unreadable(path.name, f"no accountant's state in it (neither {INSIDE!r} nor 'history')")
-    # The rest of a checkpoint, model and all, is dropped here.
+    # The rest of the checkpoint, including the model, is dropped here.
     return {INSIDE: data.get(INSIDE, data)}
 
 
 def _check_zip(path: Path) -> None:
-    """Refuse an archive whose instructions are compressed or long."""
+    """Refuse an archive whose pickle is long, or that is compressed."""
     try:
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         unreadable(path.name, f"not a torch checkpoint: {error}")
     for part in parts:
-        # torch stores its archives plainly: a compressed one may unfold to any size.
+        # torch stores archives uncompressed. A compressed one may expand to any size.
         if part.compress_type != zipfile.ZIP_STORED:
             unreadable(path.name, "a compressed archive, not a torch checkpoint")
         if part.filename.endswith(".pkl") and part.file_size > MAX_PICKLE:

@@ -1,6 +1,6 @@
-"""Rounds in the order they ran: how often one unit may be in them, and cohorts that do not fit.
+"""Recorded rounds in order: limits on one unit's participation, and cohorts that contradict it.
 
-Where units are drawn once a pass, one is in a single round of it; which one is not known, so that
+If units are drawn once per pass, each unit is in one round of the pass. This round is unknown, so
 the round with the least noise counts.
 """
 
@@ -27,14 +27,14 @@ from ...sampling.cohorts import FALSE_DOUBT, improbable, told_by, too_alike
 from ...sampling.scheme import TableScheme, most_drawn, secret_size, unlikely
 
 ROUNDED = 1.05
-"""A recorded share may be printed with two digits: so much above what is drawn it is no slip."""
+"""Tolerance for a recorded share, which may be printed with only two digits."""
 
 MEAN = 0.01
-"""By so much of it, and half a unit, a mean cohort may be off what a rounded share says."""
+"""Tolerance of a mean cohort against a rounded share: this fraction plus half a unit."""
 
 
 def round_share(scheme: Scheme | TableScheme) -> float:
-    """Return the share of the units that one round draws, in the mean; repeats count."""
+    """Return the mean share of the units in one round, with repeated draws counted."""
     if isinstance(scheme, WithReplacement):
         return scheme.draws * scheme.chance
     if isinstance(scheme, TruncatedPoisson):
@@ -43,15 +43,15 @@ def round_share(scheme: Scheme | TableScheme) -> float:
 
 
 class Kind(NamedTuple):
-    """A round, as it is priced.
+    """A round in the form that is priced.
 
     Attributes:
-        mechanism: what it released, sampled; of a pass, if the scheme draws one.
-        scheme: how units were drawn.
-        noise: noise multiplier of one sum that says as much as all of the round's.
-        cohort: how many took part, as recorded.
-        population: how many there are, as recorded.
-        share: of the units in a round, as recorded.
+        mechanism: the sampled release; that of a whole pass, if the scheme draws passes.
+        scheme: the sampling scheme.
+        noise: noise multiplier of one sum that is equivalent to all sums of the round.
+        cohort: recorded number of participants.
+        population: recorded number of units.
+        share: recorded share of the units in a round.
     """
 
     mechanism: Mechanism
@@ -63,30 +63,30 @@ class Kind(NamedTuple):
 
     @property
     def per_pass(self) -> int | None:
-        """Rounds of a pass, if the scheme draws a pass as a whole."""
+        """The number of rounds in a pass, if the scheme draws a pass as a whole."""
         return getattr(self.scheme, "rounds_per_epoch", None)
 
     @property
     def everybody(self) -> bool:
-        """Whether every unit is in every pass, of one round or more."""
+        """Whether every unit is in every pass, of one or more rounds."""
         return self.per_pass is not None or isinstance(self.scheme, Everyone)
 
     @property
     def drawn(self) -> float:
-        """Share of the population that a round draws, in the mean."""
+        """The mean share of the population in a round."""
         return round_share(self.scheme)
 
     @property
     def expected(self) -> float | None:
-        """How many a round draws in the mean, where the population is recorded."""
+        """The mean number of units in a round, if the population is recorded."""
         return None if self.population is None else self.drawn * self.population
 
     @property
     def less(self) -> bool:
-        """Whether a smaller share took part, as recorded, than is drawn."""
+        """Whether the recorded share is smaller than the drawn share."""
         if self.share is None:
             return False
-        # A probability is none of a whole number of units.
+        # A probability need not correspond to an integer number of units.
         if secret_size(self.scheme) and self.per_pass is None:
             return self.share < self.drawn * (1.0 - 1e-9)
         one = 1.0 / self.population if self.population else 0.0
@@ -94,13 +94,13 @@ class Kind(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Passes that were alike, one after another.
+    """Consecutive passes of one kind.
 
     Attributes:
-        kinds: of their rounds.
-        times: how many passes.
-        total: how many took part in one pass, as recorded.
-        whole: whether they were run to their end.
+        kinds: kinds of their rounds.
+        times: number of passes.
+        total: recorded number of participants in one pass.
+        whole: whether the passes were complete.
     """
 
     kinds: tuple[Kind, ...]
@@ -110,20 +110,20 @@ class Pass(NamedTuple):
 
     @property
     def quietest(self) -> Kind:
-        """The kind of round with the least noise, which tells the most."""
+        """The kind of round with the least noise, which reveals the most."""
         return min(self.kinds, key=lambda one: one.noise)
 
     @property
     def population(self) -> int | None:
-        """How many there are, as recorded; the most, where that differs."""
+        """The recorded number of units; the largest one if it differs."""
         return max((one.population for one in self.kinds if one.population), default=None)
 
 
 Group = tuple[Kind, int]
-"""Neighbouring rounds that were alike, and how many."""
+"""Consecutive rounds of one kind, and their number."""
 
 Norms = Mapping[Kind, Mapping[float, int]]
-"""Of each kind of rounds, how many had which clip norm."""
+"""For each kind of rounds, the number with each clip norm."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class Course:
     """The rounds of a record.
 
     Attributes:
-        groups: neighbouring rounds that were alike, and how many; none goes on behind a gap.
-        by_round: whether cohorts were written down round by round; else they may be means.
-        ordered: whether groups stand in the order they ran.
+        groups: consecutive rounds of one kind, and their number. No group continues across a gap.
+        by_round: whether cohorts were recorded for each round; otherwise they may be means.
+        ordered: whether groups are in the order they ran.
         gaps: whether rounds are missing, before the first or between groups.
-        norms: clip norms, where they were written down.
+        norms: clip norms, if recorded.
     """
 
     groups: tuple[Group, ...]
@@ -145,7 +145,7 @@ class Course:
     norms: Norms = field(default_factory=dict)
 
     def counted(self) -> Iterator[tuple[Kind, int, int]]:
-        """Yield kinds of rounds, with how often a unit was in one at most, and at least."""
+        """Yield kinds of rounds with the largest and smallest number that one unit can be in."""
         if self._passes is not None:
             for one in self._passes:
                 alike = one.whole and len({kind.mechanism for kind in one.kinds}) == 1
@@ -158,42 +158,42 @@ class Course:
 
     @cached_property
     def _length(self) -> int | None:
-        """How many rounds every pass has; None where they are not alike."""
+        """The number of rounds in every pass; None if the passes differ."""
         lengths = {kind.per_pass and (type(kind.scheme), kind.per_pass) for kind, _ in self.groups}
         return (self.groups[0][0].per_pass or 1) if len(lengths) == 1 else None
 
     @cached_property
     def _passes(self) -> tuple[Pass, ...] | None:
-        """All passes, the first of which begins with the record; None where that is not known."""
+        """All passes, the first one starting with the record; None if the starts are unknown."""
         known = (self.ordered or len(self.groups) == 1) and not self.gaps
         if self._length == 1 or (self._length is not None and known):
             return tuple(_cut(self.groups, self._length))
         return None
 
     def _anywhere(self, group: Group) -> tuple[Kind, int, int]:
-        """Return how often a unit is in one of neighbouring rounds, wherever passes begin."""
+        """Return the limits for a group of rounds, wherever passes begin."""
         kind, times = group
         length = kind.per_pass or 1
         if length == 1:
             alone = Pass((kind,), times, kind.cohort, True)
             return kind, times, 0 if self._leaves_out(alone) else times
-        # Of unknown order every round may be in a pass of its own.
+        # In an unknown order, every round may belong to a different pass.
         most = _touched(times, length) if self.ordered else times
         whole = Pass((kind,), 1, kind.cohort and kind.cohort * length, True)
         surely = self.ordered and not self._leaves_out(whole)
         return kind, most, max(0, (times - length + 1) // length) if surely else 0
 
     def fewer(self, kind: Kind) -> bool:
-        """Return whether fewer took part, as recorded, than are drawn: then nobody surely did."""
+        """Return whether fewer units took part than are drawn, so that none is certain."""
         if kind.less:
             return True
-        # Of random size a cohort may well be small; what each round had is looked at by passes.
+        # A cohort of random size may be small. Cohorts of single rounds are checked by pass.
         if self.by_round or kind.cohort is None or kind.expected is None:
             return False
         return not secret_size(kind.scheme) and kind.cohort + 1 <= kind.expected * (1.0 + 1e-9)
 
     def _in_any_order(self, length: int) -> Iterator[tuple[Kind, int, int]]:
-        """Yield as many rounds as there are passes: those with the least noise may all count."""
+        """Yield one round per pass: the rounds with the least noise may all count."""
         passes = -(-sum(times for _, times in self.groups) // length)
         for kind, times in sorted(self.groups, key=lambda group: group[0].noise):
             yield kind, min(times, passes), 0
@@ -201,19 +201,19 @@ class Course:
 
     @cached_property
     def _largest(self) -> float:
-        """The most that took part in a pass that is everybody's: so many units there are."""
+        """The largest total of a pass that includes every unit: a lower end of the population."""
         totals: Iterable[float]
         if self._passes is not None:
             totals = (one.total or 0 for one in self._passes if one.kinds[0].everybody)
         elif any(kind.everybody and kind.per_pass for kind, _ in self.groups):
-            # Where passes begin is not known, nor then how many there are.
+            # If the starts of passes are unknown, the population is unknown too.
             totals = (math.inf,)
         else:
             totals = (kind.cohort or 0 for kind, _ in self.groups if kind.everybody)
         return max(totals, default=0)
 
     def _leaves_out(self, one: Pass) -> bool:
-        """Return whether fewer than all took part in passes that are everybody's."""
+        """Return whether a pass that should include every unit had fewer participants."""
         if not self.by_round or one.total is None or not one.kinds[0].everybody:
             return False
         return one.total < (one.population or self._largest)
@@ -221,11 +221,11 @@ class Course:
     # Cohorts that do not fit
 
     def odd_cohorts(self) -> tuple[str, ...]:
-        """Return sentences about cohorts, or shares, that their rounds' sampling does not draw.
+        """Return sentences about cohorts or shares that the sampling does not draw.
 
-        Certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole record; but for
-        rounding: a share is taken to one in twenty, a mean cohort to one in a hundred and half a
-        unit.
+        A sentence is certain, or wrong with a probability of at most ``FALSE_DOUBT`` in a whole
+        record. This allows for rounding: one in twenty for a share, and one in a hundred plus half
+        a unit for a mean cohort.
         """
         kinds = dict.fromkeys(kind for kind, _ in self.groups)
         certain = chain.from_iterable((*_odd_share(kind), *self._odd_size(kind)) for kind in kinds)
@@ -233,14 +233,14 @@ class Course:
         return tuple(dict.fromkeys([*certain, *self._odd_passes(), *self._improbable(), *drawn]))
 
     def telling_cohorts(self, *, planned: bool) -> tuple[str, ...]:
-        """Return a sentence where cohorts that are said to be of a fixed size differ.
+        """Return sentences on cohorts that may reveal the number of units.
 
-        They may follow how many units there are, which is not public under add_remove. The same
-        holds where everybody should take part and fewer did: another may take the place of who is
-        not there.
+        Cohorts of a fixed size that differ may follow the number of units, which is not public
+        under add_remove. The same holds if every unit should take part and fewer did, because
+        another unit may take the place of an absent one.
 
         Args:
-            planned: whether sizes are said not to follow the data.
+            planned: whether the user states that sizes do not depend on the data.
         """
         sizes: dict[int | None, set[int | None]] = {}
         for kind, _ in self.groups:
@@ -262,7 +262,7 @@ class Course:
         size, population, most = kind.cohort, kind.population, most_drawn(kind.scheme)
         if size is None:
             return
-        # Drawn several times a unit counts as often.
+        # With repeated draws, a unit counts once per draw.
         if population and size > population and not getattr(kind.scheme, "repeats", False):
             yield f"{size} participants of {population}"
         elif most is not None and size > most:
@@ -271,14 +271,14 @@ class Course:
             yield f"{size} participants of {population} in one of {kind.per_pass} batches"
 
     def _odd_passes(self) -> Iterator[str]:
-        """Yield sentences about passes in which somebody was twice."""
+        """Yield sentences about passes with a unit in two rounds."""
         if not self.by_round:
             return
         for one in self._passes or ():
             n, passes = one.population, one.kinds[0].per_pass is not None
             if passes and one.total is not None and n is not None and one.total > n:
                 yield f"{one.total} participants of {n} in a pass"
-        # Where passes may begin anywhere neighbouring rounds are in several.
+        # If passes may begin anywhere, consecutive rounds can belong to several passes.
         for kind, times in self.groups if self._passes is None else ():
             size, n, length = kind.cohort, kind.population, kind.per_pass
             if size is None or n is None or length is None:
@@ -287,14 +287,14 @@ class Course:
                 yield f"{size} participants of {n}, {times} times in passes of {length} rounds"
 
     def _improbable(self) -> Iterator[str]:
-        """Yield sentences about cohorts of random size that are hardly ever as large, or small."""
+        """Yield sentences about random cohorts with an improbably large or small size."""
         drawn: dict[tuple[Scheme | float, int | None], Counter[int]] = {}
         for kind, times in self.groups:
             size, n = kind.cohort, kind.population
             if size is None or not secret_size(kind.scheme) or (n is not None and size > n):
                 continue
             cut = isinstance(kind.scheme, TruncatedPoisson)
-            # What may be a mean is taken for one where it fits.
+            # A value that may be a mean counts as a mean if it fits.
             mean = kind.expected
             fits = cut or mean is None or abs(size - mean) <= MEAN * mean + 0.5
             if self.by_round or not fits:
@@ -309,7 +309,7 @@ class Course:
 
     @cached_property
     def _places(self) -> tuple[tuple[int, Kind, int], ...]:
-        """Rounds of random size by their place in a pass: those of one are drawn independently."""
+        """Rounds of random size by position in a pass; rounds at one position are independent."""
         found, begun = Counter[tuple[int, Kind]](), 0
         for kind, times in self.groups:
             length = kind.per_pass or 1
@@ -317,15 +317,15 @@ class Course:
                 for place in range(begun, begun + min(times, length)):
                     found[place % length, kind] += -(-(begun + times - place) // length)
             begun += times
-        # Where passes begin is not known: then no places are, either.
+        # If the starts of passes are unknown, the positions are unknown too.
         known = self._passes is not None
         return tuple((at, one, n) for (at, one), n in found.items() if known or not one.per_pass)
 
     def _too_alike(self) -> Iterator[str]:
-        """Yield sentences about cohorts of random size that are hardly ever so much alike."""
+        """Yield sentences about random cohorts whose sizes vary improbably little."""
         drawn: dict[tuple[int, float, int | None], Counter[int]] = {}
         for place, kind, times in self._places:
-            # Cohorts that were cut may well be alike.
+            # Truncated cohorts may well have equal sizes.
             if not isinstance(kind.scheme, TruncatedPoisson) and kind.cohort is not None:
                 sizes = drawn.setdefault((place, kind.drawn, kind.population), Counter())
                 sizes[kind.cohort] += times
@@ -334,9 +334,9 @@ class Course:
                 yield told
 
     def _going_along(self) -> Iterator[str]:
-        """Yield sentences about noise, or clip norms, that go with the size of random cohorts."""
+        """Yield sentences about noise, or clip norms, that depend on the size of random cohorts."""
         settled = [("noise that goes", at, kind, kind.noise, n) for at, kind, n in self._places]
-        # Of norms nobody knows in which round of a pass they were.
+        # For clip norms, the position of the round in its pass is unknown.
         settled += [
             ("clip norms that go", 0, kind, norm, times)
             for kind, values in self.norms.items()
@@ -355,12 +355,12 @@ class Course:
 
 
 def _cut(groups: tuple[Group, ...], length: int) -> Iterator[Pass]:
-    """Yield the passes of rounds of which the first begins one."""
-    # A long pass may have many kinds: they are looked up.
+    """Yield the passes of rounds that start at the beginning of a pass."""
+    # A dictionary, because a long pass may have many kinds.
     kinds: dict[Kind, None] = {}
     total, left = 0.0, 0
     for kind, times in groups:
-        # Infinite where a round does not say how many took part.
+        # Infinite if a round does not record its cohort.
         size = math.inf if kind.cohort is None else kind.cohort
         used = min(left, times)
         if used:
@@ -382,12 +382,12 @@ def _known(total: float) -> int | None:
 
 
 def _touched(times: int, length: int) -> int:
-    """Return in how many passes neighbouring rounds are at most."""
+    """Return the largest number of passes that consecutive rounds can touch."""
     return 1 + -(-(times - 1) // length)
 
 
 def _make_up(size: int, kind: Kind) -> bool:
-    """Return whether batches of a size may be those of a pass: even ones, or the last one short."""
+    """Return whether batches of a size can form a pass: even ones, or all but the last full."""
     n, batches = kind.population, kind.per_pass
     if n is None or batches is None:
         return True
@@ -395,10 +395,10 @@ def _make_up(size: int, kind: Kind) -> bool:
 
 
 def _odd_share(kind: Kind) -> Iterator[str]:
-    """Yield a sentence about a share that is larger than the sampling ever draws."""
+    """Yield a sentence about a recorded share that exceeds every draw of the sampling."""
     if kind.share is None:
         return
-    # A larger share than is priced would cost more; a smaller one costs less.
+    # A larger share than the priced one would cost more, and a smaller one less.
     larger = kind.share > ROUNDED * kind.drawn
     if larger and isinstance(kind.scheme, Shuffled) and kind.population is not None:
         size = math.ceil(kind.share * kind.population / ROUNDED - 1e-9)

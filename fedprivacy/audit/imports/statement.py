@@ -1,6 +1,6 @@
-"""Statements of parameters, in TOML or JSON: what a paper, a README or a configuration says.
+"""Statements of parameters, in TOML or JSON, from a paper, a README or a configuration.
 
-``SCHEMA`` is published beside this file as ``statement.schema.json``.
+``SCHEMA`` is published with this file as ``statement.schema.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _says(told: str) -> msgspec.Meta:
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run in numbers: rounds that were all alike, and what is claimed of them."""
+    """A run in numbers: rounds of one kind, and the claim."""
 
     rounds: Annotated[_Count, _says("how many rounds released noisy sums")]
     noise_multiplier: Annotated[
@@ -81,7 +81,7 @@ def schema() -> dict[str, Any]:
 def recognises(data: Any) -> bool:
     """Return whether plain values are a statement."""
     named = isinstance(data, dict) and not data.keys().isdisjoint(_NOISE)
-    # With a round's number it is a line of a table.
+    # With a round number, it is a line of a table.
     return named and "round" not in data
 
 
@@ -92,16 +92,16 @@ def read(data: Any, origin: Origin) -> Trace:
     """Return the trace of a statement.
 
     Raises:
-        ConversionError: it is not one.
-        ParameterError: a value breaks its rule.
+        ConversionError: if the values are no statement.
+        ParameterError: if a value breaks its rule.
     """
-    # What is read from values has no file name.
+    # A trace from values has no file name.
     name = origin.name or KIND
     strange = sorted(map(str, data.keys() - set(Statement.__struct_fields__)))
     if strange:
         told = "its fields, and what other libraries call them, are in docs/auditing.md, Statements"
         unreadable(name, f"{strange[0]!r:.40} is no field of a statement; {told}")
-    # Epsilon and delta may have been swapped, which the type alone does not say.
+    # Epsilon and delta may be swapped, which a check of the type does not detect.
     if isinstance(data.get("delta"), int | float) and data["delta"] >= 1.0:
         claimed(0.0, data["delta"])
     said: Any = as_type(data, Statement, name)
@@ -124,7 +124,7 @@ def read(data: Any, origin: Origin) -> Trace:
         observer=said.observer,
         claim=None if None in (said.epsilon, said.delta) else (said.epsilon, said.delta),
         half=_half(said),
-        # Free text of a stranger stays short in a report.
+        # Untrusted free text is shortened for the report.
         told={} if said.description is None else {"description": said.description[:500]},
         sensitivity=_in_clip_norms(said),
         denominator=said.denominator,
@@ -133,7 +133,7 @@ def read(data: Any, origin: Origin) -> Trace:
 
 
 def _half(said: Any) -> dict[str, float]:
-    """Return what is said of half a claim, which the user completes."""
+    """Return the stated half of a claim, which the user completes."""
     known = {"epsilon": said.epsilon, "delta": said.delta}
     given = {name: value for name, value in known.items() if value is not None}
     return given if len(given) == 1 else {}

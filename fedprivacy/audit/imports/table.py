@@ -1,9 +1,9 @@
-"""Tables of rounds: CSV with a header line, or one JSON object a line.
+"""Tables of rounds: CSV with a header line, or one JSON object per line.
 
-Columns: ``round`` (numbers that rise by one), ``noise_multiplier`` or ``noise_std`` (of the noise
-in the sum) with ``clip_norm``, and as far as known ``cohort``, ``population``, ``sampling``,
-``sampling_probability``, ``rounds_per_epoch``, ``steps_per_round`` and ``missing_shares``. Empty
-cells are not known. Read line by line.
+Required columns: ``round`` (numbers that rise by one), and ``noise_multiplier`` or ``noise_std``
+(std of the noise in the sum) with ``clip_norm``. Optional columns: ``cohort``, ``population``,
+``sampling``, ``sampling_probability``, ``rounds_per_epoch``, ``steps_per_round`` and
+``missing_shares``. Empty cells mean unknown values. The table is read line by line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
 KIND = "table of rounds"
 
 MAX_KINDS = 100_000
-"""Most kinds of rounds that a table may have: each is composed by itself."""
+"""Limit for the number of kinds of rounds in a table. Each kind is composed separately."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
@@ -60,7 +60,7 @@ def recognises(first: str) -> bool:
 def _names(first: str) -> set[str]:
     if not first.startswith("{"):
         return {name.strip() for name in first.split(",")}
-    # A first line may be anything: failing to parse only means another format.
+    # The first line may be any text. If it does not parse, the file has another format.
     try:
         data = json_of(first.encode(), "the first line")
     except ConversionError:
@@ -75,9 +75,9 @@ def read(path: Path, origin: Origin) -> Trace:
     """Return the trace of a table.
 
     Raises:
-        ConversionError: a line is not a round, or not the next one.
-        ParameterError: a value breaks its rule.
-        LedgerError: the file cannot be read.
+        ConversionError: if a line is not a round, or not the next one.
+        ParameterError: if a value breaks its rule.
+        LedgerError: if the file cannot be read.
     """
     missing: list[str] = []
     norms: dict[Rounds, Counter[float]] = {}
@@ -91,8 +91,8 @@ def read(path: Path, origin: Origin) -> Trace:
 def _recorded(
     path: Path, missing: list[str], norms: dict[Rounds, Counter[float]]
 ) -> Iterator[tuple[int, Rounds]]:
-    """Yield the rounds of a table and how many gaps are before; note gaps and clip norms."""
-    # Each kind is made, and checked, once: a table may have millions of rounds.
+    """Yield the rounds of a table and the number of gaps before; record gaps and clip norms."""
+    # Each kind is built and checked only once, because a table may have millions of rounds.
     kinds: dict[tuple[Any, ...], Rounds] = {}
     last, many, gaps = None, 0, 0
     for where, row in _rows(path):
@@ -108,19 +108,19 @@ def _recorded(
             counts[row.clip_norm] += 1
             many += counts[row.clip_norm] == 1
         yield gaps, rounds
-        # Bounded, since a file of strangers decides how much memory this takes.
+        # A limit, because an untrusted file determines the memory in use.
         if max(len(kinds), many) > MAX_KINDS:
             unreadable(path.name, f"more than {MAX_KINDS} kinds of rounds")
 
 
 _MOST_GAPS = 10
-"""Ten gaps tell as much as a thousand, and the report stays readable."""
+"""Limit for the reported gaps, so that the report stays readable."""
 
 
 def _gap(last: int | None, number: int, where: str) -> str:
-    """Return what is missing before a round, after the last one; "" where nothing is."""
+    """Return the gap before a round in words; "" if there is none."""
     if last is None:
-        # Numbering may start at 0 or 1; later than that something came before.
+        # Numbers start at 0 or 1. A larger first number means that earlier rounds are missing.
         return f"the first round recorded is {number}" if number > 1 else ""
     if number <= last:
         unreadable(where, f"round {number} follows round {last}; numbers must rise")
@@ -131,7 +131,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     columns: list[str] | None = None
     for number, text in lines_of(path):
         where = f"{path.name}, line {number}"
-        # Line by line either form is told by its first sign.
+        # The first character of a line determines its form.
         if text.startswith("{"):
             if columns is not None:
                 unreadable(where, "a JSON object in a table of commas")
@@ -139,14 +139,14 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
         elif columns is None:
             columns = _columns(text, where)
         else:
-            # Cells are text: numbers are taken from strings here, and only here.
+            # Cells are text, so numbers are parsed from strings, here only.
             yield where, as_type(_cells(columns, text, where), Row, where, strict=False)
 
 
 def _columns(text: str, where: str) -> list[str]:
     names = [name.strip() for name in _split(text, where)]
     unknown = [name for name in names if name not in COLUMNS]
-    # A misspelt column would be silently not known, and its fact taken for granted.
+    # A misspelt column would be ignored, and its fact assumed by default.
     if unknown or len(set(names)) != len(names):
         told = f"columns {str(names)[:120]}; these are read, once each: {', '.join(COLUMNS)}"
         unreadable(where, told)
@@ -157,20 +157,20 @@ def _cells(columns: list[str], text: str, where: str) -> dict[str, Any]:
     cells = [cell.strip() for cell in _split(text, where)]
     if len(cells) != len(columns):
         unreadable(where, f"{len(cells)} cells in a table of {len(columns)} columns")
-    # Empty cells are left out, so that they count as not known.
+    # Empty cells are left out, so that they count as unknown.
     return {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
 
 
 def _split(text: str, where: str) -> list[str]:
     try:
-        # The csv module knows quoting; one line at a time keeps memory bounded.
+        # The csv module handles quoting. One line at a time bounds the memory.
         return next(csv.reader([text], strict=True))
     except (csv.Error, StopIteration) as error:
         unreadable(where, f"not a line of a table: {error}")
 
 
 def _facts(row: Row, where: str) -> tuple[Any, ...]:
-    """Return the fields of ``Rounds`` that a row has."""
+    """Return the fields of ``Rounds`` in a row."""
     return (
         multiplier_of(row.noise_multiplier, row.noise_std, row.clip_norm, where),
         row.sampling,

@@ -1,4 +1,4 @@
-"""What every importer returns: rounds as another program recorded them, and what it did not say."""
+"""The result type of every importer: rounds that another program recorded, and missing facts."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Sampling(StrEnum):
 
 
 class Denominator(StrEnum):
-    """What noisy sums were divided by."""
+    """The divisor of noisy sums."""
 
     PUBLIC = "public"
-    """A number that does not follow the data."""
+    """A number that does not depend on the data."""
     REALISED = "realised"
-    """The number of units that came, or another that follows them."""
+    """The number of units that took part, or another number that depends on it."""
 
 
 class Unseen(StrEnum):
-    """What no trace of another program shows: what is taken for granted unless it is stated."""
+    """Facts that no trace of another program shows. The text is the assumption made by default."""
 
     steps_per_round = "each recorded round released one noisy sum"
     missing_shares = "all of the noise arrived"
@@ -61,14 +61,14 @@ class Unseen(StrEnum):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where what was audited comes from.
+    """The origin of an audited source.
 
     Attributes:
-        kind: what it is, such as "fedprivacy ledger" or "Opacus accountant state".
-        name: the file's name; empty where there is none.
-        sha256: of the file, in hexadecimal; empty where there is none.
-        by: who imported it; empty for ledgers and mechanisms of ours.
-        at: when it was imported, ISO 8601, UTC; empty for ledgers and mechanisms of ours.
+        kind: kind of the source, for example "fedprivacy ledger" or "Opacus accountant state".
+        name: name of the file; empty if there is none.
+        sha256: SHA-256 of the file, in hexadecimal; empty if there is none.
+        by: name of the importer; empty for ledgers and mechanisms of this package.
+        at: time of the import, ISO 8601, UTC; empty for ledgers and mechanisms of this package.
     """
 
     kind: str
@@ -79,13 +79,13 @@ class Origin:
 
     @classmethod
     def imported(cls, kind: str, name: str = "", sha256: str = "", by: str = "") -> Origin:
-        """Return the origin of something that is imported now, by a person or this login."""
+        """Return the origin of a source that is imported now, by a person or by this login."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(kind, name, sha256, by or _login(), now)
 
     @property
     def told(self) -> dict[str, str]:
-        """What is said of something that another program wrote; nothing of what is ours."""
+        """The origin in words, for records of other programs; empty for sources of this package."""
         if not self.at:
             return {}
         file = f", {self.name}" if self.name else ""
@@ -101,25 +101,25 @@ class Origin:
 def _login() -> str:
     try:
         return f"{getpass.getuser()} (login name)"
-    # No login name in containers and on some systems: an audit must not fail for it.
+    # Containers and some systems have no login name. The audit must not fail for this reason.
     except (OSError, KeyError, ImportError):
         return "not known"
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What the user says where a file is silent; None for what is not said.
+    """Facts that the user states because the file does not; None for facts not stated.
 
     Attributes:
-        adjacency: how neighbouring data sets differ.
-        observer: who looks.
-        sampling: a name from ``Sampling``, or a whole scheme.
-        population: how many units there are.
-        steps_per_round: how many noisy sums of its cohort each recorded round released.
-        missing_shares: how many of a cohort's shares of the noise did not arrive.
+        adjacency: the difference between neighbouring data sets.
+        observer: the observer.
+        sampling: a name from ``Sampling``, or a complete scheme.
+        population: number of units.
+        steps_per_round: number of noisy sums of the same cohort that each recorded round released.
+        missing_shares: number of a cohort's noise shares that did not arrive.
         denominator: a name from ``Denominator``.
-        trials: how many runs were made on these data, this one included.
-        unit: whose data is one unit.
+        trials: number of runs on the same data, including this one.
+        unit: the privacy unit.
     """
 
     adjacency: Adjacency | str | None = None
@@ -133,28 +133,28 @@ class Stated:
     unit: Unit | str | None = None
 
     def in_words(self) -> dict[str, str]:
-        """Return what was said, by name."""
+        """Return the stated facts in words, by name."""
         return {name: str(value) for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Rounds that were alike, as far as a record tells; None for what it does not.
+    """Rounds of one kind, as recorded. None for facts that the record does not state.
 
     Attributes:
-        noise_multiplier: std of the noise in the sum over the clip norm of one unit; 0 where the
-            sum had no noise.
+        noise_multiplier: std of the noise in the sum, divided by the clip norm of one unit; 0 if
+            the sum had no noise.
         sampling: how units were drawn.
-        rate: probability of a unit to take part in a round, or the share of a batch.
-        cohort: how many took part.
-        population: how many there are.
-        per_epoch: how many rounds an epoch has.
-        steps_per_round: how many noisy sums of its cohort a round released.
-        missing_shares: how many of the cohort's shares of the noise did not arrive.
+        rate: probability that a unit takes part in a round, or the share of a batch.
+        cohort: number of participants.
+        population: number of units.
+        per_epoch: number of rounds in an epoch.
+        steps_per_round: number of noisy sums of its cohort that a round released.
+        missing_shares: number of the cohort's noise shares that did not arrive.
         partial: whether an epoch may leave units out.
 
     Raises:
-        ParameterError: a value breaks its rule.
+        ParameterError: if a value breaks its rule.
     """
 
     noise_multiplier: float
@@ -172,7 +172,7 @@ class Rounds:
         settle(self, partial(member, Sampling), "sampling", or_none=True)
         settle(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
         settle(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
-        # By the names that options and files have for them.
+        # The names are those of the options and files.
         if self.rate is not None:
             rate = probability(sampling_probability=self.rate)
             object.__setattr__(self, "rate", rate)
@@ -187,25 +187,27 @@ class Trace:
     """A run as another program recorded it.
 
     Attributes:
-        origin: the format, the file and who imported it.
-        rounds: neighbouring rounds that were alike, with their counts; none behind a gap.
-        unit: whose data is one unit, where the format says.
-        adjacency: where the format says.
-        observer: where the format says.
-        claim: (epsilon, delta), where the format says both.
-        half: the one of ``epsilon`` and ``delta`` that the format says without the other, by name.
-        told: other things the file says, by name.
-        missing: sentences about rounds that should be there and are not.
-        sensitivity: what the claim's own arithmetic took for the clip norm, in clip norms.
-        run: gives the whole run under an adjacency, where the format describes one, not rounds.
-        denominator: what sums were divided by, where the format says.
-        trials: how many runs were made on these data, where the format says.
-        by_round: whether every round was written down by itself.
-        ordered: whether rounds stand in the order they ran.
-        norms: of rounds, how many had which clip norm, where the format says.
+        origin: the format, the file and the importer.
+        rounds: consecutive rounds of one kind with their counts. No group continues across a gap.
+        unit: the privacy unit, if the format states it.
+        adjacency: the adjacency, if the format states it.
+        observer: the observer, if the format states it.
+        claim: (epsilon, delta), if the format states both.
+        half: the one of ``epsilon`` and ``delta`` that the format states without the other, by
+            name.
+        told: other statements of the file, by name.
+        missing: sentences about missing rounds.
+        sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
+        run: returns the whole run under an adjacency, if the format describes a run, not rounds.
+        denominator: divisor of the sums, if the format states it.
+        trials: number of runs on the same data, if the format states it.
+        by_round: whether every round was recorded separately.
+        ordered: whether the rounds are in the order they ran.
+        norms: for each kind of rounds, the number with each clip norm, if the format states it.
 
     Raises:
-        ParameterError: neither rounds nor a run, both of them, or a value that breaks its rule.
+        ParameterError: if neither rounds nor a run are given, or both, or if a value breaks its
+            rule.
     """
 
     origin: Origin
@@ -239,7 +241,7 @@ class Trace:
         settle(self, partial(counted, 1), "trials", or_none=True)
         _check_flag(by_round=self.by_round)
         _check_flag(ordered=self.ordered)
-        # Of the two only one would be priced, and the other would go unnoticed.
+        # With both, only one would be priced and the other silently ignored.
         if (self.run is None) is (not self.rounds):
             what = "both" if self.rounds else "neither"
             refuse("rounds and run", what, "be one of the two", "a trace holds rounds, or a run")
@@ -257,7 +259,7 @@ def _check_flag(**named: object) -> None:
 
 
 def _checked_rounds(groups: object) -> tuple[tuple[Rounds, int], ...]:
-    """Return pairs of rounds and how many they are, each count checked."""
+    """Return pairs of rounds and their number, with every count checked."""
     rule, way_out = "be pairs of Rounds and how many they are", "such as ((Rounds(1.1), 100),)"
     try:
         pairs = [(kind, times) for kind, times in groups]  # type: ignore[attr-defined]
@@ -287,7 +289,7 @@ def _check_half(half: object, claim: object) -> None:
 
 
 def _check_words(told: object, missing: object) -> None:
-    """Refuse what a page could not print."""
+    """Refuse values that a report could not print."""
     texts = isinstance(told, Mapping) and all(isinstance(s, str) for s in (*told, *told.values()))
     require(texts, "told", told, "be texts by name")
     gaps = isinstance(missing, tuple) and all(isinstance(s, str) for s in missing)
@@ -298,16 +300,16 @@ Each = TypeVar("Each")
 
 
 def in_order(rounds: Iterable[tuple[Each, int]]) -> tuple[tuple[Each, int], ...]:
-    """Return rounds with their counts, neighbours that are alike together."""
+    """Return rounds with their counts, equal neighbours merged."""
     alike = groupby(rounds, key=lambda group: group[0])
     return tuple((kind, sum(times for _, times in groups)) for kind, groups in alike)
 
 
 def with_unit(trace: Trace, stated: Stated) -> Trace:
-    """Return a trace with the unit that was stated, where it does not say one itself.
+    """Return a trace with the stated unit, if the trace has none.
 
     Raises:
-        ParameterError: it says another, or there is no such unit.
+        ParameterError: if the trace has another unit, or the stated unit does not exist.
     """
     if stated.unit is None:
         return trace
@@ -320,17 +322,17 @@ def with_unit(trace: Trace, stated: Stated) -> Trace:
 def multiplier_of(
     noise_multiplier: float | None, noise_std: float | None, clip_norm: float | None, where: str
 ) -> float:
-    """Return the noise multiplier from what a record has of noise; 0 where there was none.
+    """Return the noise multiplier from the recorded noise; 0 if there was none.
 
     Args:
-        noise_multiplier: std of the noise in the sum over the clip norm.
+        noise_multiplier: std of the noise in the sum, divided by the clip norm.
         noise_std: std of the noise in the sum.
-        clip_norm: norm that each unit's contribution was clipped to.
-        where: which round, for messages.
+        clip_norm: clip norm of each unit's contribution.
+        where: name of the round, for messages.
 
     Raises:
-        UnsupportedCombination: the two disagree.
-        ParameterError: neither is whole, or a value breaks its rule.
+        UnsupportedCombination: if the two disagree.
+        ParameterError: if neither is complete, or a value breaks its rule.
     """
     if noise_std is None:
         if noise_multiplier is None:
@@ -341,11 +343,11 @@ def multiplier_of(
         refuse(f"clip_norm of {where}", None, "be recorded with noise_std")
     std = non_negative(noise_std=noise_std)
     ratio = std / positive(clip_norm=clip_norm)
-    # Written decimals agree to their digits, not to the last bit.
+    # Decimal numbers agree up to their digits, not to the last bit.
     if noise_multiplier is not None and not math.isclose(noise_multiplier, ratio, rel_tol=1e-6):
         raise UnsupportedCombination(
             f"{where} has noise_multiplier = {noise_multiplier:g}, but noise_std / clip_norm = "
             f"{ratio:g}; record the one that is true"
         )
-    # A quotient that underflows is very little noise, which is not the same as none.
+    # An underflow of the quotient means very little noise, which differs from no noise.
     return ratio if std == 0.0 else positive(noise_multiplier=ratio)
