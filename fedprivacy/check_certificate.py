@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Proves the ends of a certificate, or says where they fail: a program that stands alone.
+"""Proves the ends of a certificate, or reports the ends that fail: a self-contained program.
 
-It shares no code with what made the certificate and needs Python and python-flint only: ``python
-check_certificate.py FILE...``. From the question it makes the pairs again (their numbers to a unit
-in the last place), and encloses delta at each end in balls, intervals that hold the true value.
+It shares no code with the program that made the certificate. It needs only Python and python-flint:
+``python check_certificate.py FILE...``. It builds the pairs again from the question. (Their numbers
+are accurate to a unit in the last place.) It then encloses delta at each end in balls, which are
+intervals that contain the true value.
 
-One round alone: P - e^x Q is integrated in closed form where its sign is sure. Several: with A(s) =
-E_P e^{sL}, L = log dP/dQ, and any tilt c > 0, delta(x) is 1 / 2 pi times the integral over v of
-A(s) e^{-sx} / (s (s + 1)), s = c + iv. A trapezoid sum exceeds it by its images e^{cmW} delta(x +
-mW), m = +-1, +-2, ... A round's A is integrated along a path off the real line, on which |e^{ivL}|
-falls as v grows, so that one sum over the path bounds it for all larger v; below, a bound of A's
-slope joins values at strides. Panels are sums of Gauss and Legendre, with the bound for functions
-analytic in an ellipse. What falls slowly is taken out and added up: single outcomes in all rounds,
-or in all but one. Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
+One round: P - e^x Q is integrated in closed form where its sign is certain. Several rounds: let
+A(s) = E_P e^{sL} with L = log dP/dQ. For any tilt c > 0, delta(x) is 1 / 2 pi times the integral
+over v of A(s) e^{-sx} / (s (s + 1)), s = c + iv. A trapezoid sum exceeds this integral by its
+images e^{cmW} delta(x + mW), m = +-1, +-2, ... The A of a round is integrated along a path off the
+real line. On that path |e^{ivL}| falls as v grows, so one sum over the path bounds A for all larger
+v. For smaller v, a bound on the slope of A connects values at strides. Panels are Gauss-Legendre
+sums, with the error bound for functions that are analytic in an ellipse. Slowly falling terms are
+removed and added separately: single outcomes in all rounds, or in all rounds but one.
+
+Exit codes: 0 proved, 1 an end is wrong, 2 refused, 3 not decided.
 """
 
 from __future__ import annotations
@@ -32,17 +35,17 @@ from typing import Any
 from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
-TARGET = 1e-31  # error of a moment that is allowed for each panel, relative to the moment
+TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
-SLIP = arb(2) ** -120  # how far a lattice point's outcome may be from it, in loss
+SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, MOST_POINTS, MOST_ROUNDS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21, 1 << 14
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
 
 class Refused(Exception):
-    """The document is not what it says, or asks for what this program does not cover."""
+    """The document contradicts itself, or needs more than this program covers."""
 
 
 class Undecided(Exception):
@@ -62,7 +65,7 @@ def _seen(tree: Tree | None, q: float) -> Tree | None:
 
 
 def _fields(tree: Tree) -> Tree:
-    """Return the fields of a record of the one version that is known here."""
+    """Return the fields of a record. Only version 1 is known."""
     _one_of((1,), tree, "version")
     return dict(tree["fields"])
 
@@ -74,7 +77,7 @@ def _one_of(known: Iterable[Any], fields: Tree, name: str) -> Any:
 
 
 def _from(low: float, high: float, fields: Tree, name: str, *kinds: type) -> Any:
-    """Return a number of the question; one that no run has would prove what nobody ran."""
+    """Return a number of the question; a number that no run can have is refused."""
     value = fields[name]
     if type(value) not in kinds or not low <= value <= high:
         raise Refused(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.40}")
@@ -86,13 +89,13 @@ def _noise(fields: Tree) -> float:
 
 
 def _counted_parts(run: Tree) -> list[tuple[Tree, int]]:
-    """Return a run's parts, or a mechanism as the one that it is, with counts."""
+    """Return the parts of a run with counts; a mechanism is its own single part."""
     parts: list[Any] = _fields(run)["parts"] if run["type"] == "Run" else [[run, 1]]
     return [(part, _from(1, 2**53, {"count": n}, "count", int)) for part, n in parts]
 
 
 def _units(mechanism: Any) -> set[str]:
-    """Return every unit that a mechanism, or one inside, says that it protects."""
+    """Return every unit that a mechanism, or a mechanism inside it, claims to protect."""
     if isinstance(mechanism, list):
         return set().union(*map(_units, mechanism))
     if not isinstance(mechanism, dict):
@@ -103,7 +106,7 @@ def _units(mechanism: Any) -> set[str]:
 
 
 def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
-    """Return (dominating pair, attained pair) of one round, as the reference table has them."""
+    """Return (dominating pair, attained pair) of one round, from the reference table."""
     kind, f = mechanism["type"], _fields(mechanism)
     if alone := _unsampled(mechanism, MOVES[adjacency]):
         return alone, alone
@@ -133,7 +136,7 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
 
 
 def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
-    """Return the pair of noise in which everybody takes part; None where it is something else."""
+    """Return the pair of noise with full participation; None for any other mechanism."""
     if mechanism["type"] == "Laplace":
         return _node("LaplacePair", shift=moves / _noise(_fields(mechanism)))
     parts = _counted_parts(mechanism)
@@ -157,7 +160,7 @@ CHANCES: dict[str, Callable[[Tree], float]] = {
 def _hidden(
     inner: Tree, near: Tree, far: Tree, q: float
 ) -> dict[tuple[str, str], tuple[Tree, Tree]]:
-    """Return (dominating pair, attained pair) where nobody sees who was drawn."""
+    """Return (dominating pair, attained pair) if the draw is hidden from every observer."""
     both = _node("Fold", up=far, down=far)
     table = {
         ("Poisson", "add_remove"): (near, near),
@@ -167,7 +170,8 @@ def _hidden(
         ("FixedSize", "zero_out"): (both, near),
         ("FixedSize", "replace_one"): (both, far),
     }
-    if inner["type"] == "Gaussian":  # of a sum more is known: what the others in it come to
+    # for a sum, the contribution of the other members is also known
+    if inner["type"] == "Gaussian":
 
         def mix(stays: float, other: float) -> Tree:
             rest, std = [1 - q, stays], inner["fields"]["noise_multiplier"]
@@ -199,7 +203,7 @@ def _alike(one: Any, other: Any) -> bool:
 class Piece:
     """Outcomes y from low to high (None: no end); the densities of P, Q, P - Q: sums w e^{my}.
 
-    Each times a base, the normal density or 1. P > Q on the ``side`` of ``cross``, where used.
+    Each sum is times a base, the normal density or 1. P > Q on the ``side`` of ``cross``, if used.
     """
 
     gaussian: bool
@@ -219,7 +223,7 @@ class Piece:
         return p, q, d
 
     def logs(self, y: acb) -> tuple[acb, acb] | None:
-        """Return (log Q over the base, L) at y, or None where a logarithm's cut may be met."""
+        """Return (log Q over the base, L) at y, or None if a logarithm may meet its branch cut."""
         p, q, d = self.value(y)
         if any(z.imag.contains(0) and not z.real > 0 for z in (p, q)):
             return None
@@ -234,7 +238,7 @@ class Piece:
                 total += w * ((m * arb(high)).exp() - (m * arb(low)).exp()) / m
                 continue
             a, b = (None if end is None else (end - m) / root for end in (low, high))
-            if a is None or a < 0:  # the smaller tails are right to more digits
+            if a is None or a < 0:  # the smaller tails are accurate to more digits
                 a, b = (None if end is None else -end for end in (b, a))
             tail = (arb(2) if a is None else a.erfc()) - (arb(0) if b is None else b.erfc())
             total += w * (m * m / 2).exp() * tail / 2
@@ -243,7 +247,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two laws: single outcomes' masses under P and Q, the mass without loss, and pieces."""
+    """Two laws: masses of single outcomes under P and Q, the mass without loss, and pieces."""
 
     atoms: tuple[tuple[arb, arb], ...] = ()
     still: arb = arb(0)  # noqa: RUF009
@@ -256,11 +260,11 @@ class Pair:
         return Pair(tuple((b, a) for a, b in self.atoms), self.still, pieces)
 
     def split(self) -> Pair:
-        """Return the pair with every piece cut where its loss turns from falling to rising."""
+        """Return the pair with every piece split where its loss turns from falling to rising."""
         return replace(self, pieces=tuple(part for x in self.pieces for part in _monotone(x)))
 
     def gains(self) -> Pair:
-        """Return the part on which P > Q."""
+        """Return the part with P > Q."""
         halves = [
             replace(x, low=x.cross) if x.side > 0 else replace(x, high=x.cross) for x in self.pieces
         ]
@@ -268,10 +272,10 @@ class Pair:
 
 
 def _monotone(piece: Piece) -> list[Piece]:
-    """Return the piece, or two: L' = (p' q - p q') / (p q) changes sign once at most.
+    """Return the piece, or two: L' = (p' q - p q') / (p q) changes sign at most once.
 
-    As a sum of exponentials p' q - p q' has at most as many zeros as its coefficients, ordered by
-    exponents, have changes of sign (Laguerre's rule).
+    p' q - p q' is a sum of exponentials. It has at most as many zeros as its coefficients, ordered
+    by exponents, have sign changes (Laguerre's rule).
     """
     if not piece.gaussian:
         return [piece]
@@ -299,7 +303,7 @@ def _monotone(piece: Piece) -> list[Piece]:
 
 
 def _signs(piece: Piece) -> list[bool]:
-    """Return the signs of p' q - p q''s coefficients, by their exponents; at most one changes."""
+    """Return the signs of the coefficients of p' q - p q', by exponents; at most one changes."""
     every = sorted(
         ((m + n, w * v * (m - n)) for w, m in piece.p for v, n in piece.q if m.repr() != n.repr()),
         key=lambda term: float(term[0]),
@@ -312,7 +316,7 @@ def _signs(piece: Piece) -> list[bool]:
 
 
 def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
-    """Return (weight, what) with the largest weight made what the others leave of 1."""
+    """Return (weight, item) pairs; the largest weight becomes 1 minus the others."""
     *rest, top = sorted(weighted, key=lambda pair: pair[0])
     found = [(arb(w), x) for w, x in rest]
     return [*found, (1 - sum((w for w, _ in found), arb(0)), top[1])]
@@ -324,7 +328,7 @@ def _normal(weighted: list[Any], std: Any) -> Terms:
 
 
 def _joined(terms: Terms) -> Terms:
-    """Return the terms with those of equal exponents added up."""
+    """Return the terms, with terms of equal exponents added up."""
     found: dict[str, tuple[arb, arb]] = {}
     for w, m in terms:
         found[m.repr()] = (found[m.repr()][0] + w if m.repr() in found else w, m)
@@ -332,7 +336,7 @@ def _joined(terms: Terms) -> Terms:
 
 
 def _less(p: Terms, q: Terms) -> Terms:
-    """Return p - q; a term of both is left out."""
+    """Return p - q; common terms are left out."""
     names = [{(w.repr(), m.repr()) for w, m in terms} for terms in (p, q)]
     kept = [t for t in p if (t[0].repr(), t[1].repr()) not in names[1]]
     return (*kept, *((-w, m) for w, m in q if (w.repr(), m.repr()) not in names[0]))
@@ -343,7 +347,7 @@ def _times(terms: Terms, w: arb) -> Terms:
 
 
 def made(tree: Tree) -> Pair:
-    """Return the two laws that an expression of pairs stands for."""
+    """Return the two laws of an expression of pairs."""
     return MADE[tree["type"]](tree["fields"])
 
 
@@ -423,7 +427,7 @@ MADE: dict[str, Callable[[Tree], Pair]] = {
 
 
 def _upto(x: arb) -> arb:
-    """Return a ball that holds 0 and everything up to x."""
+    """Return a ball that contains 0 and everything up to x."""
     return arb(0).union(x.max(arb(0)))
 
 
@@ -439,7 +443,7 @@ def alone(pair: Pair, x: arb, share: arb) -> arb:
 
 
 def _near(piece: Piece, far: arb) -> tuple[arb, arb, arb]:
-    """Return outcomes as far from all means, and a ball of what lies beyond."""
+    """Return outcomes at a distance ``far`` from all means, and a ball for the mass beyond."""
     means, beyond = [m for _, m in piece.p + piece.q], arb(0)
     low, high = piece.low, piece.high
     if low is None:
@@ -452,9 +456,9 @@ def _near(piece: Piece, far: arb) -> tuple[arb, arb, arb]:
 
 
 def _above(piece: Piece, x: arb, share: arb, low: arb, high: arb) -> Iterator[arb]:
-    """Yield the parts of P - e^x Q, where it is above 0, between two outcomes."""
+    """Yield the parts of P - e^x Q between two outcomes where it is above 0."""
     todo = [(low, high)]
-    while todo:  # splitting where the sign of P - e^x Q is not sure
+    while todo:  # split where the sign of P - e^x Q is uncertain
         a, b = todo.pop()
         found = piece.logs(acb(a.union(b)))
         here, loss = piece.held(piece.p, a, b), arb("nan") if found is None else found[1].real
@@ -483,10 +487,10 @@ def _legendre() -> list[tuple[arb, arb]]:
 
 
 def _window(piece: Piece, tilt: arb) -> tuple[arb, arb, arb]:
-    """Return the outcomes that are integrated over, and what the others come to at most.
+    """Return the range of integration, and a bound on the contribution outside it.
 
-    P^t Q^(1-t) is jointly convex, so below the largest of e^{t (t-1) (a-b)^2 / 2} times the normal
-    density about t a - (t-1) b, for a mean a of P and b of Q.
+    P^t Q^(1-t) is jointly convex. It is therefore below the largest of e^{t (t-1) (a-b)^2 / 2}
+    times the normal density about t a - (t-1) b, over the means a of P and b of Q.
     """
     low, high = piece.low, piece.high
     if not piece.gaussian:
@@ -504,7 +508,7 @@ def _window(piece: Piece, tilt: arb) -> tuple[arb, arb, arb]:
 
 
 def _legs(piece: Piece, tilt: arb, real: bool) -> tuple[list[tuple[acb, acb]], arb, float]:
-    """Return (the path's legs, what it leaves out at most, how high it runs).
+    """Return (the legs of the path, a bound on the omitted part, the height of the path).
 
     On the path no phase turns by pi / 2.
     """
@@ -522,7 +526,7 @@ def _legs(piece: Piece, tilt: arb, real: bool) -> tuple[list[tuple[acb, acb]], a
 
 
 def tilted(piece: Piece, tilt: arb, y: acb) -> tuple[acb, acb] | None:
-    """Return (log of P e^{tilt L}, L) at y, or None where a logarithm's cut may be met."""
+    """Return (log of P e^{tilt L}, L) at y, or None if a logarithm may meet its branch cut."""
     found = piece.logs(y)
     if found is None:
         return None
@@ -561,7 +565,7 @@ def nodes(pair: Pair, tilt: arb, top: arb, real: bool = False) -> tuple[list[acb
 def _panels(
     piece: Piece, tilt: arb, top: arb, legs: list[tuple[acb, acb]], allowed: arb
 ) -> Iterator[tuple[acb, acb, arb, bool]]:
-    """Yield a path's panels: (middle, half, error, whether it counts or is nothing but error)."""
+    """Yield a path's panels: (middle, half, error, whether it counts or is only an error)."""
     rate = arb(64) / (15 * arb(RHO) ** (2 * ORDER) * (1 - arb(RHO) ** -2))
     todo = [((a + b) / 2, (b - a) / 2, 0) for a, b in legs]
     while todo:
@@ -608,7 +612,7 @@ def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
 
 
 def _cuts(a: acb, b: acb, up: float) -> list[acb]:
-    """Return where a leg that is not on the real line is cut."""
+    """Return the cuts of a leg that is not on the real line."""
     if a.imag == b.imag:
         count = 0 if a.imag == 0 else math.ceil(abs(float((b - a).real / up)) * 4)
         return [a + (b - a) * k / count for k in range(count + 1)] if count else []
@@ -617,14 +621,14 @@ def _cuts(a: acb, b: acb, up: float) -> list[acb]:
 
 
 def _falling(piece: Piece, tilt: arb, y: acb) -> tuple[arb, arb] | None:
-    """Return (a, b): |P e^{(tilt + iv) L}| is at most a e^{-v b} in y; None where b is not sure."""
+    """Return (a, b): |P e^{(tilt + iv) L}| <= a e^{-v b} in y; None if b is uncertain."""
     found = tilted(piece, tilt, y)
     if found is None:
         return None
     size, fall = found[0].real.exp().upper(), found[1].imag.lower()
     if not fall < 0:
         return size, fall
-    down = acb(y.real, y.imag.union(arb(0)))  # L' has the sign of the side from the real line on
+    down = acb(y.real, y.imag.union(arb(0)))  # from the real line on, L' has the sign of the side
     (p, q, d), (dp, dq, dd) = piece.value(down), piece.value(down, 1)
     slopes = ((dd - d * dq / q) / p, dp / p - dq / q)
     return (size, arb(0)) if any((piece.side * x).real > 0 for x in slopes) else None
@@ -643,7 +647,7 @@ def _rough(pair: Pair, tilt: float) -> float:
         legs = _legs(piece, arb(tilt), True)[0]
         low, high = float(legs[0][0].real), float(legs[-1][1].real)
         p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
-        for count in (120, 120):  # everywhere, then where it counts
+        for count in (120, 120):  # first the whole range, then the part that matters
             step, found = (high - low) / count, []
             for k in range(count):
                 y = low + (k + 0.5) * step
@@ -651,7 +655,7 @@ def _rough(pair: Pair, tilt: float) -> float:
                 base = -y * y / 2 - 0.9189385 if piece.gaussian else 0.0
                 found.append(base + up + tilt * (up - down) + _log(step))
             near = [k for k, value in enumerate(found) if value > max(found) - 35.0]
-            if not near:  # beyond what floats hold
+            if not near:  # beyond the range of floats
                 return math.inf
             low, high = low + (near[0] - 1) * step, low + (near[-1] + 2) * step
         logs += found
@@ -673,7 +677,8 @@ def _log_sum(logs: list[float]) -> float:
 class Line:
     """A line of inversion for (pair, count) rounds near x, where delta is about ``share``.
 
-    Where sums of that size cancel, ``nearer`` to the imaginary axis they do less, of more heights.
+    If sums of that size cancel, a line ``nearer`` to the imaginary axis cancels less but needs more
+    heights.
     """
 
     def __init__(
@@ -694,7 +699,8 @@ class Line:
         self.cancels = moment(tilt) - tilt * x > math.log(share) + 30
         if nearer and self.cancels:
             tilt = min(tilt, max(tilt / 16, _least(lambda t: moment(t) - t * x, highest)))
-        self.reaches = tilt < further  # else delta is so small that a moment's bound does
+        # otherwise delta is so small that the bound of a moment suffices
+        self.reaches = tilt < further
         self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
         self.spacing = 2 * arb.pi() / self.width
         self.edge = sum((n * _log_most(pair, self.further) for pair, n in rounds), arb(0))
@@ -709,12 +715,12 @@ class Line:
         self.once = _others(rounds) if self.apart else []
 
     def _flat(self, s: Any) -> list[Any]:
-        """Return of each round the part of A(s) that does not fall: no loss, single outcomes."""
+        """Return for each round the part of A(s) that does not fall: no loss, single outcomes."""
         every = (([*pair.atoms] if self.apart else [], pair.still) for pair, _ in self.rounds)
         return [sum(((s * (a / b).log()).exp() * a for a, b in x), s * 0 + y) for x, y in every]
 
     def _known(self, flat: list[Any], whole: list[Any]) -> Any:
-        """Return what no round, or one (where ``once``), adds to A by the part that falls."""
+        """Return the part of A without falling rounds, or (with ``once``) with at most one."""
         counts = [n for _, n in self.rounds]
         total = _product(flat, counts)
         for i, n in enumerate(counts) if self.once else ():
@@ -723,7 +729,7 @@ class Line:
         return total
 
     def rest(self, top: arb) -> arb:
-        """Return what heights of at least ``top`` add to the sum at most."""
+        """Return a bound on the contribution of heights of at least ``top`` to the sum."""
         whole, counts = [], [n for _, n in self.rounds]
         for (pair, _), parts in zip(self.rounds, self.covers, strict=True):
             sizes = [a * (self.tilt * (a / b).log()).exp() for a, b in pair.atoms]
@@ -733,13 +739,14 @@ class Line:
         return self._spread(more, top)
 
     def _spread(self, most: arb, top: arb) -> arb:
-        """Return what a bound of A adds at heights of at least ``top``, |s (s + 1)| being v^2."""
+        """Return the contribution of a bound on A from ``top`` on, |s (s + 1)| being v^2."""
         return most * (1 / top + self.spacing / top**2) / arb.pi()
 
     def _reach(self, allowed: arb) -> tuple[int, arb]:
-        """Return how many heights to add up, and what the others add at most: it is allowed.
+        """Return a number of heights to sum, and a bound on the others, allowed if possible.
 
-        Where that would take many, heights between these and the rest are enclosed at a stride.
+        If the sum would need many heights, the heights after a shorter sum are enclosed at a
+        stride.
         """
         count = 16
         while count < MOST_STRIDE and not self.rest(count * self.spacing) < allowed:
@@ -759,9 +766,9 @@ class Line:
         return min(count, MOST_HEIGHTS), self.rest(min(count, MOST_HEIGHTS) * self.spacing)
 
     def _strides(self, count: int) -> tuple[int, list[arb]]:
-        """Return a stride, and a bound on what is not known of A from each multiple of it on.
+        """Return a stride, and a bound on the unknown part of A from each multiple of it on.
 
-        |A(s + iu) - A(s)| is at most |u| times E |L| e^{cL}, so its square at most u^2 A(c) times
+        A(s + iu) - A(s)| is at most |u| times E |L| e^{cL}. Its square is at most u^2 A(c) times
         E L^2 e^{cL}, and t^2 L^2 <= e^{tL} + e^{-tL} - 2.
         """
         stride, powers = -(-count // STRIDES), [n for _, n in self.rounds]
@@ -783,7 +790,7 @@ class Line:
         return stride, found[::-1]
 
     def singly(self, x: arb, share: arb) -> arb:
-        """Return what rounds of single outcomes, but for one at most, add to delta(x)."""
+        """Return the contribution to delta(x) of single outcomes in all rounds, or all but one."""
         every, rest = self.jumps or ([], arb(0))
         total = sum(((p - x.exp() * q).max(arb(0)) for p, q in every), arb(0)) + _upto(rest)
         for (pair, n), (others, left) in zip(self.rounds, self.once, strict=False):
@@ -794,7 +801,7 @@ class Line:
         return total
 
     def delta(self, x: arb, level: float, share: arb) -> arb:
-        """Return a ball that holds delta at x."""
+        """Return a ball that contains delta at x."""
         if not self.reaches:
             return _upto((self.edge - self.further * x).exp())
         scale = (-self.tilt * x).exp()
@@ -815,7 +822,7 @@ class Line:
         return found + self.single[at] + arb(0, beyond) - _upto(images)
 
     def moments(self, count: int) -> list[acb]:
-        """Return (A(s) less what is known) / (s (s + 1)) at so many heights."""
+        """Return (A(s) minus the known part) / (s (s + 1)) at ``count`` heights."""
         if count not in self.found:
             tables, self.found[count] = (
                 [self._table(pair, count, self.spacing) for pair, _ in self.rounds],
@@ -830,7 +837,7 @@ class Line:
         return self.found[count]
 
     def _table(self, pair: Pair, count: int, spacing: arb) -> list[acb]:
-        """Return a pair's moments at so many heights: products of two tables of powers."""
+        """Return a pair's moments at ``count`` heights: products of two tables of powers."""
         weights, losses, error = nodes(pair, self.tilt, count * spacing)
         width = math.isqrt(count - 1) + 1
         turns = [acb(0, spacing) * loss for loss in losses]
@@ -853,13 +860,13 @@ def _log_most(pair: Pair, tilt: arb) -> arb:
 
 
 def _least(value: Callable[[float], float], highest: int) -> float:
-    """Return about where a value is least, from e^-9 up to e^highest."""
+    """Return the approximate minimiser of a value, from e^-9 up to e^highest."""
     best = min(range(-9, highest), key=lambda k: value(math.exp(k)))
     return math.exp(min((best + k / 8 for k in range(-8, 9)), key=lambda k: value(math.exp(k))))
 
 
 def _powers(first: list[acb], count: int) -> list[list[acb]]:
-    """Return the powers 0, 1, ... of numbers: few products each, since every one widens balls."""
+    """Return the powers 0, 1, ... of numbers with few products, since each product widens balls."""
     table = [[acb(1)] * len(first), first]
     for k in range(2, count):
         table.append([a * b for a, b in zip(table[k // 2], table[k - k // 2], strict=True)])
@@ -885,9 +892,9 @@ def _others(rounds: list[tuple[Pair, int]]) -> list[tuple[list[tuple[arb, arb]],
 
 
 def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] | None:
-    """Return the (P, Q) masses of all rounds' single outcomes, and P's mass of what is left out.
+    """Return the (P, Q) masses of all rounds' single outcomes, and P's mass of the omitted ones.
 
-    None where there are too many. Of no loss at all is what the atoms' counts leave.
+    None if there are too many. The counts of the atoms leave the draws without loss.
     """
     every, rest = [(arb(1), arb(1))], arb(0)
     for pair, count in rounds:
@@ -904,7 +911,7 @@ def _jumps(rounds: list[tuple[Pair, int]]) -> tuple[list[tuple[arb, arb]], arb] 
 
 
 def _drawn(pair: Pair, count: int) -> list[tuple[arb, arb]]:
-    """Return the (P, Q) masses of how often each outcome is drawn; cut off where too many."""
+    """Return the (P, Q) masses of how often each outcome is drawn; truncated if too many."""
     found = [(arb(1), arb(1), count)]
     for a, b in pair.atoms:
         more = (one for p, q, n in found for one in _times_drawn(a, b, p, q, n))
@@ -913,7 +920,7 @@ def _drawn(pair: Pair, count: int) -> list[tuple[arb, arb]]:
 
 
 def _times_drawn(a: arb, b: arb, p: arb, q: arb, rounds: int) -> Iterator[tuple[arb, arb, int]]:
-    """Yield (P, Q, rounds left) for an outcome drawn 0, 1, ... times, as far as it may count."""
+    """Yield (P, Q, rounds left) for an outcome drawn 0, 1, ... times, while it may matter."""
     ways = arb(1)
     for k in range(rounds + 1):
         mass = p * ways * a**k
@@ -929,11 +936,12 @@ def _times_drawn(a: arb, b: arb, p: arb, q: arb, rounds: int) -> Iterator[tuple[
 class Lattice:
     """Delta at x of (pair, count) rounds between two numbers; x is a lattice point.
 
-    A round's outcomes are cut where the loss meets a lattice point, and those of a cell spread over
-    its two ends, P's and Q's mass kept. That dominates: 1 - e^{y - L} is convex in e^{-L}. By how
-    much: with one round more spread, delta grows by the mean of g(x - R), R the others' losses, g
-    what the spread adds to one round's delta: 0 at the points, in a cell at most where the tangents
-    at its ends meet. R is at most a spacing for each round away from where the spread ones put it.
+    The outcomes of a round are cut where the loss meets a lattice point. The outcomes of a cell are
+    spread over its two ends, with the masses of P and Q preserved. The spread round dominates: 1 -
+    e^{y - L} is convex in e^{-L}. The excess has a bound. If one more round is spread, delta grows
+    by the mean of g(x - R). R is the sum of the other losses. g is the growth of one round's delta
+    by its spread: 0 at the points, and within a cell at most the value where the tangents at its
+    ends meet. R differs from its spread value by at most a spacing for each round.
     """
 
     def __init__(self, rounds: list[tuple[Pair, int]], x: float, points: int, small: arb) -> None:
@@ -945,7 +953,7 @@ class Lattice:
         firsts = [math.floor(float(low / self.h)) - 1 for low in ends]
         self.first = sum(n * k for k, (_, n) in zip(firsts, rounds, strict=True))
         self.count = sum(n for _, n in rounds)
-        if self.up - self.first > MOST_POINTS:  # an end near 0 beside losses far below it
+        if self.up - self.first > MOST_POINTS:  # an end near 0 next to losses far below it
             raise Undecided("a lattice of too many points")
         self.spreads = [
             Spread(pair, self.h, k, self.up - self.first + self.count, small)
@@ -953,7 +961,7 @@ class Lattice:
         ]
 
     def delta(self, x: arb) -> arb:
-        """Return a ball that holds delta at x."""
+        """Return a ball that contains delta at x."""
         counts, whole = [n for _, n in self.rounds], self.up - self.first + 1
         ctx.cap = whole + self.count
         masses = self._composed(counts)[:whole]
@@ -974,12 +982,12 @@ class Lattice:
         return total.coeffs() + [arb(0)] * (ctx.cap - len(total.coeffs()))
 
     def _added(self, counts: list[int]) -> arb:
-        """Return what spreading adds to delta at most, all rounds together."""
+        """Return a bound on the total growth of delta by spreading, over all rounds."""
         total = arb(0)
         for i, one in enumerate(self.spreads):
             others = self._composed([n - (i == j) for j, n in enumerate(counts)])
             gaps = _widened(one.gaps, self.count)  # of cells from one.first - count on
-            at = self.up - self.first + self.count  # the gap's place where R is least
+            at = self.up - self.first + self.count  # the index of the gap where R is least
             skipped = max(0, at + 1 - len(gaps))
             pairs = zip(others[skipped:], reversed(gaps[: at + 1]), strict=False)
             total += counts[i] * sum((mass * gap for mass, gap in pairs if gap), arb(0))
@@ -1005,7 +1013,7 @@ class Spread:
         place = k - self.first
         if place + 1 >= len(self.masses):
             return
-        q = q * arb(1, 2 * SLIP)  # losses may be beyond an end by so much
+        q = q * arb(1, 2 * SLIP)  # losses may exceed an end by this much
         low, high = (k * self.h).exp(), ((k + 1) * self.h).exp()
         top = high * (p - q * low) / (high - low)
         self.masses[place] += p - top
@@ -1029,7 +1037,7 @@ class Spread:
 
 
 def _place(loss: arb, h: arb) -> int:
-    """Return the point below a loss, which may be less than it by SLIP."""
+    """Return the point below a loss; the loss may be below it by SLIP."""
     found = (loss / h + SLIP / 8).floor().unique_fmpz()
     if found is None:
         raise Undecided("a loss's place on the lattice")
@@ -1042,7 +1050,7 @@ def _masses(piece: Piece, a: arb, b: arb) -> tuple[arb, arb]:
 
 
 def _within(piece: Piece, small: arb) -> tuple[arb, arb, arb]:
-    """Return outcomes from where the loss is least to where it is most, and P's mass beyond."""
+    """Return the outcomes of the least and the largest loss, and P's mass outside them."""
     low, high, lost = piece.low, piece.high, arb(0)
     if low is None:
         low = (piece.cross if high is None else high.min(piece.cross)).mid()
@@ -1059,7 +1067,7 @@ def _within(piece: Piece, small: arb) -> tuple[arb, arb, arb]:
 
 
 def _reaching(pair: Pair, small: arb) -> arb:
-    """Return about the least loss."""
+    """Return the approximate least loss."""
     every = [(a / b).log() for a, b in pair.atoms] + [arb(0)]
     every += [_rising(piece, _within(piece, small)[0])[0] for piece in pair.pieces]
     return min((x.mid() for x in every), key=float)
@@ -1077,7 +1085,7 @@ def _rising(piece: Piece, y: arb) -> tuple[arb, arb]:
 
 
 def _meeting(piece: Piece, target: arb, a: arb, b: arb, step: arb) -> tuple[arb, arb]:
-    """Return (y, L' there) between a and b where L is the target, but for SLIP."""
+    """Return (y, L' at y) between a and b with L equal to the target, up to SLIP."""
     y = (a + step).mid()
     for _ in range(400):
         if not (y - a) * (b - y) > 0:
@@ -1099,7 +1107,7 @@ def _power(base: arb_series, n: int) -> arb_series:
 
 
 def _widened(values: list[float], reach: int) -> list[float]:
-    """Return the largest within reach of each place, ``reach`` places added on both sides."""
+    """Return the maximum within ``reach`` of each place, on ``reach`` more places each side."""
     found, width = [0.0] * (2 * reach) + values + [0.0] * (2 * reach), 1
     while width < 2 * reach + 1:
         step = min(width, 2 * reach + 1 - width)
@@ -1129,28 +1137,28 @@ class Run:
         return sum((n * top for top, (_, n) in zip(tops, self.rounds, strict=True)), arb(0))
 
     def enclosures(self, x: float, share: float) -> Iterator[arb]:
-        """Yield balls that hold delta at an epsilon, where it is about ``share``."""
+        """Yield balls that contain delta at an epsilon, where delta is about ``share``."""
         if math.isinf(x) or self.largest() <= x:
             yield arb(0)
         elif [n for _, n in self.rounds] == [1]:
             yield alone(self.rounds[0][0], arb(x), arb(share))
-        elif share > 0:  # the document says which way is likelier to be quick
+        elif share > 0:  # the document suggests which method is likely to be fast
             ways = (self.on_lattices, self.on_a_line)
             for way in ways if self.wide else ways[::-1]:
                 with suppress(Undecided):
                     yield from way(x, share)
 
     def on_lattices(self, x: float, share: float) -> Iterator[arb]:
-        """Yield what finer and finer lattices show."""
+        """Yield the enclosures of finer and finer lattices."""
         count = sum(n for _, n in self.rounds)
         for points in POINTS if x > 0 and count <= MOST_ROUNDS else ():
             yield Lattice(self.rounds, x, points, arb(share) * 1e-12 / count).delta(arb(x))
 
     def on_a_line(self, x: float, share: float) -> Iterator[arb]:
-        """Yield what more and more heights show; on the line further out, too, if there are two."""
+        """Yield the enclosures of more and more heights, on the further line too."""
         for nearer in (True, False):
             line = self._line(x, share, nearer)
-            level = 1e-3  # what heights left out may add, of the answer
+            level = 1e-3  # allowed relative contribution of the omitted heights
             for _ in range(6):
                 found = line.delta(arb(x), level, arb(share))
                 yield found
@@ -1159,20 +1167,20 @@ class Run:
                 return
 
     def _line(self, x: float, share: float, nearer: bool) -> Line:
-        """Return a line that is known of an end nearby, or a new one."""
+        """Return a known line of a nearby end, or a new one."""
         for (y, own), line in self.lines.items():
             if own == nearer and abs(y - x) <= 0.01 * (x + 0.1):
                 return line
         return self.lines.setdefault((x, nearer), Line(self.rounds, x, share, nearer))
 
     def _at_most(self, x: float, value: float) -> bool:
-        """Return whether delta(x) is at most a value; False: it is at least that."""
+        """Return whether delta(x) is at most a value. False means it is at least the value."""
         if value >= 1:
             return True
         for found in self.enclosures(x, value):
             if found <= value or found >= value:
                 return bool(found <= value)
-        if value == 0:  # a sum of logarithms, equal to the end where 40 digits agree
+        if value == 0:  # a sum of logarithms, equal to the end if 40 digits agree
             return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
 
@@ -1201,10 +1209,10 @@ def _symmetric(tree: Tree) -> bool:
 
 
 def _runs(document: dict[str, Any], which: str) -> list[Run]:
-    """Return the orientations of the dominating or the attained run; [] where none is known."""
+    """Return the orientations of the dominating or the attained run; [] if none is known."""
     every = _counted(document["rounds"], which)
     pairs = _laws(every)
-    method = document["bound"]["method"]  # which way first, no more than that
+    method = document["bound"]["method"]  # only the order of the methods depends on it
     wide = "lattice" in method or "largest" in method
     if all(_symmetric(tree) for tree, _ in every):
         return [Run(pairs, wide)] if pairs else []
@@ -1222,7 +1230,7 @@ def _counted(rounds: list[Tree], which: str) -> list[tuple[Tree, int]]:
 
 
 def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
-    """Return what expressions stand for; N(mu, 1) against N(0, 1) add up in mu^2."""
+    """Return the laws of expressions; N(mu, 1) against N(0, 1) add up in mu^2."""
     gaussian = [(t["fields"]["mu"], n) for t, n in every if t["type"] == "Gdp"]
     pairs = [(made(t).split(), n) for t, n in every if t["type"] != "Gdp"]
     if gaussian:
@@ -1245,7 +1253,7 @@ def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer:
 
 
 def _check_facts(bound: dict[str, Any]) -> None:
-    """Refuse words that are not known here: what they stand for is not what is proved."""
+    """Refuse unknown words: their meaning would not be proved."""
     _one_of(MOVES, bound, "adjacency")
     _one_of(("aggregate", "server", "final"), bound, "observer")
     _one_of(("epsilon", "delta"), bound, "quantity")
@@ -1254,20 +1262,20 @@ def _check_facts(bound: dict[str, Any]) -> None:
 
 
 def _check_units(bound: dict[str, Any], units: set[str]) -> None:
-    """Refuse another unit than the one that the mechanism says."""
+    """Refuse another unit than the mechanism's."""
     if units != {bound["unit"]} - {None}:
         raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
 
 
 def check(document: Any) -> dict[str, str]:
-    """Return for each end "proved", "wrong" or "not decided", and why.
+    """Return for each end "proved", "wrong" or "not decided", with the reason.
 
     Args:
         document: a certificate as plain values.
 
     Raises:
-        Refused: it is no certificate, the digest or a pair is not the document's, or the question
-            is not covered.
+        Refused: it is not a certificate, the digest or a pair does not match the document, or the
+            question is not covered.
     """
     if not isinstance(document, dict):
         kind = type(document)
@@ -1318,7 +1326,7 @@ def _checked(document: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Question:
-    """Whether the truth, an epsilon or a delta at the other of the two, is beyond an end."""
+    """Whether the true epsilon at a delta, or delta at an epsilon, is beyond an end."""
 
     epsilon: bool
     given: float
@@ -1327,11 +1335,11 @@ class Question:
         return (end, self.given) if self.epsilon else (self.given, end)
 
     def below(self, runs: list[Run], end: float) -> bool:
-        """Return whether the truth is at most this end."""
+        """Return whether the true value is at most this end."""
         return end == math.inf or all(run.at_most(*self._at(end)) for run in runs)
 
     def above(self, runs: list[Run], end: float) -> bool:
-        """Return whether the truth is at least this end."""
+        """Return whether the true value is at least this end."""
         if end == 0:
             return True
         if self.given == 0 and self.epsilon:
@@ -1348,7 +1356,7 @@ def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: flo
 
 
 LONGEST = 2**26
-"""Characters of a certificate, at most."""
+"""Largest number of characters of a certificate."""
 
 
 def content(path: Path) -> str:
@@ -1363,21 +1371,21 @@ def content(path: Path) -> str:
 
 
 def deepest(text: str) -> int:
-    """Return the most brackets that are open at once, those in strings counted too."""
+    """Return the largest number of open brackets, including those in strings."""
     steps = [1 if c in "[{" else -1 for c in text if c in "[]{}"]
     return max(accumulate(steps), default=0)
 
 
 def printable(text: str) -> str:
-    """Return text whose control characters are escapes: no file writes on the terminal."""
+    """Return text with control characters escaped, so a file cannot control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's fields; of two of one name each reader takes another one.
+    """Return an object's fields; readers disagree about a field that occurs twice.
 
     Raises:
-        Refused: a field is there twice.
+        Refused: a field occurs twice.
     """
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -1388,7 +1396,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read(path: str) -> tuple[int, str]:
-    """Return a file's exit code, and what was proved of it in words."""
+    """Return a file's exit code, and its proved ends in words."""
     try:
         document = json.loads(content(Path(path)), object_pairs_hook=once)
         found, bound = check(document), document["bound"]
@@ -1404,7 +1412,7 @@ def read(path: str) -> tuple[int, str]:
 
 
 def main(paths: list[str]) -> int:
-    """Check files; say for each what was proved."""
+    """Check files; print the proved ends of each."""
     worst = 0
     for path in paths:
         code, said = read(path)

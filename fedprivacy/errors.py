@@ -1,4 +1,4 @@
-"""Every exception fedprivacy raises on purpose, and the checks that raise them.
+"""Every exception that fedprivacy raises on purpose, and the checks that raise them.
 
 ::
 
@@ -6,12 +6,12 @@
     ├── ParameterError (also ValueError)     a value breaks its rule
     │   └── ImpossibleBudget                 no value of the parameter meets the budget
     ├── UnsupportedCombination               no theorem covers this combination
-    ├── ConversionError                      another library's format cannot say it exactly
+    ├── ConversionError                      another library's format cannot express it exactly
     ├── BudgetExhausted                      the next round does not fit
     ├── ContradictionError                   two certificates of ours exclude each other
     ├── Diverged                             an iteration left every finite range
     └── LedgerError
-        ├── ForeignLedger                    not a ledger of ours, or of a later schema
+        ├── ForeignLedger                    not a fedprivacy ledger, or of a later schema
         └── DamagedLedger                    an earlier line was changed or lost
 """
 
@@ -30,11 +30,11 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class FedPrivacyError(Exception):
-    """Base class: catch this to catch everything the package refuses."""
+    """Base class: catch this to catch everything that the package refuses."""
 
 
 class ParameterError(FedPrivacyError, ValueError):
-    """A parameter breaks its rule. The message names it, its value, the rule and the way out."""
+    """A parameter breaks its rule. The message has name, value, rule and way out."""
 
 
 class ImpossibleBudget(ParameterError):
@@ -46,17 +46,17 @@ class UnsupportedCombination(FedPrivacyError):
 
 
 class ConversionError(FedPrivacyError):
-    """Another library's format cannot say this exactly, or says what has no loss here."""
+    """Another library's format cannot express this exactly, or its content has no loss here."""
 
 
 class BudgetExhausted(FedPrivacyError):
-    """The next round would exceed the budget; nothing was released."""
+    """The next round would exceed the budget; no result was released."""
 
 
 class ContradictionError(FedPrivacyError):
     """A certified lower end lies above a certified upper end: one of the two is wrong.
 
-    The message names both. No verdict is given and no number of the run may be published; please
+    The message names both. There is no verdict, and no number of the run may be published. Please
     report the run.
     """
 
@@ -69,11 +69,11 @@ class Diverged(FedPrivacyError):
 
 
 class LedgerError(FedPrivacyError):
-    """A ledger cannot be read or written as asked."""
+    """A ledger cannot be read or written as requested."""
 
 
 class ForeignLedger(LedgerError):
-    """The file is not a fedprivacy ledger, or has a schema this version cannot read."""
+    """The file is not a fedprivacy ledger, or has a schema that this version cannot read."""
 
 
 class DamagedLedger(LedgerError):
@@ -87,18 +87,18 @@ def refuse(name: str, value: object, rule: str, way_out: str = "") -> NoReturn:
 
 
 def require(kept: object, name: str, value: object, rule: str, way_out: str = "") -> None:
-    """Refuse a value unless its rule is kept; see ``refuse``."""
+    """Refuse a value unless its rule holds; see ``refuse``."""
     if not kept:
         refuse(name, value, rule, way_out)
 
 
 @contextmanager
 def needs(what: str, install: str, *packages: str) -> Iterator[None]:
-    """Say what to install where one of ``packages`` is missing; a module of others is not mended.
+    """Name the missing one of ``packages`` and its install command; pass other errors on.
 
     Raises:
-        ParameterError: one is missing.
-        ModuleNotFoundError: another module is.
+        ParameterError: one of ``packages`` is missing.
+        ModuleNotFoundError: another module is missing.
     """
     try:
         yield
@@ -118,7 +118,7 @@ def contradict(question: str, lower: str, upper: str) -> NoReturn:
 
 
 def _number(name: str, value: object, rule: str) -> float:
-    # To Python True is 1 and "1" is convertible; neither was meant as a number.
+    # In Python True is 1 and "1" is convertible. Neither was meant as a number.
     if isinstance(value, bool | str | bytes) or value is None:
         refuse(name, value, rule, "pass a number")
     try:
@@ -132,13 +132,13 @@ def _number(name: str, value: object, rule: str) -> float:
 
 @dataclass(frozen=True)
 class Check:
-    """A range for one number: called with one ``name=value`` it returns the value as a float.
+    """A range for one number: called with one ``name=value``, it returns the value as a float.
 
     Args:
-        rule: what the number must do, in words.
-        low: the least double that it may be.
-        high: the largest.
-        or_zero: 0 is allowed besides.
+        rule: the rule for the number, in words.
+        low: the smallest allowed double.
+        high: the largest allowed double.
+        or_zero: 0 is also allowed.
     """
 
     rule: str
@@ -150,7 +150,7 @@ class Check:
         """Return the value, or refuse it by its name.
 
         Raises:
-            ParameterError: it is no number, or one that breaks the rule.
+            ParameterError: it is not a number, or breaks the rule.
         """
         ((name, value),) = named.items()
         number = _number(name, value, self.rule)
@@ -168,7 +168,7 @@ _ABOVE_0, _BELOW_1, _FINITE = math.ulp(0.0), math.nextafter(1.0, 0.0), math.next
 """The doubles next to 0, 1 and infinity."""
 
 MODERATE = 1e-50, 1e50
-"""Products of five numbers in this range, or of whole numbers up to 1e15, stay in double's."""
+"""Products of five numbers in this range, or of integers up to 1e15, are finite doubles."""
 
 positive = Check("be a finite number above 0", _ABOVE_0, _FINITE)
 non_negative = Check("be a finite number of at least 0", high=_FINITE)
@@ -186,11 +186,11 @@ NO_CLAIM = (
     "at delta = 1 every mechanism keeps every epsilon, so that it promises nothing; did you swap "
     "epsilon and delta?"
 )
-"""What is wrong with a delta of 1 and more."""
+"""Why a delta of 1 or more is refused."""
 
 
 def claimed(epsilon: object, delta: object) -> tuple[float, float]:
-    """Check what is claimed, or asked to be kept: epsilon finite and at least 0, delta in [0, 1).
+    """Check a claim or a budget: epsilon finite and at least 0, delta in [0, 1).
 
     Raises:
         ParameterError: one of the two breaks its rule.
@@ -203,7 +203,7 @@ def claimed(epsilon: object, delta: object) -> tuple[float, float]:
 
 
 def count(**named: object) -> int:
-    """Check one whole ``name=value`` from 1 to 1e15 and return it as an int."""
+    """Check one integer ``name=value`` from 1 to 1e15 and return it as an int."""
     ((name, value),) = named.items()
     number = integer(1, **named)
     if number > 10**15:
@@ -212,24 +212,24 @@ def count(**named: object) -> int:
 
 
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
-    """Check one whole ``name=value`` of at least ``at_least`` and return it as an int."""
+    """Check one integer ``name=value`` of at least ``at_least`` and return it as an int."""
     ((name, value),) = named.items()
     rule = f"be a whole number of at least {at_least}"
     number = _number(name, value, rule)
     if not math.isfinite(number) or number != math.floor(number) or number < at_least:
         refuse(name, value, rule, way_out)
-    # Of the value, not of the float: large whole numbers keep their digits.
+    # From the value, not from the float: large integers keep their digits.
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
 def counted(at_least: int, /, **named: object) -> int:
-    """Check one ``name=value`` that counts something, of an integer type, and return it as an int.
+    """Check one ``name=value`` of an integer type and return it as an int.
 
-    ``integer`` takes 3.0 as well; a record that counts in such numbers is mistaken or damaged.
+    ``integer`` also accepts 3.0. A record that counts in floats is mistaken or damaged.
     """
     ((name, value),) = named.items()
     rule = f"be a whole number of at least {at_least}"
-    # To Python True is 1; arrays of one number have an index, too.
+    # In Python True is 1; arrays of one number also have an index.
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool", "ndarray"):
         refuse(name, value, rule, "pass an integer")
     try:
@@ -251,19 +251,19 @@ def member(kind: type[E], **named: object) -> E:
 
 
 natural = partial(integer, 1)
-"""Check one whole ``name=value`` of at least 1 and return it as an int."""
+"""Check one integer ``name=value`` of at least 1 and return it as an int."""
 whole = partial(integer, 0)
-"""The same of at least 0."""
+"""The same, of at least 0."""
 
 
 def settle(owner: object, check: Callable[..., object], *names: str, or_none: bool = False) -> None:
-    """Check fields of a frozen dataclass as it is made; each then holds what the check returns.
+    """Check fields of a new frozen dataclass, and store the results of the checks in them.
 
     Args:
         owner: the dataclass.
-        check: takes one ``name=value``, such as ``positive``.
+        check: takes one ``name=value``, for example ``positive``.
         names: of the fields.
-        or_none: a field may be None, and stays so.
+        or_none: a field may be None, and stays None.
     """
     for name in names:
         value = getattr(owner, name)

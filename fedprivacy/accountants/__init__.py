@@ -9,10 +9,10 @@ from .rdp import RdpAccountant
 ACCOUNTANTS: dict[str, type[Accountant]] = {
     kind.name: kind for kind in (PldAccountant, RdpAccountant, AdvancedCompositionAccountant)
 }
-"""The accountants that serve every question, by name: what is compared side by side."""
+"""The accountants for every question, by name. Tables compare these."""
 
 BY_NAME: dict[str, type[Accountant]] = {**ACCOUNTANTS, GameAccountant.name: GameAccountant}
-"""Every accountant by the name that ``fedprivacy.epsilon(accountant=...)`` takes."""
+"""Every accountant by its name in ``fedprivacy.epsilon(accountant=...)``."""
 
 __all__ = [
     "ACCOUNTANTS",

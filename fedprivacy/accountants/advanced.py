@@ -20,11 +20,12 @@ from .base import Accountant, Answer
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
 _SHARES = (0.35, 0.5, 0.2, 0.65, 0.1, 0.8, 0.03, 0.9, 0.01, 0.97, 1e-3, 1e-4)
-"""Of delta, spent inside the rounds; what is often best comes first, and ends the others soon."""
+"""Shares of delta for the inside of the rounds. Often-best shares come first and shorten the rest.
+"""
 
 
 _MORE = 1.0 + TENS
-"""What rounds a sum of a few terms, each right to a few units, upwards."""
+"""Rounds up a sum of a few terms that are each accurate to a few units in the last place."""
 _LARGEST = 1e150
 """Squares of larger epsilons overflow."""
 _GRID = 32
@@ -42,12 +43,12 @@ class Point(NamedTuple):
 class AdvancedCompositionAccountant(Accountant):
     """Basic and Kairouz-Oh-Viswanath composition; the best rule wins.
 
-    The rule of Dwork, Rothblum and Vadhan (2010) is not among them: Kairouz, Oh and Viswanath's for
-    unequal rounds is never larger. Its drift e tanh(e / 2) is below e (exp(e) - 1), and it leaves
-    at least as much of delta over.
+    The rule of Dwork, Rothblum and Vadhan (2010) is not included: the rule of Kairouz, Oh and
+    Viswanath for unequal rounds is never larger. Its drift e tanh(e / 2) is below e (exp(e) - 1),
+    and it leaves at least as much of delta.
 
-    Every round's delta is a share of the whole, the same for every round; the share is searched.
-    Nested compositions give their point from their own certified privacy-loss distribution.
+    The delta of every round is the same share of the whole. The share is searched. Nested
+    compositions take their point from their own certified privacy-loss distribution.
     """
 
     name: ClassVar[str] = "advanced"
@@ -57,7 +58,7 @@ class AdvancedCompositionAccountant(Accountant):
         parts = parts_of(curve)
         inner = any(_has_rounds(curve) for curve, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
-        # What no rule makes small is only added up.
+        # If no rule can make the loss small, it is only added up.
         if (simple := given_up(curve)) is not None:
             value, rule = _basic_alone(parts_of(simple), delta)
         else:
@@ -66,7 +67,7 @@ class AdvancedCompositionAccountant(Accountant):
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         parts = parts_of(one_side(loss.curve, Side.UP))
-        # Only what some rule grants becomes the upper end, so that bisection needs no monotonicity.
+        # Only certified values become the upper end, so bisection needs no monotonicity.
         low, high, rule = math.log(1e-300), 0.0, "trivial"
         for _ in range(40):
             middle = 0.5 * (low + high)
@@ -81,7 +82,7 @@ class AdvancedCompositionAccountant(Accountant):
 
 
 def _has_rounds(curve: Curve) -> bool:
-    """Return whether a composition stands anywhere inside a curve."""
+    """Return whether a curve contains a composition."""
     return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
 
 
@@ -90,24 +91,24 @@ def _rounds(parts: Sequence[tuple[Curve, int]]) -> int:
 
 
 def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
-    # delta / rounds, times rounds, must not exceed delta once it is rounded.
+    # delta / rounds, times rounds, must not exceed delta after rounding.
     return basic(_points(parts, delta / _rounds(parts) * (1 - FEW))), "basic"
 
 
 def _near(share: float) -> list[float]:
-    """Return the shares around the best of ``_SHARES`` that are tried, too."""
+    """Return more shares to try around the best of ``_SHARES``."""
     return [min(share * factor, 0.999) for factor in (0.6, 0.8, 1.25, 1.6)]
 
 
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
-    """Return (epsilon, rule) of the best rule over all shares of delta spent inside the rounds."""
+    """Return (epsilon, rule) of the best rule over all shares of delta inside the rounds."""
     best = _basic_alone(parts, delta)
-    # One round leaves nothing to be shared out.
+    # With one round there is no share to choose.
     if _rounds(parts) == 1:
         return best
     if len(parts) > _MANY:
         return min(best, _with_share(parts, delta, _guessed_share(parts, delta)))
-    # Any share is valid. It matters little where in the middle it lies, so a coarse search will do.
+    # Any share is valid. A coarse search suffices, because the middle is flat.
     split, best_share = (math.inf, ""), 0.5
     for share in _SHARES:
         tried = _with_share(parts, delta, share, split[0])
@@ -119,11 +120,11 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
 
 
 _MANY = 64
-"""From so many kinds of rounds on some stand for the others while the share is searched."""
+"""From this number of kinds on, the search for the share uses a few representatives."""
 
 
 def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float) -> float:
-    """Return the share that is best where every so many kinds are stood for by one of them."""
+    """Return the best share if one kind represents each group of several kinds."""
     step = math.ceil(len(parts) / (_MANY // 4))
     groups = [parts[i : i + step] for i in range(0, len(parts), step)]
     few = [(group[len(group) // 2][0], _rounds(group)) for group in groups]
@@ -131,13 +132,13 @@ def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float) -> float:
 
 
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
-    """Return a rule by which (epsilon, delta) holds, for some share; empty where none does."""
+    """Return a rule that proves (epsilon, delta) for some share; empty if there is none."""
     value, rule = _basic_alone(parts, delta)
     if value <= epsilon:
         return rule
     if _rounds(parts) == 1:
         return ""
-    # Where no share fits, the search goes on near the one that failed least.
+    # If no share fits, the search continues near the one that failed least.
     best = math.inf, 0.5
     for share in _SHARES:
         found, rule = _excess(parts, delta, share, epsilon)
@@ -154,18 +155,18 @@ def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) 
 def _excess(
     parts: Sequence[tuple[Curve, int]], delta: float, share: float, epsilon: float
 ) -> tuple[float, str]:
-    """Return (something that is at most 1 where (epsilon, delta) holds, the rule)."""
+    """Return (a number that is at most 1 if (epsilon, delta) holds, the rule)."""
     points = _points(parts, share * delta / _rounds(parts))
-    # Equal rounds have an optimal rule; others only a looser one.
+    # Equal rounds have an optimal rule; other rounds only a looser one.
     if len(points) == 1 and _within_reach(points[0]):
         return _response_excess(points[0], delta, epsilon), "Kairouz-Oh-Viswanath"
     value, rule = _any_rounds(points, delta)
-    # What fails is ranked by how far, so that the search goes on near the best.
+    # Failures are ranked by their size, so the search continues near the best one.
     return 1.0 if value <= epsilon else 1.0 + value, rule
 
 
 def _response_excess(point: Point, delta: float, epsilon: float) -> float:
-    """Return delta of the composed responses at an epsilon over what is left for it."""
+    """Return delta of the composed responses at an epsilon, divided by the remaining delta."""
     rest = _left_over([point], delta)
     found = float(Responses(point.epsilon, point.times).delta(np.array([epsilon]))[0])
     if rest <= 0.0:
@@ -176,7 +177,7 @@ def _response_excess(point: Point, delta: float, epsilon: float) -> float:
 def _with_share(
     parts: Sequence[tuple[Curve, int]], delta: float, share: float, known: float = math.inf
 ) -> tuple[float, str]:
-    """Return (epsilon, rule) of the best rule; of ``known`` or more, maybe of another rule."""
+    """Return (epsilon, rule) of the best rule; if epsilon >= ``known``, maybe another rule."""
     points = _points(parts, share * delta / _rounds(parts))
     found = _any_rounds(points, delta)
     if len(points) > 1:
@@ -186,7 +187,7 @@ def _with_share(
 
 
 def _any_rounds(points: Sequence[Point], delta: float) -> tuple[float, str]:
-    """Return (epsilon, rule) of the rule that takes equal and unequal rounds."""
+    """Return (epsilon, rule) of the rule for equal and unequal rounds."""
     return kairouz_heterogeneous(points, delta), "Kairouz-Oh-Viswanath, heterogeneous"
 
 
@@ -208,21 +209,21 @@ def _worse(curve: Curve, delta: float) -> float:
     first, *others = orientations(curve)
     found = direct.epsilon(first, delta, Side.UP)
     for other in others:
-        # Where what is found suffices, too, a second search would not raise it.
+        # If the epsilon found also suffices here, a second search would not raise it.
         if math.isfinite(found) and not direct.delta(other, np.array([found]), Side.UP)[0] <= delta:
             found = max(found, direct.epsilon(other, delta, Side.UP))
     return found
 
 
 def _certified(value: float) -> float:
-    """Return a bound rounded up; what is no number bounds nothing."""
+    """Return a bound rounded up; NaN becomes infinity."""
     return math.inf if math.isnan(value) else value * _MORE
 
 
 def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
     log_rest = math.log1p(-delta) - math.fsum(p.times * math.log1p(-p.delta) for p in points)
-    # Less left over is on the safe side, and 1e-12 is above the sums' rounding.
+    # A smaller d is on the safe side, and 1e-12 exceeds the rounding of the sums.
     return -math.expm1(min(log_rest, 0.0)) * (1 - THOUSANDS)
 
 
@@ -252,12 +253,13 @@ def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> float:
 def kairouz_homogeneous(point: Point, delta: float, below: float = math.inf) -> float:
     """Return the optimal epsilon of times-fold composition of one (epsilon, delta).
 
-    Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case, whose
-    delta ``responses`` bounds from above. Infinite where that is out of its reach. The smallest
-    epsilon that is found to fit, to 1e-7 of itself; infinite where ``below`` does not fit.
+    Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case.
+    ``responses`` bounds its delta from above. The result is the smallest epsilon that is found to
+    fit, to a relative 1e-7. It is infinite if the responses cannot be summed, or if ``below`` does
+    not fit.
     """
     rest = _left_over([point], delta)
-    # Rounds without an epsilon compose to none while some delta is left.
+    # Rounds with epsilon 0 compose to epsilon 0 while some delta is left.
     if point.epsilon == 0.0 < rest:
         return 0.0
     if rest <= 0 or not _within_reach(point):
@@ -265,7 +267,7 @@ def kairouz_homogeneous(point: Point, delta: float, below: float = math.inf) -> 
     worst = Responses(point.epsilon, point.times)
     if worst.delta(np.zeros(1))[0] <= rest:
         return 0.0
-    # The sum of all fits by basic composition: it needs no probe.
+    # The sum of all epsilons fits by basic composition, so it needs no probe.
     low, high = 0.0, basic([point])
     if below < high:
         if not worst.delta(np.array([below]))[0] <= rest:

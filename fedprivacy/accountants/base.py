@@ -1,4 +1,4 @@
-"""What the accountants share: adding losses up, and turning numbers into Bounds."""
+"""Shared code of the accountants: adding losses up, and turning numbers into Bounds."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ _TOO_FAR_OFF = (
     "noise, fewer rounds or a larger delta make room"
 )
 _NEAR_ONE = 1.01
-"""The order whose Renyi divergence tells runs of a larger loss on average."""
+"""Order of the Renyi divergence that detects runs with a larger loss on average."""
 _SPARE = (2.0**-40, 0.5)
-"""Shares of delta that are set aside for laws that are off, the first that is enough."""
+"""Shares of delta reserved for the total variation of sampled laws; the first sufficient one."""
 _LITTLE = 2.0**-30
-"""A lower end at a delta that is larger by less than this share is as good as one at delta."""
+"""A relative increase of delta below this share does not matter for a lower end."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An accountant's numbers before they become a Bound. What is NaN says nothing."""
+    """An accountant's numbers before they become a Bound. NaN means unknown."""
 
     upper: float
     low: float = 0.0
@@ -63,10 +63,10 @@ class Answer:
     method: str = ""
     reason: str = ""
     datasets: str = ""
-    """Which data attain it, where these are not the attained pair's."""
+    """The data sets that attain it, if they are not those of the attained pair."""
 
     def __post_init__(self) -> None:
-        # Written so that NaN, too, counts as infinite.
+        # Written so that NaN also counts as infinite.
         if not self.upper < math.inf:
             object.__setattr__(self, "upper", math.inf)
             object.__setattr__(self, "reason", self.reason or _NO_NUMBER)
@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass
 class _Known:
-    """What does not depend on the question, of everything composed; new after each loss."""
+    """Results that do not depend on the question, for everything composed; reset by each loss."""
 
     loss: PrivacyLoss | None = None
     kinds: list[PrivacyLoss] | None = None
@@ -85,12 +85,12 @@ class _Known:
 
 
 def counted(off: float, epsilon: float) -> float:
-    """Return (1 + e^epsilon) off, rounded up: what laws that are off add to delta."""
+    """Return (1 + e^epsilon) off, rounded up: the amount that inexact laws add to delta."""
     return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
 
 
 def _divergence(loss: PrivacyLoss) -> float:
-    """Return the largest Renyi divergence of all kinds of units, near order 1."""
+    """Return the largest Renyi divergence over all kinds of units, near order 1."""
     curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
     power = _NEAR_ONE - 1.0
     return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
@@ -99,25 +99,25 @@ def _divergence(loss: PrivacyLoss) -> float:
 class Accountant(ABC):
     """Adds privacy losses up and answers with certified bounds.
 
-    The two orientations of a loss are composed apart and the worse result counts: composing one
-    worse-of-two curve is not sound (Lebeda, Regehr, Kamath and Steinke 2024).
+    The two orientations of a loss are composed separately, and the worse result counts. Composing a
+    single worse-of-two curve is not sound (Lebeda, Regehr, Kamath and Steinke 2024).
 
     Args:
         tolerance: wanted width of ``Bound.resolution``: absolute for epsilon, relative for delta.
-        deadline: seconds for an answer, which then may be wider and says so; None: no limit. What
-            "pld" has not found by then is bounded by Renyi divergences; "rdp" and "advanced" know
-            no shorter way.
+        deadline: seconds for an answer. After it the answer may be wider and says so; None: no
+            limit. "pld" then bounds the rest by Renyi divergences. "rdp" and "advanced" have no
+            faster way.
     """
 
     name: ClassVar[str]
     interruptible: ClassVar[bool] = False
-    """Whether there is an answer when time is up."""
+    """Whether there is an answer at the deadline."""
     ceiling = math.inf
-    """An epsilon above which none is told more closely, by accountants that could."""
+    """Epsilons above it need no precise value, for accountants that can stop there."""
     spares: ClassVar[bool] = False
-    """Whether ``spare`` is looked at."""
+    """Whether the accountant uses ``spare``."""
     spare = 0.0
-    """An upper end does with so much less than delta, a lower end with as much more."""
+    """An upper end uses a delta smaller by this amount, a lower end a delta larger by it."""
 
     def __init__(self, *, tolerance: float = 1e-3, deadline: float | None = None) -> None:
         self.tolerance = positive(tolerance=tolerance)
@@ -130,11 +130,11 @@ class Accountant(ABC):
         """Add ``count`` runs of a loss; ``compose(m, n)`` equals n times ``compose(m)``.
 
         Raises:
-            ParameterError: a count that is not a whole number of at least 1, or another unit.
+            ParameterError: a count that is not an integer of at least 1, or another unit.
             UnsupportedCombination: another adjacency or observer than before.
         """
         times = integer(1, count=count)
-        # A curve alone lacks the facts that decide whether it adds.
+        # A bare curve lacks the facts that decide whether it may be added.
         if not isinstance(loss, PrivacyLoss):
             way_out = "pass mechanism.privacy_loss(adjacency, observer)"
             refuse("loss", type(loss).__name__, "be a PrivacyLoss", way_out)
@@ -148,7 +148,7 @@ class Accountant(ABC):
 
     def copy(self) -> Self:
         """Return an independent accountant with the same losses composed."""
-        # Losses are frozen, so that copying the counts is enough.
+        # Losses are frozen, so copying the counts is enough.
         twin = type(self)(tolerance=self.tolerance, deadline=self.deadline)
         twin._parts, twin._facts = dict(self._parts), self._facts
         return twin
@@ -156,7 +156,7 @@ class Accountant(ABC):
     @property
     def loss(self) -> PrivacyLoss:
         """The composed loss so far."""
-        # Taken once: what another thread composes meanwhile begins a new one.
+        # Read once: a composition in another thread replaces the stored object.
         known = self._known
         if known.loss is None:
             known.loss = compose_losses(list(self._parts.items()))
@@ -165,12 +165,13 @@ class Accountant(ABC):
     def epsilon(self, delta: float) -> Bound:
         """Return the epsilon of everything composed, at a delta in [0, 1].
 
-        At delta = 0 it is the sum of the largest losses, which is no less at any other delta; where
-        they have no limit, as with Gaussian noise, both ends are infinite if that is attained.
+        At delta = 0 it is the sum of the largest losses. That sum also bounds the epsilon at any
+        other delta. If the losses have no limit, for example with Gaussian noise, both ends are
+        infinite if that is attained.
         """
         target = closed_unit(delta=delta)
         loss = self.loss
-        # Only accountants that can stop half way get the clock: others would be left with nothing.
+        # Only accountants that can stop early get the clock. Others would end without a result.
         with time_limit(self.deadline if self.interruptible else None):
             answer = self._off_epsilon(loss, target) if loss.off else self._at(loss, target)
         return _bound("epsilon", target, loss, answer)
@@ -178,11 +179,13 @@ class Accountant(ABC):
     def delta(self, epsilon: float) -> Bound:
         """Return the delta of everything composed, at an epsilon of at least 0, or infinity.
 
-        From the sum of the largest losses on it is the mass at infinite loss: mostly 0.
+        For an epsilon from the sum of the largest losses on, it is the mass at infinite loss,
+        mostly 0.
         """
         target = at_least_zero(epsilon=epsilon)
         loss = self.loss
-        # No larger delta is true at a larger epsilon, where the laws' distance would weigh more.
+        # delta does not grow with epsilon, but the correction for inexact laws does, so a smaller
+        # epsilon may be used.
         asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
         with time_limit(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
@@ -194,13 +197,13 @@ class Accountant(ABC):
         return _bound("delta", target, loss, answer)
 
     def _at(self, loss: PrivacyLoss, delta: float) -> Answer:
-        """Return what holds at a delta for all kinds of units, of the curve's own laws."""
+        """Return the answer at a delta over all kinds of units, for the curve's own laws."""
         return _worst([self._capped_epsilon(one, delta) for one in self._kinds(loss)])
 
     def _kinds(self, loss: PrivacyLoss) -> list[PrivacyLoss]:
-        """Return the kinds of units of the composed loss, which every question goes through."""
+        """Return the kinds of units of the composed loss, for every question."""
         known = self._known
-        # Another thread may have composed more since this question was asked.
+        # Another thread may have composed more since this question began.
         if known.loss is not loss:
             return kinds_of(loss)
         if known.kinds is None:
@@ -208,65 +211,66 @@ class Accountant(ABC):
         return known.kinds
 
     def _largest(self, curve: Curve) -> list[MaxLoss]:
-        """Return the largest losses of a curve's orientations, which every question looks at."""
+        """Return the largest losses of a curve's orientations, for every question."""
         found = self._known.largest.get(curve)
         if found is None:
             found = self._known.largest[curve] = _largest(curve)
         return found
 
     def _off_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
-        """Return the answer for laws that are ``off`` the curve's by a total variation.
+        """Return the answer for laws that differ from the curve's by a total variation ``off``.
 
-        P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) off for every event E:
-        an epsilon of the curve's own laws at a delta that leaves room for it.
+        P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) off for every event E.
+        The result is therefore an epsilon of the curve's own laws, at a delta reduced by that
+        amount.
         """
         most = math.log(delta / loss.off) if delta else -math.inf
         found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
-        # Whose loss is above that on average is not looked at more closely.
+        # If the loss exceeds that on average, no closer look is needed.
         if most < _divergence(loss) < math.inf:
             return found
-        # Two threads may ask one accountant: what is set aside for an answer is set on a copy.
+        # Two threads may query one accountant, so the reserve is set on a copy.
         twin = self.copy()
         for share in _SPARE:
-            # What is above leaves no room: how far above does not matter.
+            # Epsilons above the ceiling leave no room. Their exact value does not matter.
             twin.ceiling = most + math.log(share)
             near = twin._aside(loss, delta, share)
             if counted(loss.off, near.upper) <= delta * share:
                 return near
-            # Cut short at the ceiling, an upper end may be far above what it could be.
+            # An upper end that stopped at the ceiling may be far above its best value.
             if near.low > most or near.low <= twin.ceiling < most < near.upper:
                 break
         return found
 
     def _aside(self, loss: PrivacyLoss, delta: float, share: float) -> Answer:
-        """Return an answer whose upper end does with a delta less a share, its lower ends not."""
+        """Return an answer whose upper end uses a reduced delta, and whose lower ends do not."""
         if self.spares and share < _LITTLE:
-            # Lower ends for as much more than delta cost nothing beside a second answer.
+            # Lower ends at an increased delta cost no second answer.
             self.spare = delta * share
             near = self._at(loss, delta)
             self.spare = 0.0
             return near
         near = self._at(loss, delta * (1.0 - share))
-        # Lower ends are those at delta itself, a little smaller.
+        # Lower ends are those at delta itself, which are slightly smaller.
         if (near.low or near.attained) and near.low <= self.ceiling:
             at = self._at(loss, delta)
             near = replace(near, low=min(near.low, at.low), attained=at.attained)
         return near
 
     def foresee(self, epsilons: Sequence[float]) -> None:
-        """Prepare for ``delta`` at many epsilons: nothing to do but where work can be shared."""
+        """Prepare for ``delta`` at many epsilons. By default there is no shared work."""
         del epsilons
 
     def _capped_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
-        """Return what the accountant finds, or the sum of the largest losses where that is less."""
+        """Return the accountant's answer, or the sum of the largest losses if that is smaller."""
         if delta == 1.0:
             # Every mechanism is (0, 1)-private: no account is needed.
             return Answer(0.0, method="delta = 1 allows everything")
         found = self._largest(loss.curve)
-        # No loss is above the sum of the largest ones: pure privacy caps every delta's epsilon.
+        # No loss exceeds the sum of the largest ones: pure privacy caps epsilon at every delta.
         cap = max(one.epsilon(delta - self.spare) for one in found)
         if delta == 0.0:
-            # At delta 0 only a loss that is attained shows that no epsilon is smaller.
+            # At delta 0, only an attained loss shows that no smaller epsilon holds.
             shown = self._largest(loss.witness.curve) if loss.witness else []
             attained = max((one.certain for one in shown), default=0.0)
             reason = _UNBOUNDED if math.isinf(cap) else ""
@@ -274,12 +278,12 @@ class Accountant(ABC):
         answer = self._epsilon(loss, delta)
         if cap >= answer.upper:
             return answer
-        # Where the cap closes the interval the accountant's reason for a wide one is void.
+        # If the cap closes the interval, the accountant's reason for a wide one is obsolete.
         reason = answer.reason if cap - answer.low > self.tolerance else ""
         return replace(answer, upper=cap, method=_BY_LARGEST, reason=reason)
 
     def _capped_delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
-        """Return what the accountant finds, or the mass at infinite loss where nothing is above."""
+        """Return the accountant's answer, or the mass at infinite loss if that decides."""
         found = self._largest(loss.curve)
         cap = max(one.delta(epsilon) for one in found)
         if math.isinf(epsilon):
@@ -289,7 +293,7 @@ class Accountant(ABC):
         if cap == 0.0:
             return Answer(0.0, method=_BY_LARGEST)
         answer = self._delta(loss, epsilon)
-        # A loss above epsilon has a delta, however small: what underflowed is no upper end.
+        # A loss above epsilon has a positive delta, however small. An underflow is no upper end.
         if answer.upper == 0.0 and max(one.certain for one in found) > epsilon:
             answer = replace(answer, upper=min(sys.float_info.min, cap))
         if cap >= answer.upper:
@@ -309,17 +313,17 @@ class Accountant(ABC):
         return {"accountant": self.name, "version": 1, "tolerance": self.tolerance, "parts": parts}
 
     def restore(self, state: dict[str, Any]) -> Self:
-        """Take the place of the accountant that ``state()`` was asked of, and return self.
+        """Load a result of ``state()`` in place of the current content, and return self.
 
         Raises:
-            ParameterError: the state is another accountant's or of another version.
-            LedgerError: the state holds something that is not a curve of ours.
+            ParameterError: the state is of another accountant or another version.
+            LedgerError: the state holds something that is not a curve of this package.
         """
         if not isinstance(state, dict) or state.get("version") != 1:
             refuse("state", type(state).__name__, "be what state() returned, version 1")
         if state.get("accountant") != self.name:
             refuse("state", state.get("accountant"), f"be of a {self.name!r} accountant")
-        # Built apart first: a state that fails half way leaves this accountant as it is.
+        # Built separately first: a state that fails half way leaves this accountant unchanged.
         restored = type(self)(tolerance=positive(tolerance=state.get("tolerance")))
         for loss, count in _read_parts(state.get("parts")):
             restored.compose(loss, count)
@@ -329,16 +333,16 @@ class Accountant(ABC):
 
 
 def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
-    """Return the losses of which one counts, each once: one for each kind of unit that differs."""
+    """Return the distinct losses of the kinds of units. A unit has one kind, so one counts."""
     curves = kinds(loss.curve)
     if len(curves) == 1:
         return [replace(loss, curve=curves[0])]
     shown: tuple[Curve | None, ...] = (None,)
     if loss.witness is not None:
         shown = kinds(loss.witness.curve)
-    # One attained pair stands for every kind that has none of its own.
+    # Every kind without its own attained pair takes the single one.
     shown *= len(curves) // len(shown)
-    # Kinds that lose the same are asked once.
+    # Kinds with equal losses are evaluated once.
     pairs = dict.fromkeys(zip(curves, shown, strict=True))
     names = loss.witness.datasets if loss.witness is not None else ""
     return [
@@ -348,7 +352,7 @@ def kinds_of(loss: PrivacyLoss) -> list[PrivacyLoss]:
 
 
 def _worst(answers: list[Answer]) -> Answer:
-    """Return the answer that holds for every kind: each end is the largest of theirs."""
+    """Return the answer that holds for every kind: each end is the largest over the kinds."""
     top = max(answers, key=lambda answer: answer.upper)
     return replace(
         top,
@@ -362,7 +366,7 @@ def _largest(curve: Curve) -> list[MaxLoss]:
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:
-    """Return the Bound; what the attained pair loses, the dominating pair loses too.
+    """Return the Bound. A loss that the attained pair reaches is a loss of the dominating pair.
 
     Raises:
         ContradictionError: a lower end lies above the upper end.

@@ -1,4 +1,4 @@
-"""Sampling without replacement: what adaptive rounds can do, below what the fold says of them."""
+"""Sampling without replacement with adaptive rounds: sharper bounds than the fold's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .pld import PldAccountant
 
 
 class GameAccountant(PldAccountant):
-    """As "pld", and sharper where every round is one of a family of pairs.
+    """Like "pld", and sharper if every round is one of a family of pairs.
 
-    That is known for ``FixedSize`` under ``replace_one`` and ``zero_out``, with one Gaussian sum a
-    round and the same setting in all rounds. Both ends then approach each other until they are
+    This applies to ``FixedSize`` under ``replace_one`` and ``zero_out``, with one Gaussian sum in
+    each round and the same setting in all rounds. Both ends then approach each other until they are
     within the tolerance (``loss.strategies.adaptive_adversary``). The lower end is attained by data
-    that follow what was released. The accountant "pld" answers every other question.
+    that follow the earlier releases. The accountant "pld" answers every other question.
     """
 
     name: ClassVar[str] = "game"
-    # Games are played at a delta alone.
+    # Games are played only at a fixed delta.
     spares: ClassVar[bool] = False
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
@@ -48,10 +48,10 @@ class GameAccountant(PldAccountant):
         known = Interval(folded.low, folded.upper, folded.method, folded.reason)
         both = []
         for curve in orientations(loss.curve):
-            # Shown or not: below what one pair alone loses no end can lie.
+            # Whether attained or not: no end can lie below the value of a single pair.
             attained = interval(ask(adaptive_adversary.alone(curve))).low
             both.append(adaptive_adversary.refine(ask(curve), known, attained))
-        # The worse order counts, and the end that was shown of either.
+        # The worse order counts, with the larger of the two lower ends.
         worst = max(both, key=lambda one: one.high)
         found = worst._replace(low=max(one.low for one in both))
         shown = 0.0 if loss.witness is None else found.low

@@ -15,22 +15,22 @@ from ..privacy_loss import PrivacyLoss
 from .base import Accountant, Answer
 
 _ATTAINED = 1e-3
-"""How far below its supremum, of itself, an attained pair's own number may be found."""
+"""Relative distance below its supremum that is acceptable for an attained pair's number."""
 
 
 _Ask = Callable[[Curve, float, float], Interval]
-"""What brackets one orientation of a curve: (curve, floor, tolerance)."""
+"""Brackets one orientation of a curve: (curve, floor, tolerance)."""
 
 
 class PldAccountant(Accountant):
     """Composes privacy-loss distributions.
 
-    Both ends are certified. ``fedprivacy.loss.strategies`` has one file for each strategy, and
-    ``search`` decides which is tried when:
+    Both ends are certified. ``fedprivacy.loss.strategies`` has one file for each strategy.
+    ``search`` decides their order:
 
-    - one curve alone is answered from its tails;
+    - a single curve is answered from its tails;
     - ``inversion`` takes the moments of a composition on a line of the complex plane, in
-      milliseconds whatever the number of rounds;
+      milliseconds for any number of rounds;
     - ``tail_splitting`` splits rounds where their loss becomes large, if no line suits them all;
     - ``convolution`` refines a lattice that dominates the pair and another that it dominates.
     """
@@ -44,14 +44,14 @@ class PldAccountant(Accountant):
         self._foreseen: dict[Curve, dict[float, Interval]] = {}
 
     def foresee(self, epsilons: Sequence[float]) -> None:
-        """Learn delta at many epsilons of the curves of everything composed, sharing work."""
+        """Compute delta at many epsilons for everything composed, with shared work."""
         at = np.array(epsilons, dtype=np.float64)
-        # At infinity the answer is the mass at infinite loss: no line has to reach there.
+        # At infinity the answer is the mass at infinite loss, so no line must reach that far.
         at = at[np.isfinite(at)]
         self._foreseen = {}
         for loss in self._kinds(self.loss):
             curves = [loss.curve] + ([loss.witness.curve] if loss.witness else [])
-            # A witness is often the pair itself: each curve is foreseen once.
+            # A witness is often the pair itself: each curve is computed once.
             for one in {one: None for curve in curves for one in orientations(curve)}:
                 with time_limit(self.deadline):
                     self._foreseen[one] = deltas(one, at, self.tolerance)
@@ -86,18 +86,18 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float = 1e-3) -> tup
 def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> Answer:
     """Bracket the worse orientation of the dominating pair, then the attained pair from below.
 
-    Where both are one the first bracket is all. Else the second only says what is attained: its
-    tolerance is a share of the answer, if that is more.
+    If the two pairs are equal, the first bracket suffices. Otherwise the second only gives the
+    attained end. Its tolerance is a share of the answer, if that is larger.
     """
     worst = _worst(loss.curve, ask, tolerance)
     attained = 0.0
     if loss.witness is not None:
         attained = worst.low
-        # The time is up: the attained pair is left out, since 0 is a lower end as well.
+        # Out of time: the attained pair is left out, because 0 is also a lower end.
         if loss.witness.curve != loss.curve and left() <= 0.0:
             attained = 0.0
         elif loss.witness.curve != loss.curve:
-            # An attained end is compared and shown, not refined: a share of the answer will do.
+            # An attained end is compared and shown, not refined. A share of the answer is enough.
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
@@ -107,7 +107,7 @@ def _worst(curve: Curve, ask: _Ask, tolerance: float) -> Interval:
     """Return the interval of the larger of the orientations' numbers."""
     found: list[Interval] = []
     for one in orientations(curve):
-        # The second orientation matters only where it can be the larger.
+        # The second orientation matters only if it can be the larger one.
         floor = max((each.low for each in found), default=0.0)
         found.append(ask(one, floor, tolerance))
     top = max(found, key=lambda each: each.high)

@@ -1,7 +1,7 @@
 """The command line: every command prints for a person, or JSON with ``--json``.
 
-Bad input ends with exit code 2 and one line on standard error, never with a traceback. A warning
-of ours is a line there too.
+Bad input ends with exit code 2 and one line on standard error, never with a traceback. A warning of
+this package is also one line there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
         say(_line(told), err=True)
         sys.exit(2)
-    # 130 is what shells expect of a program that was interrupted.
+    # Shells expect 130 from an interrupted program.
     except (click.Abort, KeyboardInterrupt):
         say("fedprivacy: stopped", err=True)
         sys.exit(130)
@@ -52,13 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _line(message: object) -> str:
-    """Return one line, whatever the message holds: programs read standard error line by line."""
+    """Return a message as one line: programs read standard error line by line."""
     return f"fedprivacy: {' '.join(str(message).split())}"
 
 
 @contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    """Print our own warnings as errors are, without the line of code that they come from."""
+    """Print our own warnings like errors, without their line of code."""
     usual = warnings.formatwarning
 
     def told(

@@ -1,6 +1,6 @@
-"""What every command prints with ``--json``: dataclasses, of which the published schemas are made.
+"""The output of every command with ``--json``: dataclasses, the source of the published schemas.
 
-A field may be added in a later version; none changes its meaning or goes away within schema 1.
+A field may be added in a later version. No field changes its meaning or disappears within schema 1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Number = float | str
-"""A number; "inf" where it is infinite, which JSON cannot say."""
+"""A number; "inf" if it is infinite, because JSON has no infinity."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Told:
-    """What every whole-curve answer says of itself."""
+    """The shared fields of whole-curve answers."""
 
     witness: str | None
     theorems: list[str]
@@ -86,7 +86,7 @@ class Curve(Told):
 
 @dataclass(frozen=True)
 class Risk(Told):
-    """What an attacker can do."""
+    """The power of an attacker."""
 
     fpr: list[float]
     present_to_absent: Rates
@@ -111,7 +111,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of rounds of a run: epsilon of these alone, of all others, and its share."""
+    """One kind of rounds of a run: epsilon of only these, of all others, and its share."""
 
     mechanism: str
     rounds: int
@@ -122,7 +122,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Explained:
-    """What protects a run, and how well."""
+    """The protection of a run, and its strength."""
 
     delta: float
     row: TableRow | None
@@ -151,7 +151,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings against each other."""
+    """A comparison of settings."""
 
     delta: float
     adjacency: str
@@ -175,7 +175,7 @@ class Swept(Comparison):
 
 @dataclass(frozen=True)
 class Selected:
-    """The best of a secret number of trials; null where the law drew none."""
+    """The best of a secret number of trials; null if the law drew none."""
 
     setting: dict[str, Any] | None
     accuracy: float | None
@@ -187,7 +187,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Claimed:
-    """What is claimed."""
+    """A claim."""
 
     epsilon: float
     delta: float
@@ -195,7 +195,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Judged:
-    """An audit; of ``bounds`` and ``void_bounds``, which certify nothing, one is there."""
+    """An audit, with either ``bounds`` or ``void_bounds``; the latter certify no guarantee."""
 
     verdict: str
     statement: str
@@ -229,7 +229,7 @@ class Reported(Judged):
 
 @dataclass(frozen=True)
 class Budgeted(Claimed):
-    """A budget, and for whom it holds."""
+    """A budget with its adjacency and observer."""
 
     adjacency: str
     observer: str
@@ -237,7 +237,7 @@ class Budgeted(Claimed):
 
 @dataclass(frozen=True)
 class Trained:
-    """A training run; what is ``not_covered`` by its epsilon is for the operator alone."""
+    """A training run. The ``not_covered`` numbers are only for the operator."""
 
     method: str
     settings: dict[str, Any]
@@ -281,7 +281,7 @@ class Demonstrated:
 
 @dataclass(frozen=True)
 class Proved:
-    """What was proved of one certificate; the code is 0 where all of it was."""
+    """The result of one certificate; the code is 0 if every end was proved."""
 
     file: str
     exit_code: int
@@ -290,7 +290,7 @@ class Proved:
 
 @dataclass(frozen=True)
 class Verified:
-    """Certificates that were proved again, or not."""
+    """Results of proving certificates again."""
 
     certificates: list[Proved]
 
@@ -310,11 +310,11 @@ ANSWERS: dict[str, type] = {
     "report": Reported,
     "verify": Verified,
 }
-"""Command -> what it prints with ``--json``."""
+"""Command -> its output with ``--json``."""
 
 
 def schema(command: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what a command prints with ``--json``."""
+    """Return the JSON Schema (2020-12) of a command's output with ``--json``."""
     import msgspec
 
     found = msgspec.json.schema(ANSWERS[command])

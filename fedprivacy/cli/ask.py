@@ -1,4 +1,4 @@
-"""The commands that ask one number of a run: epsilon, delta, calibrate."""
+"""The commands for one number of a run: epsilon, delta, calibrate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .options import (
 @certificate_option
 @as_json
 def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
-    """Tell the epsilon of a run at a given delta.
+    """Print the epsilon of a run at a given delta.
 
     \b
     Example: 10,000 rounds, each client in a round with probability 1 %:
@@ -56,7 +56,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 @certificate_option
 @as_json
 def delta(unit: str | None, as_json: bool, **given: Any) -> None:
-    """Tell the delta of a run at a given epsilon.
+    """Print the delta of a run at a given epsilon.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
@@ -71,8 +71,8 @@ def delta(unit: str | None, as_json: bool, **given: Any) -> None:
 def _answer(
     ask: Callable[..., Bound], unit: str | None, as_json: bool, given: dict[str, Any]
 ) -> None:
-    """Ask one number of the run that the options describe, and print it."""
-    # Taken out: what is left are the arguments of the question.
+    """Compute one number of the run that the options describe, and print it."""
+    # Taken out: the remaining options are the arguments of the question.
     certificate: Path | None = given.pop("certificate")
     run = SampledRun.of({name: given.pop(name) for name in SampledRun.known()})
     bound = run.remarked(ask(run.run(unit), **given), unit)
@@ -106,7 +106,7 @@ SOLVABLE = {
 def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> None:
     """Find the parameter value that just meets a privacy budget.
 
-    The value printed lies on the private side, and its epsilon is certified at exactly that value.
+    The printed value lies on the private side. Its epsilon is certified at exactly that value.
 
     \b
     Example: how much noise do 180 rounds need?
@@ -117,7 +117,7 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
 
     name, integer = SOLVABLE[solve_for]
     run = {each: asked.pop(each) for each in SampledRun.known()}
-    # The parameter that is looked for must not be fixed by an option as well.
+    # The parameter to solve for must not also be fixed by an option.
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
     found = solve(
@@ -127,7 +127,7 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
     data = {"parameter": name, "value": found.value, "bound": bound.to_dict()}
 
     def text() -> None:
-        # In full: what is certified is this value, and not one rounded from it.
+        # In full: the certificate is for this value, not for a rounded one.
         remarks = "".join(f", {words}" for words in bound.qualified)
         say(f"{name} = {found.value!r}{remarks}")
         show_bound(bound)

@@ -12,9 +12,9 @@ from .options import as_json, cli, say, show
 @click.argument("certificates", nargs=-1, required=True, type=click.Path(exists=True))
 @as_json
 def verify(certificates: tuple[str, ...], as_json: bool) -> int:
-    """Prove the ends of certificates, or tell where they fail.
+    """Prove the ends of certificates, or report the ends that fail.
 
-    The program that does it shares no arithmetic with the rest of the package: it is the script
+    The program for this shares no arithmetic with the rest of the package: it is the script
     benchmarks/check_certificate.py. Exit codes: 0 all proved, 1 an end is wrong, 2 refused, 3 an
     end was not decided.
 

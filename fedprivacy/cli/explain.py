@@ -1,4 +1,4 @@
-"""The commands that tell what protects a run, and how well: explain, tradeoff."""
+"""The commands about the protection of a run and its strength: explain, tradeoff."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CLAIMS = {
     "present_to_absent": ("claims that the unit is present", "claims that it has these data"),
     "absent_to_present": ("claims that the unit is absent", "claims that it has the others"),
 }
-"""What the attacker claims: under add_remove and zero_out, and under replace_one."""
+"""The attacker's claims: under add_remove and zero_out, and under replace_one."""
 
 
 @cli.command()
@@ -64,11 +64,12 @@ CLAIMS = {
 @threat_options
 @as_json
 def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) -> None:
-    """Explain what protects a run, and how well, in plain words.
+    """Explain the protection of a run, and its strength, in plain words.
 
-    Tells the row of the reference table, its theorems and assumptions, who attains it, epsilon by
-    every accountant for every observer, what each part of the run costs, what would halve epsilon,
-    and what an attacker can do. The run is that of LEDGER, or the one that the options describe.
+    Prints the row of the reference table with its theorems, its assumptions and the data that
+    attain it; epsilon by every accountant for every observer; the cost of each part of the run; the
+    changes that would halve epsilon; and the power of an attacker. The run is that of LEDGER, or
+    the options describe it.
 
     \b
     Example: cohorts of 100 of 6,000 clients, 180 rounds:
@@ -82,13 +83,13 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
 
     source, described = _source(ledger, unit, _described(asked))
     delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
-    # First of all: what certifies nothing is refused before any number is told.
+    # First, so that a record without a guarantee is refused before any number is printed.
     bound = account(source, **asked)
     read = read_source(source, Stated())
     if read.evidence.noiseless is not None:
         rule = "have an epsilon to explain"
         refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.told}; see audit")
-    # As it was really released: rounds with less noise are priced by that.
+    # As actually released: rounds with less noise get the price of that noise.
     whole = read.evidence.run
     if whole is None:
         refuse("LEDGER", str(ledger), "hold a round that was released")
@@ -119,7 +120,7 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
 
 
 def _described(asked: dict[str, Any]) -> dict[str, Any]:
-    """Take what describes a run out of the options."""
+    """Remove the options that describe a run, and return them."""
     return {name: asked.pop(name) for name in SampledRun.known()}
 
 
@@ -138,7 +139,7 @@ def _source(
 
 @dataclass(frozen=True)
 class _Released:
-    """What was released, attained by what surely was."""
+    """The release, with an attained end from its certain part."""
 
     read: Reading
 
@@ -149,7 +150,7 @@ class _Released:
 
 
 def _risk(run: _Released, adjacency: str, observer: str) -> tuple[Any, str]:
-    """Return what an attacker can do, or why that is not known."""
+    """Return the power of an attacker, or why it is unknown."""
     from ..questions.risk import attack_risk
 
     try:
@@ -159,12 +160,12 @@ def _risk(run: _Released, adjacency: str, observer: str) -> tuple[Any, str]:
 
 
 def _finite(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part with its infinities as JSON has them."""
+    """Return a part with its infinities in the form of JSON."""
     return {name: "inf" if value == math.inf else value for name, value in part.items()}
 
 
 def _row(run: Mechanism, adjacency: str, observer: str) -> dict[str, str] | None:
-    """Return the row of the reference table that a run's first rounds read; None of other kinds."""
+    """Return the row of the reference table for a run's first rounds; None for other kinds."""
     one = run.sequence()[0][0]
     if not isinstance(one, SampledMechanism) or (
         (type(one.scheme).__name__, Observer.AGGREGATE, Adjacency(adjacency)) not in TABLE
@@ -188,7 +189,7 @@ def _views(
         ask = {"delta": delta, "adjacency": adjacency, "observer": view}
         try:
             bounds[view.value] = {n: account(source, accountant=n, **ask) for n in ACCOUNTANTS}  # type: ignore[arg-type]
-        # One observer without a theorem does not silence the others.
+        # An observer without a theorem does not hide the others.
         except UnsupportedCombination as problem:
             unsupported[view.value] = str(problem)
     return bounds, unsupported
@@ -223,7 +224,7 @@ def _print_bounds(
     for view, found in bounds.items():
         say(f"  {view} ({SEEN[view]})")
         for name, bound in found.items():
-            # A lower end of 0 says nothing.
+            # A lower end of 0 carries no information.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
             told = f"at most {_up(bound.upper, 6)}{least}"
             say(f"    {name}: {', '.join([told, *bound.qualified])}")
@@ -282,7 +283,7 @@ def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
 def tradeoff(
     fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **asked: Any
 ) -> None:
-    """Tell how many an attacker misses at each false-positive rate (f-DP).
+    """Print the false-negative rate of the best attacker at each false-positive rate (f-DP).
 
     \b
     Example:
@@ -292,7 +293,7 @@ def tradeoff(
     from ..questions.risk import tradeoff_curve
     from ..runs.pictures import check_picture, draw_tradeoff
 
-    # Before the curve is computed: a path that no picture can have is refused at once.
+    # Before the curve is computed: an impossible path for a picture is refused at once.
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]

@@ -39,7 +39,7 @@ CLAIM, UNSAID = "The claim", "What a file may not say"
 """Groups of options."""
 
 EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4}
-"""What ``--strict`` exits with."""
+"""Exit codes of ``--strict``."""
 
 judge_options = options(
     click.argument("sources", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path)),
@@ -121,11 +121,11 @@ def _claim(
     text: str | None, epsilon: float | None, delta: float | None
 ) -> tuple[float | None, float | None] | None:
     if text is not None:
-        # Two ways to say one thing: together they might differ.
+        # Two forms of one claim might differ.
         if (epsilon, delta) != (None, None):
             refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
         return _pair(text)
-    # The other half is the file's, if it states one.
+    # The file gives the other half, if it states one.
     return None if (epsilon, delta) == (None, None) else (epsilon, delta)
 
 
@@ -144,7 +144,7 @@ def _judged(
     delta: float | None,
     **given: Any,
 ) -> Audit:
-    """Return the audit of files, or of parameters where there is none."""
+    """Return the audit of files, or of parameters if there is no file."""
     from ..audit import audit
     from ..audit.imports import Unseen
 
@@ -155,21 +155,21 @@ def _judged(
     wanted, scheme = _claim(claim, epsilon, delta), _scheme(given)
     if not sources:
         return audit(_trace(given), claim=wanted, **facts)
-    # What a file records is not to be overruled by an option.
+    # An option must not override the record of a file.
     for name in ("noise_multiplier", "rounds"):
         if given[name] is not None:
             rule = "be left out with a file, which says it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
-    # A scheme of a cohort holds its population: given twice, the two might differ.
+    # A scheme of a cohort holds its population. A second value might differ.
     held = getattr(scheme, "population", None) is not None
     population = None if held else given["population"]
-    # Several are ledgers, audited together.
+    # Several sources are ledgers, audited together.
     source = sources[0] if len(sources) == 1 else sources
     return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
 
 
 def _trace(given: dict[str, Any]) -> Any:
-    """Return the options as a trace, of which nothing is more than stated."""
+    """Return the options as a trace. All of its facts are only stated."""
     from ..audit.imports import Origin, Rounds, Sampling, Trace
     from ..audit.sources import PARAMETERS
 
@@ -197,10 +197,10 @@ def _trace(given: dict[str, Any]) -> Any:
 
 
 def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None], Scheme]:
-    """Return what makes a scheme of a cohort and a population."""
+    """Return a function that makes a scheme of a cohort and a population."""
 
     def made(cohort: int, population: int | None) -> Scheme:
-        # A cohort amplifies by its share of the population, so one needs the other.
+        # A cohort amplifies by its share of the population, so the population is required.
         if population is None:
             refuse("--population", None, "be given with --cohort")
         if kind is FixedSize and cohort > integer(1, population=population):
@@ -218,16 +218,16 @@ _WHOLE: dict[str, dict[str, Callable[[Any, int | None], Scheme]]] = {
         "allocation": lambda rounds, _: RandomAllocation(rounds),
     },
 }
-"""Option -> names that it makes whole schemes of."""
+"""Option -> the names of --sampling that it completes."""
 
 
 def _scheme(given: dict[str, Any]) -> Scheme | str | None:
-    """Return the sampling that was stated: a name, or a whole scheme."""
+    """Return the stated sampling: a name, or a complete scheme."""
     name: str | None = given["sampling"]
     scheme: Scheme | str | None = name
     for said, kinds in _WHOLE.items():
         value = given[said]
-        # Only options of the scheme that is named: one that is not used would go unnoticed.
+        # Only options of the named scheme: an unused one would go unnoticed.
         if value is not None and name not in kinds:
             rule = f"be given with --sampling {' or '.join(kinds)}"
             refuse(f"--{said.replace('_', '-')}", value, rule)
@@ -242,13 +242,13 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 def audit(as_json: bool, strict: bool, **given: Any) -> int:
     """Re-account a run with every accountant and judge a claim.
 
-    FILE is a ledger, or a trace of another program: an Opacus or Flower accountant's state, a
-    dp-accounting event as JSON, a table of rounds, a statement of parameters. Without it, state
-    the parameters. Several ledgers are audited together: copies of one run, whose common rounds
-    count once, or different runs on the same data.
+    FILE is a ledger, or a trace of another program: the state of an Opacus or Flower accountant, a
+    dp-accounting event as JSON, a table of rounds, or a statement of parameters. Without FILE, give
+    the parameters as options. Several ledgers are audited together: they are copies of one run,
+    whose common rounds count once, or different runs on the same data.
 
-    The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 whatever the verdict;
-    with --strict it is 0, 3 or 4.
+    The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 for every verdict; it is
+    0, 3 or 4 with --strict.
 
     \b
     Examples:
@@ -270,13 +270,13 @@ def audit_data(found: Audit) -> dict[str, Any]:
 
 
 def show_audit(found: Audit) -> None:
-    """Print an audit: verdict, reasons and, where they certify anything, a table of the bounds."""
+    """Print an audit: verdict, reasons and, if they certify a guarantee, a table of the bounds."""
     console = screen()
     from rich.markup import escape
 
-    # Strings of a record hold no line ends there: each of these is a line of our own.
+    # Strings of a record contain no line ends there, so each line is our own.
     first, *rest = str(found).splitlines()
-    # Only the verdict is markup: all other text may come from a stranger's file.
+    # Only the verdict is markup: all other text may come from an untrusted file.
     console.print(
         f"[bold]{found.verdict}[/bold]{escape(first[len(found.verdict) :])}", soft_wrap=True
     )
@@ -291,7 +291,7 @@ def show_audit(found: Audit) -> None:
 
 
 def _rests_on(found: Audit) -> Iterator[str]:
-    """Yield what is told below the bounds."""
+    """Yield the lines below the bounds."""
     from ..audit.imports import Unseen
 
     for observer, reason in found.unsupported.items():
@@ -302,7 +302,7 @@ def _rests_on(found: Audit) -> Iterator[str]:
         told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
         yield f"stated by the user, not recorded: {told}"
     for name, value in found.granted.items():
-        # Some of it nobody can say.
+        # Some assumptions have no option.
         option = f" (--{name.replace('_', '-')})" if name in Unseen.__members__ else ""
         yield f"taken for granted: {value}{option}"
 
@@ -316,7 +316,7 @@ def _table(found: Audit) -> Any:
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)
-            # A lower end of 0 shows nothing.
+            # A lower end of 0 carries no information.
             cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
             table.add_row(*map(printable, cells))
     return table
@@ -342,8 +342,9 @@ def report(
 ) -> int:
     """Write the audit of a run as one self-contained HTML page.
 
-    FILE and the options are those of "fedprivacy audit". An output that ends in .md, .json or .yaml
-    is the same in Markdown, plain values, or an entry for the registry of deployments.
+    FILE and the options are those of "fedprivacy audit". If the name of the output ends in .md,
+    .json or .yaml, the same content is written as Markdown, plain values, or an entry for the
+    registry of deployments.
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
@@ -354,7 +355,7 @@ def report(
     source, name = (files[0], files[0].stem) if files else (Path("parameters"), "stated run")
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
-    # Never over the record that is judged.
+    # Never overwrite the judged record.
     free(target, besides=files or [source])
     said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
     path = write({name: found}, target, title=title, subject=subject, deployment=said)

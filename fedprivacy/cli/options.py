@@ -1,4 +1,4 @@
-"""The command group, and what several commands share: options and printing."""
+"""The command group, and the shared code of commands: options and printing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMANDS = {
     "Judge": ["audit", "report", "verify"],
     "This program": ["schema", "completion"],
 }
-"""Every command, by what one wants."""
+"""Every command, by purpose."""
 
 
 @click.group(
@@ -64,10 +64,10 @@ COMMANDS = {
 def cli(context: click.Context) -> None:
     """Differential privacy for federated learning, with certified bounds.
 
-    Calibrate noise from a budget, account for a run, train, and audit what was run. Start with
-    "fedprivacy demo".
+    Calibrate noise from a budget, account for a run, train, and audit a run. Start with "fedprivacy
+    demo".
     """
-    # Without a command the help says more than an error would.
+    # Without a command, the help is more useful than an error.
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -77,16 +77,16 @@ for title, names in COMMANDS.items():
 
 
 def option(names: str, kind: Any, panel: str, told: str, **more: Any) -> Callable[[F], F]:
-    """Return an option, its names with blanks between; a default that is given is shown."""
+    """Return an option; its names are separated by blanks, and a given default is shown."""
     more.setdefault("show_default", "default" in more)
     return click.option(*names.split(), type=kind, panel=panel, help=told, **more)
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Return one decorator that adds all the options, in the order given."""
+    """Return one decorator that adds all the options, in the given order."""
 
     def apply(function: F) -> F:
-        # Decorators apply from the bottom up: reversed, the help has the order given.
+        # Decorators apply from the bottom up. Reversed, the help has the given order.
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
@@ -97,7 +97,7 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def told_settings(command: click.Command) -> click.Command:
     """Add the methods' settings to a command's help."""
     paragraphs = settings_in_words().split("\n\n")
-    # \b keeps click from filling a paragraph's lines.
+    # \b stops click from refilling the lines of a paragraph.
     told = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
     command.help = "\n\n".join(told)
     return command
@@ -105,13 +105,13 @@ def told_settings(command: click.Command) -> click.Command:
 
 OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
 EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
-"""Groups of options that several commands have."""
+"""Groups of options that several commands share."""
 
 
 def file_option(
     name: str, told: str, *, panel: str = OUTPUT, default: Path | None = None
 ) -> Callable[[F], F]:
-    """Return the option that names a file or folder."""
+    """Return the option for a file or folder."""
     kind = click.Path(path_type=Path)
     shown = default is not None
     return click.option(
@@ -175,7 +175,7 @@ picture_option = file_option("--output", "Write a plot to this file.")
 
 
 def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> Callable[[F], F]:
-    """Return the option that gives a setting; ``several``: values with commas between, as text."""
+    """Return the option for a setting; ``several``: text with values separated by commas."""
     default = "" if one.default in (None, MISSING) else f"  [default: {one.default}]"
     kind = str if several else one.rule.kind
     name = f"--{one.name.replace('_', '-')}"
@@ -189,13 +189,13 @@ def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> 
 
 
 def _sentence(one: Setting) -> str:
-    """Return a setting's help as options have it."""
+    """Return a setting's help in the form of an option's help."""
     return one.help[0].upper() + one.help[1:].rstrip(".") + "."
 
 
 noise_option = setting_option(SampledRun.known()["noise_multiplier"])
 run_options = options(*(setting_option(each) for each in SampledRun.known().values()))
-"""What describes a run of a sampled Gaussian; ``SampledRun.of`` takes it."""
+"""The options of a run of a sampled Gaussian, for ``SampledRun.of``."""
 
 
 certificate_option = option(
@@ -207,7 +207,7 @@ certificate_option = option(
 
 
 def write_certificate(bound: Bound, path: Path | None) -> None:
-    """Write a bound's certificate, where a path was given."""
+    """Write a bound's certificate if there is a path."""
     if path is not None:
         whole_file(path, json.dumps(bound.certificate(), indent=2, allow_nan=False) + "\n")
 
@@ -216,7 +216,7 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
     """Return the NAME=VALUES of --set by name, spelled with underscores.
 
     Raises:
-        ParameterError: no such text, or a name that is given twice.
+        ParameterError: text without NAME=, or a name that is given twice.
     """
     found: dict[str, str] = {}
     for text in chosen:
@@ -224,7 +224,7 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
         key = name.strip().replace("-", "_")
         if not equals:
             refuse("--set", text, "be NAME=VALUE, or NAME=VALUES with commas between")
-        # The last one would win in silence.
+        # Otherwise the last one would win silently.
         if key in found:
             way_out = "several values go with commas, where they may"
             refuse("--set", key, "be given once", way_out)
@@ -244,11 +244,11 @@ def say_lines(text: str) -> None:
 
 
 def screen() -> Any:
-    """Return a console of rich's that prints strings as ``say`` does."""
+    """Return a rich console that prints strings as ``say`` does."""
     from rich.console import Console
 
     class Screen(Console):
-        """Escapes what it is given as text."""
+        """Escapes its text arguments."""
 
         def print(self, *objects: Any, **options: Any) -> None:
             """Print; see ``Console.print``."""
@@ -267,13 +267,13 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
 
 
 def show_bound(bound: Bound) -> None:
-    """Print a bound and what it rests on."""
+    """Print a bound and its grounds."""
     say(str(bound))
     show_grounds(bound)
 
 
 def show_grounds(answer: Bound | TradeoffCurve) -> None:
-    """Print what an answer rests on."""
+    """Print the grounds of an answer."""
     if answer.witness:
         say(f"  attained by: {answer.witness}")
     for theorem in answer.theorems:

@@ -48,7 +48,7 @@ def _splitting(texts: Mapping[str, str]) -> Any:
 def _told(
     texts: Mapping[str, str], problem: type[Settings], point: type[Settings]
 ) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
-    """Return the values of a problem's settings, one of each, and those of a grid's axes."""
+    """Return the settings of a problem, one value each, and the axes of a grid."""
     values = read({**problem.known(), **point.known()}, texts)
     facts = {name: found for name, found in values.items() if name in problem.known()}
     return single(facts), {name: found for name, found in values.items() if name in point.known()}
@@ -58,7 +58,7 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     "fa-ld": _langevin,
     "fed-plt": _splitting,
 }
-"""Method -> what makes its grid of the texts given."""
+"""Method -> function that makes its grid from texts."""
 
 
 @cli.command()
@@ -110,12 +110,12 @@ def pareto(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Compare settings: certified epsilon against what they cost.
+    """Compare settings: certified epsilon against their costs.
 
     SETTINGS is a CSV file with a header, or a JSON list of objects. Columns: label; ledger (a path
-    from the file's folder), or noise_multiplier, rounds, and sampling_probability or cohort and
-    population; every other column is a cost, or those that --cost names. Of several files, such as
-    those of sweeps of several methods, the labels begin with the folder.
+    relative to the file's folder), or noise_multiplier, rounds, and sampling_probability or cohort
+    and population. Every other column is a cost, or only the columns named by --cost. With several
+    files, for example from sweeps of several methods, the labels begin with the folder.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def pareto(
     """  # noqa: D301
     from ..runs.pareto import pareto as compare
 
-    # Only what was given makes a grid: the rest keeps its default.
+    # Only given options make a grid. The others keep their defaults.
     given = {n: said for n in SampledRun.known() if (said := asked.pop(n)) is not None}
     found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
     data = found.to_dict()
@@ -153,11 +153,11 @@ def _runs(
     unit: str | None,
     costs: tuple[str, ...],
 ) -> Any:
-    """Return what is compared: a method's grid, a file's rows, or a grid of sampled runs."""
-    # Named as they were typed, for a message that can be acted upon.
+    """Return the settings to compare: a method's grid, a file's rows, or a grid of sampled runs."""
+    # Named as typed, so that the message is actionable.
     asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
-        # A method's grid has its own costs and units: another would be ignored in silence.
+        # A method's grid has its own costs and units. Others would be silently ignored.
         if settings or costs or unit == "client":
             refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
@@ -173,7 +173,7 @@ def _runs(
 def _of_files(
     settings: tuple[Path, ...], asked: list[str], unit: str | None, costs: tuple[str, ...]
 ) -> Any:
-    """Return the rows of files; of several each is named by its folder."""
+    """Return the rows of files; with several files, labels begin with the folder."""
     if asked:
         refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
     if len(settings) == 1:

@@ -18,7 +18,7 @@ from .options import as_json, cli, show
 SHELLS = ["bash", "zsh", "fish"]
 
 SETTINGS = "settings"
-"""The table of a run file that --set gives elsewhere."""
+"""The table of a run file that replaces --set."""
 
 
 @cli.command()
@@ -28,8 +28,9 @@ SETTINGS = "settings"
 def run(context: click.Context, file: Path, as_json: bool) -> Any:
     """Run the command that a TOML file describes.
 
-    FILE says command = "train" (or any other), the command's options by name, and in a table
-    [settings] what --set would give. Paths are from the folder one is in, as on the command line.
+    FILE contains command = "train" (or any other command), the command's options by name, and a
+    table [settings] in place of --set. Paths are relative to the current folder, as on the command
+    line.
 
     \b
     Example:
@@ -51,7 +52,7 @@ def run(context: click.Context, file: Path, as_json: bool) -> Any:
 
 
 class _RunFile:
-    """A run file: what it says, and where it says it."""
+    """A run file: its content, and the line of each key."""
 
     def __init__(self, path: Path, text: str, content: dict[str, Any]) -> None:
         self.path, self.lines, self.content = path, text.splitlines(), content
@@ -62,7 +63,7 @@ class _RunFile:
         """Return a file's content.
 
         Raises:
-            ParameterError: it is no TOML; the message names the line.
+            ParameterError: it is not TOML; the message names the line.
         """
         from ..audit.imports.content import MAX_TOML, check_depth, whole
 
@@ -75,26 +76,26 @@ class _RunFile:
         try:
             return cls(path, text, tomllib.loads(text))
         except tomllib.TOMLDecodeError as problem:
-            # The message names the line, but not where the file just ends.
+            # The message names the line, except at the end of the file.
             found = re.search(r"line (\d+)", str(problem))
             line = int(found[1]) if found else max(len(text.splitlines()), 1)
             raise ParameterError(f"{path}:{line}: {problem}") from problem
 
     def command(self) -> click.Command:
         """Return the command that the file names."""
-        # Not run itself, which could call itself without end.
+        # "run" is excluded: it could call itself without end.
         known = [name for name in cli.commands if name not in ("run", "schema", "completion")]
         if self.name not in known:
             self._refuse("command", f"command must be one of {listed(known)}, got {self.name!r}")
         return cli.commands[self.name]
 
     def words(self, command: click.Command) -> list[str]:
-        """Return the file's options as they stand on the command line."""
+        """Return the file's options in the form of the command line."""
         words = (self._words(command, *pair) for pair in self.content.items())
         return list(chain.from_iterable(words))
 
     def _words(self, command: click.Command, key: str, value: Any) -> list[str]:
-        # It names the command and is none of its options.
+        # This key names the command and is not an option.
         if key == "command":
             return []
         if key == SETTINGS:
@@ -114,11 +115,11 @@ class _RunFile:
         return [f"{key}={','.join(_texts(value))}" for key, value in table.items()]
 
     def point_at(self, problem: Exception) -> NoReturn:
-        """Raise a problem again, with the line that says what it is about."""
+        """Raise a problem again, with the line of its cause."""
         told = problem.format_message() if isinstance(problem, click.ClickException) else problem
         words = re.findall(r"[\w-]+", str(told))
         spelled = [word.lstrip("-").replace("-", "_") for word in words]
-        # Messages name options as the command line spells them.
+        # Messages name options as on the command line.
         said = {
             spelled.index(name): key
             for key in self._keys()
@@ -132,8 +133,8 @@ class _RunFile:
         return [*self.content, *(inner if isinstance(inner, dict) else ())]
 
     def _line(self, key: str) -> int:
-        """Return the number of the line that gives a key."""
-        # A key may be quoted, and a table's name stands in brackets.
+        """Return the line number of a key."""
+        # A key may be quoted, and the name of a table is in brackets.
         begins = re.compile(rf"\s*\[?[\"']?{re.escape(key)}[\"']?\s*[=\]]")
         found = (at for at, line in enumerate(self.lines, start=1) if begins.match(line))
         return next(found, 1)
@@ -148,7 +149,7 @@ def _words(option: click.Parameter, name: str, value: Any) -> list[str]:
         return [str(value)]
     if getattr(option, "is_flag", False):
         return [name] if value else []
-    # Options that take several values as one word have commas between.
+    # Options with several values in one word use commas.
     if not option.multiple:
         return [name, ",".join(_texts(value))]
     return [word for text in _texts(value) for word in (name, text)]
@@ -162,14 +163,14 @@ def _texts(value: Any) -> list[str]:
 @cli.command("schema")
 @click.argument("command", type=click.Choice(list(ANSWERS)), metavar="COMMAND")
 def print_schema(command: str) -> None:
-    """Print the JSON Schema of what COMMAND prints with --json."""
+    """Print the JSON Schema of COMMAND's output with --json."""
     show(schema(command), True, lambda: None)
 
 
 @cli.command()
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 def completion(shell: str) -> None:
-    """Print what makes SHELL (bash, zsh or fish) complete commands and options.
+    """Print a script that makes SHELL (bash, zsh or fish) complete commands and options.
 
     \b
     Examples:
@@ -179,5 +180,5 @@ def completion(shell: str) -> None:
     """  # noqa: D301
     kind = get_completion_class(shell)
     assert kind is not None
-    # Lines of our own, for a shell and not for a person.
+    # Our own lines, for a shell and not for a person.
     click.echo(kind(cli, {}, "fedprivacy", "_FEDPRIVACY_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""The command that trains many settings: sweep. Training is imported only when it runs."""
+"""The command that trains many settings: sweep. It imports the training code when it runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WHERE, SELECTION = "Where it runs", "Choosing in private"
 
 
 def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
-    """Return an option that says how many; one unless it is given."""
+    """Return an option for a number, by default one."""
     return click.option(name, panel=panel, type=int, default=1, show_default=True, help=told)
 
 
@@ -107,8 +107,8 @@ def sweep(
 ) -> None:
     """Train every setting of a grid and compare them within a budget.
 
-    Each setting leaves a ledger. The table can be had again, and joined with other runs, with
-    "fedprivacy pareto FOLDER/runs.csv".
+    Each setting leaves a ledger. "fedprivacy pareto FOLDER/runs.csv" prints the table again, also
+    together with other runs.
 
     \b
     Example:
@@ -123,7 +123,7 @@ def sweep(
     from ..runs.sweep import Sweep
 
     texts = named_texts(chosen)
-    # Names first: a misspelt one is told with those that there are.
+    # Names first: the message for a misspelt name lists the known ones.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
     source = {name: value for name in SOURCE if (value := asked.pop(name)) is not None}
@@ -133,18 +133,18 @@ def sweep(
         chosen_by = LAWS[law](trials)
         _choose(PrivateSweep(sweep=whole, trials=chosen_by, public_test=public_test), as_json)
         return
-    # Before the first setting is trained, which may take hours.
+    # Before the first training, which may take hours.
     whole.check()
     check_backend(backend, jobs)
     if output is not None:
         check_picture(output)
-    # On the error stream, so that --json leaves nothing but JSON on the other.
+    # On standard error, so that standard output holds only the JSON.
     say(begins(whole, unsaid(asked)), err=True)
     with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)
     found = whole.compare(trained)
-    # Picking the best of several runs uses them all: their joint epsilon is told, too.
+    # Choosing the best of several runs uses every run, so their joint epsilon is printed too.
     together = whole.together()
     data = found.to_dict() | {"together": [together.lower, together.upper]}
     data["runs"] = str(folder / "runs.csv")
@@ -162,7 +162,7 @@ def sweep(
 
 
 def _alone(output: Path | None, jobs: int) -> None:
-    """Refuse what --private cannot do: neither a plot of all trials nor several at once."""
+    """Refuse options that --private cannot serve: a plot of all trials, several trials at once."""
     if output is not None:
         refuse("--output", str(output), "be left out with --private")
     if jobs != 1:
@@ -170,7 +170,7 @@ def _alone(output: Path | None, jobs: int) -> None:
 
 
 def _choose(one: PrivateSweep, as_json: bool) -> None:
-    """Run a private sweep; print the best trial, and what choosing it costs."""
+    """Run a private sweep; print the best trial and the price of the selection."""
     from ..runs.pareto import in_words
     from ..runs.private_sweep import LEDGER
     from ..runs.progress import Steps

@@ -1,4 +1,4 @@
-"""The commands that train: train, demo. Training is imported only when one of them runs."""
+"""The commands that train: train, demo. They import the training code when they run."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ DATA = "The data"
 """A group of options."""
 
 SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds")
-"""Options that say what is trained on, and how long."""
+"""Options for the data, the model, and the number of rounds."""
 
 NAMED = ("clip_norm", "missing", "absent", "colluding")
-"""Settings of the methods that have options of their own; --set gives the others."""
+"""Settings of the methods with separate options; --set gives the others."""
 
 seed_option = option("--seed", int, METHOD, "Make runs reproducible; they are then not private.")
 data_options = options(
@@ -180,7 +180,7 @@ def train(
 ) -> None:
     """Train within a privacy budget, leave a ledger, and audit it.
 
-    What may be handed over is the file of --output, and the verdict; the ledger is for an auditor.
+    The file of --output and the verdict may be handed over. The ledger is for an auditor.
 
     \b
     Examples:
@@ -202,9 +202,9 @@ def train(
     settings = _settings(METHODS[method], given, chosen)
     path = ledger or Path(f"{method}.ledger")
     if METHODS[method].private:
-        # Before data are read, which may take a while.
+        # Before data are read, which may be slow.
         check_free(path, checkpoint)
-    # A run without privacy leaves no ledger: the option would promise one.
+    # A run without privacy leaves no ledger, so the option would be misleading.
     elif ledger is not None:
         refuse("--ledger", str(ledger), f"be left out: {method} is not private")
     else:
@@ -226,11 +226,11 @@ _WITH_NOISE = {
     "fedavg-top-k": "fed-smp-top-k",
     "fedavg-rand-k": "fed-smp-rand-k",
 }
-"""Methods without noise, and the one that does the same with noise."""
+"""Methods without noise, and their counterparts with noise."""
 
 
 def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
-    """Refuse a budget that was given for a method without noise, which no budget can hold for."""
+    """Refuse a budget for a method without noise: no budget can hold for it."""
     context = click.get_current_context()
     assert context is not None
     for name in ("epsilon", "delta", "adjacency", "observer"):
@@ -241,27 +241,27 @@ def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
 
 
 def needs_torch() -> None:
-    """Raise ParameterError where torch is missing; called before what trains is imported."""
+    """Raise ParameterError if torch is missing; called before the training code is imported."""
     from .. import training  # noqa: F401
 
 
 def _begun(task: Job, budget: dict[str, Any], path: Path) -> Experiment:
-    """Return a private experiment, having told what it is to keep."""
+    """Return a private experiment after printing its budget."""
     from ..runs.experiment import Experiment
 
     chosen = _as_begun(budget, path)
     experiment = Experiment(job=task, **budget)
-    # On the error stream, before anything is spent: --json leaves the other to its data.
+    # On standard error, before any loss is spent: with --json, standard output holds only data.
     say(begins(experiment, chosen), err=True)
     return experiment
 
 
 def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options that were given and the settings of --set, none of them twice."""
+    """Return the given options and the settings of --set. A name in both is refused."""
     options = {name: value for name, value in given.items() if value is not None}
     texts = named_texts(chosen)
     for name in texts:
-        # Given twice, one of the two would be lost.
+        # If given twice, one of the two values would be lost.
         if name in (*options, "method", "data", "data_dir", "model"):
             refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
     method.check_names(texts)
@@ -275,14 +275,14 @@ def _trained(
     checkpoint: Path | None,
     output: Path | None,
 ) -> TrainedRun:
-    """Calibrate where that is left to do, and train, with a bar over the rounds."""
+    """Calibrate if necessary, and train, with a progress bar over the rounds."""
     from ..runs.progress import Steps
 
     task = experiment.job
     with Steps() as steps:
-        # A ledger that is there says at which level the run was begun.
+        # An existing ledger gives the level of the run.
         if task.knob is not None and experiment.level is None and not ledger.exists():
-            # Before calibrating, which may take minutes: the files must find their places.
+            # Before calibrating, which may take minutes: the paths of the files are checked.
             experiment.check_places(ledger, checkpoint, output)
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
@@ -295,11 +295,11 @@ def _trained(
 def _result(
     method: str, experiment: Experiment, record: TrainedRun, ledger: Path
 ) -> dict[str, Any]:
-    """Return what came of a run as plain JSON values."""
+    """Return the result of a run as plain JSON values."""
     data = {
         "method": method,
         "settings": experiment.settings,
-        # JSON has no NaN: a score that is none is null.
+        # JSON has no NaN: an undefined score is null.
         "scores": {n: v if math.isfinite(v) else None for n, v in record.scores.items()},
         "upload_bytes": record.upload_bytes,
         "upload_mb_a_client": experiment.job.upload_per_client,
@@ -347,7 +347,7 @@ def _tell(
 
 
 def _sent(record: TrainedRun, each: float | None) -> str:
-    """Return how much was uploaded, in words; ``each``: MB a client."""
+    """Return the upload in words; ``each``: MB for each client."""
     told = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if each is None:
         return told
@@ -355,12 +355,12 @@ def _sent(record: TrainedRun, each: float | None) -> str:
 
 
 def unsaid(budget: Mapping[str, Any]) -> list[str]:
-    """Return what of a budget nobody said, so that it is chosen."""
+    """Return the names of the budget's missing parts, which are then chosen."""
     return [name for name in ("delta", "adjacency") if budget[name] is None]
 
 
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
-    """Take what is not said from a ledger that is there; return the names of what is chosen."""
+    """Take missing values from an existing ledger; return the names of the chosen ones."""
     left_out = unsaid(budget)
     if left_out and path.exists():
         known = Ledger.open(path)
@@ -371,9 +371,9 @@ def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
 
 
 def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
-    """Return the first line that is printed: what is to be kept, and what nobody said."""
+    """Return the first printed line: the budget, and its chosen parts."""
     unit = str(asked.job.unit)
-    # The commands ask for one.
+    # The commands require one.
     assert asked.epsilon is not None
     told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(asked.delta)}"
     if "delta" in chosen:
@@ -385,7 +385,7 @@ def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
 
 
 def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | None) -> list[str]:
-    """Return what is said of what no epsilon covers, and of the files."""
+    """Return the lines about numbers that no epsilon covers, and about the files."""
     sent, refused = record.not_covered["upload_bytes"], record.not_covered["refused"]
     uploaded = "bytes uploaded not known" if sent is None else f"{sent} bytes uploaded"
     lines = [
@@ -405,7 +405,7 @@ def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | N
 
 
 def _cautions(experiment: Experiment) -> list[str]:
-    """Return what a reader of the result must know of the budget."""
+    """Return the warnings about the budget for a reader of the result."""
     task = experiment.job
     if task.knob is None:
         return ["not private: no noise, no ledger, no epsilon"]
@@ -427,7 +427,7 @@ def demo(
     as_json: bool,
     **budget: Any,
 ) -> None:
-    """Do it all on real data: calibrate, train, audit, report.
+    """Run everything on real data: calibrate, train, audit, report.
 
     Trains FedAvg, DP-FedAvg and Fed-SMP (top-k and rand-k) within one privacy budget at client
     level, audits every ledger with every accountant, prints a table and writes one page.

@@ -1,8 +1,9 @@
-"""dp-accounting, both ways: runs as events, events as runs, and an accountant for its interface.
+"""dp-accounting in both directions: runs as events, events as runs, and its accountant interface.
 
-A ``DpEvent`` says what a mechanism does; the neighbouring relation is the accountant's. So does a
-run here, and so the two are exchanged without numbers being touched. What only one of them can say
-raises ``ConversionError``. Only the ``dp_`` modules of this folder import ``dp_accounting``.
+A ``DpEvent`` describes the actions of a mechanism. The neighbouring relation belongs to the
+accountant. A run in this package has the same division, so the two are converted without changing a
+number. A feature that only one side can express raises ``ConversionError``. Only the ``dp_``
+modules of this folder import ``dp_accounting``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def relation_of(adjacency: Adjacency | str) -> dpa.NeighboringRelation:
 
 
 def adjacency_of(relation: dpa.NeighboringRelation) -> Adjacency:
-    """Return the adjacency that a neighbouring relation of dp-accounting stands for.
+    """Return the adjacency of a neighbouring relation of dp-accounting.
 
     Raises:
         ParameterError: not a member of ``dp_accounting.NeighboringRelation``.
@@ -80,27 +81,27 @@ def to_event(
     adjacency: Adjacency | str,
     observer: Observer | str = Observer.AGGREGATE,
 ) -> dpa.DpEvent:
-    """Return the event that says exactly what a run does.
+    """Return the event that describes a run exactly.
 
-    Clip norms and the unit are not part of an event: neither enters the arithmetic.
+    An event has no clip norm and no unit: neither enters the arithmetic.
 
     Args:
-        run: a mechanism, sampled and repeated as it really ran.
-        adjacency: the accountant that will read the event must use ``relation_of(adjacency)``.
-        observer: an event is about the aggregate view; another observer is served where the run
-            loses the same to both.
+        run: a mechanism, sampled and repeated exactly as it ran.
+        adjacency: the accountant that reads the event must use ``relation_of(adjacency)``.
+        observer: an event is about the aggregate view. Another observer is accepted if the run has
+            the same loss for both.
 
     Raises:
         ParameterError: not a mechanism, or an unknown adjacency or observer.
         UnsupportedCombination: the run has no privacy loss under these facts.
-        ConversionError: no event says it; the message names what would be lost.
+        ConversionError: no event describes the run; the message names the missing feature.
     """
     if not isinstance(run, mechanisms.Mechanism):
         refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
-    # Asked first: what has no loss under these facts has no event either.
+    # Checked first: a run without a loss under these facts has no event either.
     seen = run.privacy_loss(adjacency, observer)
     event = _event(run)
-    # Accountants read an event as the aggregate view: only an equal loss may go out as one.
+    # Accountants read an event as the aggregate view, so only an equal loss may be exported.
     if seen.curve != run.privacy_loss(adjacency).curve:
         _lost(
             "that participants are visible",
@@ -117,7 +118,7 @@ def _lost(what: str, why: str) -> NoReturn:
 
 def _event(run: mechanisms.Mechanism) -> dpa.DpEvent:
     writer = _WRITERS.get(type(run))
-    # Mechanisms that are not ours may bring an event of their own.
+    # Mechanisms of other packages may define their event.
     found = run.as_event() if writer is None else writer(run)
     if not isinstance(found, dpa.DpEvent):
         _lost(f"what {type(run).__name__} does", "it has no event for this mechanism")
@@ -139,16 +140,16 @@ def _selection_event(run: mechanisms.PrivateSelection) -> dpa.DpEvent:
 
 
 def _guarantee_event(run: mechanisms.ApproximateDp) -> dpa.DpEvent:
-    """One guarantee, where dp-accounting is new enough to have an event for it."""
+    """One guarantee, if this version of dp-accounting has an event for it."""
     kind = getattr(dp_event, "EpsilonDeltaDpEvent", None)
-    # Several points say more than any single one.
+    # Several points are stronger than any single one.
     if kind is None or len(run.guarantees) > 1:
         _lost("what ApproximateDp states", "it has an event for one guarantee, if any")
     return kind(*run.guarantees[0])
 
 
 def _sparsified_event(run: mechanisms.SparsifiedPerturbation) -> dpa.DpEvent:
-    """One Gaussian sum, if its noise is known rather than bounded from below."""
+    """One Gaussian sum, if its noise is known exactly and not only bounded from below."""
     if run.sum_multiplier != run.noise_multiplier:
         _lost(
             f"that {run.missing} shares of the noise may be missing and {run.colluding} known",
@@ -157,7 +158,7 @@ def _sparsified_event(run: mechanisms.SparsifiedPerturbation) -> dpa.DpEvent:
             else "an event has one noise multiplier; for the worst case convert "
             f"Gaussian(noise_multiplier={run.sum_multiplier!r})",
         )
-    # Whoever is away changes the population that a sample is drawn from.
+    # Absent clients change the population of a sample.
     if run.absent and not run.topped_up:
         _lost(f"that {run.absent} clients may be away", "an event has one population")
     return dpa.GaussianDpEvent(run.noise_multiplier)
@@ -181,7 +182,7 @@ def _sampled_event(run: mechanisms.SampledMechanism) -> dpa.DpEvent:
 
 
 def _foreign_event(scheme: sampling.Scheme, inner: dpa.DpEvent) -> object:
-    """Return what a scheme that is not ours says of itself, None where it says nothing."""
+    """Return the event of a scheme of another package, None if it defines none."""
     foreign = getattr(scheme, "as_event", None)
     return None if foreign is None else foreign(inner)
 
@@ -215,7 +216,7 @@ _UNSAID: dict[type[sampling.Scheme], tuple[str, str]] = {
         "its sampling events draw afresh every time",
     ),
 }
-"""Scheme -> what no event can say of it, and why."""
+"""Scheme -> the feature that no event can express, and the reason."""
 
 
 def _cohort_event(run: mechanisms.CohortMechanism) -> dpa.DpEvent:
@@ -228,7 +229,7 @@ def _cohort_event(run: mechanisms.CohortMechanism) -> dpa.DpEvent:
 
 
 _WRITERS: dict[type[mechanisms.Mechanism], Callable[[Any], dpa.DpEvent]] = {
-    # One Gaussian sum: the whole run's, its sensitivity rounded up, and the noise down.
+    # One Gaussian sum for the whole run, with its sensitivity rounded up and the noise down.
     mechanisms.CorrelatedNoise: lambda run: dpa.GaussianDpEvent(
         math.nextafter(run.noise_multiplier / run.sensitivity.upper, 0.0)
     ),
@@ -265,11 +266,12 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
     """A ``dp_accounting.PrivacyAccountant`` that answers with certified upper ends.
 
     Args:
-        neighboring_relation: a ``dp_accounting.NeighboringRelation``; it has no default on purpose.
-        observer: who looks; an event's own reading is "aggregate".
+        neighboring_relation: a ``dp_accounting.NeighboringRelation``; there is no default on
+            purpose.
+        observer: who sees the outputs; an event itself means "aggregate".
         accountant: "pld", "rdp" or "advanced".
         tolerance: wanted width of the interval, see ``fedprivacy.epsilon``.
-        unit: whose data one record of the events is; may be left out.
+        unit: the meaning of one record of the events; optional.
 
     Raises:
         ParameterError: a value that breaks its rule.
@@ -288,7 +290,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         unit = None if unit is None else member(Unit, unit=unit)
         adjacency = adjacency_of(neighboring_relation)
         self._facts = Facts(unit, adjacency, member(Observer, observer=observer))
-        # Checked now, so that a wrong setting does not wait for the first question.
+        # Checked now, so a wrong setting fails before the first question.
         Effort(accountant, tolerance)
         self._settings: dict[str, Any] = {"accountant": accountant, "tolerance": tolerance}
         self._composed = NOTHING
@@ -296,7 +298,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
     def _maybe_compose(
         self, event: dpa.DpEvent, count: int, do_compose: bool
     ) -> dpa.PrivacyAccountant.CompositionErrorDetails | None:
-        """Compose an event, or only say why it cannot be composed."""
+        """Compose an event, or only return why it cannot be composed."""
         wrong = culprit(event, self._events)
         if wrong is not None:
             return self.CompositionErrorDetails(invalid_event=wrong[0], error_message=str(wrong[1]))
@@ -312,16 +314,16 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         """Compose an event ``count`` times, and return self.
 
         Raises:
-            InvalidEventError: a field of it, or of an event inside, breaks its rule.
-            UnsupportedEventError: it is not read, or has no loss under this relation.
+            InvalidEventError: a field of the event, or of an inner event, breaks its rule.
+            UnsupportedEventError: the class is not supported, or has no loss under this relation.
             TypeError: not an event.
             ValueError: a count below 1.
         """
-        # Before dp-accounting looks, which has one error for all that is wrong.
+        # Checked before dp-accounting, which has a single error for all faults.
         wrong = culprit(event, self._events) if isinstance(event, dpa.DpEvent) else None
         if wrong is not None and isinstance(wrong[1], ParameterError):
             raise InvalidEventError(f"{event}: [{wrong[1]}] caused by subevent {wrong[0]}")
-        # A list in it may be changed by whoever has it: kept is what was composed.
+        # A list in the event may be changed later by its owner, so a copy is kept.
         own = rebuilt(plain(event)) if isinstance(event, dpa.DpEvent) and not wrong else event
         super().compose(own, count)
         return self
@@ -354,7 +356,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         return self.delta_bound(target_epsilon).upper
 
     def _plain_bound(self, quantity: str, given: float, worst: float) -> Bound:
-        """Return the bound of nothing at all, or of something that is not private."""
+        """Return the bound of an empty composition, or of one that is not private."""
         upper = 0.0 if self._composed.private else worst
         nothing, everything = "nothing was released", "an event without privacy"
         return Bound(
@@ -384,11 +386,11 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         }
 
     def restore(self, state: dict[str, Any]) -> Self:
-        """Take the place of the accountant that ``state()`` was asked of, and return self.
+        """Load a result of ``state()`` in place of the current content, and return self.
 
         Raises:
-            ParameterError: not such a state, or one for another neighbouring relation.
-            LedgerError: the state holds something that is not an event read here.
+            ParameterError: not a state, or one for another neighbouring relation.
+            LedgerError: the state holds something that is not a supported event.
         """
         ours = isinstance(state, dict) and state.get("integration") == "dp_accounting"
         require(ours, "state", type(state).__name__, "be what state() returned")
@@ -402,7 +404,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
             twin.compose(rebuilt(state.get("ledger")))
         except (dpa.UnsupportedEventError, TypeError, ValueError) as problem:
             raise LedgerError(f"accountant state is not readable: {problem}") from problem
-        # Only once all is rebuilt: a bad state leaves this accountant as it is.
+        # Only after everything is rebuilt: a bad state leaves this accountant unchanged.
         self.__dict__.update(twin.__dict__)
         return self
 

@@ -1,4 +1,4 @@
-"""What an event of dp-accounting does, as a mechanism."""
+"""Events of dp-accounting as mechanisms."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ..rounding import FEW
 from ..sampling import FixedSize, Poisson, Scheme, TruncatedPoisson
 
 MAX_DEPTH = 32
-"""Deepest nesting of an event that is read."""
+"""Deepest nesting of an event that is accepted."""
 
 _MAX_RHO = 1e9
 
 
 class Asked(NamedTuple):
-    """What an event leaves open: unit, adjacency, who looks, for whom stated guarantees hold."""
+    """Facts that an event leaves open: unit, adjacency, observer, observer of stated guarantees."""
 
     unit: Unit | str | None = None
     adjacency: Adjacency | None = None
@@ -45,14 +45,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What an event does: mechanisms with their counts, or something without any privacy."""
+    """The content of an event: mechanisms with their counts, or a release without any privacy."""
 
     parts: Counter[mechanisms.Mechanism] = field(default_factory=Counter)
     private: bool = True
 
     @property
     def run(self) -> mechanisms.Mechanism:
-        """The parts as one mechanism; there must be some."""
+        """The parts as one mechanism; there must be at least one."""
         ((first, count), *rest) = parts = _added(self.parts)
         return first if count == 1 and not rest else mechanisms.Run(tuple(parts))
 
@@ -63,7 +63,7 @@ class Reading:
 
 
 def _added(parts: Counter[mechanisms.Mechanism]) -> list[tuple[mechanisms.Mechanism, int]]:
-    """Return the parts, zCDP guarantees added up: that says more than one after the other."""
+    """Return the parts, with zCDP guarantees added up: the sum is sharper than a sequence."""
     concentrated = [part for part in parts if isinstance(part, mechanisms.ConcentratedDp)]
     found = [(part, n) for part, n in parts.items() if part not in concentrated]
     for observer in dict.fromkeys(part.observer for part in concentrated):
@@ -74,14 +74,14 @@ def _added(parts: Counter[mechanisms.Mechanism]) -> list[tuple[mechanisms.Mechan
 def _summed(stated: dict[mechanisms.ConcentratedDp, int]) -> list[tuple[mechanisms.Mechanism, int]]:
     """Return zCDP guarantees for one observer as one."""
     apart: list[tuple[mechanisms.Mechanism, int]] = list(stated.items())
-    # A single guarantee stays as it was stated.
+    # A single guarantee stays as stated.
     if sum(stated.values()) < 2:
         return apart
     total = {
         name: _up(sum(n * Fraction(getattr(part, name)) for part, n in stated.items()))
         for name in ("rho", "xi")
     }
-    # So large a sum is beyond what the mechanism takes.
+    # The mechanism does not take a larger sum.
     if max(total.values()) > _MAX_RHO:
         return apart
     return [(replace(next(iter(stated)), rho=total["rho"], xi=total["xi"]), 1)]
@@ -89,7 +89,7 @@ def _summed(stated: dict[mechanisms.ConcentratedDp, int]) -> list[tuple[mechanis
 
 def _up(value: Fraction | int) -> float:
     found = float(value)
-    # float() rounds to the nearest: one step up where that went down.
+    # float() rounds to nearest: move one step up if it rounded down.
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)
 
 
@@ -106,22 +106,21 @@ def from_event(
 ) -> mechanisms.Mechanism:
     """Return the run that an event describes.
 
-    The classes that are read are listed on the page "Other libraries", exactly these, nested as
-    dp-accounting allows. ``TruncatedSubsampledGaussianDpEvent`` is ``TruncatedPoisson``: its
-    ``dataset_size``, too, counts the record in question.
+    The supported classes are on the page "Other libraries": exactly these, nested as dp-accounting
+    allows. ``TruncatedSubsampledGaussianDpEvent`` is ``TruncatedPoisson``: the ``dataset_size`` of
+    both counts the record in question.
 
     Args:
-        event: what was done.
-        unit: whose data one record of the event is; may be left out.
-        adjacency: how neighbours differ; only for events that state a guarantee, which is about
-            one adjacency (zCDP, (epsilon, delta), exponential mechanism).
-        stated_for: for whom zCDP and (epsilon, delta) guarantees hold that events state. They may
-            count on a sample that stays secret, so that unless "server" is stated the run is not
-            served to that observer.
+        event: the event.
+        unit: the meaning of one record of the event; optional.
+        adjacency: how neighbouring data sets differ. Only for events that state a guarantee, which
+            is about one adjacency (zCDP, (epsilon, delta), exponential mechanism).
+        stated_for: the observer of zCDP and (epsilon, delta) guarantees in events. They may depend
+            on a secret sample. Unless this is "server", the run has no loss for the server.
 
     Raises:
-        ConversionError: another class (a subclass too), or an event that releases nothing or is
-            not private at all, for which there is no mechanism; or an adjacency is missing.
+        ConversionError: another class (even a subclass); an event without a release or without any
+            privacy, for which there is no mechanism; or a missing adjacency.
         ParameterError: a field breaks its rule.
         UnsupportedCombination: records are sampled twice.
     """
@@ -139,18 +138,18 @@ def from_event(
 
 
 def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
-    """Return what an event does.
+    """Return the content of an event.
 
     Raises:
-        ConversionError: a class that is not read.
+        ConversionError: an unsupported class.
         ParameterError: a field breaks its rule.
-        UnsupportedCombination: no theorem covers how it is nested.
+        UnsupportedCombination: no theorem covers its nesting.
     """
-    # By exact type: a subclass may mean something else.
+    # By exact type: a subclass may have another meaning.
     reader = READERS.get(type(event))
     if reader is None:
         raise ConversionError(_unread(type(event)))
-    # Before going deeper: a stranger's nesting must not exhaust the stack.
+    # Checked before going deeper: untrusted nesting must not exhaust the stack.
     if depth > MAX_DEPTH:
         raise ConversionError(f"the event is nested deeper than {MAX_DEPTH} levels; flatten it")
     return reader(event, asked, depth + 1)
@@ -163,7 +162,7 @@ def _unread(kind: type) -> str:
 
 
 def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
-    """Return why an event has no loss under the adjacency and observer asked; None if it has."""
+    """Return why an event has no loss under the given facts; None if it has one."""
     try:
         reading = read(event, asked)
         if reading.parts:
@@ -174,13 +173,13 @@ def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
 
 
 def culprit(event: dpa.DpEvent, asked: Asked) -> tuple[dpa.DpEvent, FedPrivacyError] | None:
-    """Return the innermost sub-event that has no loss by itself, and why; None if all is well."""
+    """Return the innermost sub-event without a loss, and why; None if there is none."""
     problem = fault(event, asked)
     if problem is None:
         return None
     found = event, problem
     inside = iter(_children(event))
-    # Down to the innermost: children that have a loss are passed over.
+    # Descend to the innermost one. Children with a loss are skipped.
     while (child := next(inside, None)) is not None:
         problem = fault(child, asked)
         if problem is not None:
@@ -222,7 +221,7 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
     if not isinstance(event.events, list | tuple):
         refuse("events", event.events, "be a list of events")
     readings = [read(each, asked, depth) for each in event.events]
-    # In one counter: adding readings one by one would cost the square of their number.
+    # In one counter: adding readings one by one takes quadratic time.
     parts = Counter[mechanisms.Mechanism]()
     for reading in readings:
         parts.update(reading.parts)
@@ -230,7 +229,7 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _read_poisson(event: Any, asked: Asked, depth: int) -> Reading:
-    # Read even where nobody is drawn: what is inside may be wrong.
+    # Read even with an empty sample: the inner event may be invalid.
     inner = read(event.event, asked, depth)
     if non_negative(sampling_probability=event.sampling_probability) == 0.0:
         return NOTHING
@@ -246,7 +245,7 @@ def _read_fixed_size(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
-    """Read Poisson sampling of which at most so many take part, uniformly chosen."""
+    """Read Poisson sampling with a maximum batch size, reduced to it uniformly at random."""
     inner = _read_noise(mechanisms.Gaussian)(event, asked, depth)
     chance = non_negative(sampling_probability=event.sampling_probability)
     population = integer(0, dataset_size=event.dataset_size)
@@ -258,14 +257,14 @@ def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
 
 
 def _sampled(inner: Reading, scheme: Scheme) -> Reading:
-    # Sampling hides nothing for certain of what is released whole.
+    # A release without privacy stays so under sampling.
     if not inner.private:
         return EVERYTHING
     return _one(inner.run.sampled(scheme)) if inner.parts else NOTHING
 
 
 def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
-    """Read k buckets and the probability of a uniform one; of one bucket, nothing but who is in."""
+    """Read k buckets and the probability of a uniform one; one bucket only shows participation."""
     chance = non_negative(noise_parameter=event.noise_parameter)
     buckets = integer(1, num_buckets=event.num_buckets)
     require(chance <= 1.0, "noise_parameter", chance, "be a probability")
@@ -291,7 +290,7 @@ def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
     moves, chances = _numbers(event, "sensitivities"), _numbers(event, "sampling_probs")
     # The mechanism below refuses lists of different lengths.
     moved = any(move for move, chance in zip(moves, chances, strict=False) if chance > 0.0)
-    # Made even if nothing moves, so that its fields are checked; 1 stands in for 0.
+    # Made even if no sensitivity is positive, to check its fields; 1 replaces 0.
     checked = mechanisms.MixtureOfGaussians(
         standard_deviation=std or 1.0,
         sensitivities=moves if moved else (1.0,) * len(moves),
@@ -311,7 +310,7 @@ def _numbers(event: Any, name: str) -> tuple[float, ...]:
 
 
 def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
-    # An infinite guarantee is none: everything may be released.
+    # An infinite guarantee is empty: everything may be released.
     if math.inf in (event.rho, event.xi):
         return EVERYTHING
     rho, xi = non_negative(rho=event.rho), non_negative(xi=event.xi)
@@ -322,7 +321,7 @@ def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
 
 
 def _adjacency(event: Any, asked: Asked) -> Adjacency:
-    """Return the adjacency that a stated guarantee is about."""
+    """Return the adjacency of a stated guarantee."""
     if asked.adjacency is None:
         name = type(event).__name__
         raise ConversionError(f"{name} states a guarantee under one adjacency: pass adjacency=")
@@ -350,15 +349,15 @@ def _read_guarantee(event: Any, asked: Asked, _depth: int) -> Reading:
 
 
 def _read_pure(event: Any, asked: Asked, _depth: int) -> Reading:
-    """Read a mechanism that is epsilon-DP and of which nothing more is used."""
+    """Read an epsilon-DP mechanism. No other property is used."""
     return _guaranteed(event.epsilon, 0.0, event, asked)
 
 
 def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
-    """Read discrete Gaussian noise, in any dimension, as the zCDP that it keeps.
+    """Read discrete Gaussian noise, in any dimension, as its zCDP guarantee.
 
-    Canonne, Kamath and Steinke (2020), Theorem 14: whole numbers of Euclidean sensitivity D and
-    noise of scale s give D^2 / (2 s^2)-zCDP.
+    Canonne, Kamath and Steinke (2020), Theorem 14: integers of Euclidean sensitivity D and noise of
+    scale s give D^2 / (2 s^2)-zCDP.
     """
     sigma, moves = non_negative(sigma=event.sigma), non_negative(sensitivity=event.sensitivity)
     if event.dimension is not None:
@@ -374,18 +373,18 @@ def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
 
 
 def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
-    """Read trees of noisy sums, a record being in one leaf of all, as a Gaussian on its path.
+    """Read trees of noisy sums, with a record in one leaf of all, as a Gaussian on its path.
 
-    Kairouz et al. (2021), appendix D: a leaf of a tree of n steps is in at most
-    floor(log2 n) + 1 nodes, each a Gaussian sum that the record moves by at most C when it is
-    zeroed out; Gaussian mechanisms compose in mu^2, adaptively too.
+    Kairouz et al. (2021), appendix D: a leaf of a tree of n steps is in at most floor(log2 n) + 1
+    nodes. Each node is a Gaussian sum, which zeroing out the record moves by at most C. Gaussian
+    mechanisms compose in mu^2, adaptively too.
     """
     multiplier = non_negative(noise_multiplier=event.noise_multiplier)
     given = (
         event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
     )
     require(given, "step_counts", given, "hold at least one number")
-    # bit_length is floor(log2 n) + 1, and 0 where there is no step.
+    # bit_length is floor(log2 n) + 1, and 0 for no step.
     depth = max(integer(0, step_counts=each) for each in given).bit_length()
     if depth == 0:
         return NOTHING
@@ -398,10 +397,10 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
 
 def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
     inner = read(event.event, asked, depth)
-    # The best of nothing is nothing, and of everything everything.
+    # The best of no release is no release. The best of unprotected releases is unprotected.
     if not (inner.private and inner.parts):
         return inner
-    # The law refuses what is no number.
+    # The law refuses invalid numbers.
     return _one(mechanisms.PrivateSelection(inner.run, trials=_law(event.mean, event.shape)))
 
 
@@ -416,7 +415,7 @@ T = TypeVar("T")
 
 
 def later(**named: T) -> dict[type, T]:
-    """Return what belongs to classes that only newer versions of dp-accounting have, by class."""
+    """Return the entries for classes that only newer versions of dp-accounting have, by class."""
     kinds = ((getattr(dp_event, name, None), each) for name, each in named.items())
     return {kind: each for kind, each in kinds if kind is not None}
 
@@ -444,7 +443,7 @@ READERS: dict[type, Reader] = {
         PermuteAndFlipDpEvent=_read_pure,
     ),
 }
-"""The classes that are read, and how."""
+"""The supported classes, and their readers."""
 
 _NESTS = {
     dpa.SelfComposedDpEvent,
@@ -452,7 +451,7 @@ _NESTS = {
     dpa.SampledWithoutReplacementDpEvent,
     dp_event.RepeatAndSelectDpEvent,
 }
-"""The classes that hold one event."""
+"""The classes with one inner event."""
 
 _UNREAD: dict[type, str] = {
     dpa.SampledWithReplacementDpEvent: (
@@ -461,4 +460,4 @@ _UNREAD: dict[type, str] = {
         "independent"
     ),
 }
-"""Why a class that has fields is not read."""
+"""Why a class with fields is not supported."""

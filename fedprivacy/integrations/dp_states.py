@@ -17,7 +17,7 @@ def _plain_list(events: list[dpa.DpEvent]) -> list[Any]:
 
 
 def plain(event: dpa.DpEvent) -> dict[str, Any]:
-    """Return an event that was read as plain JSON values."""
+    """Return a supported event as plain JSON values."""
     content = {name: to(getattr(event, name)) for name, (to, _) in FIELDS[type(event)].items()}
     return {"type": type(event).__name__, **content}
 
@@ -26,21 +26,21 @@ def rebuilt(data: Any, depth: int = 0) -> dpa.DpEvent:
     """Return the event of plain JSON values from an untrusted source.
 
     Raises:
-        LedgerError: anything but the names and fields of the classes that are read.
+        LedgerError: anything but the names and fields of the supported classes.
     """
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
     kind = kind_named(data.get("type")) if isinstance(data, dict) else None
-    # Just these fields: one left out would silently take its default.
+    # Exactly these fields: a missing one would silently take its default.
     if kind is None or set(data) != {"type", *FIELDS[kind]}:
-        # Cut to 80 characters: a state from elsewhere may be of any length.
+        # Cut to 80 characters: an untrusted state may have any length.
         raise LedgerError(f"accountant state is not readable: not an event: {data!r:.80}")
     known = FIELDS[kind].items()
     return kind(**{name: back(data[name], depth + 1) for name, (_, back) in known})
 
 
 def kind_named(name: Any) -> Any:
-    """Return the event class of a name; None where there is none that is read."""
+    """Return the event class of a name; None if no supported class has it."""
     return next((kind for kind in FIELDS if kind.__name__ == name), None)
 
 

@@ -1,4 +1,4 @@
-"""dp-accounting's events as JSON, and what its own accountant says of a run."""
+"""dp-accounting's events as JSON, and the answer of its accountant for a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def event_from_json(data: Any) -> dpa.DpEvent:
         data: ``{"type": ..., fields}``, or ``DpEvent.to_named_tuple`` as an object or a list.
 
     Raises:
-        LedgerError: not an event of a class that is read; nothing is imported by name.
+        LedgerError: not an event of a supported class. No class is imported by name.
     """
     try:
         return rebuilt(_plain(data))
@@ -37,10 +37,10 @@ def event_from_json(data: Any) -> dpa.DpEvent:
 
 
 def _plain(data: Any, depth: int = 0) -> Any:
-    """Return any of the three ways of writing an event in the first of them."""
+    """Return any of the three forms of an event in the first form."""
     if depth > MAX_DEPTH:
         raise LedgerError(f"an event is nested deeper than {MAX_DEPTH} levels")
-    # Events inside an event are lists as well: only [module, class, ...] names one.
+    # Inner events are lists as well: only [module, class, ...] names one.
     if isinstance(data, list) and _names_a_class(data[:2]):
         data = _of_a_list(data)
     if isinstance(data, dict):
@@ -49,7 +49,7 @@ def _plain(data: Any, depth: int = 0) -> Any:
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with the class under "type", whichever of the two ways names it."""
+    """Return fields with the class under "type", from either of the two ways of naming it."""
     if "class_name" not in data:
         return data
     if "type" in data:
@@ -74,10 +74,10 @@ def _names_a_class(pair: list[Any]) -> bool:
 
 
 def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:
-    """Return what gives the run of an event object under an adjacency; see ``from_event``.
+    """Return a function that gives the run of an event under an adjacency; see ``from_event``.
 
-    Of an event that releases something without noise it gives that release alone, which no other
-    part can make worse.
+    For an event with a release without noise, it gives only that release: no other part can make it
+    worse.
 
     Raises:
         ConversionError: not an event.
@@ -99,7 +99,7 @@ def runs_of(event: Any) -> Callable[[Adjacency | str | None], Mechanism]:
 
 
 def _in_clear(event: Any, depth: int = 0) -> float:
-    """Return the chance that an event shows a unit without any noise; 0 where it is not known."""
+    """Return the probability that an event shows a unit without any noise; 0 if unknown."""
     if depth > MAX_DEPTH:
         return 0.0
     match event:
@@ -127,7 +127,7 @@ def adjacency_named(relation: object) -> Adjacency:
     """Return the adjacency of a neighbouring relation's name.
 
     Raises:
-        ParameterError: not such a name.
+        ParameterError: an unknown name.
     """
     try:
         return adjacency_of(dpa.NeighboringRelation[str(relation)])
@@ -138,7 +138,7 @@ def adjacency_named(relation: object) -> Adjacency:
 
 
 OPACUS_ORDERS = (*(1.0 + x / 10.0 for x in range(1, 100)), *map(float, range(12, 64)))
-"""The orders that Opacus's accountant asks for unless it is given others."""
+"""The default orders of Opacus's accountant."""
 
 
 def peer_epsilon(
@@ -147,17 +147,18 @@ def peer_epsilon(
     adjacency: Adjacency,
     orders: Sequence[float] | None = None,
 ) -> float | None:
-    """Return the epsilon that dp-accounting's ``RdpAccountant`` says; None where it says nothing.
+    """Return the epsilon of dp-accounting's ``RdpAccountant``; None if it has none.
 
-    It is what Flower and others print. Under REPLACE_ONE it takes a sum to move by C, not 2 C.
+    Flower and others print this number. Under REPLACE_ONE it assumes that a sum moves by C, not 2
+    C.
 
     Args:
-        run: what is accounted.
-        delta: at which epsilon is asked for.
-        adjacency: how neighbours differ.
-        orders: of the Renyi divergences; None for its own.
+        run: the run.
+        delta: the delta of the epsilon.
+        adjacency: how neighbouring data sets differ.
+        orders: of the Renyi divergences; None for its defaults.
     """
-    # Its warnings about orders are not for whoever reads an audit.
+    # Its warnings about orders would confuse the reader of an audit.
     log = logging.getLogger("absl")
     level = log.level
     try:
@@ -168,7 +169,7 @@ def peer_epsilon(
         accountant.compose(to_event(run, adjacency=adjacency))
         return float(accountant.get_epsilon(delta))
     except Exception:
-        # Another library's arithmetic, asked for a remark only: whatever stops it, nothing is said.
+        # This number of another library is only a remark, so any error just omits it.
         return None
     finally:
         log.setLevel(level)

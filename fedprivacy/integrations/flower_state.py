@@ -1,4 +1,4 @@
-"""The state of Flower's privacy accountants (1.35 and later), as ``state_dict()`` gives it."""
+"""The state of Flower's privacy accountants (1.35 and later), as in ``state_dict()``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event and how often it was composed."""
+    """An event and its number of compositions."""
 
     event: Event
     count: _Count

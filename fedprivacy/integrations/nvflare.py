@@ -1,9 +1,9 @@
-"""NVFlare 2.9: a controller whose rounds are private, and a DXO filter that clips at the client.
+"""NVFlare 2.9: a controller with private rounds, and a DXO filter that clips at the client.
 
-The rounds are those of ``FederatedAveraging`` and of the Flower strategy: the same ``Server`` draws
-the cohort, clips, adds the noise, asks the budget and writes the ledger. NVFlare's own filters for
-privacy work at each client and know neither of a cohort nor of a budget, and its aggregators weigh
-clients by numbers of theirs; so the sum is made here, by a controller of its own.
+The rounds are those of ``FederatedAveraging`` and of the Flower strategy. The same ``Server`` draws
+the cohort, clips, adds the noise, checks the budget and writes the ledger. NVFlare's own privacy
+filters work at each client and know neither a cohort nor a budget. Its aggregators weight clients
+by numbers that the clients send. A separate controller therefore computes the sum here.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = ["ClippedUpdate", "PrivateAveraging"]
 
 
 class ClippedUpdate(DXOFilter):  # type: ignore[misc]
-    """Lets nothing leave a client but its update, clipped to one norm over all arrays.
+    """Lets only the update leave a client, clipped to one norm over all arrays.
 
-    To be a filter of the task's results, at every client, and the last of them. What the client's
-    code says beside its update (metrics, weights, numbers of examples, headers) stays here. The
+    It must be a filter of the task's results, at every client, and the last filter. Everything else
+    in the client's result (metrics, weights, numbers of examples, headers) stays at the client. The
     server does not trust this filter: it clips again.
 
     Args:
-        clip_norm: of the server's perturbation. With another one nothing is less private, but
-            updates are smaller than they may be, or are clipped twice.
+        clip_norm: of the server's perturbation. Another value does not reduce privacy, but updates
+            are then smaller than necessary, or are clipped twice.
     """
 
     def __init__(self, clip_norm: float) -> None:
@@ -55,7 +55,7 @@ class ClippedUpdate(DXOFilter):  # type: ignore[misc]
         self.clip_norm = positive(clip_norm=clip_norm)
 
     def process(self, shareable: Any, fl_ctx: Any) -> Any:
-        """Return what may leave: the clipped update, or a return code alone.
+        """Return the part that may leave: the clipped update, or only a return code.
 
         Raises:
             ParameterError: there is no update, or one that is not finite or not of single
@@ -67,7 +67,7 @@ class ClippedUpdate(DXOFilter):  # type: ignore[misc]
         return self.process_dxo(from_shareable(shareable), shareable, fl_ctx).to_shareable()
 
     def process_dxo(self, dxo: Any, shareable: Any, fl_ctx: Any) -> Any:
-        """Return a new DXO that holds the clipped update alone; see ``process``."""
+        """Return a new DXO with only the clipped update; see ``process``."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
             way_out = "send what training changed: transfer type DIFF of NVFlare's client API"
             refuse("the result's data kind", dxo.data_kind, f"be {DataKind.WEIGHT_DIFF!r}", way_out)
@@ -78,35 +78,35 @@ class ClippedUpdate(DXOFilter):  # type: ignore[misc]
 
 
 class PrivateAveraging(Controller):  # type: ignore[misc]
-    """A server's workflow of private rounds, that stops at a budget and leaves a ledger.
+    """A server's workflow of private rounds that stops at a budget and leaves a ledger.
 
-    In every round the cohort is drawn by ``scheme`` and asked for a task "train" with the model as
-    weights; what comes back is clipped again and summed, noise is added and the round is written
-    down. NVFlare makes a workflow of names and plain values, so that a job has a subclass that says
-    the rest: see the page on NVFlare. Nothing is opened before the job runs.
+    In every round ``scheme`` draws the cohort. Its clients get a task "train" with the model as
+    weights. Their results are clipped again and summed, noise is added, and the round is recorded.
+    NVFlare builds a workflow from names and plain values, so a job needs a subclass with the other
+    objects: see the page on NVFlare. No file is opened before the job runs.
 
     Args:
         arrays: the first model, single precision.
-        perturbation: clips and perturbs, unit "client"; of a fixed norm and all coordinates.
+        perturbation: clips and perturbs, unit "client"; with a fixed norm and all coordinates.
         scheme: draws the clients of a round.
-        population: how many clients the job has; they are numbered in the order of their names.
-        ledger: file of the ledger; resumed where it exists.
+        population: number of clients of the job. They are numbered in the order of their names.
+        ledger: file of the ledger; resumed if it exists.
         model: file for the model (``fedprivacy.integrations.flower.saved``), written after every
-            round; resumed where it exists.
-        budget: asked before clients are, and again before noise is drawn.
-        rounds: total number, those before a restart included.
-        deadline: seconds until a client that did not answer counts as silent.
+            round; resumed if it exists.
+        budget: checked before clients get a task, and again before noise is drawn.
+        rounds: total number, including the rounds before a restart.
+        deadline: seconds until a client without an answer counts as silent.
         expected_cohort: public denominator; see ``FederatedAveraging``.
-        missing: most clients of a cohort that may stay silent; see ``Server``. An error that a
-            client sends is an answer: it counts as a zero update.
-        seed: None for the operating system's randomness, as privacy needs.
+        missing: largest number of silent clients in a cohort; see ``Server``. An error from a
+            client is an answer: it counts as a zero update.
+        seed: None for the operating system's randomness, which privacy requires.
 
     Raises:
         ParameterError: a value out of its range, or a perturbation that cannot run here.
         UnsupportedCombination: the perturbation's noise does not hold under the scheme.
 
     Attributes:
-        history: what the server saw of each round of this process; not covered by any epsilon.
+        history: the server's view of each round of this process; no epsilon covers it.
     """
 
     def __init__(
@@ -140,14 +140,14 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         self.budget, self.history = budget, list[RoundInfo]()
         self._files = Path(ledger), Path(model)
         self._deadline, self._rounds = integer(1, deadline=deadline), integer(1, rounds=rounds)
-        # In the order of their names, as what comes back is.
+        # Sorted by name, like the results.
         self._layout = dict(sorted(arrays.items()))
         self._first = flat(self._layout)
         self._names = list[str]()
         self.ledger: Ledger | None = None
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Give the clients of the job their numbers; it ends where they are not the population."""
+        """Give the clients of the job numbers; end the job if they are not the population."""
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         if len(here) != self.server.population:
             told = f"population must be the job's {len(here)} clients, got {self.server.population}"
@@ -156,13 +156,13 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         self._names = here
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Do nothing: what was begun stays begun, and the file may be resumed."""
+        """Keep the state: a started round stays started, and the file may be resumed."""
 
     def process_result_of_unknown_task(self, *given: Any, **named: Any) -> None:
-        """Drop it: its round is over."""
+        """Drop the result: its round is over."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        """Run rounds until all were run, the budget is spent or the job is stopped."""
+        """Run rounds until all have run, the budget is spent or the job is stopped."""
         if not self._names:
             return
         try:
@@ -206,7 +206,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             begun, running, came = self._asked(state, books, abort_signal, fl_ctx)
             if abort_signal.triggered:
                 return
-            # The model is on disk before the round is called done.
+            # The model is on disk before the round is confirmed.
             state, info = self.server.step(state, running, came, begun, save)
             if info.aborted:
                 save(state)
@@ -222,8 +222,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
     def _asked(
         self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
     ) -> tuple[Begun, Collected, list[tuple[int, object]]]:
-        """Return the round, a sum that nothing was added to, and what the clients answered."""
-        # On disk before the cohort is drawn; nobody is asked for a round that does not fit.
+        """Return the round, an empty sum, and the answers of the clients."""
+        # On disk before the cohort is drawn. No client gets a task for a round that does not fit.
         begun = self.server.begin(state, books)
         running = self.server.collected(state, self.server.cohort(state.round), None)
         came = list[tuple[int, object]]()
@@ -237,7 +237,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         content.set_header(AppConstants.CURRENT_ROUND, state.round)
         content.set_header(AppConstants.NUM_ROUNDS, self._rounds)
         task = Task("train", content, timeout=self._deadline, result_received_cb=receive)
-        # To NVFlare no targets are all clients.
+        # For NVFlare, an empty list of targets means all clients.
         if targets := [self._names[client] for client in running.turns]:
             self.broadcast_and_wait(task, fl_ctx, targets, len(targets), 0, abort_signal)
         return begun, running, list(came)
@@ -246,7 +246,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         return shaped(state.parameters.numpy(), self._layout)
 
     def _update(self, result: Any) -> torch.Tensor | None:
-        """Return start less result, shape (d,); None for whatever else came, which is untrusted."""
+        """Return start minus result, shape (d,); None for any other, untrusted content."""
         try:
             if result.get_return_code() != ReturnCode.OK:
                 return None
@@ -257,6 +257,6 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             if any(parts[name].shape != like.shape for name, like in self._layout.items()):
                 return None
             return -torch.from_numpy(flat(parts))
-        # Whatever is wrong with one answer must not stop the round.
+        # An error in one answer must not stop the round.
         except Exception:
             return None

@@ -1,4 +1,4 @@
-"""What an Opacus accountant's state of ours has to hold; written and read without Opacus."""
+"""Required content of an Opacus accountant's state of this package; used without Opacus."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ def steps_in_no_pass(
     passes: Iterable[tuple[float, int]],
     per_pass: int,
 ) -> str | None:
-    """Return which steps the passes cannot hold, in words, or None.
+    """Return the steps that the passes cannot hold, in words, or None.
 
-    Every step is in a pass of no more noise than its own: one it is not in would be free.
+    Every step belongs to a pass whose noise is no larger than the step's. A step outside all passes
+    would be free.
 
     Args:
         history: (noise multiplier, sample rate, steps).
-        passes: (least noise multiplier in it, how many such passes were begun).
-        per_pass: most steps of a pass.
+        passes: (its least noise multiplier, number of these passes that began).
+        per_pass: largest number of steps of a pass.
     """
     room = ((noise, 0, per_pass * begun) for noise, begun in passes)
     needed = ((noise, 1, -steps) for noise, _, steps in history)
     left = 0
-    # From the least noise on, at equal noise the passes first.
+    # From the least noise on. At equal noise, the passes come first.
     for noise, _, more in sorted((*room, *needed)):
         left += more
         if left < 0:

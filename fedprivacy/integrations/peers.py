@@ -1,7 +1,7 @@
-"""Other libraries' own accountants, asked about a run: their numbers, as they give them.
+"""Accountants of other libraries: their unchanged answers for a run.
 
-dp-accounting is always there; Opacus and prv-accountant only where they are installed. Nothing that
-they say is believed here: ``fedprivacy.crosscheck`` holds it against certified ends.
+dp-accounting is always installed; Opacus and prv-accountant are optional. Their answers are not
+trusted: ``fedprivacy.crosscheck`` compares them with certified ends.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Asked = tuple[Mechanism, float, Adjacency, Observer]
 """Run, delta, adjacency and observer."""
 
 Ask = Callable[[Mechanism, float, Adjacency, Observer, float], float]
-"""Gets the question and a lattice's spacing, returns an epsilon or raises."""
+"""Takes the question and the spacing of a lattice; returns an epsilon or raises."""
 
 _SPACING = 1e-4
-"""What dp-accounting's lattices have unless told otherwise."""
+"""Default spacing of dp-accounting's lattices."""
 _POINTS = 200_000
-"""About how many of them it gets before the lattice is made coarser: it takes minutes beyond."""
+"""Approximate limit on its lattice points. Beyond it the lattice gets coarser to save minutes."""
 
 
 def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]]:
-    """Yield (who, epsilon or None, why not) of every accountant of another library.
+    """Yield (name, epsilon or None, reason) of every accountant of another library.
 
     Args:
         asked: the question.
-        near: about how large the answer is.
+        near: the approximate size of the answer.
     """
-    # No library has a lattice that reaches so far.
+    # No library has a lattice of that size.
     if math.isinf(near):
         yield from ((who, None, "not asked: epsilon is infinite") for who in ACCOUNTANTS)
         return
@@ -50,25 +50,25 @@ def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]
         try:
             with _quiet():
                 found, why = float(ask(*asked, spacing)), ""
-        # Only what is installed is asked: none of these is a dependency but dp-accounting.
+        # Only installed libraries answer: of these, only dp-accounting is a dependency.
         except ImportError:
             found, why = None, "not installed"
-        except Exception as refusal:  # whatever another library raises is its answer
+        except Exception as refusal:  # any exception of another library is its answer
             found, why = None, _first_line(refusal)
         yield who, found, why
 
 
 def _first_line(refusal: Exception) -> str:
     text = str(refusal).split("\n", maxsplit=1)[0]
-    # Our refusals are sentences; other libraries' errors need their kind to be understood.
+    # Our messages are sentences. Errors of other libraries need their type to be clear.
     ours = isinstance(refusal, FedPrivacyError)
     return text if ours else f"{type(refusal).__name__}: {text}"[:200]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what other libraries warn and log from the user, who asked for a table."""
-    # Logging has one switch for all: what it was before is put back.
+    """Hide the warnings and logs of other libraries: the user wants a table."""
+    # Logging has a single switch. Its earlier value is restored.
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -89,7 +89,7 @@ def _dp_accounting(kind: str) -> Ask:
             account: Any = pld.PLDAccountant(relation, value_discretization_interval=spacing)
         else:
             account = rdp.RdpAccountant(neighboring_relation=relation)
-        # Composing an event that is not supported raises, in words that name a class only.
+        # Composing an unsupported event raises an error that names only a class.
         if not account.supports(event):
             raise dpa.UnsupportedEventError(f"not for this event under {adjacency}")
         return float(account.compose(event).get_epsilon(delta))
@@ -103,7 +103,7 @@ def sampled_gaussians(
     """Return (noise multiplier, sampling rate, rounds) of Poisson-sampled Gaussian rounds.
 
     Raises:
-        ConversionError: the run is something else, or is seen under other facts.
+        ConversionError: the run is something else, or has other facts.
     """
     # Those accountants add or remove a unit, and see no list of participants.
     if adjacency is Adjacency.REPLACE_ONE or observer is Observer.SERVER:
@@ -120,7 +120,7 @@ def sampled_gaussians(
 
 
 def _unsampled(part: Mechanism) -> tuple[Mechanism, float]:
-    """Return a round without its Poisson sampling, and the rate: 1 where there is none."""
+    """Return a round without its Poisson sampling, and the rate; 1 without sampling."""
     if isinstance(part, SampledMechanism) and isinstance(part.scheme, Poisson):
         return part.inner, part.scheme.probability
     return part, 1.0
@@ -133,7 +133,7 @@ def _opacus(kind: str) -> Ask:
         del spacing
         from opacus.accountants import create_accountant
 
-        # What it would have recorded itself, step by step.
+        # The history that it would have recorded itself, step by step.
         account = create_accountant(kind)
         account.history = sampled_gaussians(run, adjacency, observer)
         return float(account.get_epsilon(delta))
@@ -155,7 +155,7 @@ def _prv(
         delta_error=delta / 1000.0,
         max_self_compositions=counts,
     )
-    # Of (lower, estimate, upper) the last, as an upper bound is what it is asked for.
+    # The last of (lower, estimate, upper), as an upper bound is wanted.
     return float(account.compute_epsilon(delta, counts)[2])
 
 
@@ -167,4 +167,4 @@ ACCOUNTANTS: dict[str, Ask] = {
     "opacus gdp": _opacus("gdp"),
     "prv-accountant": _prv,
 }
-"""Who is asked, and how."""
+"""The accountants, by name."""

@@ -1,1 +1,1 @@
-"""What a user asks of a mechanism: one file a question."""
+"""The questions about a mechanism: one file for each."""

@@ -1,4 +1,4 @@
-"""A privacy budget that is asked before every round."""
+"""A privacy budget that decides before every round whether the round fits."""
 
 from __future__ import annotations
 
@@ -37,36 +37,38 @@ from .renyi_filter import RenyiFilter
 from .spending import Spending, with_less
 
 _SPARE = 2.0**-40
-"""Share of delta that a filter sets aside for laws of noise that are off."""
+"""Share of delta that a filter reserves for the total variation of sampled noise."""
 _ONE_AT_A_TIME = threading.RLock()
-"""Whoever spends asks and counts before anybody else does: threads may share a budget."""
+"""Guards asking and counting as one step, because threads may share a budget."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent, and what was. Its settings stay: what was allowed was allowed by them.
+    """The privacy loss that may be spent, and the loss already spent.
 
-    One process spends it: a forked child, or a process that it was pickled to, is refused.
+    The settings that decided earlier rounds cannot change later. One process spends a budget. A
+    forked child is refused, and so is another process that received a pickled copy.
 
-    A schedule fixed beforehand may use any accountant. Where the next round's mechanism depends
-    on earlier outputs (``adaptive=True``), composed bounds do not hold; then a Renyi filter is
-    used: one order is fixed by the first round asked about, before anything was released, and a
-    round is allowed while the sum of the rounds' divergences at that order stays within what
-    (epsilon, delta) permits there (Feldman and Zrnic 2021), in both orientations.
+    A schedule fixed beforehand may use any accountant. If the mechanism of the next round depends
+    on earlier outputs (``adaptive=True``), composed bounds do not hold. Then a Renyi filter
+    decides. The first round that the budget is queried with fixes one order, before any release. A
+    round is allowed while the sum of the rounds' divergences at that order stays within the limit
+    that (epsilon, delta) gives there, in both orientations (Feldman and Zrnic 2021).
 
     Args:
         epsilon: at least 0.
-        delta: in [0, 1]; strictly between for adaptive schedules.
+        delta: in [0, 1]; strictly between 0 and 1 for adaptive schedules.
         adjacency: how neighbouring data sets differ.
-        observer: who looks.
+        observer: who sees the outputs.
         accountant: "pld", "rdp", "advanced" or "game", for schedules fixed beforehand. "game" is
-            the tightest for replaced units, and takes a thousand times as long.
+            the tightest for replaced units. It takes a thousand times as long.
         adaptive: whether the schedule may depend on outputs.
-        spending: what was spent before, of another budget that this one takes the place of; the two
-            count together. ``dataclasses.replace(budget, epsilon=...)`` hands it on.
+        spending: the spending of an earlier budget that this one replaces; the two count together.
+            ``dataclasses.replace(budget, epsilon=...)`` passes it on.
 
     Raises:
-        ParameterError: a setting out of its range, or another one than those by which was spent.
+        ParameterError: a setting is out of its range, or differs from the settings that
+            ``spending`` was counted under.
     """
 
     epsilon: float
@@ -89,7 +91,7 @@ class Budget:
         # Refuses an unknown accountant now, not at the first round.
         Effort(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):
-            # The filter has a rule of its own: no accountant takes part.
+            # The filter has its own rule and uses no accountant.
             refuse("accountant", self.accountant, "be left at its default for adaptive schedules")
         if not isinstance(self.adaptive, bool):
             refuse("adaptive", self.adaptive, "be True or False")
@@ -98,7 +100,7 @@ class Budget:
         self._check_kind()
 
     def _check_kind(self) -> None:
-        """Refuse other settings than those by which was spent, by another budget with the same."""
+        """Refuse settings that differ from those of ``spending``, even of another budget."""
         for name, value in self.spending.kind.items():
             own = getattr(self, name)
             rule = f"stay {value!s}: rounds were spent under it"
@@ -106,19 +108,19 @@ class Budget:
 
     @property
     def states(self) -> set[str]:
-        """Digests of states in which rounds without a ledger ended; training loops write it."""
+        """Digests of the states after rounds without a ledger. Training loops add to it."""
         return self.spending.states
 
     @property
     def rule(self) -> str:
-        """Which rule decides, in words, for the ledger."""
+        """The rule that decides, in words, for the ledger."""
         if self.adaptive:
             return "RDP filter (adaptive schedule)"
         return f"{self.accountant} accountant (schedule fixed beforehand)"
 
     @property
     def way_out(self) -> str:
-        """What may be done where a round does not fit, in words."""
+        """What to do if a round does not fit, in words."""
         if self.spending.void:
             return f"nobody can say what was spent: {self.spending.void}"
         if self.adaptive:
@@ -128,13 +130,13 @@ class Budget:
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
         loss = loss_of(round_, self.adjacency, self.observer)
-        # A row of correlated noise is priced as its whole run, which is paid for once.
+        # The price of a row of correlated noise is the price of its whole run, paid once.
         return replace(loss, curve=IDENTITY) if self._goes_on(round_) else loss
 
     def _goes_on(self, round_: Accountable) -> bool:
-        """Return whether a round is another row of a run that was paid for.
+        """Return whether a round is another row of a run that is already paid for.
 
-        Row 0, or one that was there, begins another run like it.
+        Row 0, or a row that was already counted, begins another equal run.
         """
         if not isinstance(round_, CorrelatedRow) or not round_.row:
             return False
@@ -142,7 +144,7 @@ class Budget:
         return round_.run in rows and round_.row not in rows[round_.run]
 
     def allows(self, next_round: Accountable) -> bool:
-        """Return whether one more such round keeps the whole within the budget. Spends nothing."""
+        """Return whether one more of these rounds fits the budget; do not spend it."""
         self.spending.check_process()
         self._check_kind()
         loss = self._loss(next_round)
@@ -151,39 +153,40 @@ class Budget:
         if self.adaptive:
             return self._renyi(loss).allows(loss)
         wanted = {**self.spending.rounds, loss: self.spending.rounds.get(loss, 0) + 1}
-        # Known to fit is cheap and asked first; an account is made only where it is not.
+        # The stored answer is cheap, so it comes first. An account is made only if it is missing.
         if not self._known_to_fit(wanted) and self._fits(wanted):
             object.__setattr__(self, "_fitting", self._look_ahead(wanted))
         return self._known_to_fit(wanted)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let one thread of the process that made the budget ask and count at a time."""
-        # Before the lock: a thread of the parent may have held it when the child was forked.
+        """Let one thread at a time ask and count, only in the process that made the budget."""
+        # This comes before the lock: a thread of the parent may have held it during the fork.
         self.spending.check_process()
         with _ONE_AT_A_TIME:
             yield
 
     def __copy__(self) -> Budget:
-        """Return a budget of its own: two that shared half of it would each allow all."""
+        """Return a deep copy: two budgets with shared state would each allow everything."""
         return deepcopy(self)
 
     def charge(self, ledger: Ledger) -> None:
-        """Count the rounds that a ledger has spent and that this budget was not charged with.
+        """Count the rounds of a ledger that this budget has not counted yet.
 
-        Each is priced by the noise that it had, where that is less than it was planned with. To be
-        called as a loop begins or goes on: after a crash the budget is a new one, and the rounds
-        before it are in the ledger alone. ``fedprivacy.training`` does so by itself; a loop of your
-        own calls it once, before its first round. Of a copy of a ledger that was charged, what they
-        share is counted once, and the rest of both is counted.
+        The price of each round follows from its actual noise if that is less than planned. Call
+        this when a loop starts or resumes: after a crash the budget is new, and only the ledger has
+        the earlier rounds. ``fedprivacy.training`` calls it by itself. Your own loop calls it once,
+        before its first round. A copy of a counted ledger shares some rounds with it. Those are
+        counted once, and the other rounds of both are counted.
 
         Raises:
-            BudgetExhausted: they do not all fit; they are counted all the same, as they were spent.
-            LedgerError: a round had so little noise that no epsilon holds, or this is another
-                process than the one that made the budget; nothing is counted.
-            ParameterError: no ledger, or one that says of its schedule what the budget does not.
-            UnsupportedCombination: the ledger speaks against what its rounds are priced as, or
-                nobody can say what less noise comes to; nothing is counted.
+            BudgetExhausted: the rounds do not all fit. They are counted anyway, since they were
+                spent.
+            LedgerError: a round had so little noise that no epsilon holds, or this process did not
+                make the budget; no round is counted.
+            ParameterError: not a ledger, or a ledger with another kind of schedule than the budget.
+            UnsupportedCombination: the ledger contradicts the prices of its rounds, or no theorem
+                gives the price of the smaller noise; no round is counted.
         """
         rule, way_out = "be a Ledger", "fp.Ledger.open(path)"
         require(isinstance(ledger, Ledger), "ledger", type(ledger).__name__, rule, way_out)
@@ -202,7 +205,7 @@ class Budget:
             self.spending.qualified |= dict.fromkeys(depends)
             fits = True
             for one, mechanism in new:
-                # One that does not fit is enough: an account of each would take long.
+                # One round that does not fit is enough. An account of each would take long.
                 fits = fits and self.allows(mechanism)
                 self._count(mechanism, 1)
                 held.rounds.add(one.index)
@@ -211,7 +214,7 @@ class Budget:
                 self._refuse(f"the rounds of {ledger.path} exceed")
 
     def _looked_at(self, ledger: Ledger) -> tuple[str, ...]:
-        """Return what a number of a ledger depends on.
+        """Return the conditions on the epsilon of a ledger.
 
         Raises:
             LedgerError, UnsupportedCombination: see ``charge``.
@@ -220,10 +223,10 @@ class Budget:
         return told(ledger, facts)[1]
 
     def confirm(self, ledger: Ledger) -> None:
-        """Look at a ledger whose rounds are counted; training does so as it ends.
+        """Check a ledger after its rounds were counted. Training calls this when it ends.
 
-        What the number depends on is told with it from then on. Where the ledger speaks against
-        what its rounds are priced as, nothing more is allowed, and ``spent`` says why.
+        From then on, the conditions of the ledger are part of the bound. If the ledger contradicts
+        the prices of its rounds, no more rounds are allowed, and ``spent`` gives the reason.
         """
         self.spending.check_process()
         try:
@@ -234,7 +237,7 @@ class Budget:
             self.spending.qualified |= dict.fromkeys(depends)
 
     def _check_schedule(self, ledger: Ledger) -> None:
-        """Refuse a ledger whose schedule is another than the budget's."""
+        """Refuse a ledger with another kind of schedule than the budget."""
         wanted = "adaptive" if self.adaptive else "fixed"
         why = "composed bounds do not hold where outputs decide"
         way_out = "Budget(..., adaptive=True), which keeps a filter"
@@ -255,12 +258,12 @@ class Budget:
 
         Args:
             round_: the round.
-            ledger: where it is written, if anywhere, so that ``charge`` does not count it again.
-            number: its number there.
+            ledger: the ledger that records it, if any, so that ``charge`` does not count it again.
+            number: its number in that ledger.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing is counted.
-            UnsupportedCombination: nobody can say any more what was spent.
+            BudgetExhausted: the round does not fit; no round is counted.
+            UnsupportedCombination: the amount spent is no longer known.
         """
         with self._alone():
             held = self.spending.of(ledger)
@@ -271,15 +274,15 @@ class Budget:
                 held.begun(ledger, number)
 
     def seeded(self) -> None:
-        """Say with the number from now on that noise, or draws, came of a seed that was chosen.
+        """Mark the bound from now on: noise or draws came from a chosen seed.
 
-        What a ledger says of its seed is told anyway: for rounds that none records.
+        This is for rounds without a ledger. A ledger records its own seed policy.
         """
         with self._alone():
             self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
-        """Note that a round of a ledger was confirmed, or aborted before anything was released."""
+        """Note that a round of a ledger was confirmed, or aborted before any release."""
         with self._alone():
             held = self.spending.of(ledger)
             assert held is not None
@@ -288,10 +291,10 @@ class Budget:
     def released(
         self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
     ) -> None:
-        """Count what a round had less noise than it was spent with, beside what was spent.
+        """Count a round again, as released, if it had less noise than it was charged for.
 
-        It was released, so it is counted whether it fits or not. Where no epsilon holds for it, or
-        none is known, nothing more is allowed, and ``spent`` says why.
+        The round was released, so it counts even if it does not fit. If no epsilon holds for it, or
+        none is known, no more rounds are allowed, and ``spent`` gives the reason.
         """
         stds = {"planned_std": planned_std, "used_std": used_std}
         with self._alone():
@@ -301,7 +304,7 @@ class Budget:
                     self.spending.void = "a round had so little noise that no epsilon holds"
                 elif found is not round_:
                     self._count(found, 1)
-            # Also a theorem that asks for what this round did not have.
+            # Also covers a theorem with a condition that this round does not meet.
             except (UnsupportedCombination, ParameterError) as error:
                 self.spending.void = str(error)
 
@@ -327,16 +330,16 @@ class Budget:
             held.rows[round_.run] = rows | {round_.row}
 
     def _stay(self) -> None:
-        """Fix the settings by which is counted from now on."""
-        # A filter has one order, which follows from the whole budget.
+        """Fix the settings for all later counting."""
+        # The order of a filter follows from the whole budget.
         names = ("epsilon", "delta") if self.adaptive else ()
         for name in ("adjacency", "observer", "adaptive", *names):
             self.spending.kind.setdefault(name, getattr(self, name))
 
     def keeps(self, steps: Iterable[tuple[Accountable, int]]) -> bool:
-        """Return whether (round, count) steps, in this order, all fit; spends those that do.
+        """Return whether all (round, count) steps fit, in this order; spend those that do.
 
-        Of an adaptive schedule a step is spent as a whole or not at all.
+        In an adaptive schedule a step is spent completely or not at all.
         """
         with self._alone():
             return self._keeps(_steps(steps))
@@ -346,10 +349,10 @@ class Budget:
             count = integer(1, count=given)
             if self.spending.void:
                 return False
-            # A row that is there twice begins another run.
+            # A row that occurs twice begins another run.
             if self.adaptive and not isinstance(round_, CorrelatedRow):
                 loss = self._loss(round_)
-                # All at once: a filter cannot give back what it has let through.
+                # Ask for all at once: a filter cannot take back an allowed round.
                 if not self._renyi(loss).allows(loss, count):
                     return False
                 self._count(round_, count)
@@ -361,13 +364,13 @@ class Budget:
         return True
 
     def spent(self) -> Bound | None:
-        """Return the bound of what was spent so far, None before the first round.
+        """Return the bound on everything spent; None before the first round.
 
-        Of an adaptive schedule nothing smaller than the filter's whole budget is certified.
+        For an adaptive schedule, only the whole budget of the filter is certified.
 
         Raises:
-            BudgetExhausted: rounds of a ledger went beyond what an adaptive schedule was allowed.
-            UnsupportedCombination: nobody can say any more what was spent.
+            BudgetExhausted: rounds of a ledger exceeded the limit of an adaptive schedule.
+            UnsupportedCombination: the amount spent is no longer known.
         """
         held = self.spending
         held.check_process()
@@ -382,12 +385,12 @@ class Budget:
             assert held.filter is not None and held.filter.facts is not None
             if not held.filter.kept:
                 self._refuse("the rounds of a ledger exceed")
-            # Other outputs might have spent it all: less than the budget is not certified.
+            # Other outputs might have spent everything, so only the whole budget is certified.
             found = self.kept_by_filter(held.filter.facts)
         return replace(found, qualified=(*found.qualified, *held.qualified))
 
     def kept_by_filter(self, facts: Facts) -> Bound:
-        """Return what the filter certifies: the budget itself."""
+        """Return the certified bound of the filter: the budget itself."""
         return Bound(
             quantity="epsilon",
             given=self.delta,
@@ -402,7 +405,7 @@ class Budget:
         )
 
     def _composed(self, parts: dict[PrivacyLoss, int]) -> Accountant:
-        # A budget's own share of a per mille: a wide interval would refuse rounds that fit.
+        # A thousandth of the budget: a wider interval would refuse rounds that fit.
         width = min(1e-3, max(1e-3 * self.epsilon, 1e-9))
         account = BY_NAME[self.accountant](tolerance=width)
         for loss, count in parts.items():
@@ -413,26 +416,26 @@ class Budget:
         return self._composed(parts).epsilon(self.delta).upper <= self.epsilon
 
     def _known_to_fit(self, wanted: dict[PrivacyLoss, int]) -> bool:
-        """Return whether these rounds are among some that were found to fit: no more are spent."""
-        # No kind more often than in rounds that fit: leaving some out only loses less.
+        """Return whether these rounds are a subset of rounds that were found to fit."""
+        # Leaving rounds out never increases the loss.
         return all(self._fitting.get(loss, 0) >= count for loss, count in wanted.items())
 
     def _look_ahead(self, wanted: dict[PrivacyLoss, int]) -> dict[PrivacyLoss, int]:
-        """Return rounds that fit and hold ``wanted``: as many more of the same kinds as will do.
+        """Return ``wanted`` with as many more rounds of the same kinds as fit.
 
-        A few accounts now spare one every round. The total grows at most fourfold, or to 64, so
-        that one early question stays cheap.
+        A few accounts now save one account in every later round. The total grows at most fourfold,
+        or to 64, so one early question stays cheap.
         """
         total = sum(wanted.values())
 
         def longer(rounds: int) -> dict[PrivacyLoss, int]:
-            # In proportion, so that schedules of several kinds are looked ahead as they run.
+            # Kinds grow in proportion, in the mix of the schedule.
             return {loss: count + rounds * count // total for loss, count in wanted.items()}
 
         fitting, failing = 0, max(3 * total, 64) + 1
         if self._fits(longer(failing - 1)):
             return longer(failing - 1)
-        # A sixty-fourth of the answer is near enough: the rest is asked for later.
+        # A sixty-fourth of the answer is accurate enough. The rest is computed later.
         while failing - fitting > max(1, fitting // 64):
             middle = (fitting + failing) // 2
             if self._fits(longer(middle)):

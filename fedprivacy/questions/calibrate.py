@@ -1,4 +1,4 @@
-"""Find the value of any one parameter that just meets a privacy budget."""
+"""Find the value of one parameter that just meets a privacy budget."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .units import remarks_on
 
 _MAX_DOUBLINGS = 60
 _FAR = 50.0
-"""An epsilon of so many times one plus the budget is not asked for again."""
+"""A value with epsilon above this many times (1 + budget) is not refined."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Calibration:
 
 
 class _Question:
-    """Is the run at a value within the budget? Remembers what it was asked.
+    """Answers whether the run at a value is within the budget, and stores the answers.
 
-    A coarse interval decides most values; only one that holds the budget is asked for again. No
-    clock steers the search, so that its value is the same on every machine.
+    A coarse interval decides most values. A value is refined only if its coarse interval contains
+    the budget. The search does not depend on a clock, so its result is the same on every machine.
     """
 
     def __init__(
@@ -61,40 +61,40 @@ class _Question:
         self.refusals: dict[float, ParameterError | UnsupportedCombination] = {}
 
     def bound(self, value: float, tolerance: float) -> Bound | None:
-        """Return the bound at a value; None where the mechanism refuses the value."""
+        """Return the bound at a value; None if the mechanism refuses the value."""
         key = value, tolerance
         coarse = self.seen.get((value, self.tolerances[0]))
-        # A coarse answer that came out narrow answers the fine question, too.
+        # A coarse answer that is narrow enough also answers the fine question.
         if coarse is not None and coarse.upper - coarse.resolution[0] <= tolerance:
             return coarse
         if key not in self.seen:
             try:
                 low, high = self.domain
                 self.seen[key] = self._ask(value, tolerance) if low <= value <= high else None
-            # A refused value bounds the search. One without a theorem counts as refused too.
+            # A refused value bounds the search. A value without a theorem counts as refused too.
             except (ParameterError, UnsupportedCombination) as refusal:
                 self.refusals.setdefault(value, refusal)
                 self.seen[key] = None
         return self.seen[key]
 
     def upper(self, value: float) -> float | None:
-        """Return a certified epsilon at a value, or None where the value is refused."""
+        """Return a certified epsilon at a value, or None if the value is refused."""
         bound = self.bound(value, self.tolerances[0])
         return None if bound is None else bound.upper
 
     def best(self, value: float) -> Bound:
-        """Return the bound with the smallest upper end at a value that was asked about."""
+        """Return the bound with the smallest upper end at a value that was evaluated."""
         coarse, fine = self.tolerances
         found = [self.bound(value, fine), self.seen.get((value, coarse))]
         return min((each for each in found if each is not None), key=lambda each: each.upper)
 
     def best_upper(self, value: float) -> float:
-        """Return the smallest certified epsilon known at a value; inf where it is refused."""
+        """Return the smallest certified epsilon known at a value; inf if it is refused."""
         known = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
         return min((bound.upper for bound in known if bound is not None), default=math.inf)
 
     def apart(self, value: float, other: float) -> bool:
-        """Return whether the intervals at two accepted values do not overlap; coarse, then fine."""
+        """Return whether the intervals at two accepted values are disjoint; coarse, then fine."""
         for tolerance in self.tolerances:
             one, two = (self.bound(each, tolerance) for each in (value, other))
             assert one is not None and two is not None
@@ -104,16 +104,16 @@ class _Question:
 
     @property
     def near(self) -> bool:
-        """Whether a coarse interval held the budget: values asked from then on are near to it."""
+        """Whether a coarse interval contained the budget. Later values are then near the budget."""
         fine = self.tolerances[1]
         return any(tolerance == fine and bound for (_, tolerance), bound in self.seen.items())
 
     def known(self, value: float) -> tuple[float, float]:
-        """Return (width, about which epsilon) of what is known best of a value that was asked."""
+        """Return (width, approximate epsilon) of the narrowest answer at an evaluated value."""
         found = [self.seen.get((value, tolerance)) for tolerance in self.tolerances]
         ends = [(b.resolution[0], b.upper) for b in found if b is not None]
         low, high = min(ends, key=lambda each: each[1] - each[0], default=(0.0, math.inf))
-        # A fine answer's upper end is what has to be inside the budget; a coarse one tells little.
+        # The upper end of a fine answer must be inside the budget. A coarse upper end says little.
         wide = high - low > self.tolerances[1]
         return high - low, 0.5 * (low + high) if wide else high
 
@@ -145,29 +145,29 @@ def calibrate(
 ) -> Calibration:
     """Return the value of one parameter at which a run just meets (epsilon, delta).
 
-    The parameter may raise or lower epsilon; the direction is found out, and no bracket is asked.
-    The value lies on the private side and its bound is certified there.
+    The parameter may raise or lower epsilon. The search finds the direction and the starting
+    bracket itself. The value lies on the private side, and its bound is certified there.
 
     Args:
-        make_run: takes the value, returns the run. A value that the run refuses, or that no theorem
-            covers, bounds the search.
+        make_run: takes the value, returns the run. A value bounds the search if the run refuses it,
+            or if no theorem covers it.
         epsilon: the budget, at least 0.
-        delta: the budget, in [0, 1); ``bound.qualified`` says so where it is 1/n or more, for the
-            n units that the run's schemes draw from.
+        delta: the budget, in [0, 1). If delta is 1/n or more, ``bound.qualified`` says so; n is the
+            number of units in the sampling schemes of the run.
         adjacency: how neighbouring data sets differ.
-        observer: who looks.
+        observer: who sees the outputs.
         accountant: see ``epsilon``.
-        integer: whether only whole values count.
-        domain: (smallest, largest) admissible value; default everything above 0.
-        tolerance: see ``epsilon``, but relative to the budget and at most 0.01; a real value is
-            found as closely.
-        deadline: see ``epsilon``; the value then stays on the private side, maybe farther from the
-            budget, and its bound is certified.
+        integer: whether only integer values are allowed.
+        domain: (smallest, largest) admissible value. By default, every value above 0.
+        tolerance: see ``epsilon``, but relative to the budget and at most 0.01. It also applies to
+            the value if the value is real.
+        deadline: see ``epsilon``. The value then still lies on the private side, and its bound is
+            certified. It may be farther from the budget.
 
     Raises:
-        ImpossibleBudget: no admissible value meets the budget, or every value does and there is
-            no last one.
-        ParameterError: a budget out of range; or the parameter does not change epsilon.
+        ImpossibleBudget: no admissible value meets the budget, or every value meets it and there is
+            no last value.
+        ParameterError: the budget is out of range, or the parameter does not change epsilon.
         UnsupportedCombination: no theorem covers the run at any value.
     """
     _check_function(make_run)
@@ -194,33 +194,33 @@ def calibrate(
         _check_parts(question, value, bad)
     bound = question.best(value)
     loss = run_at(value)
-    # The search left the witness out: only the last bound shows what is attained.
+    # The search left the witness out. Only this last bound shows an attained loss.
     if loss != _upper_only(loss) and not effort.late:
         attained = effort.account(loss, tolerance=fine).epsilon(delta)
-        # Asked again, the upper end may lie above the budget: then the certified one stays.
+        # A new evaluation may have an upper end above the budget. Then keep the certified bound.
         bound = attained if attained.upper <= budget else bound
     remarks = remarks_on(make_run(number(value)), delta)
     return Calibration(number(value), replace(bound, qualified=remarks))
 
 
 def _check_function(make_run: object) -> None:
-    """Refuse what cannot be called with one number and nothing else."""
+    """Refuse anything that cannot be called with exactly one number."""
     rule = "be a function of one number"
     way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
     if not callable(make_run):
         refuse("make_run", type(make_run).__name__, rule, way_out)
     try:
-        # Not what a decorated function hides, which may take something else.
+        # Check the wrapper of a decorated function. The wrapped function may take other arguments.
         signature(make_run, follow_wrapped=False).bind(1.0)
     except (TypeError, ValueError) as error:
-        # Some built-in functions do not say what they take.
+        # Some built-in functions have no readable signature.
         if isinstance(error, TypeError) or isinstance(make_run, partial):
             name = getattr(make_run, "__name__", make_run)
             refuse("make_run", name, f"{rule} ({error})", way_out)
 
 
 def _check_parts(question: _Question, value: float, bad: float) -> None:
-    """Refuse a run of whole numbers that was searched as if it took parts: it was cut short."""
+    """Refuse a run over integers that was searched over real numbers: its value was truncated."""
     following = value + math.copysign(1.0, bad - value)
     whole = value.is_integer() and min(value, bad) < following < max(value, bad)
     if whole and question.fits(following):
@@ -229,7 +229,7 @@ def _check_parts(question: _Question, value: float, bad: float) -> None:
 
 
 def _upper_only(loss: PrivacyLoss) -> PrivacyLoss:
-    """Return the loss without a witness of its own, which would cost and which no search needs."""
+    """Return the loss without a separate witness. A search does not need it, and it is costly."""
     if loss.witness is None or loss.witness.curve == loss.curve:
         return loss
     return replace(loss, witness=None)
@@ -247,22 +247,23 @@ def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, f
 
 
 def _is_range(given: Any) -> bool:
-    # Strings compare with each other, and would pass for a domain.
+    # Strings compare with each other and would pass for a domain.
     pair = isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2
     return pair and all(isinstance(end, Real) for end in given) and 0 <= given[0] < given[1]
 
 
 def _start(question: _Question, integer: bool) -> float:
-    """Return an admissible value to start from: 1, or the nearest power of 2 that is accepted.
+    """Return an admissible start value: 1, or the nearest accepted power of 2.
 
     Raises:
-        ParameterError: none is accepted.
+        ParameterError: no value is accepted.
     """
     for value in _candidates(*question.domain, integer):
         if math.isfinite(value) and value > 0 and question.upper(value) is not None:
             return value
     (value, refusal), *others = question.refusals.items()
-    # The same words at every value, or no theorem at any value: another parameter is the cause.
+    # If every value is refused with the same message, or none has a theorem, then another parameter
+    # is the cause.
     unsupported = all(isinstance(one, UnsupportedCombination) for one in question.refusals.values())
     if unsupported or all(str(other) == str(refusal) for _, other in others):
         raise refusal
@@ -273,7 +274,7 @@ def _start(question: _Question, integer: bool) -> float:
 
 def _candidates(low: float, high: float, integer: bool) -> Iterator[float]:
     first = min(max(1.0, low), high)
-    # Any accepted value will do: powers of 2 find one whatever its scale.
+    # Any accepted value will do. Powers of 2 find one at any scale.
     yield from (first * 2.0**k for k in range(31))
     yield from (high, low)
     if not integer:
@@ -283,8 +284,8 @@ def _candidates(low: float, high: float, integer: bool) -> Iterator[float]:
 def _direction(question: _Question, start: float, integer: bool) -> bool:
     """Return whether epsilon rises with the value.
 
-    Intervals that lie apart decide. Coarse ones that overlap say little: their upper ends may come
-    in the wrong order, and count only where nothing else is found.
+    Disjoint intervals decide. Coarse intervals that overlap say little, because their upper ends
+    may be in the wrong order. They count only if no disjoint intervals are found.
     """
     here = question.upper(start)
     assert here is not None
@@ -300,7 +301,7 @@ def _direction(question: _Question, start: float, integer: bool) -> bool:
 
 
 def _near_and_far(start: float, integer: bool) -> Iterator[float]:
-    """Yield other values to compare with: epsilon may stand still near, and be infinite far."""
+    """Yield other values to compare with: epsilon may be constant nearby and infinite far away."""
     if integer:
         others = (float(round(start * factor)) for factor in _FACTORS)
         yield from (value for value in others if value != start)
@@ -312,13 +313,13 @@ _FACTORS = (2.0, 16.0, 256.0, 1.5, 1.1)
 
 
 def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
-    """Return the direction where epsilon is the same at every value tried: upwards, or none.
+    """Return the direction if epsilon is the same at every tried value: True for upwards.
 
     Raises:
-        ImpossibleBudget: it is infinite everywhere, or within the budget without a last value.
+        ImpossibleBudget: epsilon is infinite everywhere, or within the budget without a last value.
         ParameterError: the run does not depend on the value.
     """
-    # Everything fits and there is a largest value: that is the answer.
+    # Every value fits and the domain has a largest value. That value is the answer.
     if here <= question.epsilon and math.isfinite(question.domain[1]):
         return True
     if here <= question.epsilon:
@@ -340,7 +341,7 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
 def _bracket(
     question: _Question, start: float, rising: bool, integer: bool
 ) -> tuple[float, float | None]:
-    """Return (a value that fits, a neighbour further out that does not), by doubling."""
+    """Return (a value that fits, a further value that does not), by doubling."""
     less_private = 2.0 if rising else 0.5
     if question.fits(start):
         return _last_fit(question, start, less_private, integer)
@@ -350,10 +351,10 @@ def _bracket(
 def _last_fit(
     question: _Question, value: float, factor: float, integer: bool
 ) -> tuple[float, float | None]:
-    """Double or halve a value that fits until the next one does not; None for no next one."""
+    """Double or halve a value that fits until the next one does not; None at the domain's end."""
     for _ in range(_MAX_DOUBLINGS):
         following = _next(value, factor, question.domain, integer)
-        # The end of the domain: there is nowhere left to go.
+        # The end of the domain: there is no further value.
         if following == value:
             return value, None
         if not question.fits(following):
@@ -369,7 +370,7 @@ def _last_fit(
 def _first_fit(
     question: _Question, value: float, factor: float, integer: bool
 ) -> tuple[float, float]:
-    """Double or halve a value that does not fit until the next one does."""
+    """Double or halve a value that does not fit until the next one fits."""
     for _ in range(_MAX_DOUBLINGS):
         following = _next(value, factor, question.domain, integer)
         if following == value:
@@ -390,21 +391,21 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     following = value * factor
     if integer:
         following = float(math.floor(following))
-    # 0 itself is not admissible, and halving would end there.
+    # 0 is not admissible, and repeated halving would end there.
     if low == 0.0 and following <= 0.0:
         return value
     return min(max(following, low), high)
 
 
 def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
-    """Shrink (fitting, not fitting) until they are neighbours, close, or the budget is used up."""
+    """Shrink (fits, does not fit) until they are neighbours, close, or the budget is used up."""
     tried = 0
     while not _settled(question, good, bad, integer, tolerance):
         tried += 1
         if integer:
             middle = float((good + bad) // 2)
         elif tried % (8 if question.near else 4) == 0:
-            # Now and then a step halves, so that bad guesses cannot hold the search up.
+            # Every few steps the bracket is halved, so bad guesses cannot stall the search.
             middle = math.sqrt(good * bad)
         else:
             middle = _guess(question, good, bad)
@@ -413,8 +414,8 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
 
 
 def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
-    """Return whether nothing is gained by searching on."""
-    # Out of time any fitting value is an answer.
+    """Return whether a further search is useless."""
+    # After the deadline, any fitting value is an answer.
     if question.effort.late:
         return True
     if integer:
@@ -429,13 +430,13 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
 
 
 def _guess(question: _Question, good: float, bad: float) -> float:
-    """Return where log epsilon, taken as linear in log value, passes just inside the budget.
+    """Return the value where a line in (log value, log epsilon) is just inside the budget.
 
-    Where the line leaves the bracket, the bracket is halved.
+    If that point lies outside the bracket, the bracket is halved instead.
     """
     if question.epsilon <= 0.0:
         return math.sqrt(good * bad)
-    # Just inside the budget: a guess at the budget itself would fail half of the time.
+    # Aim just inside the budget. A guess at the budget itself would fail half of the time.
     inside = max(question.epsilon - 0.4 * question.tolerances[1], 0.5 * question.epsilon)
     points = _points(question, math.log(inside))
     low, high = sorted((math.log(good), math.log(bad)))
@@ -443,16 +444,17 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     if len(points) == 2 and points[0][1] != points[1][1]:
         (x, off), (other, further) = points
         line = x - off * (other - x) / (further - off)
-        # Outside of the bracket the line has left what is known: halve instead.
+        # Outside the bracket the line is an extrapolation, so halve instead.
         guess = line if low < line < high else guess
     return math.exp(guess)
 
 
 def _points(question: _Question, aim: float) -> list[tuple[float, float]]:
-    """Return two points (log value, log epsilon - aim) of a line: near to the aim, known closely.
+    """Return two points (log value, log epsilon - aim) of a line, near the aim and accurate.
 
-    A coarse end is off by more than the last steps are long: the line starts at a fine answer once
-    there is one, and has the slope of answers that are equally close, or far enough apart.
+    The error of a coarse end exceeds the length of the last steps. The line therefore starts at a
+    fine answer if there is one. Its slope uses an answer that is equally accurate, or far enough
+    away.
     """
     found = {value: question.known(value) for value, _ in question.seen}
     about = {
@@ -465,13 +467,13 @@ def _points(question: _Question, aim: float) -> list[tuple[float, float]]:
     if len(points) < 2:
         return []
     start = points[0]
-    # Of answers beside it that whose slope is off least: by its width over how far away it is.
+    # Choose the second point so that the error of the slope is smallest: width over distance.
     apart = [p for p in points[1:] if p[0] != start[0]]
     other = min(apart, key=lambda p: _off(start, p), default=None)
     return [] if other is None else [start[:2], other[:2]]
 
 
 def _off(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    """Return by about which share the slope between two points is off: width, and bending."""
+    """Return about the relative error of the slope between two points: width and curvature."""
     apart = abs(one[1] - other[1])
     return (one[2] + other[2]) / max(apart, 1e-12) + 0.2 * apart

@@ -1,4 +1,4 @@
-"""What a certificate tells of a question: the run, its pairs, and the way to the ends."""
+"""The content of a certificate: the run, its pairs, and the proof of the ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..registry import KINDS, encode
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that a bound was asked of, and the curve of all of it."""
+    """A run with a bound, and the curve of the whole run."""
 
     run: object
     curve: Curve
@@ -30,8 +30,8 @@ class Asked:
         """Return ``mechanism``, ``rounds`` and ``way``; see ``Bound.certificate``.
 
         Raises:
-            ParameterError: the run is no mechanism.
-            LedgerError: it has a part that cannot be written to a file.
+            ParameterError: the run is not a mechanism.
+            LedgerError: a part of the run cannot be written to a file.
         """
         if not isinstance(self.run, Mechanism):
             raise ParameterError(
@@ -55,12 +55,12 @@ class Asked:
 
     def _lines(self, bound: Bound) -> list[dict[str, Any]]:
         """Return a line for each orientation that is inverted at the upper end."""
-        # Only inversions rest on a line; other methods are told by name alone.
+        # Only inversions rest on a line. Other methods are recorded only by name.
         if "inverted" not in bound.method or not math.isfinite(bound.upper):
             return []
         ends = (bound.upper, bound.given)
         epsilon, delta = ends if bound.quantity == "epsilon" else ends[::-1]
-        # No line has a depth for a delta of 0 or 1, and none is needed to prove it.
+        # A delta of 0 or 1 has no line of finite depth and needs none as a proof.
         if not 0.0 < delta < 1.0:
             return []
         lines = (_line(one, epsilon, delta) for one in orientations(self.curve))
@@ -84,7 +84,7 @@ def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
 
 
 def _unfolded(curve: Curve) -> Curve:
-    """Return a curve by the pairs that it is made of, as the checker knows them."""
+    """Return a curve as the pairs that compose it, in the form that the checker knows."""
     if isinstance(curve, Triangles):
         return curve.fold
     if isinstance(curve, Mix):
@@ -93,10 +93,10 @@ def _unfolded(curve: Curve) -> Curve:
 
 
 def _line(curve: Curve, epsilon: float, delta: float) -> list[dict[str, Any]]:
-    """Return what one line shows of delta at an epsilon; nothing where it does not reach."""
+    """Return the bounds on delta from one line at an epsilon; empty if the line gives none."""
     try:
         found = inversion.invert(curve, epsilon, math.log(delta))
-    # What has no line here was proved in another way: the certificate holds without it.
+    # A curve without a line was proved in another way. The certificate holds without it.
     except NoMoments:
         return []
     low, high = (float(end[0]) for end in found.bounds(np.array([epsilon])))

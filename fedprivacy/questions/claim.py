@@ -1,4 +1,4 @@
-"""What a paper's formula claims, and what the sound account says of it."""
+"""The claim of a published formula, judged by the certified account."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..relations import Adjacency, Observer
 from .epsilon import epsilon as epsilon_of
 
 _SHARP = 1e-6
-"""Wanted width where the first interval leaves a claim open."""
+"""Wanted width if the first interval leaves a claim open."""
 _PATIENCE = 10.0
-"""Seconds after which an account begins no finer attempt."""
+"""Seconds after which an account starts no finer attempt."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Claim:
     """A published guarantee, evaluated and judged.
 
     Attributes:
-        epsilon: as the formula has it.
-        delta: as the formula has it.
-        verdict: HOLDS where a certified upper end is at most ``epsilon`` at ``delta``, FAILS where
-            two named neighbouring data sets lose more, else CANNOT BE CERTIFIED.
-        reason: what decides, with numbers, and which of the formula's hypotheses fail.
+        epsilon: the value of the formula.
+        delta: the value of the formula.
+        verdict: HOLDS if a certified upper end is at most ``epsilon`` at ``delta``. FAILS if two
+            named neighbouring data sets lose more. Otherwise CANNOT BE CERTIFIED.
+        reason: the deciding facts with numbers, and the hypotheses of the formula that fail.
     """
 
     epsilon: float
@@ -35,13 +35,13 @@ class Claim:
 
 
 def judged(epsilon: float, delta: float, bound: Bound, remark: str = "") -> Claim:
-    """Return the claim with the verdict of a sound account of the same setting.
+    """Return the claim with the verdict of a certified account of the same setting.
 
     Args:
         epsilon: claimed.
         delta: claimed.
-        bound: epsilon's Bound at ``delta``.
-        remark: sentences to end the reason with.
+        bound: the Bound of epsilon at ``delta``.
+        remark: sentences that end the reason.
     """
     verdict = bound.verdict(epsilon)
     lower, upper = bound.ends(6)
@@ -62,24 +62,24 @@ def judged_by_account(
     observer: Observer | str = Observer.AGGREGATE,
     remark: str = "",
 ) -> Claim:
-    """Return the claim judged by the account of a run, a finer one where the first leaves it open.
+    """Return the claim judged by the account of a run. If it stays open, refine the account once.
 
     Args:
-        claimed: epsilon, as the formula has it.
-        delta: as the formula has it.
+        claimed: epsilon, the value of the formula.
+        delta: the value of the formula.
         run: all rounds.
-        adjacency: how neighbours differ.
-        observer: who looks.
-        remark: sentences to end the reason with.
+        adjacency: how neighbouring data sets differ.
+        observer: who sees the outputs.
+        remark: sentences that end the reason.
     """
     facts = {
         "adjacency": member(Adjacency, adjacency=adjacency),
         "observer": member(Observer, observer=observer),
     }
-    # A coarse account decides most claims; a sharp one only those that lie inside it.
+    # A coarse account decides most claims. Only claims inside its interval need a sharp one.
     for tolerance in (1e-3, _SHARP):
         bound = epsilon_of(run, delta=delta, tolerance=tolerance, deadline=_PATIENCE, **facts)
-        # Outside of the interval no finer one can change the verdict.
+        # Outside the interval, no finer account can change the verdict.
         if not bound.resolution[0] <= claimed < bound.resolution[1]:
             break
     return judged(claimed, delta, bound, remark)
@@ -89,10 +89,10 @@ def sampling_rate_of(population: int, cohort: int) -> float:
     """Return cohort / population.
 
     Raises:
-        ParameterError: not whole numbers from 1, or more in a cohort than there are.
+        ParameterError: not integers from 1, or the cohort exceeds the population.
     """
     n, r = count(population=population), count(cohort=cohort)
-    # More than there are would make a rate above 1, which formulas take without a word.
+    # A larger cohort would give a rate above 1, and formulas would accept it silently.
     if r > n:
         refuse("cohort", r, f"be at most population = {n}")
     return r / n

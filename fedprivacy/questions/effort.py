@@ -1,4 +1,4 @@
-"""How an answer is sought: by which accountant, how closely, for how long.
+"""How to compute an answer: accountant, precision and time limit.
 
 ``accountant``, ``tolerance`` and ``deadline`` mean the same in every question: ``epsilon``,
 ``delta``, ``profile``, ``calibrate``, ``tradeoff_curve``, ``attack_risk``, ``pareto``, ``account``
@@ -17,23 +17,24 @@ from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
 
 _LEAST = 1e-9
-"""Seconds that are left after the deadline: a first attempt is always made."""
+"""Seconds left after the deadline: at least one attempt is always made."""
 
 _ANY = Facts(None, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
-"""Facts of a curve that is asked about by itself; no arithmetic reads them."""
+"""Placeholder facts for a curve without a run. No arithmetic reads them."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a question is told of how to answer; the clock starts when it is made.
+    """Settings for computing an answer. The clock starts when the object is made.
 
     Args:
-        accountant: "pld" (an interval); "game", the same but sharper and slower for rounds of
-            ``FixedSize`` under replace_one; "rdp" or "advanced" (upper ends only).
-        tolerance: wanted width of an interval, above 0: absolute for an epsilon, relative for a
-            probability. "pld" refines until it is met, or the answer says why not.
-        deadline: seconds, above 0, after which nothing finer is begun, for the whole answer; what
-            is known by then is the answer, certified but wider, and it says so. None: no limit.
+        accountant: "pld" (an interval); "game" (the same, but sharper and slower for rounds of
+            ``FixedSize`` under replace_one); "rdp" or "advanced" (only upper ends).
+        tolerance: wanted width of an interval, above 0. It is absolute for an epsilon and relative
+            for a probability. "pld" refines until the width is met, or the answer gives the reason.
+        deadline: seconds, above 0, for the whole answer. After that no finer computation starts.
+            The answer is then the best one known, certified but wider, and it says so. None: no
+            limit.
 
     Raises:
         ParameterError: an unknown name, or a number out of its range.
@@ -52,16 +53,16 @@ class Effort:
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left, never quite 0; None without a deadline."""
+        """Seconds left, always above 0; None without a deadline."""
         if self.deadline is None:
             return None
-        # Never 0, since accountants take only deadlines above it.
+        # Never 0, because accountants accept only deadlines above 0.
         return max(self.begun + self.deadline - clock.now(), _LEAST)
 
     @property
     def late(self) -> bool:
         """Whether the deadline has passed."""
-        # ``left`` is clipped, so that the least value means that nothing is left.
+        # ``left`` is clipped, so the smallest value means that no time is left.
         return self.left == _LEAST
 
     def account(
@@ -71,12 +72,12 @@ class Effort:
         accountant: str | None = None,
         tolerance: float | None = None,
     ) -> Accountant:
-        """Return a fresh accountant with the loss composed, and with the time that is left.
+        """Return a fresh accountant with the loss composed and the time that is left.
 
         Args:
-            loss: what is asked about.
-            accountant: another one.
-            tolerance: another one.
+            loss: the privacy loss to account.
+            accountant: overrides the accountant.
+            tolerance: overrides the tolerance.
         """
         return BY_NAME[accountant or self.accountant](
             tolerance=self.tolerance if tolerance is None else tolerance,
@@ -86,12 +87,12 @@ class Effort:
     def delta_ends(self, curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
         """Return certified ends of delta at an epsilon for one orientation of a curve.
 
-        An accountant that has upper ends only takes the worse orientation.
+        An accountant with only upper ends takes the worse orientation.
         """
-        # One orientation alone has an interval; other accountants compose both.
+        # "pld" gives an interval for a single orientation. Other accountants compose both.
         if self.accountant == "pld":
             with clock.time_limit(self.left):
                 return delta_interval(curve, epsilon, tolerance)
         bound = self.account(PrivacyLoss(curve, _ANY)).delta(epsilon)
-        # Without lower ends 0 is the certified one.
+        # Without lower ends, 0 is the certified lower end.
         return 0.0, bound.upper

@@ -1,4 +1,4 @@
-"""The questions a user asks of a run: epsilon, delta, and the whole privacy profile."""
+"""The questions about a run: epsilon, delta, and the whole privacy profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .units import remarks_on
 
 
 class Accountable(Protocol):
-    """Anything that has a privacy loss: a mechanism, a sampled round, a run."""
+    """Any object with a privacy loss: a mechanism, a sampled round, a run."""
 
     def privacy_loss(
         self, adjacency: Adjacency | str, observer: Observer | str = ...
@@ -29,10 +29,10 @@ class Accountable(Protocol):
 
 
 def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | str) -> PrivacyLoss:
-    """Return a run's privacy loss.
+    """Return the privacy loss of a run.
 
     Raises:
-        ParameterError: ``run`` is nothing that has one.
+        ParameterError: ``run`` has no privacy loss.
         UnsupportedCombination: no theorem covers the run under these facts.
     """
     if isinstance(run, type) or not hasattr(run, "privacy_loss"):
@@ -56,19 +56,20 @@ def epsilon(
     """Return the certified epsilon of a run at a delta.
 
     Args:
-        run: a mechanism, sampled, repeated or nested as it really ran.
-        delta: in [0, 1]; 0 asks for pure differential privacy.
+        run: a mechanism, sampled, repeated or nested exactly as it ran.
+        delta: in [0, 1]. A delta of 0 means pure differential privacy.
         adjacency: how neighbouring data sets differ; there is no default on purpose.
-        observer: who looks.
-        accountant: "pld" (an interval); "game", the same but sharper and slower for rounds of
-            ``FixedSize`` under replace_one; "rdp" or "advanced" (upper ends only).
-        tolerance: wanted width of the interval, absolute for an epsilon, relative for a
-            probability; "pld" refines until it is met or says why not.
-        deadline: seconds for the whole answer, after which nothing finer is begun; it then says so.
+        observer: who sees the outputs.
+        accountant: "pld" (an interval); "game" (the same, but sharper and slower for rounds of
+            ``FixedSize`` under replace_one); "rdp" or "advanced" (only upper ends).
+        tolerance: wanted width of the interval. It is absolute for an epsilon and relative for a
+            probability. "pld" refines until the width is met, or the answer gives the reason.
+        deadline: seconds for the whole answer. After that no finer computation starts, and the
+            answer says so.
 
     Returns:
-        A Bound; ``upper`` may be published. ``qualified`` says so where delta is 1/n or more, for
-        the n units that the run's schemes draw from.
+        A Bound; ``upper`` may be published. If delta is 1/n or more, ``qualified`` says so; n is
+        the number of units in the sampling schemes of the run.
 
     Raises:
         ParameterError: a value that breaks its rule.
@@ -105,13 +106,13 @@ def delta(
 
 
 def _certifiable(run: Accountable, loss: PrivacyLoss, bound: Bound) -> Bound:
-    """Return the bound with what was asked, so that a certificate can prove the number again."""
+    """Return the bound with its run, so that a certificate can prove the number again."""
     return replace(bound, evidence=Asked(run, loss.curve))
 
 
 def axes(values: object) -> int:
-    """Return how many axes values have: 0 for a number, -1 for text and rows of other lengths."""
-    # A string is a sequence as well, of letters.
+    """Return the number of axes: 0 for a number, -1 for text and ragged rows."""
+    # A string is also a sequence, of letters.
     if isinstance(values, str | bytes):
         return -1
     try:
@@ -159,7 +160,7 @@ def profile(
     effort = Effort(accountant, tolerance, deadline)
     loss = loss_of(run, adjacency, observer)
     account = effort.account(loss)
-    # Told beforehand, neighbours can share their work.
+    # If the epsilons are known beforehand, neighbouring ones can share their work.
     account.foresee(at)
     found = []
     for value in at:

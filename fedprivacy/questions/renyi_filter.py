@@ -1,4 +1,4 @@
-"""A Renyi filter: what keeps a budget where the next round depends on earlier outputs."""
+"""A Renyi filter: the budget rule if the next round depends on earlier outputs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from ..rounding import FEW
 
 
 class RenyiFilter:
-    """Sums divergences at one fixed order, both orientations apart.
+    """Sums divergences at one fixed order, separately for both orientations.
 
-    What rounds' laws may be off adds up as well, to ``spare`` of delta at most.
+    The total variation of the rounds' sampled laws adds up as well. Its total may use at most
+    ``spare`` of delta.
     """
 
     def __init__(self, first: Curve, epsilon: float, delta: float, spare: float) -> None:
         self.epsilon, self.spare, self.off = epsilon, spare, 0.0
-        # Eight orders a decade: between neighbours the rounds that fit hardly differ.
+        # Eight orders a decade. The number of rounds that fit hardly differs between neighbours.
         orders = [1.0 + 10.0 ** (k / 8.0) for k in range(-8, 25)]
-        # The order must be fixed before anything is released, so the first round decides.
+        # The order must be fixed before any release, so the first round decides.
         self.order = max(orders, key=lambda a: self._rounds(first, a, epsilon, delta))
         self.limit = self._limit(self.order, epsilon, delta)
         self.total = [0.0, 0.0]
-        # Of all that was spent; None before the first round.
+        # Facts of all spent rounds; None before the first round.
         self.facts: Facts | None = None
         self._known: dict[Curve, tuple[float, float]] = {}
 
@@ -33,7 +34,7 @@ class RenyiFilter:
     def _limit(order: float, epsilon: float, delta: float) -> float:
         """Return the largest divergence of this order that implies (epsilon, delta), rounded down.
 
-        Every term is right to a few units.
+        Every term is accurate to a few units in the last place.
         """
         power = order - 1.0
         gains = (math.log(delta) / power, math.log(order) / power)
@@ -42,7 +43,7 @@ class RenyiFilter:
 
     def _rounds(self, curve: Curve, order: float, epsilon: float, delta: float) -> float:
         cost = max(self._cost(curve, order))
-        # What costs nothing fits any number of times.
+        # A round of cost 0 fits any number of times.
         return self._limit(order, epsilon, delta) / cost if cost > 0 else math.inf
 
     @staticmethod
@@ -61,7 +62,7 @@ class RenyiFilter:
         """Return whether both orientations stay within the limit after ``count`` more rounds.
 
         Raises:
-            ParameterError: they are of another unit than what was spent.
+            ParameterError: the rounds have another unit than the rounds spent before.
         """
         self._together(loss)
         room = counted(self.off + count * loss.off, self.epsilon) <= self.spare
@@ -69,7 +70,7 @@ class RenyiFilter:
 
     @property
     def kept(self) -> bool:
-        """Whether all that was added is within the limit."""
+        """Whether the total is within the limit."""
         return self.off <= self.spare and max(self.total) <= self.limit
 
     def spend(self, loss: PrivacyLoss, count: int = 1) -> None:
@@ -88,5 +89,5 @@ class RenyiFilter:
 
 
 def _number(divergence: float) -> float:
-    """Return a divergence; infinity for what is no number."""
+    """Return a divergence; infinity for NaN."""
     return math.inf if math.isnan(divergence) else max(divergence, 0.0)

@@ -1,9 +1,10 @@
-"""What an attacker can do, at every false-positive rate: trade-off curves and attack risk.
+"""The power of an attacker at every false-positive rate: trade-off curves and attack risk.
 
-An attacker looks at what a run released and says which of two neighbouring data sets it came from.
-Orientation ``present_to_absent`` (for ``replace_one``: x to x') is the attacker who claims that the
-unit is present: a false positive is the claim when it is absent. ``absent_to_present`` is the one
-who claims that it is absent. ``docs/curves.md`` has the theory.
+An attacker looks at the outputs of a run and says which of two neighbouring data sets they came
+from. In the orientation ``present_to_absent`` (for ``replace_one``: x to x'), the attacker claims
+that the unit is present. A false positive is a claim of presence when the unit is absent. In
+``absent_to_present``, the attacker claims that the unit is absent. The theory is in
+``docs/curves.md``.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from .tradeoff import Sandwich, gaussian_ends, symmetric_rates
 
 Array = NDArray[np.float64]
 _ROUNDED = 1.0 + 1e-9
-"""What an attained end may lie above an upper end by: a true-positive rate's rounding, and more."""
+"""Allowed excess of an attained end over an upper end: it covers the rounding of a rate."""
 ORIENTATIONS = ("present_to_absent", "absent_to_present")
 
 
 class Ends(NamedTuple):
     """Certified ends of an error rate at each false-positive rate, all of shape (n,).
 
-    ``lower`` and ``upper`` bracket the dominating pair's rate. ``attained`` is what an attacker
-    reaches on the two data sets that ``witness`` names; guessing, where none are known.
+    ``lower`` and ``upper`` bracket the rate of the dominating pair. ``attained`` is the rate of an
+    attacker on the two data sets in ``witness``. It is the rate of guessing if none are known.
     """
 
     lower: Array
@@ -43,7 +44,7 @@ class Ends(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Certified ends of one number of the dominating pair, and what is attained; 0 if unknown."""
+    """Certified ends of one number of the dominating pair, and its attained value; 0 if unknown."""
 
     lower: float
     upper: float
@@ -52,15 +53,15 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Known:
-    """What every whole-curve answer says of itself.
+    """The fields that every whole-curve answer has.
 
     Attributes:
         fpr: the attacker's false-positive rates, shape (n,).
         witness: two neighbouring data sets that reach ``attained``, or None.
-        theorems: what the curve rests on.
-        assumptions: what must be true of the run and no arithmetic can check.
+        theorems: the theorems behind the curve.
+        assumptions: facts about the run that no arithmetic can check.
         facts: unit, adjacency and observer.
-        reason: why an interval is wider than asked; empty where none is.
+        reason: why an interval is wider than requested; empty if none is.
     """
 
     fpr: Array
@@ -89,20 +90,20 @@ class _Known:
 class TradeoffCurve(_Known):
     """The best attacker's false-negative rate at each false-positive rate.
 
-    ``lower`` ends are the guarantee that may be published: no attacker has a smaller rate.
+    The ``lower`` ends are the guarantee that may be published: no attacker has a smaller rate.
 
     Attributes:
         present_to_absent: the attacker who claims presence.
         absent_to_present: the attacker who claims absence; the inverse function.
-        f_dp: one certified trade-off function for both, shape (n,): symmetric and convex, on or
-            below ``worst``. The run is f-DP with it.
+        f_dp: one certified trade-off function for both attackers, shape (n,). It is symmetric,
+            convex, and on or below ``worst``. The run is f-DP with it.
     """
 
     f_dp: Array
 
     @property
     def worst(self) -> Ends:
-        """The smaller rate of the two orientations, at each false-positive rate on its own."""
+        """The smaller rate of the two orientations, separately at each false-positive rate."""
         pairs = zip(self.present_to_absent, self.absent_to_present, strict=True)
         return Ends(*(np.minimum(one, other) for one, other in pairs))
 
@@ -114,14 +115,15 @@ class TradeoffCurve(_Known):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttackRisk(_Known):
-    """What a run gives away, in an attacker's terms. ``upper`` ends may be published.
+    """The privacy risk of a run from the attacker's view. ``upper`` ends may be published.
 
     Attributes:
         present_to_absent: true-positive rates of the attacker who claims presence.
         absent_to_present: true-positive rates of the attacker who claims absence.
-        advantage: the largest true-positive rate minus false-positive rate, delta at epsilon 0.
-        mu: the run is mu-GDP with ``mu.upper``, at every false-positive rate; inf where that is
-            not known for any mu.
+        advantage: the largest true-positive rate minus false-positive rate, which is delta at
+            epsilon 0.
+        mu: the run is mu-GDP with ``mu.upper``, at every false-positive rate; inf if no such mu is
+            known.
         mu_within: the same, but true-positive rates may exceed the Gaussian's by ``slack``.
         slack: that excess.
     """
@@ -139,17 +141,17 @@ class AttackRisk(_Known):
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """Which orientation has the larger upper end, at each false-positive rate."""
+        """The orientation with the larger upper end, at each false-positive rate."""
         first = self.present_to_absent.upper >= self.absent_to_present.upper
         return tuple(ORIENTATIONS[0 if here else 1] for here in first)
 
     def positive_predictive_value(self, prior: float = 0.5) -> Ends:
         """Return the probability that a claim of presence is right.
 
-        It is prior * tpr / (prior * tpr + (1 - prior) * fpr); 1 where both rates are 0.
+        It is prior * tpr / (prior * tpr + (1 - prior) * fpr); 1 if both rates are 0.
 
         Args:
-            prior: how probable presence is before the attack, in (0, 1).
+            prior: probability of presence before the attack, in (0, 1).
         """
         share = open_unit(prior=prior)
         return Ends(*(_predictive(self.fpr, tpr, share) for tpr in self.present_to_absent))
@@ -165,7 +167,7 @@ class AttackRisk(_Known):
 def _predictive(fpr: Array, tpr: Array, prior: float) -> Array:
     right, wrong = prior * tpr, (1.0 - prior) * fpr
     total = right + wrong
-    # Both rates are 0: no claim is made, so none is wrong.
+    # If both rates are 0, no claim is made, so no claim is wrong.
     return np.asarray(np.where(total > 0, right / np.where(total > 0, total, 1.0), 1.0))
 
 
@@ -178,7 +180,7 @@ def _plain(ends: Range) -> dict[str, float | str]:
 
 
 def _default_rates() -> Array:
-    # Attackers who matter make few false claims: dense there.
+    # The low rates matter most, so the grid is dense there.
     small = np.geomspace(1e-5, 0.1, 17)
     return np.concatenate([[0.0], small, np.linspace(0.15, 0.95, 17), [0.99, 0.999, 1.0]])
 
@@ -192,14 +194,14 @@ def _rates(fpr: object) -> Array:
 
 def _rate(value: object) -> float:
     number = non_negative("a false-positive rate lies in [0, 1]", fpr=value)
-    # Per cent are not taken: 5 would be read as certain.
+    # Per cent values are refused: 5 would otherwise mean a certain false positive.
     if number > 1.0:
         refuse("fpr", value, "lie in [0, 1]", "it is a false-positive rate")
     return number
 
 
 class _Asked(NamedTuple):
-    """A run's pair and its attained pair, known well enough at the asked rates."""
+    """The pair of a run and its attained pair, refined at the requested rates."""
 
     loss: PrivacyLoss
     pair: Sandwich
@@ -213,10 +215,10 @@ class _Asked(NamedTuple):
         return Ends(*map(_frozen, (low, high, self.within("a true-positive rate", attained, high))))
 
     def within(self, what: str, attained: Array, high: Array) -> Array:
-        """Return what is attained, of which no more than rounding may lie above the upper ends.
+        """Return the attained values, capped at the upper ends. Only rounding may exceed them.
 
         Raises:
-            ContradictionError: more does.
+            ContradictionError: a value exceeds its upper end by more than rounding.
         """
         above = np.flatnonzero(attained > high * _ROUNDED)
         if len(above):
@@ -232,9 +234,9 @@ class _Asked(NamedTuple):
 
 
 class _Worst(NamedTuple):
-    """Kinds of units, each known well enough at the asked rates: a unit is of one of them.
+    """Several kinds of units, each refined at the requested rates. A unit has one kind.
 
-    At each rate the worst kind counts, so that every end is the largest of theirs.
+    At each rate the worst kind counts, so every end is the largest over the kinds.
     """
 
     loss: PrivacyLoss
@@ -246,11 +248,11 @@ class _Worst(NamedTuple):
         return Ends(*(_frozen(np.max(ends, axis=0)) for ends in zip(*found, strict=True)))
 
     def advantage(self) -> Range:
-        """Return the largest difference of true- and false-positive rate."""
+        """Return the largest difference between true- and false-positive rate."""
         return _largest(map(_advantage, self.kinds))
 
     def mu(self, slack: float) -> Range:
-        """Return the smallest mu, of the worst kind, with an excess."""
+        """Return the smallest mu of the worst kind, given a slack."""
         return _largest(_mu(kind, slack) for kind in self.kinds)
 
     def symmetric(self, x: Array) -> Array:
@@ -258,7 +260,7 @@ class _Worst(NamedTuple):
         return symmetric_rates([kind.pair for kind in self.kinds], x)
 
     def words(self) -> dict[str, Any]:
-        """Return what every answer says of itself."""
+        """Return the descriptive fields of every answer."""
         loss = self.loss
         return {
             "witness": loss.witness and loss.witness.datasets,
@@ -275,7 +277,7 @@ def _largest(ranges: Iterable[Range]) -> Range:
 
 def _frozen(values: Array) -> Array:
     copy = np.array(values)
-    # Answers share arrays, which nobody may change under another.
+    # Answers share arrays, so no array may change in place.
     copy.flags.writeable = False
     return copy
 
@@ -289,7 +291,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
     reason = pair.refine(x)
     if loss.witness is None:
         return _Asked(loss, pair, None, reason)
-    # The pair is attained itself: no second curve is needed.
+    # The pair itself is attained, so no second curve is needed.
     if loss.witness.curve == loss.curve:
         return _Asked(loss, pair, pair, reason)
     proof = Sandwich(loss.witness.curve, effort, loss.off)
@@ -299,7 +301,7 @@ def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
 
 def _missed(rates: Ends) -> Ends:
     """Return false-negative rates, rounded outwards, from true-positive rates."""
-    # 1 - x is rounded once: the next number down is surely below it.
+    # 1 - x is rounded once, so the next lower number is surely below it.
     lower = np.maximum(np.nextafter(1.0 - rates.upper, -1.0), 0.0)
     upper, attained = (_above(1.0 - end) for end in (rates.lower, rates.attained))
     return Ends(*map(_frozen, (lower, upper, attained)))
@@ -322,17 +324,17 @@ def tradeoff_curve(
 ) -> TradeoffCurve:
     """Return the trade-off function of a run (f-DP): certified error rates of the best attacker.
 
-    Of units of several kinds (``Parallel``) the worst kind counts, at each rate on its own.
+    If units are of several kinds (``Parallel``), the worst kind counts, separately at each rate.
 
     Args:
         run: see ``epsilon``.
         adjacency: see ``epsilon``; there is no default on purpose.
         observer: see ``epsilon``.
-        fpr: false-positive rates in [0, 1], shape (n,); by default 38 rates from 0 to 1, dense
-            near 0.
-        accountant: see ``epsilon``; whose deltas the curve is made of.
-        tolerance: see ``epsilon``: relative to the true-positive rate, so that a rate's interval is
-            at most this wide absolutely; 1e-9 is always narrow enough.
+        fpr: false-positive rates in [0, 1], shape (n,). By default 38 rates from 0 to 1, dense near
+            0.
+        accountant: see ``epsilon``. The curve is computed from its deltas.
+        tolerance: see ``epsilon``. It is relative to the true-positive rate, so the interval of a
+            rate has at most this absolute width. A width of 1e-9 is always narrow enough.
         deadline: see ``epsilon``.
 
     Returns:
@@ -345,8 +347,8 @@ def tradeoff_curve(
     >>> import fedprivacy as fp
     >>> run = fp.Gaussian(noise_multiplier=1.0)
     >>> curve = fp.tradeoff_curve(run, fpr=[0.05], adjacency="zero_out")
-    >>> print(f"misses at least {curve.worst.lower[0]:.2f} of the members at 5 % false alarms")
-    misses at least 0.74 of the members at 5 % false alarms
+    >>> print(f"misses at least {curve.worst.lower[0]:.2f} of the members at a 5 % FPR")
+    misses at least 0.74 of the members at a 5 % FPR
     """
     x = _default_rates() if fpr is None else _rates(fpr)
     effort = Effort(accountant, tolerance, deadline)
@@ -372,20 +374,20 @@ def attack_risk(
     tolerance: float = 0.01,
     deadline: float | None = None,
 ) -> AttackRisk:
-    """Return what an attacker can do: advantage, true-positive rates, mu-GDP equivalent.
+    """Return the power of an attacker: advantage, true-positive rates, mu-GDP equivalent.
 
-    Of units of several kinds (``Parallel``) the worst kind counts, at each rate on its own.
+    If units are of several kinds (``Parallel``), the worst kind counts, separately at each rate.
 
     Args:
         run: see ``epsilon``.
         adjacency: see ``epsilon``; there is no default on purpose.
         observer: see ``epsilon``.
         fpr: one false-positive rate in [0, 1], or several, shape (n,).
-        slack: by how much ``mu_within`` may be exceeded, in (0, 1). Sampled runs need one: at
+        slack: the excess that ``mu_within`` allows, in (0, 1). Sampled runs need a slack: at
             vanishing false-positive rates they are as bad as without sampling.
-        accountant: see ``epsilon``; whose deltas the curve is made of.
-        tolerance: see ``epsilon``: relative; 1e-9 is always narrow enough for a rate. The interval
-            of ``mu`` may stay wide: see ``docs/curves.md``.
+        accountant: see ``epsilon``. The curve is computed from its deltas.
+        tolerance: see ``epsilon``. It is relative; 1e-9 is always narrow enough for a rate. The
+            interval of ``mu`` may stay wide: see ``docs/curves.md``.
         deadline: see ``epsilon``.
 
     Returns:
@@ -410,7 +412,7 @@ def attack_risk(
         present_to_absent=asked.rates(x, False),
         absent_to_present=asked.rates(x, True),
         advantage=asked.advantage(),
-        # Without slack mu is no less than with it, so that the other's lower ends hold, too.
+        # mu without slack is at least mu with slack, so the lower ends of the latter also hold.
         mu=Range(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
         slack=excess,

@@ -1,4 +1,4 @@
-"""What a budget has spent, and which rounds of which ledgers are in it."""
+"""The spent rounds of a budget, and the ledgers that contain them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .renyi_filter import RenyiFilter
 
 @dataclass
 class Charged:
-    """Which rounds of one ledger, or of one of several different copies, were counted.
+    """The counted rounds of one ledger, or of one of several different copies.
 
     Attributes:
         rounds: their numbers.
-        open: those that were not confirmed yet: their noise may turn out to be less.
-        rows: rows of correlated noise that were released, by their runs.
-        position: where the ledger ended when all its rounds were in; none before.
-        trail: the ledger's, as far as it was looked at.
-        shared: how many rounds were counted of another copy.
+        open: rounds that were not confirmed yet; their actual noise may be less.
+        rows: released rows of correlated noise, by run.
+        position: the end of the ledger when all its rounds were counted; None before.
+        trail: the trail of the ledger, up to the last look.
+        shared: number of rounds that were already counted from another copy.
     """
 
     rounds: set[int] = field(default_factory=set)
@@ -35,26 +35,26 @@ class Charged:
     shared: int = 0
 
     def new(self, rounds: Iterable[Round]) -> list[tuple[Round, Mechanism]]:
-        """Return what is to be counted: rounds that are not, and those that had less noise.
+        """Return the rounds to count: new rounds, and counted rounds that had less noise.
 
         Raises:
-            LedgerError: one had so little that no epsilon holds.
-            UnsupportedCombination: it cannot be said what less noise comes to.
+            LedgerError: one had so little noise that no epsilon holds.
+            UnsupportedCombination: no theorem gives the price of the smaller noise.
         """
         found = []
         for one in rounds:
             if not one.spent or (one.index in self.rounds and one.index not in self.open):
                 continue
             mechanism = priced(one)
-            # Counted as planned while it was under way: less noise is counted beside that.
+            # Counted as planned while in progress; with less noise it counts again, as released.
             if one.index not in self.rounds or mechanism is not one.mechanism:
                 found.append((one, mechanism))
         return found
 
     def all_of(self, rounds: Iterable[Round], position: tuple[int, str], trail: Trail) -> None:
-        """Note that all rounds of a ledger, which ends there, are in."""
+        """Note that all rounds of a ledger are counted, up to its end ``position``."""
         for one in rounds:
-            # What was begun when it was counted may have been aborted since.
+            # A round that was in progress when it was counted may have been aborted since.
             (self.rounds.add if one.spent else self.rounds.discard)(one.index)
             under_way = one.spent and one.done is None
             (self.open.add if under_way else self.open.discard)(one.index)
@@ -62,38 +62,38 @@ class Charged:
         self.trail.follow(trail)
 
     def begun(self, ledger: Ledger, number: int) -> None:
-        """Note that a round of a ledger was counted as it began."""
+        """Note that a round of a ledger was counted when it began."""
         self.rounds.add(number)
         self.open.add(number)
         self.trail.follow(ledger.trail)
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool) -> None:
-        """Note that a round that was begun since was confirmed, or aborted."""
+        """Note that a round that began after counting was confirmed or aborted."""
         self.trail.follow(ledger.trail)
         self.open.discard(number)
         if not spent:
             self.rounds.discard(number)
-        # Its own two lines; what somebody else wrote meanwhile is to be looked at.
+        # The round wrote two lines. Lines of another writer must still be checked.
         if self.position is not None and ledger.position[0] == self.position[0] + 2:
             self.position = ledger.position
 
 
 @dataclass
 class Spending:
-    """What was spent, of one budget or of several that follow one another.
+    """The spent rounds of one budget, or of several that follow one another.
 
     Attributes:
         rounds: losses of the rounds, with counts.
-        rows: rows of correlated noise, of the ledger that was charged last.
-        alone: the same, of rounds without a ledger.
-        charges: which rounds of which ledgers were counted, by the ledgers' nonces; of copies that
-            went different ways, of each.
-        process: who spends; a forked child, or a pickled copy, would spend the same budget again.
-        states: digests of the states in which rounds without a ledger ended.
-        qualified: what the number depends on, as ledgers and loops say.
-        kind: under which settings it was counted, by name; they stay.
-        filter: of an adaptive schedule.
-        void: why nobody can say any more what was spent; empty where one can.
+        rows: rows of correlated noise, of the last charged ledger.
+        alone: rows of correlated noise, of rounds without a ledger.
+        charges: the counted rounds of each ledger, by its nonce; one entry for each diverged copy.
+        process: id of the process that spends. A forked child or a pickled copy would spend the
+            same budget again.
+        states: digests of the states after rounds without a ledger.
+        qualified: conditions on the bound, as recorded by ledgers and loops.
+        kind: the settings used for counting, by name; they cannot change.
+        filter: the filter of an adaptive schedule.
+        void: why the amount spent is no longer known; empty if it is known.
     """
 
     rounds: dict[PrivacyLoss, int] = field(default_factory=dict)
@@ -108,9 +108,9 @@ class Spending:
     void: str = ""
 
     def of(self, ledger: Ledger | None) -> Charged | None:
-        """Return what is counted of a ledger, whose rows of correlated noise are meant from now on.
+        """Return the counted part of a ledger, and make its rows of correlated noise current.
 
-        A copy of a ledger that was charged shares its first rounds; the rest of it is counted.
+        A copy of a charged ledger shares its first rounds. Its other rounds are counted.
         """
         if ledger is None:
             self.rows = self.alone
@@ -126,10 +126,10 @@ class Spending:
         return found
 
     def check_process(self) -> None:
-        """Refuse another process than the one that spends.
+        """Refuse any process other than the one that spends.
 
         Raises:
-            LedgerError: this is another one.
+            LedgerError: this is another process.
         """
         if self.process != os.getpid():
             raise LedgerError(
@@ -140,24 +140,24 @@ class Spending:
 
 
 def _nearest(known: Sequence[Charged], trail: Trail) -> Charged | None:
-    """Return which shares most rounds with a ledger; of equal ones one that leads to it."""
-    # One ledger is the usual case, asked about in every round.
+    """Return the entry that shares most rounds with a ledger; on a tie, one that leads to it."""
+    # One ledger is the usual case, and every round asks.
     if len(known) < 2:
         return known[0] if known else None
     return max(known, key=lambda one: (one.trail.shared(trail), one.trail.leads_to(trail)))
 
 
 def _parted(known: Sequence[Charged], trail: Trail) -> Charged:
-    """Return what is counted of a ledger that none of those leads to: a new one, or a copy.
+    """Return the counted part of a ledger that continues no known one: a new one, or a copy.
 
-    A copy shares the first rounds with one of them. Its rows of correlated noise pay for a whole
+    A copy shares its first rounds with a known one. Its rows of correlated noise pay for a whole
     run again (docs/theory/correlated_noise.md, "A run that was copied").
     """
     nearest = _nearest(known, trail)
     if nearest is None:
         return Charged()
     shared = nearest.trail.shared(trail)
-    # The last one that is shared may have ended in several ways, of which not all count.
+    # The last shared round may have ended in several ways. Not all of them count.
     alike = [one for one in known if one.trail.shared(trail) == shared]
     held = {i for one in alike for i in one.rounds if i < shared}
     still = {i for one in alike for i in one.open if i < shared}
@@ -167,9 +167,9 @@ def _parted(known: Sequence[Charged], trail: Trail) -> Charged:
 
 
 def _count_again(found: Charged, known: Sequence[Charged], trail: Trail) -> None:
-    """Have the last shared round counted again where copies confirmed it apart.
+    """Count the last shared round again if copies confirmed it separately.
 
-    It began once and ended twice: a machine was cloned within the round, and released it twice.
+    It began once and ended twice: a machine was cloned during the round, and both released it.
     """
     last = found.shared - 1
     ends = {
@@ -182,11 +182,11 @@ def _count_again(found: Charged, known: Sequence[Charged], trail: Trail) -> None
 
 
 def priced(one: Round) -> Mechanism:
-    """Return a round's mechanism with the noise that was used, where that is less than planned.
+    """Return the mechanism of a round, with the used noise if that is less than planned.
 
     Raises:
-        LedgerError: that is so little that no epsilon holds.
-        UnsupportedCombination: it cannot be said what it comes to.
+        LedgerError: the noise is so small that no epsilon holds.
+        UnsupportedCombination: no theorem gives the price of the smaller noise.
     """
     stds = {"planned_std": one.noise_std, "used_std": one.noise_used}
     found = with_less(one.mechanism, clip_norm=one.clip_norm, **stds)
@@ -202,6 +202,6 @@ def with_less(
     stds = {"planned_std": planned_std, "used_std": used_std}
     found = as_released(round_, clip_norm=clip_norm, **stds)
     if isinstance(found, CorrelatedRow) and isinstance(round_, CorrelatedRow):
-        # The first row with less noise pays for a whole run with as little, the next ones go on.
+        # The first row with less noise pays for a whole run with that noise; later rows do not.
         return round_ if found is round_ else replace(found, row=round_.row)
     return found

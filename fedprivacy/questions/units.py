@@ -1,7 +1,7 @@
-"""How many units a run says there are, and whether a delta promises each of them anything.
+"""The number of units in a run, and whether a delta is small enough for them.
 
-A mechanism that publishes the data of one unit, chosen at random among n, is (0, 1/n)-private. So a
-delta of 1/n or more does not exclude that somebody's data are published.
+A mechanism that publishes the data of one of n units, chosen at random, is (0, 1/n)-private. A
+delta of 1/n or more therefore does not exclude that the data of a unit are published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..relations import Unit
 
 
 def units_of(run: object) -> int | None:
-    """Return how many units there are at least, as a run's schemes say; None if they do not.
+    """Return a lower bound on the number of units from a run's schemes; None if unknown.
 
     Args:
         run: a mechanism, or anything else that can be accounted.
@@ -27,14 +27,14 @@ def units_of(run: object) -> int | None:
     match run:
         case HeldMechanism():
             records = _population(run.scheme)
-            # A client holds at most so many of the records.
+            # A client holds at most ``held`` of the records.
             return None if records is None else -(-records // run.held)
         case SampledMechanism():
             return _population(run.scheme)
-        # The scheme draws clients, and the unit is a record of one of them.
+        # The scheme draws clients, and the unit is a record of one client.
         case CohortMechanism():
             return units_of(run.inner)
-        # Every unit is of one kind.
+        # Every unit belongs to one kind.
         case Parallel():
             known = [n for n in map(units_of, run.mechanisms) if n is not None]
             return sum(known) if known else None
@@ -50,14 +50,14 @@ def _population(scheme: object) -> int | None:
 
 
 def allows_publishing(delta: float, units: float | None, unit: Unit | str | None = None) -> str:
-    """Return that a delta allows to publish one unit's data; empty where it does not, or may not.
+    """Return a remark if a delta allows publishing the data of one unit; otherwise "".
 
     Args:
         delta: of a budget, a claim or a question.
-        units: how many there are; None where that is not known.
-        unit: what they are; None for "unit".
+        units: the number of units; None if unknown.
+        unit: the name of a unit; None for "unit".
     """
-    # At delta = 1/n written in decimals the product may be rounded to either side of 1.
+    # For delta = 1/n in decimals, rounding may put the product on either side of 1.
     if units is None or not (delta * units >= 1.0 or delta >= 1.0 / units):
         return ""
     name = unit or "unit"
@@ -68,6 +68,6 @@ def allows_publishing(delta: float, units: float | None, unit: Unit | str | None
 
 
 def remarks_on(run: Mechanism | object, delta: float) -> tuple[str, ...]:
-    """Return what a number of a run depends on, as ``Bound.qualified`` has it: nothing mostly."""
+    """Return the conditions on the epsilon of a run, as in ``Bound.qualified``; usually empty."""
     told = allows_publishing(delta, units_of(run), getattr(run, "protects", None))
     return (told,) if told else ()

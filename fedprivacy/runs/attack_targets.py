@@ -1,6 +1,6 @@
-"""The names under which ``fp.attack`` finds our loops: those of ``fedprivacy train --method``.
+"""The names of our loops in ``fp.attack``: those of ``fedprivacy train --method``.
 
-Imported with the package, so it does not import what trains: an attack does, when it is at work.
+The package imports this module, so it does not import torch. An attack imports torch when it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .methods import names
 
 
 def _plant(method: str, asked: Asked) -> Planted:
-    # Needs torch, which is imported for those who train or attack; the first says so without it.
+    # Needs torch. The import of ``training`` gives the clear message if torch is missing.
     from .. import training  # noqa: F401
     from .planting import plant
 

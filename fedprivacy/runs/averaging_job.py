@@ -1,4 +1,4 @@
-"""FedAvg, DP-FedAvg and Fed-SMP as tasks that a budget can be put on; see ``jobs``."""
+"""FedAvg, DP-FedAvg and Fed-SMP as tasks for a budget; see ``jobs``."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from ..training.models import ModelFactory, logistic, mlp
 from .methods import Adaptive, Averaging, Method, Noisy, Sparse, WholeNumbers
 
 _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
-"""Settings of averaging that its release depends on; the others clients keep to themselves."""
+"""Settings of averaging that its release depends on. Clients keep the others to themselves."""
 
 _LOOP = (
     *("learning_rate", "learning_rate_decay", "server_learning_rate", "momentum"),
     *("local_steps", "local_epochs", "batch_size", "expected_cohort", "proximal"),
 )
-"""Settings of averaging that go to the loop as they are."""
+"""Settings of averaging that are passed to the loop unchanged."""
 
 _UNTOLD = ("missing", "absent", "colluding", "proximal")
-"""Settings that are told only where they are not 0."""
+"""Settings that are reported only if they are not 0."""
 
 _AWAY = ("missing", "absent", "colluding")
-"""How many clients may not answer, or may tell; see ``methods.Noisy``."""
+"""Numbers of clients that may not answer, or may reveal their noise; see ``methods.Noisy``."""
 
 _WHOLE = {"discrete-gaussian": DistributedDiscreteGaussian, "skellam": Skellam}
-"""What perturbs in whole numbers, by the law of its noise."""
+"""Perturbations with integer noise, by the law of the noise."""
 
 _SIZED: dict[str, Callable[..., Scheme]] = {"with-replacement": WithReplacement, "fixed": FixedSize}
 """Strategies that draw cohorts of one size."""
 
 _BITS = 16
-"""Bits of a whole number where nobody says otherwise."""
+"""Default number of bits of an integer."""
 
 _DECLARE = "pass public numbers: --set sampling_probability=0.1 --set expected_cohort=40"
 
@@ -60,15 +60,15 @@ class AveragingJob:
 
     Args:
         source: the clients and their records.
-        method: an averaging one.
+        method: an averaging method.
         model: builds the module.
-        chosen: its settings; with those of ``Noisy`` it is private, with those of ``Sparse`` a
-            share of the coordinates travels.
-        progress: gets the share done of a search for the noise's factor.
+        chosen: its settings. With the settings of ``Noisy`` it is private. With those of
+            ``Sparse``, a share of the coordinates is sent.
+        progress: gets the finished share of the search for the noise's factor.
 
     Raises:
-        ParameterError: settings that exclude each other, or that do not fit the data; clients that
-            may be away where cohorts vary in size and the noise is topped up.
+        ParameterError: settings that exclude each other or do not fit the data; clients that may be
+            away while cohorts vary in size and the noise is topped up.
     """
 
     source: FederatedData
@@ -94,7 +94,7 @@ class AveragingJob:
         chosen = method.of(known)
         assert isinstance(chosen, Averaging)
         job = cls(source=source, method=method, model=factory, chosen=chosen, progress=progress)
-        # Builds the loop, so that settings that do not fit are refused here.
+        # Builds the loop, so wrong settings are refused here.
         _ = job.settings
         return job
 
@@ -105,7 +105,7 @@ class AveragingJob:
 
     @property
     def rounds(self) -> int:
-        """As chosen."""
+        """The chosen number of rounds."""
         assert self.chosen.rounds is not None
         return self.chosen.rounds
 
@@ -116,24 +116,24 @@ class AveragingJob:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Those of the loop, and what is clipped and kept."""
+        """The settings of the loop, of clipping, and of sparsification."""
         return self.averaging_settings
 
     @property
     def averaging_settings(self) -> dict[str, Any]:
-        """The same, of every averaging job."""
+        """The same settings, for every averaging job."""
         # Any level will do: no setting depends on it.
         loop = self.loop(None if self.knob is None else 1.0, None)
         names = [n for n in _LOOP if getattr(loop, n) is not None and n not in _UNTOLD]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
         found |= self._perturbed(loop.perturbation)
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
-        # Zeros are as usual, and not told.
+        # Zero is the default and is not reported.
         found |= {name: told for name in _UNTOLD if (told := getattr(self.chosen, name, 0))}
         return found | {name: getattr(loop, name) for name in names}
 
     def _perturbed(self, what: object) -> dict[str, Any]:
-        """Return what is told of what clips and perturbs."""
+        """Return the reported settings of clipping and noise."""
         if isinstance(what, AdaptiveClipping):
             names = Adaptive.known()
             return {"clip_norm": what.clip_norm} | {n: getattr(self.chosen, n) for n in names}
@@ -144,11 +144,11 @@ class AveragingJob:
 
     @property
     def units(self) -> int:
-        """The clients."""
+        """Number of clients."""
         return self.source.population
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
-        """Return how many clients there are; under add_remove as many as was declared."""
+        """Return the number of clients; under add_remove the declared number."""
         chance = self.chosen.sampling_probability
         if adjacency != Adjacency.ADD_REMOVE or self.knob is None or chance is None:
             return self.units
@@ -169,7 +169,7 @@ class AveragingJob:
             return Everyone()
         cohort = chosen.cohort
         assert cohort is not None
-        # Draws with replacement may be more than there are clients, within reason.
+        # Draws with replacement may exceed the number of clients, within a limit.
         most = 1000 * everybody if chosen.strategy == "with-replacement" else everybody
         if cohort > most:
             refuse("cohort", cohort, f"be at most the number of clients, {everybody}")
@@ -178,15 +178,15 @@ class AveragingJob:
         return _SIZED[chosen.strategy](cohort, population=everybody)
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
-        """Return the method's loop, with a noise multiplier where it is private."""
-        # Built once, since it builds a model; what differs is replaced.
+        """Return the method's loop, with a noise multiplier if it is private."""
+        # Built once, because it builds a model. Variants replace fields.
         plain = self._plain
         if seed is not None:
             plain = replace(plain, seed=seed)
         dimension = plain.flat.dimension
         sparsifier = "top_k" if self.method.name.endswith("top-k") else "rand_k"
         if sparsifier == "top_k":
-            # Raises where there is nothing to make a mask of.
+            # Raises if there are no public data for a mask.
             self.source.public()
         if isinstance(self.chosen, Noisy):
             return replace(plain, perturbation=self._perturbation(level, dimension, sparsifier))
@@ -204,18 +204,18 @@ class AveragingJob:
         return FederatedAveraging(model=self.model, scheme=self.scheme, **settings)
 
     def _kept(self, dimension: int) -> int:
-        """Return how many coordinates travel."""
+        """Return the number of coordinates that are sent."""
         return max(1, round(getattr(self.chosen, "kept_fraction", 1.0) * dimension))
 
     def _perturbation(
         self, level: float | None, dimension: int, sparsifier: str
     ) -> SparsifiedPerturbation | AdaptiveClipping:
-        """Return what clips and perturbs; DP-FedAvg keeps every coordinate."""
+        """Return the clipping and noise; DP-FedAvg keeps every coordinate."""
         chosen = self.chosen
         assert isinstance(chosen, Noisy) and chosen.clip_norm is not None
         if isinstance(chosen, Adaptive) and chosen.clip_quantile is not None:
             return self._adaptive(chosen, positive(noise_multiplier=level), chosen.clip_norm)
-        # Poisson cohorts vary: shares of one size would not add up to the stated noise.
+        # Poisson cohorts vary in size, so equal shares would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         if topped_up:
             rule = "be 0 where Poisson cohorts have topped-up noise"
@@ -227,7 +227,7 @@ class AveragingJob:
             clip_norm=chosen.clip_norm,
             kept=self._kept(dimension),
             dimension=dimension,
-            # Declared where it must not follow the number of clients.
+            # A declared number is used if the cohort must not follow the number of clients.
             cohort=declared or contributions(self.scheme, self.units),
             sparsifier=sparsifier,
             topped_up=topped_up,
@@ -236,7 +236,7 @@ class AveragingJob:
         )
 
     def _noise(self) -> tuple[type[SparsifiedPerturbation], dict[str, int]]:
-        """Return what perturbs, by the law of the noise, and the bits of whole numbers."""
+        """Return the perturbation for the law of the noise, and the bits of its integers."""
         chosen = self.chosen
         noise = chosen.noise if isinstance(chosen, WholeNumbers) else "gaussian"
         bits = chosen.bits if isinstance(chosen, WholeNumbers) else None
@@ -248,7 +248,7 @@ class AveragingJob:
         return _WHOLE[noise], {"bits": bits or _BITS}
 
     def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
-        """Return what clips to a norm that follows a quantile; its noise is drawn at once."""
+        """Return clipping to a norm that follows a quantile; its noise is drawn in one piece."""
         assert chosen.clip_quantile is not None
         rule = "be 0 with clip_quantile, whose noise has no shares"
         _nobody_away(chosen, rule, "leave clip_quantile out")
@@ -267,7 +267,7 @@ class AveragingJob:
 
     @property
     def upload_per_client(self) -> float:
-        """What a client sends in the whole run on average, in MB, headers apart."""
+        """Average upload of a client in the whole run, in MB, without headers."""
         chance = self.chosen.sampling_probability
         if chance is None:
             chance = contributions(self.scheme, self.units) / self.units
@@ -275,7 +275,7 @@ class AveragingJob:
 
     @cached_property
     def _upload(self) -> int:
-        """Bytes of what a client sends in a round, its header apart."""
+        """Upload of a client in a round, in bytes, without its header."""
         perturbation = self.loop(None if self.knob is None else 1.0, None).perturbation
         if isinstance(perturbation, IntegerPerturbation):
             return -(-perturbation.upload_bits(perturbation.kept) // 8)
@@ -283,14 +283,14 @@ class AveragingJob:
 
     @property
     def expected_bytes(self) -> int | None:
-        """Of cohorts whose size varies, or in which somebody may be twice; None of others."""
+        """Expected upload if cohorts vary in size or may repeat a client; otherwise None."""
         if not isinstance(self.chosen, Noisy) or isinstance(self.scheme, FixedSize | Everyone):
             return None
         members = self.chosen.expected_cohort or contributions(self.scheme, self.units)
         return self.rounds * members * (upload_size(0) + self._upload)
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
-        """Return what the noisy average and its mask depend on; see ``Job``."""
+        """Return the numbers behind the noisy average and its mask; see ``Job``."""
         if not isinstance(self.chosen, Noisy):
             return {}
         known = {name: self.settings[name] for name in _PUBLIC}
@@ -308,7 +308,7 @@ class AveragingJob:
         return known | {"classes": self.source.classes}
 
     def _check_declared(self, chosen: Noisy) -> None:
-        """Refuse what follows the number of clients, in which add_remove neighbours differ."""
+        """Refuse settings that follow the number of clients: add_remove neighbours differ in it."""
         if isinstance(self.scheme, FixedSize | WithReplacement):
             rule = "not be drawn from the number of clients, in which add_remove neighbours differ"
             way_out = f"{_DECLARE}, without strategy, or account for zero_out"
@@ -321,7 +321,7 @@ class AveragingJob:
             refuse("sampling_probability, expected_cohort", declared, rule, way_out)
 
     def run(self, level: float) -> Mechanism:
-        """Return the run; sparsifying and the clip norm cancel out of its privacy loss."""
+        """Return the run. Sparsification and the clip norm cancel out of its privacy loss."""
         one = self.loop(level, None).round_mechanism
         assert one is not None
         return one * self.rounds
@@ -357,36 +357,35 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "rounds": 60,
     },
 }
-"""What is other than usual, by data set."""
+"""Presets that differ from the defaults, by data set."""
 
 
 def preset_for(
     data: FederatedData, model: ModelFactory | None, given: Mapping[str, Any]
 ) -> tuple[ModelFactory, dict[str, Any]]:
-    """Return a model and settings for a data set, but for those that are given.
+    """Return a model and settings for a data set; given settings override the preset.
 
-    Digits: multinomial logistic regression (650 parameters), one pass over a client's images a
-    round, Poisson cohorts of 100 on average, 40 rounds. A larger clip norm lets more noise in, a
+    Digits: multinomial logistic regression (650 parameters), one pass over a client's images in
+    each round, Poisson cohorts of 100 on average, 40 rounds. A larger clip norm adds more noise, a
     smaller one slows learning; 3 was the best of 2, 3 and 4 over all methods.
 
     Fashion-MNIST: a network with one hidden layer of 32 units (25,450 parameters), four full-batch
-    steps a round, Poisson cohorts of 200 on average, 60 rounds.
+    steps in each round, Poisson cohorts of 200 on average, 60 rounds.
 
-    Any other data, or a model of one's own: a place to start from, not a search's result.
-    Multinomial logistic regression, one pass over a client's records, Poisson cohorts of 100 on
-    average, 50 rounds.
+    Any other data or model gets a starting point, not the result of a search: multinomial logistic
+    regression, one pass over a client's records, Poisson cohorts of 100 on average, 50 rounds.
 
     Args:
         data: the clients and their records.
-        model: builds a module for them; None for the one that goes with the data.
-        given: settings by name, which stand.
+        model: builds a module for them; None for the default of the data set.
+        given: settings by name. They are kept.
     """
     features, clients = data.test_features[0].numel(), data.population
     chosen = _USUAL | (_PRESETS.get(data.name, {}) if model is None else {})
     chosen["cohort"] = min(chosen["cohort"], clients)
     if model is None and data.name == "fashion-mnist":
         model = mlp(features, data.classes, hidden=(32,))
-    # Each of these says by itself what the preset would say another way.
+    # Each of these settings replaces a setting of the preset.
     if "sampling_probability" in given or given.get("strategy") == "everyone":
         del chosen["cohort"]
     if {"local_steps", "local_epochs"} & set(given):

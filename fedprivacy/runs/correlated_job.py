@@ -1,4 +1,4 @@
-"""DP-FTRL as a task that a budget can be put on; see ``jobs``."""
+"""DP-FTRL as a task for a budget; see ``jobs``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .averaging_job import AveragingJob
 from .methods import DpFtrl
 
 _DIGITS = 6
-"""Of a factor's numbers: two machines' searches may differ in the last ones."""
+"""Digits of a factor's numbers. The searches of two machines may differ in later digits."""
 
 _OWN = ("clip_norm", "separation", "at_most", "block", "server_momentum", "cooldown")
 
@@ -34,8 +34,8 @@ _OWN = ("clip_norm", "separation", "at_most", "block", "server_momentum", "coold
 class CorrelatedJob(AveragingJob):
     """Federated averaging with correlated noise; the unit is a client.
 
-    Nothing rests on the draw: who took part may be seen by everybody. The factor is the best of its
-    kind for the run's momentum and schedule.
+    The guarantee does not depend on secret sampling: participation may be public. The factor is the
+    best of its kind for the run's momentum and schedule.
     """
 
     @property
@@ -46,7 +46,7 @@ class CorrelatedJob(AveragingJob):
 
     @cached_property
     def scheme(self) -> Scheme:
-        """How clients are drawn from those that may come."""
+        """How clients are drawn from the eligible ones."""
         chosen = self.own
         if chosen.sampling_probability is not None:
             return Poisson(chosen.sampling_probability)
@@ -62,7 +62,7 @@ class CorrelatedJob(AveragingJob):
 
     @cached_property
     def participation(self) -> MinimumSeparation:
-        """How soon a client may come again: as late as cohorts of this size allow, unless given."""
+        """The rule of participation; by default clients return as late as cohorts allow."""
         most = 1
         if isinstance(self.scheme, FixedSize):
             most = max(1, self.units // self.scheme.size)
@@ -78,7 +78,7 @@ class CorrelatedJob(AveragingJob):
 
     @cached_property
     def factor(self) -> Factor:
-        """The factor, of blocks where the noise begins anew."""
+        """The factor, of blocks if the noise restarts."""
         block = self.own.block
         if block is None or block == self.rounds:
             return self._searched(self.rounds)
@@ -87,11 +87,11 @@ class CorrelatedJob(AveragingJob):
         return Restarted(self._searched(block), block)
 
     def _searched(self, rounds: int) -> Factor:
-        """Return a tree, or the banded or buffered factor that is best for the workload."""
+        """Return a tree, or the best banded or buffered factor for the workload."""
         chosen = self.own
         if chosen.bands is None and not chosen.buffers:
             return Tree()
-        # Without buffers, bands were given: this shape is replaced below.
+        # Without buffers, bands are given, and this shape is replaced below.
         shape: Banded | BufferedToeplitz = BufferedToeplitz(max(chosen.buffers, 1))
         if chosen.bands is not None:
             shape = Banded(chosen.bands)
@@ -99,7 +99,7 @@ class CorrelatedJob(AveragingJob):
             shape,
             rounds=rounds,
             participation=self.participation,
-            # Of the last block's rates, which fall; a search can cost noise only.
+            # The rates of the last block, which fall. A search can only change the amount of noise.
             workload=Workload(
                 momentum=chosen.server_momentum, rates=self.schedule[self.rounds - rounds :]
             ),
@@ -109,7 +109,7 @@ class CorrelatedJob(AveragingJob):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """The server's learning rates, times its first one; () where it stays."""
+        """The server's learning rates, divided by the first one; () if they are constant."""
         cooldown = self.own.cooldown
         return factors.rates(self.rounds, cooldown=cooldown) if cooldown else ()
 
@@ -145,22 +145,22 @@ class CorrelatedJob(AveragingJob):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Those of averaging, and what is the noise's own."""
+        """The settings of averaging and of the noise."""
         found = {**self.averaging_settings, "factor": str(self.factor)}
         own = {name: getattr(self.own, name) for name in _OWN}
         own["separation"] = self.participation.separation
         return found | {name: value for name, value in own.items() if value is not None}
 
-    # A cohort's size is fixed, or counted as it is.
+    # The size of a cohort is fixed, or counted.
     expected_bytes: ClassVar[int | None] = None
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
-        """Return how many clients there are: public, since adding one is not served."""
+        """Return the number of clients. It is public, because add_remove is refused."""
         del adjacency
         return self.units
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
-        """Return what the noisy sums depend on; see ``Job``."""
+        """Return the numbers behind the noisy sums; see ``Job``."""
         if adjacency == Adjacency.ADD_REMOVE:
             rule = "be zero_out or replace_one: when a client leaves, others move to other rounds"
             refuse("adjacency", str(adjacency), rule)

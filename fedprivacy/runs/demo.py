@@ -1,4 +1,4 @@
-"""The main job: one budget, four methods, real data, ledgers, audits and a report."""
+"""The demo: one budget, four methods, real data, ledgers, audits and a report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .progress import Steps
 
 @dataclass(frozen=True)
 class DemoOutcome:
-    """What the demo did."""
+    """The result of the demo."""
 
     experiments: dict[str, Experiment]
-    """By method; one budget, so one noise multiplier."""
+    """By method. One budget, so all share one noise multiplier."""
     records: dict[str, TrainedRun]
     """By method."""
     report: Path
@@ -29,7 +29,7 @@ class DemoOutcome:
 
     @property
     def one(self) -> Experiment:
-        """A private experiment: what it says of the budget holds for all."""
+        """A private experiment. Its budget is that of all experiments."""
         return next(e for e in self.experiments.values() if e.job.knob is not None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def run_demo(
 
     Args:
         experiments: by method, on one data set with one budget.
-        output: where the page goes.
-        ledgers: folder for the ledgers, new or empty; None for a new one beside the page.
+        output: path of the page.
+        ledgers: folder for the ledgers, new or empty; None for a new one next to the page.
 
     Raises:
         ParameterError: ``output`` or ``ledgers`` cannot be used.
@@ -92,12 +92,12 @@ def run_demo(
 
 
 def _shown(record: TrainedRun) -> TrainedRun:
-    """Return a run as its page tells of it, with the public numbers that it rests on."""
+    """Return a run for its page, with the public numbers behind it as a note."""
     return replace(record, notes=tuple(filter(None, (*record.notes, record.rests_on))))
 
 
 def _at_one_level(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
-    """Calibrate once: sparsifying and the clip norm cancel out of the privacy loss."""
+    """Calibrate once: sparsification and the clip norm cancel out of the privacy loss."""
     level = next(e for e in experiments.values() if e.job.knob is not None).setting
     return {
         method: each if each.job.knob is None else replace(each, level=level)
@@ -149,7 +149,7 @@ def table(outcome: DemoOutcome) -> None:
 
 
 def _cells(record: TrainedRun) -> tuple[str, str, str, str]:
-    """Return accuracy, upload, certified interval and verdict as a table has them."""
+    """Return accuracy, upload, certified interval and verdict as table cells."""
     found, interval = record.audit, "no guarantee"
     if found is not None and not found.void:
         interval = f"[{', '.join(found.bound.ends(5))}]"

@@ -1,4 +1,4 @@
-"""From a privacy budget to an audited training run: what ``train`` and ``demo`` have in common."""
+"""From a privacy budget to an audited training run: the shared part of ``train`` and ``demo``."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from .jobs import Job
 OnRound = Callable[[Any, RoundInfo], None]
 
 _COUNTS = ("clients", "records")
-"""Settings that follow the number of units, which add_remove neighbours differ in."""
+"""Settings that follow the number of units. Neighbours under add_remove differ in it."""
 
 
 @dataclass(frozen=True)
 class TrainedRun(RunSummary):
-    """What came of an experiment: what may be shown, and apart from it what may not.
+    """The result of an experiment. Public and private parts are separate.
 
     Args:
         public: see ``Experiment.public``.
-        not_covered: what only whoever ran it has seen, and no epsilon covers, by name.
-        output: where the model to hand over is; None where it was not asked for.
+        not_covered: numbers that only the operator has seen and that no epsilon covers, by name.
+        output: file of the model to hand over; None if it was not requested.
     """
 
     public: Mapping[str, Any] = field(default_factory=dict)
@@ -55,40 +55,41 @@ class TrainedRun(RunSummary):
 
     @property
     def rests_on(self) -> str:
-        """The public numbers in one sentence; empty where nothing is private."""
+        """The public numbers in one sentence; empty if the run is not private."""
         told = ", ".join(f"{name} {value}" for name, value in self.public.items())
         return f"taken to be public, since the release depends on it: {told}" if told else ""
 
 
 def default_delta(units: int, adjacency: Adjacency | str) -> float:
-    """Return n^-1.1, rounded down to two digits, for n units: below 1/n, and never above 0.1.
+    """Return n^-1.1 for n units, rounded down to two digits: below 1/n, and never above 0.1.
 
     Raises:
-        ParameterError: add_remove neighbours differ in n.
+        ParameterError: the adjacency is add_remove, whose neighbours differ in n.
     """
     if adjacency == Adjacency.ADD_REMOVE:
         refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
-    # In decimal, downwards: to the nearest might end above n^-1.1.
+    # Rounded down in decimal. Rounding to nearest might exceed n^-1.1.
     known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
     return min(float(known), 0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A job, and the budget that it must keep.
+    """A job, and its budget.
 
     Args:
         job: data, loop and rounds; see ``jobs.Job``.
         epsilon: the budget.
-        delta: the budget; None for ``default_delta``, which add_remove does not take.
-        adjacency: how neighbouring data sets differ; None for the job's own.
-        observer: who looks.
+        delta: the budget; None for ``default_delta``, which refuses add_remove.
+        adjacency: how neighbouring data sets differ; None for the job's default.
+        observer: who sees the outputs.
         level: value of the job's knob; None to calibrate it from the budget.
-        seed: None for randomness from the operating system, as privacy needs.
+        seed: None for randomness from the operating system, which privacy requires.
         evaluate_every: rounds between two evaluations on the test set.
-        dropout_rate: chance, in [0, 1), that a client of a cohort does not answer, drawn for every
-            round; simulated, where ``missing`` of the job is what is priced.
-        threads: of processor, in training; None for one where the model is small.
+        dropout_rate: probability, in [0, 1), that a client of a cohort does not answer, drawn in
+            every round. It is only simulated. The price of a round follows from ``missing`` of the
+            job.
+        threads: number of processor threads in training; None for one if the model is small.
     """
 
     job: Job
@@ -108,7 +109,7 @@ class Experiment:
             refuse("dropout_rate", self.dropout_rate, "be below 1", "else nobody ever answers")
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
-        # Numbers that may not be public are refused before anything is computed.
+        # Numbers that may not be public are refused before any computation.
         _ = self.public
         if self.delta is None:
             object.__setattr__(self, "delta", default_delta(self.job.units, self.adjacency))
@@ -125,29 +126,29 @@ class Experiment:
 
     @property
     def _threat(self) -> dict[str, Any]:
-        """Delta, adjacency and observer, as every question takes them."""
+        """Delta, adjacency and observer, in the form that every question takes."""
         return {"delta": self.delta, "adjacency": self.adjacency, "observer": self.observer}
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """The numbers that the release depends on and that are taken to be public, by name."""
+        """The numbers that the release depends on and that count as public, by name."""
         return self.job.public(self.adjacency)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What is run, by name; under add_remove without the number of units."""
+        """The settings by name; under add_remove without the number of units."""
         hidden = _COUNTS if self.adjacency == Adjacency.ADD_REMOVE else ()
         known = {name: value for name, value in self.job.settings.items() if name not in hidden}
         return known | ({"dropout_rate": self.dropout_rate} if self.dropout_rate else {})
 
     @property
     def units(self) -> float:
-        """How many units there are; under add_remove as many as was declared."""
+        """Number of units; under add_remove the declared number."""
         return self.job.declared_units(self.adjacency)
 
     @property
     def setting(self) -> float | None:
-        """The level given, or the calibrated one; None for a job without privacy."""
+        """The given or calibrated level; None for a job without privacy."""
         if self.job.knob is None:
             return None
         return float(self.calibration.value) if self.level is None else self.level
@@ -160,25 +161,25 @@ class Experiment:
         output: Path | None = None,
         on_round: OnRound | None = None,
     ) -> TrainedRun:
-        """Train; a private run is recorded, kept within the budget and audited.
+        """Train. A private run is recorded, kept within the budget and audited.
 
         Args:
-            ledger_path: where a private run is recorded; a ledger that is there already is gone
-                on with, as it was planned, if its checkpoint is there too.
+            ledger_path: file that records a private run. An existing ledger is resumed as planned,
+                if its checkpoint also exists.
             checkpoint: file that the run resumes from; private, see ``training.train``.
             output: file for the model that may be handed over, see ``training.save_model``.
             on_round: called after every round.
 
         Returns:
-            What came of it. A run that was interrupted between a release and its checkpoint has
-            spent a round more than it can show; it then ends when the budget does, and ``notes``
-            says so.
+            The result. If a run was interrupted between a release and its checkpoint, it has spent
+            one round without a result. It then stops when the budget is used up, and ``notes`` says
+            so.
 
         Raises:
-            ParameterError: a private job without a ledger, or one without privacy with a level; a
+            ParameterError: a private job without a ledger, or a job without privacy with a level; a
                 ledger of another budget or plan.
-            LedgerError: the ledger exists and there is no checkpoint to go on from.
-            BudgetExhausted: the budget does not allow all rounds; nothing was spent.
+            LedgerError: the ledger exists, but there is no checkpoint to resume from.
+            BudgetExhausted: the budget does not allow all rounds; no round was spent.
         """
         if self.job.knob is not None and ledger_path is None:
             refuse("ledger_path", None, "be given", "a private run must leave a ledger")
@@ -186,13 +187,13 @@ class Experiment:
         if ledger_path is None or self.job.knob is None:
             return self._train_openly(checkpoint, output, on_round)
         record = self._train_privately(Path(ledger_path), checkpoint, output, on_round)
-        # From the file, as an auditor does.
+        # Read from the file, as an auditor would.
         return replace(record, audit=audit(ledger_path))
 
     def check_places(
         self, ledger: Path | None, checkpoint: Path | None, output: Path | None
     ) -> None:
-        """Refuse, before anything is computed, files that cannot be written or are the same."""
+        """Refuse files that cannot be written or are the same, before any computation."""
         known: set[Path] = set()
         if ledger is not None:
             known = _taken(in_folder(ledger=ledger))
@@ -216,7 +217,7 @@ class Experiment:
         return scores.record(done, output)
 
     def _course(self, loop: Any, checkpoint: Path | None) -> dict[str, Any]:
-        """Return what every training run of this experiment is told."""
+        """Return the shared arguments of every training run of this experiment."""
         return {
             "rounds": self.job.rounds,
             "checkpoint": checkpoint,
@@ -226,12 +227,12 @@ class Experiment:
         }
 
     def _dropout(self, checkpoint: Path | None) -> Callable[[Any], set[int]]:
-        """Return what draws who of a cohort does not answer.
+        """Return a function that draws the clients that do not answer.
 
-        A seeded run draws by the number of the round, so it loses the same clients in a round that
-        is run again after a crash.
+        In a seeded run, the draw follows from the number of the round. If a crash repeats a round,
+        the same clients are lost.
         """
-        # Rounds are counted on from the checkpoint.
+        # Rounds are numbered from the checkpoint.
         begun = checkpoint if _is_there(checkpoint) else None
         behind = 0 if begun is None else Checkpoint.read(begun).content["round"]
         rounds = itertools.count(behind)
@@ -250,9 +251,9 @@ class Experiment:
         loop, plan = self.job.loop(level, self.seed), self.job.run(level)
         scores = _Scores(self, loop, on_round)
         if not path.exists():
-            # Before there is a ledger: a run that cannot end is not begun.
+            # Checked before a ledger exists: a run that cannot finish does not begin.
             self._check_affordable(plan, level)
-            # Rounds behind a checkpoint whose ledger is gone would be counted nowhere.
+            # Rounds of a checkpoint whose ledger is gone would not be counted anywhere.
             if checkpoint is not None and checkpoint.exists():
                 past, notes = Checkpoint.read(checkpoint), Notes.beside(checkpoint, None)
                 past.check(None, notes, self.job.data, self._description(loop), private=True)
@@ -260,7 +261,7 @@ class Experiment:
         else:
             known = Ledger.open(path)
             self._check_same(known, plan)
-            # The run is complete: only its result is asked for.
+            # The run is complete: only its result is needed.
             if known.closed and checkpoint is not None:
                 return scores.record(self._finished(loop, checkpoint, known), output)
             ledger = Ledger.open(path, resume=True)
@@ -268,7 +269,7 @@ class Experiment:
             done = self._rounds(loop, ledger, checkpoint, scores)
             ledger.close()
         finally:
-            # Not closed after an error: the run may be gone on with.
+            # Not closed after an error: the run may be resumed.
             ledger.release()
         return scores.record(done, output)
 
@@ -287,17 +288,17 @@ class Experiment:
                 **self._course(loop, checkpoint),
             )
         except BudgetExhausted:
-            # Rounds lost in a crash are spent: a resumed run may run out before its last round.
+            # Rounds lost in a crash are spent. A resumed run may run out before its last round.
             if not before or checkpoint is None:
                 raise
             return self._finished(loop, checkpoint, ledger)
 
     def _finished(self, loop: Loop[Any], path: Path, ledger: Ledger) -> TrainingResult[Any]:
-        """Return what a checkpoint holds, as the end of its run."""
+        """Return the content of a checkpoint as the end of its run."""
         return resumed(loop, self.job.data, path, ledger, self._description(loop))
 
     def _description(self, loop: Any) -> str:
-        """Return what is trained, but for the number of rounds: that may be raised."""
+        """Return a description of the training, without the number of rounds: it may rise."""
         settings = {name: value for name, value in self.settings.items() if name != "rounds"}
         method = self.job.method.name
         model = repr(loop.flat.module) if hasattr(loop, "flat") else ""
@@ -310,7 +311,7 @@ class Experiment:
         return Budget(epsilon=self.epsilon, **self._threat)
 
     def _level(self, path: Path, checkpoint: Path | None) -> float:
-        """Return the level of this run: that of the ledger that is there, if there is one."""
+        """Return the level of this run; an existing ledger decides it."""
         if not path.exists():
             assert self.setting is not None
             return self.setting
@@ -321,10 +322,10 @@ class Experiment:
         return known
 
     def recorded_level(self, path: Path) -> float:
-        """Return the level that a ledger of this command was begun with.
+        """Return the level in an existing ledger of this command.
 
         Raises:
-            LedgerError: it says none.
+            LedgerError: the ledger has no level.
         """
         known = _described(Ledger.open(path)).get(str(self.job.knob))
         if not isinstance(known, float):
@@ -347,7 +348,7 @@ class Experiment:
         )
 
     def _check_same(self, ledger: Ledger, plan: Mechanism) -> None:
-        """Raise ParameterError unless a run is that of a ledger that is there."""
+        """Raise ParameterError unless the run matches its existing ledger."""
         pairs = {
             "epsilon, delta": (ledger.claim, (self.epsilon, self.delta)),
             "adjacency": (str(ledger.facts.adjacency), str(self.adjacency)),
@@ -360,17 +361,17 @@ class Experiment:
                 refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
-        # Through JSON, like those in the ledger: tuples are lists there.
+        # Converted through JSON, like the settings in the ledger: tuples are lists there.
         for name, asked in json.loads(json.dumps(self.settings)).items():
             if known.get(name, _UNSAID) != asked:
                 refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
-        # What settings do not name is in the plan.
+        # The plan holds everything that the settings do not name.
         if ledger.plan != plan:
             refuse("method or missing", "others", "be as the ledger planned them", way_out)
 
     def _check_affordable(self, plan: Mechanism, level: float) -> None:
-        """Raise BudgetExhausted before anything is spent on a run that does not fit."""
-        # A calibrated level fits by itself.
+        """Raise BudgetExhausted for a run that does not fit, before any round is spent."""
+        # A calibrated level fits by construction.
         if self.level is None or self._budget.allows(plan):
             return
         whole = epsilon(plan, **self._threat)
@@ -382,7 +383,7 @@ class Experiment:
 
 
 def _described(ledger: Ledger) -> dict[str, Any]:
-    """Return what a ledger of this command says of its run; nothing of another's."""
+    """Return the description in a ledger of this command; empty for other ledgers."""
     try:
         found = json.loads(ledger.description)
     except ValueError:
@@ -394,7 +395,7 @@ _UNSAID = object()
 
 
 class _Scores:
-    """Evaluates now and then, counts what was refused, and passes every round on."""
+    """Evaluates at intervals, counts refused contributions, and forwards every round."""
 
     def __init__(self, experiment: Experiment, loop: Any, on_round: OnRound | None) -> None:
         self.experiment, self.loop, self.on_round = experiment, loop, on_round
@@ -403,7 +404,7 @@ class _Scores:
         self.refused = 0
 
     def __call__(self, state: Any, info: RoundInfo) -> None:
-        """Take note of one round; who sees the last release alone learns no earlier score."""
+        """Process one round. An observer of only the last release learns no earlier score."""
         self.refused += info.refused
         last = state.round == self.experiment.job.rounds
         due = state.round % self.experiment.evaluate_every == 0
@@ -417,7 +418,7 @@ class _Scores:
         self.found.append(self.experiment.job.scores(self.loop, state))
 
     def record(self, done: TrainingResult[Any], output: Path | None) -> TrainedRun:
-        """Return what was noted; the last state is evaluated if it was not, and written."""
+        """Return the collected results; evaluate and write the last state if that is missing."""
         state, job = done.state, self.experiment.job
         if state.round not in self.rounds[-1:]:
             self._evaluate(state)
@@ -439,14 +440,14 @@ class _Scores:
 
 
 def check_free(ledger: Path, checkpoint: Path | None) -> None:
-    """Refuse a ledger without a folder, or one of a run that no checkpoint goes on with.
+    """Refuse a ledger without a folder, or a ledger with rounds but without a checkpoint.
 
     Raises:
-        LedgerError: it records such a run.
-        ParameterError: it is no file's path, or its folder is not there.
+        LedgerError: the ledger has rounds, and there is no checkpoint to resume them.
+        ParameterError: the path is not the path of a file, or its folder does not exist.
     """
     in_folder(ledger=ledger)
-    # A ledger without rounds has spent nothing: a run may begin in it.
+    # A ledger without rounds has no spent loss, so a run may begin there.
     if ledger.exists() and not _is_there(checkpoint) and Ledger.open(ledger).rounds:
         raise LedgerError(
             f"{ledger} exists already; name another file, or pass the checkpoint of the run "
@@ -459,11 +460,11 @@ def _is_there(path: Path | None) -> bool:
 
 
 def _replaced(path: Path) -> set[Path]:
-    """Return what writing a file whole replaces: the file, and its name on the way."""
+    """Return the paths that an atomic write replaces: the file and its temporary name."""
     return {Path(f"{path}{end}").resolve() for end in ("", TEMPORARY)}
 
 
 def _taken(path: Path) -> set[Path]:
-    """Return what belongs to a ledger or a checkpoint: itself, and what lies beside it."""
-    # Private notes lie beside either file, the memory of correlated noise beside the ledger.
+    """Return the files of a ledger or a checkpoint: itself and its companion files."""
+    # Private notes belong to both kinds of file, the memory of correlated noise to the ledger.
     return {Path(f"{path}{end}").resolve() for end in ("", SUFFIX, NOISE, TEMPORARY)}

@@ -1,4 +1,4 @@
-"""Where a run's epsilon comes from, and what would halve it."""
+"""The parts of a run's epsilon, and the changes that would halve it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Part:
     """One kind of rounds of a run.
 
     Args:
-        mechanism: what a round is.
-        rounds: how many there are.
-        alone: epsilon of these rounds alone.
-        without: epsilon of all the others; 0 where there are none.
-        share: what the run would save without them, over what it would save part by part.
+        mechanism: the mechanism of a round.
+        rounds: number of these rounds.
+        alone: epsilon of only these rounds.
+        without: epsilon of all other rounds; 0 if there are none.
+        share: saving without these rounds, divided by the sum of the savings over all parts.
     """
 
     mechanism: str
@@ -36,13 +36,13 @@ class Part:
 
 
 def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
-    """Return the parts of a run, in the order in which they were run.
+    """Return the parts of a run, in the order of execution.
 
-    Epsilons do not add up, so a part's share is what leaving it out saves, over the sum of that for
-    all parts; a single part has it all.
+    Epsilons do not add up. The share of a part is therefore the saving without it, divided by the
+    sum of the savings of all parts. A single part has the whole share.
 
     Args:
-        run: what is accounted.
+        run: the run.
         asked: delta, adjacency and observer.
 
     Raises:
@@ -52,9 +52,9 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
     whole = epsilon(run, **asked).upper
     alone = [epsilon(one * count, **asked).upper for one, count in sequence]
     without = [_rest(sequence, index, **asked) for index in range(len(sequence))]
-    # Certified ends may be the wrong way round by their width.
+    # Certified ends may be in the wrong order, within their width.
     saved = [max(whole - rest, 0.0) for rest in without]
-    # Of infinitely much each part that saves it has the same share.
+    # If the whole is infinite, each part that makes it infinite has the same share.
     if math.isinf(whole):
         saved = [float(math.isfinite(rest)) for rest in without]
     total = sum(saved) or 1.0
@@ -70,15 +70,15 @@ def _rest(sequence: Any, index: int, **asked: Any) -> float:
 
 
 def halved_by(run: SampledRun, unit: str | None, **asked: Any) -> dict[str, float | None]:
-    """Return what each number of a run would have to be for half its epsilon, the others staying.
+    """Return the value of each number of a run that halves its epsilon; the others stay.
 
     Args:
-        run: a described one.
+        run: a described run.
         unit: of the run.
         asked: delta, adjacency and observer.
 
     Returns:
-        Name -> value; None where no value does it.
+        Name -> value; None if no value halves it.
     """
     target = 0.5 * epsilon(run.run(unit), **asked).upper
     names = {"noise_multiplier": False, "rounds": True}
@@ -93,6 +93,6 @@ def halved_by(run: SampledRun, unit: str | None, **asked: Any) -> dict[str, floa
         try:
             answer = calibrate(changed(name), epsilon=target, integer=integer, **asked)
             found[name] = answer.value
-        except ParameterError:  # nothing that this number can be reaches the target
+        except ParameterError:  # no admissible value of this number reaches the target
             found[name] = None
     return found

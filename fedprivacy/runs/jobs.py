@@ -1,7 +1,7 @@
-"""Whole tasks that a budget can be put on: data, a loop, and the parameter that pays for privacy.
+"""Complete tasks for a budget: data, a loop, and the parameter that sets the privacy.
 
-Every method as ``fedprivacy train`` runs it. A job's *knob* is the parameter that is calibrated;
-its value is the job's *level*. The other settings are those of ``methods``.
+This covers every method of ``fedprivacy train``. The *knob* of a job is the calibrated parameter.
+The *level* is its value. The other settings are in ``methods``.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .own_data import posterior_at
 from .sources import DATA, load_data, model_for
 
 AGENTS = 10
-"""How many share a data set where the unit is a record and nobody says otherwise."""
+"""Default number of agents for a data set if the unit is a record."""
 
 CENTRE = 0.3
-"""Taken from every pixel before Fed-PLT's inputs are scaled into their ball."""
+"""Subtracted from every pixel before Fed-PLT scales the inputs into their ball."""
 
 OWN_SPLITTING = {"clip_norm": 1.0, "step_size": 0.1}
-"""Of a module by Fed-PLT, whose curvature and sensitivity nobody knows: a place to start from."""
+"""Starting values for a module in Fed-PLT: its curvature and sensitivity are unknown."""
 
 S = TypeVar("S", bound=Settings)
 
@@ -57,27 +57,27 @@ class Job(Protocol):
 
     @property
     def method(self) -> Method:
-        """What it is trained with."""
+        """The training method."""
 
     @property
     def knob(self) -> str | None:
-        """The parameter that a budget sets; None where nothing is private."""
+        """The parameter that a budget sets; None if the job is not private."""
 
     @property
     def unit(self) -> Unit:
-        """Whose data is protected."""
+        """The protected unit."""
 
     @property
     def adjacency(self) -> Adjacency:
-        """How neighbours differ where nobody says otherwise."""
+        """The default adjacency."""
 
     @property
     def rounds(self) -> int:
-        """How many rounds are run."""
+        """Number of rounds."""
 
     @property
     def data(self) -> Any:
-        """What the loop's ``step`` takes."""
+        """The data argument of the loop's ``step``."""
 
     @property
     def source(self) -> FederatedData:
@@ -85,28 +85,28 @@ class Job(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is run, by name, but for the knob."""
+        """The settings by name, without the knob."""
 
     @property
     def units(self) -> int:
-        """How many units there are."""
+        """Number of units."""
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
-        """Return how many units there are, as far as the adjacency lets it be told."""
+        """Return the number of units, or a declared number if the adjacency hides the count."""
 
     @property
     def upload_per_client(self) -> float | None:
-        """What a client sends in all rounds on average, in MB; None where that is not counted."""
+        """Average upload of a client over all rounds, in MB; None if it is not counted."""
 
     @property
     def expected_bytes(self) -> int | None:
-        """What all send in all rounds as planned, where what they do send is left to chance."""
+        """Planned upload of all clients over all rounds, if the actual upload is random."""
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers that the release depends on and that must be public, by name.
 
         Raises:
-            ParameterError: neighbours differ in one of them.
+            ParameterError: neighbouring data sets differ in one number.
         """
 
     def loop(self, level: float | None, seed: int | None) -> Loop[Any]:
@@ -116,7 +116,7 @@ class Job(Protocol):
         """Return all rounds as one mechanism."""
 
     def scores(self, loop: Any, state: Any) -> dict[str, float]:
-        """Return how good a state is on the test set: accuracy, and what else there is."""
+        """Return the scores of a state on the test set: accuracy, and others if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class _RecordJob(ABC, Generic[S]):
     """A job whose unit is a record.
 
     Args:
-        method: what it is trained with.
+        method: the training method.
         source: the clients and their records.
         chosen: the method's settings.
     """
@@ -144,7 +144,7 @@ class _RecordJob(ABC, Generic[S]):
         given: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Self:
-        """Return the method's job with some settings given; nothing has to be searched for."""
+        """Return the method's job with some settings given. No search is needed."""
         del progress
         return cls(method=method, source=source, **cls._chosen(method, model, given))
 
@@ -152,28 +152,28 @@ class _RecordJob(ABC, Generic[S]):
     def _chosen(
         cls, method: Method, model: ModelFactory | None, given: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the fields that settings and model decide."""
+        """Return the fields that follow from settings and model."""
         del model
         return {"chosen": method.of(given)}
 
     @property
     def knob(self) -> str | None:
-        """The method's."""
+        """The knob of the method."""
         return self.method.knob_name
 
     @property
     def rounds(self) -> int:
-        """As chosen."""
+        """The chosen number of rounds."""
         return int(self.settings["rounds"])
 
-    # Not counted: the papers on samplers and splitting do not.
+    # Not counted: the papers on samplers and splitting do not count it.
     upload_per_client: ClassVar[None] = None
 
-    # Everybody uploads in every round: nothing is left to chance.
+    # Every client uploads in every round, so the upload is not random.
     expected_bytes: ClassVar[None] = None
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
-        """Return what uploads depend on; the sizes of all clients, which replacing keeps."""
+        """Return the numbers behind the uploads, with all client sizes, which replacement keeps."""
         if adjacency == Adjacency.ADD_REMOVE:
             rule = "be replace_one: an upload follows the client's number of records"
             refuse("adjacency", str(adjacency), rule)
@@ -183,21 +183,21 @@ class _RecordJob(ABC, Generic[S]):
 
     @property
     def _classes(self) -> dict[str, Any]:
-        """Return how many classes the likelihood has, where it has any."""
+        """Return the number of classes of the likelihood, if it has classes."""
         return {"classes": self.source.classes}
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was chosen, and how many hold how much."""
+        """The chosen settings, and the numbers of clients and records."""
         return {"clients": self.source.population, "records": self.units, **self.chosen.values()}
 
     @property
     def units(self) -> int:
-        """The records."""
+        """Number of records."""
         return sum(map(len, self.source.clients))
 
     def declared_units(self, adjacency: Adjacency | str) -> float:
-        """Return how many records there are: public, since adding one is not served."""
+        """Return the number of records. It is public, because add_remove is refused."""
         del adjacency
         return self.units
 
@@ -215,23 +215,23 @@ class _RecordJob(ABC, Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class _SamplingJob(_RecordJob[S]):
-    """A Bayesian multinomial logistic regression, sampled; unit: a record.
+    """Sampling from a Bayesian multinomial logistic regression; the unit is a record.
 
-    The prior is N(0, 1) for every weight, records' gradients are clipped, everybody takes part in
-    every round, and the second half of the positions is kept.
+    The prior is N(0, 1) for every weight. The gradients of records are clipped. Every client takes
+    part in every round. The second half of the positions is kept.
 
     Args:
-        own: another posterior, of the user's; None for that regression.
+        own: a posterior of the user; None for the regression above.
     """
 
     own: Posterior | None = None
 
     @classmethod
     def on(cls, method: Method, own: Posterior, given: Mapping[str, Any]) -> Self:
-        """Return the method's job on a posterior of the user's, whose clip norm is its own.
+        """Return the method's job on the user's posterior, with the posterior's clip norm.
 
         Raises:
-            ParameterError: it has no sensitivity, or another clip norm was asked for.
+            ParameterError: it has no sensitivity, or another clip norm was requested.
         """
         if own.sensitivity is None:
             rule = "have a sensitivity: without one nothing is private"
@@ -244,7 +244,7 @@ class _SamplingJob(_RecordJob[S]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was chosen; of a posterior of the user's, how it bounds what a record does."""
+        """The chosen settings; for a user's posterior, with the bound on a record's effect."""
         found = super().settings
         if self.own is None:
             return found
@@ -253,7 +253,7 @@ class _SamplingJob(_RecordJob[S]):
 
     @property
     def _classes(self) -> dict[str, Any]:
-        # A likelihood of the user's need not have classes.
+        # A user's likelihood need not have classes.
         return super()._classes if self.own is None else {}
 
     @cached_property
@@ -263,14 +263,14 @@ class _SamplingJob(_RecordJob[S]):
 
     @cached_property
     def data(self) -> Posterior:
-        """What is sampled from."""
+        """The target distribution."""
         if self.own is not None:
             return self.own
         clip_norm = self.settings["clip_norm"]
         return Posterior(model=self.model, data=self.source, clip_norm=clip_norm)
 
     def _common(self, seed: int | None) -> dict[str, Any]:
-        """Return what both samplers take."""
+        """Return the arguments that both samplers share."""
         kept = max(1, self.rounds // 2)
         correlation = self.settings["correlation"]
         common: dict[str, Any] = {"target": self.data, "correlation": correlation, "seed": seed}
@@ -282,10 +282,10 @@ class _SamplingJob(_RecordJob[S]):
         return run
 
     def scores(self, loop: Sampling, state: ChainState) -> dict[str, float]:
-        """Return the posterior predictive's accuracy, Brier score, calibration error and NLL.
+        """Return accuracy, Brier score, calibration error and NLL of the posterior predictive.
 
-        Before the first kept position, those of the position itself. Of a posterior of the user's:
-        how well the draws mixed, once there are enough.
+        Before the first kept position, the scores are those of the position itself. For a user's
+        posterior, the scores measure how well the draws mixed, once there are enough.
         """
         del loop
         kept = torch.isfinite(state.draws).all(-1)
@@ -298,8 +298,8 @@ class _SamplingJob(_RecordJob[S]):
 
 
 def _mixing(draws: Tensor) -> dict[str, float]:
-    """Return the worst R-hat and effective sample size; nothing of too few draws."""
-    # Fewer would be refused of a single chain.
+    """Return the worst R-hat and effective sample size; empty if there are too few draws."""
+    # With a single chain, fewer draws would be refused.
     if draws.shape[1] < 8:
         return {}
     r_hat, draws_worth = diagnose(draws).worst
@@ -308,7 +308,7 @@ def _mixing(draws: Tensor) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinJob(_SamplingJob[Langevin]):
-    """Sampled by FA-LD, which pays for privacy with smaller steps."""
+    """Sampling by FA-LD. Smaller steps give more privacy."""
 
     def loop(self, level: float | None, seed: int | None) -> Sampling:
         """Return the chain with a step size."""
@@ -318,7 +318,7 @@ class LangevinJob(_SamplingJob[Langevin]):
 
 @dataclass(frozen=True, kw_only=True)
 class HamiltonianJob(_SamplingJob[Hamiltonian]):
-    """Sampled by FA-HMC, which pays with noise on its gradients."""
+    """Sampling by FA-HMC. Noise on the gradients gives the privacy."""
 
     def loop(self, level: float | None, seed: int | None) -> Sampling:
         """Return the chain with noise on its gradients."""
@@ -332,13 +332,14 @@ class HamiltonianJob(_SamplingJob[Hamiltonian]):
 
 @dataclass(frozen=True, kw_only=True)
 class SplittingJob(_RecordJob[Splitting]):
-    """Regularised logistic regression by Fed-PLT: odd classes against even; unit: a record.
+    """Regularised logistic regression by Fed-PLT: odd against even classes; the unit is a record.
 
-    Inputs are scaled into a ball, so the loss has a sensitivity of its own and nothing is clipped.
+    Inputs are scaled into a ball. The loss therefore has a known sensitivity, and no gradient is
+    clipped.
 
     Args:
-        model: builds a module, which tells all classes apart and whose gradients are clipped
-            record by record; None for that regression.
+        model: builds a module, which separates all classes and whose gradients are clipped for each
+            record; None for the regression above.
     """
 
     model: ModelFactory | None = None
@@ -357,7 +358,7 @@ class SplittingJob(_RecordJob[Splitting]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was chosen; inputs of a module are bounded by nothing."""
+        """The chosen settings. A module has no bound on its inputs."""
         found = super().settings
         if self.model is not None:
             del found["feature_bound"]
@@ -365,7 +366,7 @@ class SplittingJob(_RecordJob[Splitting]):
 
     @cached_property
     def loss(self) -> Logistic | ModuleLoss:
-        """Every agent's."""
+        """The loss of every agent."""
         chosen = self.chosen
         if self.model is not None:
             return ModuleLoss(model=self.model, regularisation=chosen.regularisation)
@@ -373,13 +374,13 @@ class SplittingJob(_RecordJob[Splitting]):
 
     @cached_property
     def data(self) -> AgentData:
-        """The agents' records."""
+        """The records of the agents."""
         inputs, targets = self._seen(self.source.features, self.source.labels)
         owned = [torch.from_numpy(rows) for rows in self.source.clients]
         return AgentData.of([(inputs[rows], targets[rows]) for rows in owned])
 
     def _seen(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets as the loss takes them."""
+        """Return inputs and targets in the form that the loss takes."""
         if self.model is not None:
             return features.double(), labels
         return _inputs(features), torch.where(labels % 2 == 0, 1.0, -1.0).double()
@@ -414,7 +415,7 @@ class SplittingJob(_RecordJob[Splitting]):
 
 
 def _inputs(features: Tensor) -> Tensor:
-    """Return the inputs in float64, less the centre, with a 1 behind for the intercept."""
+    """Return the inputs in float64, minus the centre, with a final 1 for the intercept."""
     flat = features.flatten(1).double() - CENTRE
     return torch.cat([flat, flat.new_ones(len(flat), 1)], 1)
 
@@ -425,7 +426,7 @@ _JOBS: dict[type[Settings], Any] = {
     Hamiltonian: HamiltonianJob,
     Splitting: SplittingJob,
 }
-"""Settings -> the job that they are of; every other method averages with independent noise."""
+"""Settings -> their job. Every other method averages with independent noise."""
 
 
 def job(
@@ -439,28 +440,29 @@ def job(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Job:
-    """Return a method's job on a data set, with settings that work or, for own data, may work.
+    """Return a method's job on a data set. For own data the default settings may not work well.
 
     Args:
         method: one of ``methods.METHODS``.
-        data: "digits" (of scikit-learn), "fashion-mnist", a file, or data that are loaded; see
-            ``load_data``, as for the next three.
-        data_dir: where Fashion-MNIST's files are.
-        clients: how many share the records.
-        classes_per_client: how many classes a client has.
+        data: "digits" (of scikit-learn), "fashion-mnist", a file, or loaded data; see
+            ``load_data``, also for the next three.
+        data_dir: folder of Fashion-MNIST's files.
+        clients: number of clients that share the records.
+        classes_per_client: number of classes of a client.
         model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging and Fed-PLT); the
             "FILE.py:NAME" of a ``Posterior`` (samplers).
-        progress: gets the share done of what a method has to search for first: DP-FTRL's factor.
-        settings: the method's settings that are not to be the usual ones, by name; see ``methods``.
-            None stands for the usual one.
+        progress: gets the finished share of an initial search, for the methods that need one:
+            DP-FTRL searches for its factor.
+        settings: the method's settings that differ from the defaults, by name; see ``methods``.
+            None means the default.
 
     Raises:
-        ParameterError: an unknown method, data set or model, or a setting that the method does not
-            have or that breaks its rule.
+        ParameterError: an unknown method, data set or model; a setting that the method does not
+            have, or that breaks its rule.
     """
     chosen = method_named(method)
     given = {name: value for name, value in settings.items() if value is not None}
-    # Checked before the data are loaded, which may take long.
+    # Checked before the data are loaded, because loading may be slow.
     chosen.of(given)
     kind = _JOBS.get(chosen.settings, AveragingJob)
     if issubclass(kind, _SamplingJob) and model is not None:

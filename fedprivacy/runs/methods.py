@@ -1,6 +1,6 @@
-"""Every method that can be trained: its name, what pays for its privacy, and its settings.
+"""Every method that can be trained: its name, its privacy parameter, and its settings.
 
-Nothing here needs torch, so the command line tells of methods without importing it.
+This module needs no torch, so the command line lists the methods without importing it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ..systems.settings import (
 )
 
 STRATEGIES = ("poisson", "fixed", "with-replacement", "everyone")
-"""How a round's clients can be drawn, named as ``fedprivacy audit --sampling`` names it."""
+"""How the clients of a round are drawn, with the names of ``fedprivacy audit --sampling``."""
 
 _NUMBERED = {"1": "with-replacement", "2": "fixed"}
-"""The numbers that two-sided FedAvg's paper gives two of them."""
+"""The numbers of two of them in the paper on two-sided FedAvg."""
 
 
 def _strategy(*, strategy: object) -> str:
-    # Tables and command lines give 1 as 1.0 too.
+    # Tables and command lines may also give 1 as 1.0.
     name = str(strategy).strip().removesuffix(".0")
     if _NUMBERED.get(name, name) not in STRATEGIES:
         refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
@@ -44,7 +44,7 @@ def _strategy(*, strategy: object) -> str:
 
 
 NOISES = ("gaussian", "discrete-gaussian", "skellam")
-"""Laws of the noise on a sum: the first is of floating-point numbers, the others of whole ones."""
+"""Laws of the noise on a sum: floating-point for the first, integers for the others."""
 
 
 def _noise(*, noise: object) -> str:
@@ -59,7 +59,7 @@ STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Settings):
-    """What every averaging method takes; None leaves it to the data set."""
+    """Settings of every averaging method. None means the default of the data set."""
 
     rounds: int | None = setting(COUNT, "how many rounds are run", default=None)
     cohort: int | None = setting(
@@ -94,7 +94,7 @@ class Averaging(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Clipped(Settings):
-    """What averaging takes of contributions that are clipped and noised."""
+    """Settings of averaging with clipped and noised contributions."""
 
     clip_norm: float | None = setting(
         POSITIVE, "norm that a client's contribution is clipped to", default=None
@@ -106,7 +106,7 @@ class Clipped(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Noisy(Clipped):
-    """What averaging with noise takes besides."""
+    """Additional settings of averaging with noise."""
 
     missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
     absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
@@ -117,7 +117,7 @@ class Noisy(Clipped):
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(Settings):
-    """What averaging takes whose clip norm follows a quantile of the updates' norms."""
+    """Settings of averaging with a clip norm that follows a quantile of the updates' norms."""
 
     clip_quantile: float | None = setting(
         OPEN_SHARE,
@@ -134,7 +134,7 @@ class Adaptive(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Sparse(Settings):
-    """What sparsified averaging takes besides."""
+    """Additional settings of sparsified averaging."""
 
     kept_fraction: float = setting(SHARE, "share of the coordinates that travel", default=0.4)
 
@@ -146,7 +146,7 @@ class SparseAveraging(Sparse, Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class WholeNumbers(Settings):
-    """What averaging takes whose sums may be of whole numbers."""
+    """Settings of averaging with sums over integers."""
 
     noise: str = setting(
         NOISE, "law of the noise; but for gaussian, of whole numbers", default="gaussian"
@@ -168,7 +168,7 @@ class FedSmp(Sparse, Noisy, Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class Correlated(Clipped):
-    """What averaging takes whose noise is correlated from round to round."""
+    """Settings of averaging with noise that is correlated between rounds."""
 
     strategy: str = setting(
         STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
@@ -207,7 +207,7 @@ CLIP = "norm that a record's gradient is clipped to"
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(Settings):
-    """FA-LD, whose knob is the step size."""
+    """FA-LD. Its knob is the step size."""
 
     rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=50)
     clip_norm: float = setting(POSITIVE, CLIP, default=0.5)
@@ -217,7 +217,7 @@ class Langevin(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Hamiltonian(Settings):
-    """FA-HMC, whose knob is the noise on gradients."""
+    """FA-HMC. Its knob is the noise on gradients."""
 
     rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=40)
     clip_norm: float = setting(POSITIVE, CLIP, default=1.0)
@@ -230,7 +230,7 @@ class Hamiltonian(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Settings):
-    """Fed-PLT, whose knob is the noise scale tau."""
+    """Fed-PLT. Its knob is the noise scale tau."""
 
     rounds: int = setting(COUNT, "how many rounds are run", default=40)
     local_steps: int = setting(COUNT, "N_e, steps of an agent in a round", default=5)
@@ -253,14 +253,14 @@ class Splitting(Settings):
 
 @dataclass(frozen=True)
 class Method:
-    """A way to train.
+    """A training method.
 
     Args:
-        name: as in ``--method``.
-        title: for people.
-        settings: the kind of its settings.
-        knob: the parameter that a budget sets; None where nothing is private.
-        unit: whose data is protected.
+        name: the value of ``--method``.
+        title: the name for people.
+        settings: the class of its settings.
+        knob: the parameter that a budget sets; None if the method is not private.
+        unit: the protected unit.
     """
 
     name: str
@@ -276,7 +276,7 @@ class Method:
 
     @property
     def private(self) -> bool:
-        """Whether a budget can be put on it."""
+        """Whether the method has a privacy budget."""
         return self.knob is not None
 
     @property
@@ -289,8 +289,8 @@ class Method:
         """Return the method's settings, some of them given.
 
         Raises:
-            ParameterError: the knob, what only other methods use, an unknown name, or a value that
-                breaks its rule.
+            ParameterError: the knob, a setting of other methods only, an unknown name, or a value
+                that breaks its rule.
         """
         if self.knob_name in given:
             knob = str(self.knob_name)
@@ -299,13 +299,13 @@ class Method:
         return self.settings.of(given)
 
     def check_names(self, given: Mapping[str, Any]) -> None:
-        """Refuse what is no setting of the method.
+        """Refuse names that are not settings of the method.
 
         Raises:
-            ParameterError: as said.
+            ParameterError: a name is not a setting of the method.
         """
         for name, value in given.items():
-            # A setting of another method is told as that, not as unknown.
+            # A setting of another method gets its own message, not the one for unknown names.
             if name not in self.known and name in ALL_SETTINGS:
                 way_out = f"its settings are {listed(self.settings.known())}"
                 refuse(name, value, f"be left out: {self.name} does not use it", way_out)
@@ -342,10 +342,10 @@ METHODS = {
         ),
     )
 }
-"""Every method by its name; the one list of them."""
+"""The only list of methods, by name."""
 
 COMPARED = ("fedavg", "dp-fedavg", "fed-smp-top-k", "fed-smp-rand-k")
-"""What the demo sets beside each other."""
+"""The methods that the demo compares."""
 
 ALL_SETTINGS = {name for each in METHODS.values() for name in each.settings.known()}
 """The names of all methods' settings."""
@@ -355,7 +355,7 @@ DECLARED = (
     *(Averaging, Noisy, Adaptive, WholeNumbers, Correlated, Sparse),
     *(Langevin, Hamiltonian, Splitting),
 )
-"""The classes that declare settings; the others put them together."""
+"""The classes that declare settings. The other classes combine these."""
 
 
 def users(kind: type[Settings]) -> list[str]:
@@ -374,7 +374,7 @@ def settings_in_words(width: int = 78) -> str:
 
 
 def tables() -> str:
-    """Return every method's settings as Markdown tables: docs/command_line.md has them."""
+    """Return every method's settings as Markdown tables, for docs/command_line.md."""
     told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
     knobs = ["| method | what is calibrated | |", "|---|---|---|"]
     knobs += [
@@ -386,7 +386,7 @@ def tables() -> str:
 
 
 def names(*, private: bool) -> list[str]:
-    """Return the methods' names, all or the private ones."""
+    """Return the methods' names, all of them or only the private ones."""
     return [name for name, each in METHODS.items() if each.private or not private]
 
 
@@ -394,7 +394,7 @@ def method_named(name: str, known: Iterable[str] = METHODS) -> Method:
     """Return a method.
 
     Raises:
-        ParameterError: it is none of those known.
+        ParameterError: the name is not a known method.
     """
     if name not in known:
         refuse("method", name, f"be one of {listed(known)}")

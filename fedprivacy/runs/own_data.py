@@ -1,4 +1,4 @@
-"""A user's own data and model, as named on the command line."""
+"""A user's own data and model, by their names on the command line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..training.posterior import Posterior
 NEEDED = ("features", "labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "public_features", "public_labels")
 MOST_CLASSES = 10**6
-"""What is beyond is no number of a class; it would be the model's number of outputs."""
+"""Larger labels are refused: the label count would become the model's output size."""
 _PACKED, _READ_ANYWAY = 100, 1 << 26
-"""How many times a file of more than so many bytes, unpacked, may be packed: images are 5 to 50."""
+"""Largest allowed ratio of unpacking for files above this size in bytes; images have 5 to 50."""
 
 SAVE = "write it with numpy.savez(path, features=..., labels=..., clients=..., test_features=...)"
 
@@ -38,22 +38,22 @@ def read_npz(
     classes_per_client: int | None = None,
     seed: int = 0,
 ) -> FederatedData:
-    """Return the data set in a file of ``numpy.savez``; nothing in it is executed.
+    """Return the data set in a file of ``numpy.savez``. Its content is never executed.
 
     The arrays are ``features`` (first axis the records, any numbers), ``labels`` (classes from 0),
-    ``test_features``, ``test_labels``; ``clients`` says of every record whose it is, by a number or
-    a name; ``public_features`` and ``public_labels`` belong to no client. There are as many
-    classes as the largest label says, so the labels together must be public knowledge.
+    ``test_features`` and ``test_labels``. ``clients`` gives the owner of every record, by a number
+    or a name. ``public_features`` and ``public_labels`` belong to no client. The largest label sets
+    the number of classes, so the labels together must be public knowledge.
 
     Args:
         path: the file.
-        clients: into how many clients to split the records of a file without ``clients``.
+        clients: number of clients that share the records of a file without ``clients``.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
         seed: of the split, which is public.
 
     Raises:
-        ParameterError: no such file, not of this kind, an array missing or unfit, or a split asked
-            for where the file says whose the records are.
+        ParameterError: the file does not exist or has another format; an array is missing or unfit;
+            or a split is requested although the file names the owners.
     """
     arrays, split = _arrays(Path(path)), (clients, classes_per_client)
     owners = arrays.pop("clients", None)
@@ -77,7 +77,7 @@ def read_npz(
 def _split(
     path: str | Path, labels: NDArray[Any], split: tuple[int | None, int | None], seed: int
 ) -> tuple[Indices, ...]:
-    """Return the records of each client of a file that names none."""
+    """Return the records of each client of a file without owners."""
     clients, classes_per_client = split
     if clients is None:
         refuse("clients", None, f"be given: {path} has no array 'clients'", "say how many")
@@ -97,10 +97,10 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             arrays = dict(content)
     except ParameterError:
         raise
-    except Exception as error:  # a damaged file raises whatever its reader stumbled on
+    except Exception as error:  # a damaged file may raise any exception of its reader
         reason = _first_line(error)
         refuse("data", str(path), f"be a readable file of numpy.savez ({reason})", SAVE)
-    # An archive may hold members that are no arrays.
+    # An archive may hold members that are not arrays.
     broken = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
     if broken:
         refuse("data", broken[0], "be an array of numpy", SAVE)
@@ -110,13 +110,13 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _check_file(path: Path) -> None:
     if not path.exists():
         refuse("data", str(path), "be a file that is there", SAVE)
-    # Opening a pipe waits for ever; a lone array would be read whole before it is refused.
+    # Opening a pipe blocks for ever. A single array would be read completely before its refusal.
     if not path.is_file() or not zipfile.is_zipfile(path):
         refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
 
 
 def _check_names(path: Path, names: list[str]) -> None:
-    """Refuse what is not to be read before it is read."""
+    """Refuse unknown arrays before they are read."""
     missing = [name for name in NEEDED if name not in names]
     unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     if missing:
@@ -129,7 +129,7 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _check_unpacked(path: Path, packed: zipfile.ZipFile) -> None:
-    """Refuse a small file that says it is huge; a reader gives no more bytes than it says."""
+    """Refuse a small file that claims a huge size; a reader returns no more than that size."""
     unpacked = sum(member.file_size for member in packed.infolist())
     if unpacked > max(_READ_ANYWAY, _PACKED * path.stat().st_size):
         rule = f"not unpack to {unpacked:,} bytes, more than {_PACKED} times its size"
@@ -163,7 +163,7 @@ def _owned(owners: NDArray[Any], records: int) -> tuple[Indices, ...]:
         got = f"{owners.dtype} of shape {owners.shape}"
         refuse("clients", got, f"be a number or a name for each of the {records} records")
     of = np.unique(owners, return_inverse=True)[1]
-    # Stable: rows of a client stay in the file's order.
+    # Stable: rows of a client keep the order of the file.
     order = np.argsort(of, kind="stable")
     return tuple(np.split(order, np.flatnonzero(np.diff(of[order])) + 1))
 
@@ -172,13 +172,13 @@ def model_at(place: str) -> ModelFactory:
     """Return the function that builds the user's module.
 
     Args:
-        place: "FILE.py:NAME" or "package.module:NAME"; the code there is run, and may import what
-            lies beside the file, or in the folder that the command is run in. NAME is called
-            without arguments and must return a module, or is a subclass of ``nn.Module`` that can
-            be made without arguments.
+        place: "FILE.py:NAME" or "package.module:NAME". The code there is executed. It may import
+            files from its own folder, or from the working directory of the command. NAME is called
+            without arguments and must return a module; or it is a subclass of ``nn.Module`` that
+            needs no arguments.
 
     Raises:
-        ParameterError: nothing there, or it cannot be called.
+        ParameterError: NAME does not exist, or it cannot be called.
     """
     found = _found("model", place)
     if not callable(found) or isinstance(found, nn.Module):
@@ -196,7 +196,7 @@ def posterior_at(place: str) -> Posterior:
             returns one.
 
     Raises:
-        ParameterError: nothing there, or it is none.
+        ParameterError: NAME does not exist, or it is not a posterior.
     """
     found = _found("posterior", place)
     if callable(found):
@@ -204,7 +204,7 @@ def posterior_at(place: str) -> Posterior:
             found = found()
         except ParameterError:
             raise
-        # A script may end by sys.exit, which is no Exception.
+        # A script may end by sys.exit, which does not raise an Exception.
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
             refuse("posterior", place, f"be a function that runs ({reason})")
@@ -215,11 +215,11 @@ def posterior_at(place: str) -> Posterior:
 
 
 def _found(what: str, place: str) -> object:
-    """Run the code at a place and return what has the name there; None if nothing has."""
+    """Run the code at a place and return the object with the name; None if it is missing."""
     source, _, name = place.rpartition(":")
     if not source or not name.isidentifier():
         refuse(what, place, "be FILE.py:NAME or package.module:NAME")
-    # Code of the user's may seed torch, for itself alone.
+    # The user's code may seed torch, but only for itself.
     with torch.random.fork_rng(devices=[]):
         try:
             module = _run(Path(source)) if source.endswith(".py") else _imported(source)
@@ -232,7 +232,7 @@ def _found(what: str, place: str) -> object:
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a file as a module of its own name; classes in it find their module by that name."""
+    """Run a file as a module with a unique name, which its classes use to find their module."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there")
     spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
@@ -259,15 +259,15 @@ def _first_line(error: BaseException) -> str:
 
 
 def check_model(model: ModelFactory, data: FederatedData) -> None:
-    """Build a model, and train and evaluate two small clients made of the data's test records.
+    """Build a model. Train and evaluate two small clients with test records.
 
     Raises:
-        ParameterError: it is no module, cannot be trained as a client trains it, or does not return
-            one number for each class.
+        ParameterError: it is not a module, cannot be trained as a client trains it, or does not
+            return one number for each class.
     """
     features, labels = data.test_features[:3].clone(), data.test_labels[:3]
     shape = tuple(features.shape[1:])
-    # Two, since clients of one size may be trained beside each other.
+    # Two clients, because clients of one size may be trained together.
     owners = [np.arange(len(labels))] * 2
     with torch.random.fork_rng(devices=[]):
         flat = _built(model)

@@ -1,4 +1,4 @@
-"""Work on several processes or machines, by joblib: one word says where it runs."""
+"""Run work in several processes or machines with joblib; the backend's name chooses."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..errors import ParameterError, integer, listed, refuse
 T = TypeVar("T")
 
 BACKENDS = ("sequential", "loky", "dask", "ray")
-"""Where work may run: here, in processes of this machine, or on a cluster that dask or ray has.
+"""Where work may run: here, in processes of this machine, or on a cluster of dask or ray.
 
-Not in threads: torch draws a model's first parameters from a state that all of them share, so that
-results would depend on who runs beside.
+Threads are not offered. Torch draws a model's first parameters from a state that all threads share,
+so the results would depend on the other threads.
 """
 
 _NEEDS = {"dask": "distributed", "ray": "ray.util.joblib"}
-"""Backend -> the module that must be there."""
+"""Backend -> the module that it needs."""
 
 
 def check_backend(backend: str, jobs: int) -> None:
-    """Refuse a backend that is not known or not there.
+    """Refuse a backend that is unknown or not installed.
 
     Raises:
-        ParameterError: as said; or not one job at least.
+        ParameterError: the backend is refused, or ``jobs`` is below 1.
     """
     integer(1, jobs=jobs)
     if backend in ("threading", "threads"):
@@ -51,18 +51,18 @@ def each(
     backend: str = "loky",
     done: Callable[[int], None] | None = None,
 ) -> list[T]:
-    """Return what calls return, in their order, some of them run at once.
+    """Return the results of calls, in their order; several calls run at once.
 
     Args:
         calls: without arguments; they travel to other processes by pickle.
-        jobs: how many run at once; with 1 they run here, one after the other.
-        backend: one of ``BACKENDS``. "dask" and "ray" join the cluster that is named in their
-            environment (``DASK_SCHEDULER_ADDRESS``, ``RAY_ADDRESS``), or make one of this machine;
-            "dask" takes the ``Client`` that there is.
-        done: gets a call's place as soon as it has returned.
+        jobs: number of simultaneous calls; with 1 they run here, one after the other.
+        backend: one of ``BACKENDS``. "dask" and "ray" join the cluster in their environment
+            (``DASK_SCHEDULER_ADDRESS``, ``RAY_ADDRESS``), or make one on this machine; "dask" takes
+            an existing ``Client``.
+        done: gets the index of a call when it has returned.
 
     Raises:
-        ParameterError: see ``check_backend``; or workers of dask with several threads.
+        ParameterError: see ``check_backend``; or dask workers with several threads.
     """
     check_backend(backend, jobs)
     found: dict[int, T] = {}
@@ -80,9 +80,9 @@ def _returned(calls: Sequence[Callable[[], T]], jobs: int, backend: str) -> Iter
     import joblib
 
     if backend == "ray":
-        # Its name is known to joblib only from then on.
+        # joblib knows the backend only after this registration.
         importlib.import_module(_NEEDS["ray"]).register_ray()
-    # Ray's backend gives everything at the end.
+    # Ray's backend returns everything at the end.
     how = "list" if backend == "ray" else "generator_unordered"
     with _dask(jobs) if backend == "dask" else nullcontext():
         with joblib.parallel_config(backend=backend, n_jobs=jobs):
@@ -93,12 +93,12 @@ def _returned(calls: Sequence[Callable[[], T]], jobs: int, backend: str) -> Iter
 
 @contextmanager
 def _dask(jobs: int) -> Iterator[None]:
-    """Have a client of dask, whose workers have one thread each."""
+    """Provide a client of dask whose workers have one thread each."""
     dask, distributed = importlib.import_module("dask"), importlib.import_module("distributed")
     try:
         there = nullcontext(distributed.get_client())
     except ValueError:
-        # Of the cluster that is named, else of one here.
+        # Join the named cluster, or make one here.
         here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
         named = dask.config.get("scheduler-address", None)
         there = distributed.Client(**({} if named else here))

@@ -1,8 +1,8 @@
-"""Settings against each other: which are worth their epsilon in accuracy, bytes, time or error.
+"""Compare settings: certified epsilon against accuracy, bytes, time or error.
 
-A setting *dominates* another if its certified epsilon, rounded up as it is shown, and every cost of
-it are at least as good, and one of them is better. What nothing dominates is the **front**: whoever
-picks a setting off it pays for nothing.
+A setting *dominates* another under two conditions: its certified epsilon, rounded up as it is
+shown, and all its costs are at least as good, and one of them is better. The settings that no other
+setting dominates are the **front**. Any other setting is worse than one on the front.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Source = Accountable | Ledger | str | PathLike[str]
-"""What can be accounted: a mechanism, an open ledger, or a ledger's path."""
+"""A source of an epsilon: a mechanism, an open ledger, or the path of a ledger."""
 
 Value = float | Sequence[float]
-"""One number, or one for each repeat of a run: their mean is compared, their spread is shown."""
+"""One number, or one for each repeat of a run. The mean is compared, the spread is shown."""
 
 Cost = Value | Mapping[str, Value]
 """One cost, called "cost", or several by name."""
@@ -55,13 +55,13 @@ Runs = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 """Label -> source, or label -> (source, cost)."""
 
 DIGITS = 5
-"""Digits of an epsilon that are compared and shown, where nothing else is asked."""
+"""Default number of digits of an epsilon that are compared and shown."""
 
 _NO_COST = "cost"
 _MOST_NAMES = 12
-"""A front of more settings than this is drawn without numbers and names."""
+"""A larger front is drawn without numbers and names."""
 _WIDE = 30.0
-"""Epsilons and costs that differ by more than this factor are drawn on a logarithmic axis."""
+"""A larger ratio between epsilons or costs gives a logarithmic axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +69,11 @@ class Setting:
     """One setting of a comparison.
 
     Attributes:
-        label: what the setting was called: any value, or a mapping of parameters.
-        bound: its certified epsilon; None where no theorem gives one.
+        label: the label of the setting: any value, or a mapping of parameters.
+        bound: its certified epsilon; None if no theorem gives one.
         costs: (name, value) pairs, in the order of ``Pareto.costs``; means over repeated runs.
         spreads: (name, standard deviation) of costs that were measured more than once.
-        refused: why the setting takes no part; empty where it does.
+        refused: why the setting is excluded; empty if it is included.
         on_front: whether no other setting dominates it.
     """
 
@@ -86,12 +86,12 @@ class Setting:
 
     @property
     def epsilon(self) -> float:
-        """The certified epsilon that may be published; inf where there is none."""
+        """The certified epsilon that may be published; inf if there is none."""
         return math.inf if self.bound is None else self.bound.upper
 
     @property
     def depends(self) -> str:
-        """What the epsilon depends on beside the run, such as a seed that nobody knows."""
+        """Conditions on the epsilon outside the run, for example that the seed stays secret."""
         return "" if self.bound is None else ", ".join(self.bound.qualified)
 
     @property
@@ -100,11 +100,11 @@ class Setting:
         return in_words(self.label)
 
     def cost(self, name: str) -> float:
-        """Return the cost of that name."""
+        """Return the cost with this name."""
         return dict(self.costs)[name]
 
     def spread(self, name: str) -> float:
-        """Return the standard deviation of that cost over repeated runs; 0 for one run."""
+        """Return the standard deviation of this cost over repeated runs; 0 for one run."""
         return dict(self.spreads).get(name, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,17 +121,17 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Pareto:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-        settings: every setting, in the order given.
+        settings: every setting, in the given order.
         costs: the names of the costs.
-        maximise: the costs of which more is better.
-        delta: at which the epsilons are certified.
+        maximise: the costs for which more is better.
+        delta: the delta of all epsilons.
         adjacency: how neighbouring data sets differ.
-        observer: who looks.
-        budget: the epsilon that ``best`` stays within; None for any.
-        digits: how many of an epsilon are compared and shown.
+        observer: who sees the outputs.
+        budget: the largest epsilon for ``best``; None for any.
+        digits: number of digits of an epsilon that are compared and shown.
     """
 
     settings: tuple[Setting, ...]
@@ -145,29 +145,29 @@ class Pareto:
 
     @property
     def front(self) -> tuple[Setting, ...]:
-        """The settings that no other dominates, by rising epsilon."""
+        """The settings that no other setting dominates, by rising epsilon."""
         return tuple(sorted((s for s in self.settings if s.on_front), key=lambda s: s.epsilon))
 
     @property
     def _taking(self) -> tuple[Setting, ...]:
-        """The settings that take part."""
+        """The settings that are not refused."""
         return tuple(setting for setting in self.settings if not setting.refused)
 
     @property
     def refused(self) -> tuple[Setting, ...]:
-        """The settings that take no part; each says why."""
+        """The refused settings; each has its reason."""
         return tuple(setting for setting in self.settings if setting.refused)
 
     def best(self, cost: str | None = None, *, epsilon: float | None = None) -> Setting | None:
         """Return the setting with the best cost within a budget.
 
         Args:
-            cost: which cost; None for the first.
-            epsilon: the budget; None for ``self.budget``, and for any epsilon without one.
+            cost: name of the cost; None for the first.
+            epsilon: the budget; None for ``self.budget``. Without either, any epsilon is allowed.
 
         Returns:
-            The setting, of equal ones one of the front, and of these the most private; None where
-            none is within the budget.
+            The setting. Among equal costs, a setting of the front comes first, then the most
+            private one. None if no setting is within the budget.
 
         Raises:
             ParameterError: an unknown cost, or a budget that is not a finite number from 0.
@@ -199,11 +199,11 @@ class Pareto:
 
     @property
     def _asked(self) -> str:
-        """What epsilon is about."""
+        """The meaning of epsilon, in words."""
         return f"epsilon at delta = {exactly(self.delta)} ({self.adjacency}, {self.observer})"
 
     def table(self) -> str:
-        """Return the comparison as text: the front first, then what is dominated or refused."""
+        """Return the comparison as text: the front first, then dominated and refused settings."""
         costs = (f"{name} (more)" if name in self.maximise else name for name in self.costs)
         ordered = sorted(self._taking, key=lambda s: (not s.on_front, s.epsilon))
         rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
@@ -224,19 +224,19 @@ class Pareto:
         return lines
 
     def plot(self, path: str | PathLike[str]) -> Path:
-        """Write a picture; the file name's ending is the format.
+        """Write a picture. The ending of the file name sets the format.
 
-        There is one panel for each cost that is not the same for all settings. A few settings of
-        one epsilon, to the digits shown, get a line each instead of a place above it.
+        There is one panel for each cost that differs between settings. If a few settings have one
+        epsilon, to the digits shown, each gets a line instead of a position at its epsilon.
 
         Raises:
-            ParameterError: every setting was refused, or an ending that is no format.
+            ParameterError: every setting was refused, or the ending is not a known format.
             OSError: the file cannot be written.
         """
         taking = self._taking
         if not taking:
             refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
-        # A cost that is the same for all makes no panel, unless there is no other.
+        # A cost that is equal for all settings gets no panel, unless there is no other cost.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         check_picture(path)
         at = {shown(setting.epsilon, self.digits, ROUND_CEILING) for setting in taking}
@@ -245,7 +245,7 @@ class Pareto:
         return write_picture(_panels(self, costs), path)
 
     def _drawn(self, name: str) -> list[float]:
-        """Return a cost of every setting that takes part."""
+        """Return a cost of every setting that is not refused."""
         return [setting.cost(name) for setting in self._taking]
 
 
@@ -263,35 +263,36 @@ def pareto(
     deadline: float | None = None,
     digits: int = DIGITS,
 ) -> Pareto:
-    """Compare settings by certified epsilon and by what they cost.
+    """Compare settings by certified epsilon and by cost.
 
     Args:
-        runs: label -> source, or label -> (source, cost); a mapping, or pairs where a label is a
+        runs: label -> source, or label -> (source, cost). It is a mapping, or pairs if a label is a
             plain dict of parameters. A source is a mechanism, a ledger or a ledger's path.
         delta: in (0, 1).
         adjacency: how neighbouring data sets differ; the same for all settings.
-        observer: who looks; the same for all settings.
+        observer: who sees the outputs; the same for all settings.
         cost: label -> cost, for sources given without one. A cost is a number (its name is then
-            "cost") or numbers by name: loss, a W2 distance, seconds, bytes. In a number's place
-            may stand a list, one for each repeat with another seed: the mean is compared, so the
-            best is never the luckiest seed, and the standard deviation is shown.
-        maximise: the costs of which more is better, such as accuracy.
+            "cost") or numbers by name: loss, a W2 distance, seconds, bytes. Instead of a number, a
+            list is allowed, with one number for each repeat under another seed. The mean is
+            compared, so the best setting is never only the luckiest seed. The standard deviation is
+            shown.
+        maximise: the costs for which more is better, for example accuracy.
         epsilon: a budget for ``best`` and the table.
         accountant: "pld", "rdp" or "advanced".
         tolerance: wanted width of each interval.
-        deadline: seconds for the whole comparison; see ``epsilon``. Settings that come after it
+        deadline: seconds for the whole comparison; see ``epsilon``. Settings after the deadline
             have wider intervals.
-        digits: epsilons are compared rounded up to so many digits: settings that differ by less
-            are equally private.
+        digits: epsilons are rounded up to this many digits before the comparison. Settings that
+            differ by less are equally private.
 
     Returns:
-        A Pareto. Epsilons are certified upper ends, so the front compares what may be published;
-        two settings closer than their intervals are wide may really be the other way round. A
-        setting that no theorem covers, whose epsilon is infinite, or with a cost that is not
-        finite is kept, said to be refused, and takes no part.
+        A Pareto. Epsilons are certified upper ends, so the front compares publishable numbers. If
+        two settings are closer than the widths of their intervals, their true order may be
+        reversed. A setting is kept but refused if no theorem covers it, if its epsilon is infinite,
+        or if one of its costs is not finite.
 
     Raises:
-        ParameterError: a value that breaks its rule, settings with different costs or units.
+        ParameterError: a value that breaks its rule, or settings with different costs or units.
         LedgerError: a ledger that cannot be read.
 
     >>> import fedprivacy as fp
@@ -336,7 +337,7 @@ def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> Setting:
 
 
 def _judged(setting: Setting, source: Source, *asked: Any) -> Setting:
-    """Return a setting with its epsilon, or with why it takes no part."""
+    """Return a setting with its epsilon, or with the reason for its refusal."""
     try:
         bound = _epsilon(source, *asked)
     except UnsupportedCombination as problem:
@@ -425,7 +426,7 @@ def _epsilon(
 
 
 def _check_units(settings: list[Setting]) -> None:
-    """Refuse settings that protect different units: their epsilons do not compare."""
+    """Refuse settings that protect different units: their epsilons are not comparable."""
     stated: dict[Any, Setting] = {}
     for setting in settings:
         if setting.bound is not None and setting.bound.unit is not None:
@@ -436,7 +437,7 @@ def _check_units(settings: list[Setting]) -> None:
 
 
 def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
-    """Return the settings, those that nothing dominates marked."""
+    """Return the settings, with the settings of the front marked."""
     pairs = [(setting, _point(setting, maximise, digits)) for setting in settings]
     taking = [point for setting, point in pairs if not setting.refused]
 
@@ -447,9 +448,9 @@ def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) 
 
 
 def _point(setting: Setting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
-    """Return epsilon and costs, all of them better where they are less."""
+    """Return epsilon and costs with signs so that smaller is better."""
     costs = (-value if name in maximise else value for name, value in setting.costs)
-    # Rounded as shown: what reads alike is equally private.
+    # Rounded as shown: settings that print the same epsilon are equally private.
     return float(shown(setting.epsilon, digits, ROUND_CEILING)), *costs
 
 
@@ -484,12 +485,12 @@ def _told(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     found: dict[str, list[str]] = {}
     for reason, name in pairs:
         found.setdefault(reason, []).append(name)
-    # Of those without a reason nothing is told.
+    # Settings without a reason get no line.
     return [f"{what}: {'; '.join(names)}: {reason}" for reason, names in found.items() if reason]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """Return rows as lines, columns to the right, the last to the left."""
+    """Return rows as lines: columns aligned to the right, the last one to the left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     return [
         "  ".join([*(cell.rjust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
@@ -519,7 +520,7 @@ def _panels(found: Pareto, costs: Sequence[str]) -> Figure:
 def _side_by_side(
     found: Pareto, taking: Sequence[Setting], costs: Sequence[str], at: str
 ) -> Figure:
-    """Draw settings of one epsilon under each other, their costs along the axes."""
+    """Draw settings with one epsilon below each other, their costs along the axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.2 + 3.2 * len(costs), 1.4 + 0.3 * len(taking)), layout="constrained")
@@ -543,13 +544,13 @@ def _side_by_side(
 
 
 def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
-    """Draw one cost against epsilon; the line is the best cost that each budget buys."""
+    """Draw one cost against epsilon. The line is the best cost within each budget."""
     off = [setting for setting in found._taking if not setting.on_front]
     _dots(axes, off, name, color="0.65", label="dominated")
     _dots(axes, found.front, name, color="C0", label="front")
     better = max if name in found.maximise else min
     reached = list(accumulate((s.cost(name) for s in found.front), better))
-    # Between two settings a budget buys the one with the smaller epsilon.
+    # Between two settings, a budget allows the one with the smaller epsilon.
     axes.plot([s.epsilon for s in found.front], reached, "-", drawstyle="steps-post", color="C0")
     if found.budget is not None:
         axes.axvline(found.budget, color="0.3", linewidth=0.8, linestyle="--", label="budget")
@@ -561,14 +562,14 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
 
 
 def _dots(axes: Axes, settings: Sequence[Setting], name: str, **how: str) -> None:
-    """Draw settings as dots, with bars where runs were repeated."""
+    """Draw settings as dots, with bars if runs were repeated."""
     at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
     bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None
     axes.errorbar(*at, bars, fmt="o", markersize=5, capsize=2, **how)  # type: ignore[arg-type]
 
 
 def _dress(axes: Axes, found: Pareto, name: str) -> None:
-    """Scale and label a panel; what differs much is drawn on a logarithmic axis."""
+    """Scale and label a panel. Values with a large ratio get a logarithmic axis."""
     if _wide([setting.epsilon for setting in found._taking]):
         axes.set_xscale("log")
     if _wide(found._drawn(name)):

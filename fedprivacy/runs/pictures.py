@@ -1,4 +1,4 @@
-"""Pictures of answers; matplotlib is imported when one is drawn."""
+"""Pictures of answers. Drawing a picture imports matplotlib."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_picture(path: str | PathLike[str]) -> None:
-    """Raise ParameterError unless a picture can be written there, before much is done for it."""
+    """Raise ParameterError unless a picture can be written there; checked before long work."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     kinds = FigureCanvasBase.get_supported_filetypes()
@@ -27,13 +27,13 @@ def check_picture(path: str | PathLike[str]) -> None:
 
 
 def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
-    """Write a trade-off curve as a picture; the file name's ending is the format.
+    """Write a trade-off curve as a picture. The ending of the file name sets the format.
 
-    Below the lower line no attacker gets; the upper one is reached on two data sets that are known.
-    What they say between the rates that were asked for is in ``between_rates``.
+    No attacker gets below the lower line. The upper line is attained on two known data sets. The
+    values between the requested rates come from ``between_rates``.
 
     Raises:
-        ParameterError: an ending that is no format, or a folder that is not there.
+        ParameterError: an unknown format, or a folder that does not exist.
     """
     from matplotlib.figure import Figure
 
@@ -45,7 +45,7 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     assert found.lower is not None
     axes.plot(found.x, found.upper, "--", color="C1", label="attained")
     axes.plot(*from_the_right(found.x, found.lower), "-", color="C0", label="certified")
-    # What was asked for, since one rate alone makes no line.
+    # The requested rates are also drawn as dots, because a single rate makes no line.
     for color, ends in (("C1", curve.worst.attained), ("C0", curve.worst.lower)):
         axes.plot(curve.fpr, ends, "o", color=color, markersize=3, clip_on=False)
     axes.set(xlabel="false-positive rate", ylabel="false-negative rate")
@@ -57,8 +57,8 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
 
 
 def write_picture(figure: Figure, path: str | PathLike[str]) -> Path:
-    """Write a figure whole; the file name's ending is the format."""
-    # To memory first: a full disk leaves no half of a picture.
+    """Write a figure atomically. The ending of the file name sets the format."""
+    # Rendered in memory first, so a full disk leaves no partial picture.
     buffer = io.BytesIO()
     figure.savefig(buffer, format=Path(path).suffix.removeprefix("."), dpi=150)
     whole_file(path, buffer.getvalue())

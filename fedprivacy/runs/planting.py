@@ -1,8 +1,8 @@
-"""Canaries in the methods that ``fedprivacy train`` runs, for attacks by name; see ``attackable``.
+"""Canaries in the methods of ``fedprivacy train``, for attacks by name; see ``attack_targets``.
 
-Client canaries are crafted clients of federated averaging. Record canaries, in the methods whose
-unit is a record, are records with a random input and one of two labels: flipping a coin replaces
-one.
+Client canaries are crafted clients of federated averaging. Record canaries belong to methods whose
+unit is a record. Each has a random input and one of two labels. Flipping its coin replaces one
+record by the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
 
 EPSILON = 4.0
-"""What the noise is calibrated to where nobody says how much of it there is."""
+"""Default epsilon for calibrating the noise."""
 
 LONG = 4.0
 """Length of a canary's input: its gradient reaches the usual clip norms and does not saturate."""
@@ -52,19 +52,19 @@ def plant(method: str, asked: Asked) -> Planted:
 
 
 def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's settings with its data, enough clients of it for the canaries."""
+    """Return a job's settings with its data, with enough clients for the canaries."""
     data = "digits" if asked.data is None else asked.data
     placed = {"data": data, **given}
     if isinstance(data, FederatedData) or data not in CLIENTS:
         return placed
     if METHODS[method].unit is Unit.CLIENT:
         return {"clients": max(CLIENTS[data], asked.canaries), **placed}
-    # A sampler shows the mean of its uploads: of one client that is the upload itself.
+    # A sampler publishes the mean of its uploads. With one client, that is the upload itself.
     return placed if method == "fed-plt" else {"clients": 1, **placed}
 
 
 def _leveled(task: Any, level: float | None, asked: Asked) -> float:
-    """Return the job's level, calibrated where it is not given."""
+    """Return the job's level; calibrate it if it is missing."""
     if level is not None:
         return level
     threat = {"adjacency": task.adjacency, "observer": asked.observer, "delta": asked.delta}
@@ -82,15 +82,15 @@ def _clients(task: Any, given: float | None, asked: Asked) -> Planted:
 def _records(task: Any, given: float | None, asked: Asked) -> Planted:
     splits, count = isinstance(task, SplittingJob), asked.canaries
     inputs = LONG * random_directions(count, task.source.features[0].numel(), asked.generator)
-    # Fed-PLT takes its centre off.
+    # Fed-PLT subtracts its centre.
     bare = _only(task.source, inputs + (CENTRE if splits else 0.0))
     level = _leveled(replace(task, source=bare), given, asked)
 
     def make(included: Coins) -> tuple[Any, Any]:
-        # An even class where the coin is 1, an odd one where it is 0.
+        # An even class if the coin is 1, an odd one if it is 0.
         labels = torch.as_tensor(~included).to(bare.labels.dtype)
         now = replace(task, source=replace(bare, labels=labels))
-        # A sampler's data belong to its target.
+        # The data of a sampler belong to its target.
         return now.loop(level, None), now.data if splits else None
 
     inputs = np.hstack([inputs, np.ones((count, 1))])
@@ -100,9 +100,9 @@ def _records(task: Any, given: float | None, asked: Asked) -> Planted:
 
 
 def _only(source: FederatedData, inputs: Array) -> FederatedData:
-    """Return the data with these records alone, shape (m, features), shared by clients in turn.
+    """Return the data with only these records, shape (m, features), dealt to clients in turn.
 
-    Whoever attacks knows all other records and would take off what they add: there are none.
+    An attacker knows all other records and would subtract their part, so the data have none.
     """
     count = len(inputs)
     clients = min(source.population, count)
@@ -118,15 +118,15 @@ def _only(source: FederatedData, inputs: Array) -> FederatedData:
 
 
 def _classes_ways(inputs: Array, classes: int) -> Array:
-    """Return how the gradient at class 0 differs from that at class 1, shape (m, d)."""
+    """Return the gradient at class 0 minus that at class 1, shape (m, d)."""
     ways = np.zeros((len(inputs), classes, inputs.shape[1]))
     ways[:, 0], ways[:, 1] = -inputs, inputs
-    # Weights of all classes, then the intercepts: see ``SoftmaxRegression``.
+    # The weights of all classes come first, then the intercepts: see ``SoftmaxRegression``.
     return np.hstack([ways[:, :, :-1].reshape(len(inputs), -1), ways[:, :, -1]])
 
 
 def _agents_ways(inputs: Array, source: FederatedData) -> Array:
-    """Return the gradient of an even class in the place of the canary's agent, shape (m, N d)."""
+    """Return the gradient of an even class at the place of the canary's agent, shape (m, N d)."""
     ways = np.zeros((len(inputs), source.population, inputs.shape[1]))
     for agent, rows in enumerate(source.clients):
         ways[rows, agent] = -inputs[rows]

@@ -1,8 +1,8 @@
 """The best of a random number of private runs, for little more than the price of one.
 
-Whoever tries every setting of a grid and hands over the best has paid for all of them. Here the
-number of trials is drawn, every trial draws its setting, and only the best is shown: it is
-accounted as ``PrivateSelection``.
+Training every setting of a grid and publishing the best one costs as much as all runs together. A
+private sweep draws the number of trials at random. Every trial draws its setting, and only the best
+one is shown. The sweep is accounted as ``PrivateSelection``.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from ..questions.epsilon import epsilon as epsilon_of
 from .sweep import Sweep
 
 SECRET = "secret"
-"""The folder of trials that were not, or not yet, chosen; it goes when the best is shown."""
+"""Folder of trials that are not, or not yet, chosen; deleted when the best is shown."""
 
 MODEL = "model.pt"
-"""What the best trial's model is called."""
+"""File name of the best trial's model."""
 
 LEDGER = "selection.ledger"
 _DRAWN = "trials.json"
 _ATTEMPTS = 8
-"""At the price of a trial; about three are enough."""
+"""Largest number of attempts at the price of a trial; about three suffice."""
 _AIM, _NEAR = 0.998, 0.99
-"""Which share of the budget is aimed at, and which is near enough."""
+"""The share of the budget to aim at, and the share that is close enough."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a private sweep shows.
+    """The published result of a private sweep.
 
     Args:
-        setting: the best trial's; None where the law drew no trial.
-        accuracy: its accuracy on the public test data; NaN where there was no trial.
-        model: where its model is.
-        audit: of the selection's ledger.
+        setting: setting of the best trial; None if no trial was drawn.
+        accuracy: its accuracy on the public test data; NaN if there was no trial.
+        model: path of its model.
+        audit: audit of the selection's ledger.
     """
 
     setting: Mapping[str, Any] | None
@@ -67,17 +67,17 @@ class Chosen:
 class PrivateSweep:
     """A random number of trials, each with a setting drawn evenly from a sweep's grid.
 
-    Trials go on in a folder that only their owner may read; whoever sees more of them than the
-    best has seen what is not accounted, their number and how long they took included. A sweep that
-    was killed goes on with the trials that it had drawn.
+    Trials run in a folder that only their owner may read. Anyone who sees more than the best trial
+    has seen unaccounted information; this includes the number of trials and their run time. A
+    killed sweep resumes with the trials that it had drawn.
 
     Args:
         sweep: grid, folder and budget; its epsilon is that of the whole selection.
         trials: the law of the number of trials.
-        public_test: whether the test data, which decide which trial is best, are public.
+        public_test: whether the test data, which select the best trial, are public.
 
     Raises:
-        ParameterError: test data that are not said to be public, repeats, or no epsilon.
+        ParameterError: test data that are not declared public, repeats, or no epsilon.
     """
 
     sweep: Sweep
@@ -98,9 +98,9 @@ class PrivateSweep:
 
     @cached_property
     def trial_epsilon(self) -> float:
-        """The largest epsilon of a trial with which the selection keeps the budget.
+        """The largest epsilon of a trial that keeps the selection within the budget.
 
-        Where the grid gives the noise itself it is the budget, which then has to be enough.
+        If the grid sets the noise itself, it is the budget, and the price at the budget must fit.
 
         Raises:
             ParameterError: the budget does not allow a useful selection.
@@ -116,8 +116,8 @@ class PrivateSweep:
         return found
 
     def _largest_trial(self, budget: float) -> tuple[float, float]:
-        """Return the largest epsilon of a trial that is found, 0 for none, and the last price."""
-        # A selection costs about so many times a trial, whatever the trial's price.
+        """Return the largest epsilon found for a trial, 0 for none, and the last price."""
+        # A selection costs about a constant multiple of a trial, at every price of a trial.
         trial, found, price = 0.5 * budget, 0.0, math.inf
         for _ in range(_ATTEMPTS):
             price = self._price(trial)
@@ -142,11 +142,11 @@ class PrivateSweep:
 
     @cached_property
     def mechanism(self) -> PrivateSelection:
-        """What is accounted."""
+        """The accounted mechanism."""
         return self._selection(self.trial_epsilon)
 
     def check(self) -> None:
-        """Refuse what does not fit before anything is drawn.
+        """Refuse wrong settings before any draw.
 
         Raises:
             ParameterError: see the class, and ``Sweep.check``.
@@ -156,14 +156,14 @@ class PrivateSweep:
         _ = self.mechanism
 
     def run(self, on_trial: Callable[[], None] | None = None) -> Chosen:
-        """Draw, train and show the best; of a sweep that was shown already, show it again.
+        """Draw, train and show the best; if the sweep was shown before, show it again.
 
         Args:
-            on_trial: called after every trial. Who sees the calls sees the secret number.
+            on_trial: called after every trial. An observer of the calls learns the secret number.
 
         Raises:
-            ParameterError: see ``check``; or a folder that holds something else.
-            LedgerError: another process is at work in the folder.
+            ParameterError: see ``check``; or a folder with other content.
+            LedgerError: another process works in the folder.
         """
         self.check()
         folder = self.sweep.folder
@@ -173,10 +173,10 @@ class PrivateSweep:
         with self._alone():
             if not told.exists():
                 best = self._best(on_trial)
-                # Until here nothing has left the folder that only its owner reads.
+                # Up to here, no data has left the folder that only its owner reads.
                 self._show(best, ledger, told)
             elif not Ledger.open(ledger).closed:
-                # Shown, and killed before that was said: what is on disk stays the answer.
+                # The best was shown before the kill. The files on disk remain the answer.
                 with Ledger.open(ledger, resume=True) as known:
                     known.close()
             shutil.rmtree(folder / SECRET, ignore_errors=True)
@@ -190,16 +190,17 @@ class PrivateSweep:
 
     @cached_property
     def _inner(self) -> Sweep:
-        """The trials as a sweep of their own, within the secret folder.
+        """The trials as a separate sweep, within the secret folder.
 
-        Anyone may ask for the secret folder's own size and times, but for nothing within it.
+        Others may query the size and times of the secret folder itself, but cannot access its
+        content.
         """
         folder = self.sweep.folder / SECRET / "trials"
         return replace(self.sweep, folder=folder, epsilon=self.trial_epsilon)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the secret folder: two at once could show two selections, and count one."""
+        """Lock the secret folder: two processes could show two selections and count one."""
         held = os.open(self._secret(), os.O_RDONLY)
         try:
             self._lock(held)
@@ -211,7 +212,7 @@ class PrivateSweep:
         folder = self.sweep.folder
         try:
             lock(held, folder)
-        # Its words are about ledgers.
+        # Its message is about ledgers.
         except LedgerError as error:
             told = "is at work in another process or object; wait for it to end"
             raise LedgerError(f"the private sweep of {folder} {told}") from error
@@ -220,12 +221,12 @@ class PrivateSweep:
         """Return the secret folder, made and closed to others."""
         secret = self.sweep.folder / SECRET
         secret.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # One that was there may be open to others.
+        # An existing folder may be open to others.
         secret.chmod(0o700)
         return secret
 
     def _drawn(self) -> list[int]:
-        """Return which setting each trial has; drawn once, and kept for a sweep that goes on."""
+        """Return the setting of each trial; drawn once, and kept for a resumed sweep."""
         path = self.sweep.folder / SECRET / _DRAWN
         if not path.exists():
             if (self.sweep.folder / LEDGER).exists():
@@ -233,7 +234,7 @@ class PrivateSweep:
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
             self._secret()
             seed = self.sweep.seed_of("number of trials")
-            # Without a seed 256 bits of the operating system's, to begin with.
+            # Without a seed, the generator starts from 256 bits of the operating system.
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
             number = self.trials.draw(generator)
             settings = generator.integers(len(self.sweep.labels), size=number).tolist()
@@ -244,13 +245,13 @@ class PrivateSweep:
         return [int(each) for each in known["settings"]]
 
     def _check_same(self, known: object) -> None:
-        """Refuse a folder that holds something else than what is known of it."""
+        """Refuse a folder with other content than this sweep's."""
         if known != self._told():
             rule = "be that of the same private sweep"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
     def _told(self) -> str:
-        """Return what another sweep in the same folder would differ in."""
+        """Return a description that differs for another sweep in the same folder."""
         told = {
             "private sweep of": self.sweep.method,
             "data": self.sweep.job.data.name,
@@ -266,9 +267,9 @@ class PrivateSweep:
         return json.dumps(told)
 
     def _settings(self) -> str:
-        """Return a digest of all that a run of a setting depends on beside the grid.
+        """Return a digest of every input of a run except its grid setting.
 
-        As words they would stand on every page of the ledger.
+        As text, these inputs would fill every page of the ledger.
         """
         sweep = self.sweep
         source = {name: str(value) for name, value in sorted(sweep.source.items())}
@@ -276,9 +277,9 @@ class PrivateSweep:
         return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
-        """Run the trials; return setting, repeat and accuracy of the best, of equal ones the first.
+        """Run the trials; return setting, repeat and accuracy of the best, the first one on ties.
 
-        None where the law drew none.
+        None if the law drew no trial.
         """
         best: tuple[int, int, float] | None = None
         seen: Counter[int] = Counter()
@@ -286,7 +287,7 @@ class PrivateSweep:
             label = self.sweep.labels[setting]
             costs = self._inner.once(label, seen[setting], None)
             self._check_priced(self._inner.ledger_of(label, seen[setting]))
-            # A trial without an accuracy is no better than any, whichever came first.
+            # A trial without an accuracy ranks last, even if it came first.
             if best is None or _rank(costs["accuracy"]) > _rank(best[2]):
                 best = setting, seen[setting], costs["accuracy"]
             seen[setting] += 1
@@ -295,16 +296,16 @@ class PrivateSweep:
         return best
 
     def _check_priced(self, ledger: Path) -> None:
-        """Refuse a trial that is none of those that are accounted: it was begun otherwise."""
+        """Refuse a trial whose mechanism is not accounted: it was started differently."""
         if Ledger.open(ledger).plan not in (self.mechanism.base, *self.mechanism.others):
             rule = "hold trials with the noise that is accounted"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
-        """Count the selection, write the best trial's model and what is told of it, confirm."""
+        """Count the selection, write the best trial's model and its description, confirm."""
         run, std = self.mechanism, min(self.mechanism.noise_ratios(1.0), default=1.0)
         with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
-            # Begun and killed: the same trials show the same, which is counted once.
+            # Started and killed: the same trials show the same result, which is counted once.
             round_ = None
             if not ledger.rounds:
                 round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)

@@ -43,20 +43,20 @@ class Steps:
             self._progress.stop()
 
     def _bar(self, name: str, total: int | None) -> TaskID:
-        # Not before there is something to show: an empty column leaves an empty line.
+        # Not started earlier: an empty column would leave an empty line.
         self._progress.start()
         return self._progress.add_task(name, total=total)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Show one piece of work whose length is not known."""
+        """Show one piece of work of unknown length."""
         task = self._bar(name, None)
         yield
         self._progress.update(task, total=1, completed=1)
 
     @contextmanager
     def share(self, name: str) -> Iterator[Callable[[float], None]]:
-        """Show a share of a piece of work; yield what gets it. Without a call there is no bar."""
+        """Show a share of a piece of work; yield its callback. Without a call there is no bar."""
         bars: list[TaskID] = []
 
         def tick(share: float) -> None:
@@ -68,13 +68,13 @@ class Steps:
 
     @contextmanager
     def count(self, name: str, total: int) -> Iterator[Callable[[], None]]:
-        """Show ``total`` pieces of work; yield what is called after each."""
+        """Show ``total`` pieces of work; yield the callback for each."""
         task = self._bar(name, total)
         yield lambda: self._progress.advance(task)
 
     @contextmanager
     def rounds(self, name: str, total: int) -> Iterator[Callable[[Any, Any], None]]:
-        """Show ``total`` rounds; yield what a training loop calls after each."""
+        """Show ``total`` rounds; yield the callback of a training loop after each round."""
         task = self._bar(name, total)
 
         def tick(state: Any, info: Any) -> None:

@@ -1,11 +1,12 @@
-"""What ``training.train`` tells after every round: to a CSV file, TensorBoard or MLflow.
+"""Log every round of ``training.train`` to a CSV file, TensorBoard or MLflow.
 
-One line each, as ``on_round``::
+Each takes two lines::
 
-    train(loop, data, rounds=40, on_round=watching.to_csv("rounds.csv", loop, **budget))
+    report = progress_logging.to_csv("rounds.csv", loop, **budget)
+    train(loop, data, rounds=40, on_round=report)
 
-Every number that no epsilon covers has "not_covered" in its name: it is for the operator alone.
-What the epsilon depends on, such as a fixed seed, is told beside it.
+Every number that no epsilon covers has "not_covered" in its name. Such numbers are only for the
+operator. The conditions on the epsilon, for example a fixed seed, are logged with it.
 
 A writer whose library is not installed raises ParameterError.
 """
@@ -43,29 +44,29 @@ from ..training.rounds import RoundInfo
 OnRound = Callable[[Any, RoundInfo], None]
 
 _PRIVATE = ("cohort", "arrived", "refused", "upload_bytes")
-"""What the server saw and no epsilon covers."""
+"""Numbers that the server saw and no epsilon covers."""
 
 
 class Meter:
-    """What a round adds up to, as numbers by name.
+    """The totals after a round, as numbers by name.
 
     Args:
-        loop: what is trained with, the same object.
-        delta: where epsilon is meant.
+        loop: the loop of the training, the same object.
+        delta: the delta of the epsilon.
         adjacency: how neighbouring data sets differ.
-        observer: who looks.
-        epsilon: the budget; None where there is none.
-        tolerance: of the epsilon that is told.
-        ledger: of the run, which knows what was spent; needed where a run is gone on with.
+        observer: who sees the outputs.
+        epsilon: the budget; None if there is none.
+        tolerance: of the logged epsilon.
+        ledger: the ledger of the run, which records the spent rounds; required for a resumed run.
 
     Attributes:
-        depends_on: what the epsilon that was told last depends on, in words; empty if on nothing.
+        depends_on: conditions on the last logged epsilon, in words; empty if there are none.
 
     Raises:
         ParameterError: a value out of its range, or a loop whose denominator follows the number of
             clients under add_remove.
         UnsupportedCombination: no theorem covers the loop's rounds, or the ledger's schedule is
-            adaptive: then a budget alone says what is certified.
+            adaptive. For an adaptive schedule, only a budget gives a certified bound.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Meter:
         self.depends_on: tuple[str, ...] = ()
 
     def _check(self) -> None:
-        """Refuse now what else would be found out when a round is spent."""
+        """Refuse now instead of after a spent round."""
         rule, way_out = "be a Ledger or None", "the one that train writes to"
         fits = self.ledger is None or isinstance(self.ledger, Ledger)
         require(fits, "ledger", self.ledger, rule, way_out)
@@ -111,11 +112,11 @@ class Meter:
             check(self._ask["adjacency"])
 
     def note(self, info: RoundInfo) -> None:
-        """Take note of a round; one that was aborted released nothing and costs nothing.
+        """Record a round. An aborted round released no result and costs no epsilon.
 
         Raises:
-            ParameterError: rounds were run before the first that is noted, or a round was run
-                again, and there is no ledger.
+            ParameterError: there is no ledger, and rounds ran before the first recorded one, or a
+                round ran again.
         """
         known = self.ledger is not None or self.loop.round_mechanism is None
         rule = "be given where a run is gone on with: a crash may have spent what no state shows"
@@ -128,19 +129,19 @@ class Meter:
         self._aborted += info.aborted
 
     def interrupted(self) -> None:
-        """Take note that a round raised: what it may have released only a ledger knows."""
+        """Record that a round raised an error. Only a ledger knows its possible releases."""
         self._broken = True
 
     def __call__(self, state: Any, info: RoundInfo) -> dict[str, float]:
         """Return the numbers after a round.
 
-        ``epsilon_upper`` is certified for what the ledger counts, without one for the rounds behind
-        the state; ``released_change`` is the norm by which what is released moved, a function of
-        releases.
+        ``epsilon_upper`` is certified for the rounds in the ledger; without a ledger, for the
+        rounds of the state. ``released_change`` is the norm of the change of the released values.
+        It depends only on releases.
 
         Raises:
             LedgerError: a recorded round had so little noise that no epsilon holds.
-            UnsupportedCombination: the ledger speaks against what its rounds are priced as.
+            UnsupportedCombination: the ledger contradicts the prices of its rounds.
         """
         found = {"round": float(state.round)}
         spent = self._spent(state.round)
@@ -151,12 +152,12 @@ class Meter:
         now = _released(state)
         if self._before is not None:
             found["released_change"] = float(torch.linalg.vector_norm(now - self._before))
-        # A copy: what was in doubles already is the state's own tensor.
+        # A copy: for values in doubles, ``now`` is the state's own tensor.
         self._before = now.clone()
         return found | {f"not_covered_{name}": float(getattr(info, name)) for name in _PRIVATE}
 
     def _spent(self, rounds: int) -> Any:
-        """Return what was spent by the end of so many rounds; None for nothing."""
+        """Return the mechanism of the rounds so far, by their number; None for no loss."""
         one, run = self.loop.round_mechanism, getattr(self.loop, "run", None)
         if self.ledger is not None:
             rule = "hold the rounds behind the state: train writes to another one, or it is a copy"
@@ -169,17 +170,17 @@ class Meter:
             return None
         seeded = getattr(self.loop, "seed", None) is not None
         self.depends_on = qualifiers([Defect.FIXED_SEED] if seeded else [])
-        # Rounds of one run may differ: a sampler says itself what a run of them is, and a round
-        # of it in which nobody answered is spent.
+        # Rounds of one run may differ, so a sampler itself gives the mechanism of its run. A round
+        # without any answer is spent.
         if run is not None:
             return run(rounds)
-        # The first row of correlated noise pays for every one.
+        # The first row of correlated noise pays for all rows.
         count = rounds - self._aborted
         return one if isinstance(one, CorrelatedRow) else one * count if count else None
 
 
 def _released(state: Any) -> torch.Tensor:
-    """Return what a state's releases come to."""
+    """Return the released values in a state."""
     for name in ("parameters", "positions", "models"):
         if hasattr(state, name):
             return torch.as_tensor(getattr(state, name)).double()
@@ -187,19 +188,19 @@ def _released(state: Any) -> torch.Tensor:
 
 
 def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what appends a line a round to a CSV file; a file of ours is gone on with.
+    """Return a function that appends one line a round to a CSV file; an own file is continued.
 
     Args:
         path: the file.
-        loop: what is trained with.
+        loop: the loop of the training.
         every: rounds between two lines.
         budget: see ``Meter``.
 
     Raises:
-        ParameterError: what is there is no such file; or see ``Meter``.
+        ParameterError: the existing file has another format; or see ``Meter``.
     """
     target = in_folder(path=path)
-    # Before a round is spent: it would be found out as the first one is told.
+    # Checked before a round is spent, not when the first line is written.
     free(target)
     require(not target.is_dir(), "path", str(path), "be a file or a new name", "it is a folder")
     names = ("round", "epsilon_upper", "budget_left", "released_change")
@@ -210,7 +211,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
         del step
         free(target)
         fresh = not target.exists() or not target.stat().st_size
-        # Opened for each line: what was told stays where the run is killed.
+        # Opened for each line, so the written lines survive a kill.
         with named(target), open(target, "a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             if fresh:
@@ -223,7 +224,10 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
 
 
 def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what writes scalars for TensorBoard to a folder, under "privacy/"; see ``to_csv``."""
+    """Return a function that writes TensorBoard scalars to a folder, under "privacy/".
+
+    See ``to_csv``.
+    """
     with _installed("TensorBoard"):
         from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder))
@@ -239,24 +243,27 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
 
 
 def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
-    """Return what logs metrics to MLflow's active run, under "privacy/"; see ``to_csv``."""
+    """Return a function that logs metrics to MLflow's active run, under "privacy/".
+
+    See ``to_csv``.
+    """
     with _installed("MLflow"):
         import mlflow
 
     def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         mlflow.log_metrics({f"privacy/{name}": v for name, v in numbers.items()}, step=step)
-        # Empty, too: what another run of this one's name depended on would stay.
+        # Also set if empty: otherwise the value of an earlier run with the same name would remain.
         mlflow.set_tag("privacy/depends_on", depends_on)
 
     return _Told(write, Meter(loop, **budget), every)
 
 
 def _check_table(target: Path, columns: list[str]) -> None:
-    """Refuse a file whose lines would not be those that are appended."""
+    """Refuse a file with other columns than the appended lines."""
     if not target.exists() or not target.stat().st_size:
         return
     head = ",".join(columns)
-    # No more than is compared: the file may be anything.
+    # Read no more than is compared: the file may be anything.
     with named(target), open(target, "rb") as file:
         found = file.readline(len(head) + 2)
     rule, way_out = f"be a new name, or a table with the columns {head}", "take another name"
@@ -264,7 +271,7 @@ def _check_table(target: Path, columns: list[str]) -> None:
 
 
 def _torn(target: Path) -> bool:
-    """Return whether a table's last line has no end: whoever wrote it was killed."""
+    """Return whether a table's last line has no end, because its writer was killed."""
     with open(target, "rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read() != b"\n"
@@ -281,7 +288,7 @@ def _installed(library: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Told:
-    """What ``training.train`` calls after every round."""
+    """The callback of ``training.train`` after every round."""
 
     write: Callable[[dict[str, float], str, int], None]
     meter: Meter
@@ -291,12 +298,12 @@ class _Told:
         integer(1, every=self.every)
 
     def __call__(self, state: Any, info: RoundInfo) -> None:
-        # Every round is noted, few are told.
+        # Every round is recorded, but only some are written.
         self.meter.note(info)
         if state.round % self.every == 0:
             numbers = self.meter(state, info)
             self.write(numbers, "; ".join(self.meter.depends_on), state.round)
 
     def interrupted(self) -> None:
-        """Take note of a round that raised."""
+        """Record a round that raised an error."""
         self.meter.interrupted()

@@ -1,4 +1,4 @@
-"""Runs that are described by a few numbers: on the command line, in a grid, in a file's row."""
+"""Runs that a few numbers describe: on the command line, in a grid, in a row of a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..sampling import Everyone, FixedSize, Poisson, Scheme, TruncatedPoisson
 from ..systems.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
 Row = tuple[Any, tuple[Any, dict[str, Any]]]
-"""(label, (run or ledger's path, costs by name)), as ``fp.pareto`` takes them."""
+"""(label, (run or path of a ledger, costs by name)), in the form of ``fp.pareto``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class SampledRun(Settings):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the run; see ``Settings.of``. None stands for what is not given."""
+        """Return the run; see ``Settings.of``. A value of None counts as missing."""
         return super().of({name: value for name, value in given.items() if value is not None})
 
     @property
@@ -59,7 +59,7 @@ class SampledRun(Settings):
         """How units are drawn.
 
         Raises:
-            ParameterError: numbers that do not go together.
+            ParameterError: the numbers contradict each other.
         """
         sizes = (self.cohort, self.population)
         if self.largest_cohort is not None:
@@ -86,7 +86,7 @@ class SampledRun(Settings):
         """Return all rounds as one mechanism.
 
         Args:
-            unit: "client" or "record"; None says neither.
+            unit: "client" or "record"; None leaves it open.
 
         Raises:
             ParameterError: see ``scheme``.
@@ -95,10 +95,10 @@ class SampledRun(Settings):
         return one.sampled(self.scheme) * self.rounds
 
     def remarked(self, bound: Bound, unit: str | None = None) -> Bound:
-        """Return a bound of the run, which says so where its delta is 1/n or more for n units.
+        """Return a bound of the run, with a remark if its delta is 1/n or more for n units.
 
         Args:
-            bound: of epsilon at a delta; others are returned as they are.
+            bound: of epsilon at a delta; other bounds are returned unchanged.
             unit: see ``run``.
         """
         if bound.quantity != "epsilon":
@@ -113,7 +113,7 @@ class SampledRun(Settings):
         """Expected share of the units that take part in a round."""
         if self.cohort is not None and self.population is not None:
             return self.cohort / self.population
-        # With neither given everybody takes part.
+        # With neither given, every unit takes part.
         return self.sampling_probability or 1.0
 
 
@@ -123,7 +123,7 @@ GRID_COSTS: dict[str, Callable[[SampledRun], float]] = {
     "uploads": lambda run: run.rate * run.rounds,
     "rounds": lambda run: float(run.rounds),
 }
-"""Costs that a run's numbers tell by themselves."""
+"""Costs that follow from the numbers of a run."""
 
 
 def runs_of_grid(
@@ -137,7 +137,7 @@ def runs_of_grid(
         costs: of ``GRID_COSTS``.
 
     Raises:
-        ParameterError: no such cost, or numbers that do not go together.
+        ParameterError: an unknown cost, or numbers that contradict each other.
     """
     for name in costs:
         if name not in GRID_COSTS:
@@ -155,13 +155,14 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
     """Return the setting in every row of a file.
 
     Args:
-        path: CSV with a header, or a JSON list of objects. Columns: label; ledger (a path from the
-            file's folder), or fields of ``SampledRun`` and unit; every other column is a cost.
+        path: CSV with a header, or a JSON list of objects. Columns: label; ledger (a path relative
+            to the file's folder), or fields of ``SampledRun`` and unit. Every other column is a
+            cost.
         unit: of rows that name none.
-        costs: the columns that are costs; empty for all that do not describe a run.
+        costs: the columns that are costs; empty for all columns that do not describe a run.
 
     Raises:
-        ParameterError: not such a file, a row without a cost, or a value that is none.
+        ParameterError: another format, a row without a cost, or an invalid value.
     """
     rows = _rows(path)
     if not rows:
@@ -176,7 +177,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     rows = _content(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         refuse("SETTINGS", str(path), "be a list of objects")
-    # Empty cells say nothing, as if there were no such column.
+    # An empty cell is the same as a missing column.
     return [{k: v for k, v in row.items() if v is not None and v != ""} for row in rows]
 
 
@@ -184,11 +185,11 @@ def _content(path: Path) -> Any:
     from ..audit.imports.content import json_of, whole
 
     try:
-        # Spreadsheets write a mark in front of UTF-8.
+        # Spreadsheets write a byte-order mark before UTF-8.
         text = whole(path).decode("utf-8-sig")
         if path.suffix.lower() == ".json":
             return json_of(text.encode(), path.name)
-        # Cells beyond the header get an empty name, which is refused further on.
+        # Cells beyond the header get an empty name. It is refused later.
         return list(csv.DictReader(text.splitlines(), restkey="", strict=True))
     except (ValueError, csv.Error) as problem:
         refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))
@@ -200,13 +201,13 @@ def _describing() -> set[str]:
 
 
 def _repeats(cell: Any) -> Any:
-    """Return a cell's value, or the values of several runs with semicolons between."""
+    """Return a cell's value, or the values of several runs separated by semicolons."""
     return cell.split(";") if isinstance(cell, str) and ";" in cell else cell
 
 
 @dataclass(frozen=True)
 class _FileRow:
-    """One row of a file, without its empty cells; its number and its unit for messages."""
+    """One row of a file without its empty cells; its number and unit appear in messages."""
 
     row: dict[str, Any]
     number: int
@@ -230,7 +231,7 @@ class _FileRow:
 
     @property
     def _others(self) -> dict[str, Any]:
-        """The cells that describe no run."""
+        """The cells that do not describe the run."""
         return {name: value for name, value in self.row.items() if name not in _describing()}
 
     def _costs(self, chosen: Sequence[str]) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from ..training.models import ModelFactory, cnn, logistic, mlp
 from .own_data import check_model, model_at, read_npz
 
 DATA = ("digits", "fashion-mnist")
-"""Every data set that has a name; any other is a file."""
+"""The data sets with a name. Any other is a file."""
 
 CLIENTS = {"digits": 400, "fashion-mnist": 6000}
-"""How many share a data set where nobody says otherwise."""
+"""Default number of clients of a data set."""
 
 MODELS = ("logistic", "mlp", "cnn")
-"""Every model that has a name; any other is FILE.py:NAME."""
+"""The models with a name. Any other is FILE.py:NAME."""
 
 
 def load_data(
@@ -30,14 +30,14 @@ def load_data(
     """Return a data set, split among clients.
 
     Args:
-        data: one of ``DATA``, a file that ``own_data.read_npz`` reads, ending in ".npz", or data
-            that are loaded and split already.
+        data: one of ``DATA``; a file for ``own_data.read_npz``, ending in ".npz"; or data that are
+            already loaded and split.
         data_dir: see ``fashion.fashion_mnist``.
-        clients: how many share it; None for ``CLIENTS``, or for whom a file names.
+        clients: number of clients; None for ``CLIENTS``, or for the owners in a file.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
 
     Raises:
-        ParameterError: no such data, or a split that it does not allow.
+        ParameterError: unknown data, or a split that the data do not allow.
     """
     if data_dir is not None and data != "fashion-mnist":
         told = data.name if isinstance(data, FederatedData) else data
@@ -64,18 +64,18 @@ def _loaded(
 
 
 def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:
-    """Return the factory of a model that takes a data set's inputs; None for the preset's own.
+    """Return the factory of a model for a data set; None for the preset's model.
 
     Args:
-        model: one of ``MODELS``, or a place that ``own_data.model_at`` knows.
-        data: what it is for.
+        model: one of ``MODELS``, or a place for ``own_data.model_at``.
+        data: the data set.
 
     Raises:
-        ParameterError: no such model, or it does not fit the data.
+        ParameterError: an unknown model, or it does not fit the data.
     """
     if model is None:
         return None
-    # Shapes are read off test records, which are nobody's.
+    # Shapes come from test records, which belong to no client.
     features, classes = data.test_features[0].numel(), data.classes
     if model not in MODELS and ":" not in model:
         refuse("model", model, f"be one of {listed(MODELS)}, or FILE.py:NAME")

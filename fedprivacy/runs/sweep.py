@@ -1,6 +1,7 @@
-"""Train every setting of a grid, each with a ledger, for ``fp.pareto`` to compare.
+"""Train every setting of a grid, each with a ledger, as input for ``fp.pareto``.
 
-Which noise, cohort, number of rounds and k give the best accuracy within (epsilon, delta)?
+A sweep answers this question: which noise, cohort, number of rounds and k give the best accuracy
+within (epsilon, delta)?
 """
 
 from __future__ import annotations
@@ -33,45 +34,45 @@ from .parallel import check_backend, each
 from .pareto import DIGITS, Pareto, Value, in_words, pareto
 
 NOTE = "sweep.json"
-"""What a folder's runs have in common."""
+"""File with the settings that all runs of a folder share."""
 
 Trained = tuple[Path, dict[str, Value]]
-"""A setting's ledger, the first of its repeats, and its costs, as ``fp.pareto`` takes them."""
+"""The ledger of a setting's first repeat, and the setting's costs, in the form of ``fp.pareto``."""
 
 _CALIBRATED_DIGITS = 2
 
 SLACK = 1.001
-"""On the epsilon of a setting whose noise is given: what its ledger claims, and its budget."""
+"""Factor on the epsilon of a setting with given noise; the product is its claim and budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Runs of one method on one data set that differ in their settings.
+    """Runs of one method on one data set with different settings.
 
-    A folder holds, for each setting, its ledger and its checkpoint. A sweep that was killed goes on
-    from there, and a setting that was trained is not trained again.
+    A folder holds the ledger and the checkpoint of each setting. A sweep that was killed resumes
+    from the folder, and a trained setting is not trained again.
 
     Args:
         method: any private one of ``methods.METHODS``.
-        grid: name -> values: the method's knob (``noise_multiplier`` for DP-FedAvg and Fed-SMP),
-            ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of the method.
-            Where the knob is not in it, it is calibrated for every setting to (epsilon, delta).
-        folder: where the runs are kept; made if it is not there.
-        delta: of every ledger's claim; None for ``default_delta``, which add_remove does not take.
+        grid: name -> values. A name is the method's knob (``noise_multiplier`` for DP-FedAvg and
+            Fed-SMP), ``rounds``, ``cohort``, ``kept_fraction`` or any other setting of the method.
+            If the knob is missing, it is calibrated for every setting to (epsilon, delta).
+        folder: folder of the runs; made if it does not exist.
+        delta: of every ledger's claim; None for ``default_delta``, which refuses add_remove.
         epsilon: the budget that a missing knob is calibrated to.
-        adjacency: how neighbouring data sets differ; None for the method's own.
-        observer: who looks.
-        seed: None for randomness from the operating system, as privacy needs.
-        seeds: how often every setting is run; means are compared, so that the best is not the
-            luckiest. Every repeat leaves a ledger of its own and counts in ``together``.
-        dropout_rate: see ``Experiment``, as for the next.
-        threads: of the processor.
-        source: what else ``jobs.job`` takes: ``data``, ``model``, ``clients``, and
-            settings that are the same for all.
+        adjacency: how neighbouring data sets differ; None for the method's default.
+        observer: who sees the outputs.
+        seed: None for randomness from the operating system, which privacy requires.
+        seeds: number of repeats of every setting. Means are compared, so the best setting is not
+            only the luckiest. Every repeat has its own ledger and counts in ``together``.
+        dropout_rate: see ``Experiment``.
+        threads: number of processor threads; see ``Experiment``.
+        source: other arguments of ``jobs.job``: ``data``, ``model``, ``clients``, and settings that
+            are the same for all runs.
 
     Raises:
         ParameterError: a method without privacy, an empty axis, a value out of its range, no
-            epsilon where noise is to be calibrated, or a folder of another sweep.
+            epsilon although the noise must be calibrated, or a folder of another sweep.
     """
 
     method: str
@@ -98,22 +99,22 @@ class Sweep:
 
     @property
     def labels(self) -> list[dict[str, Any]]:
-        """Every setting's parameters."""
+        """The parameters of every setting."""
         points = itertools.product(*self.grid.values())
         return [dict(zip(self.grid, values, strict=True)) for values in points]
 
     @cached_property
     def job(self) -> Job:
-        """What all settings have in common."""
+        """The shared job of all settings."""
         return job(self.method, **self.source)
 
     @property
     def knob(self) -> str:
-        """The parameter that pays for privacy."""
+        """The parameter that sets the privacy."""
         return str(self.job.knob)
 
     def _task(self, label: Mapping[str, Any]) -> tuple[Job, float | None]:
-        """Return one setting's job, on data that are loaded once, and its level."""
+        """Return the job of one setting, with shared data, and its level."""
         settings = {**self.source, **label, "data": self.job.source}
         for name in ("data_dir", "clients", "classes_per_client"):
             settings.pop(name, None)
@@ -130,7 +131,7 @@ class Sweep:
         how = self.threat | {"dropout_rate": self.dropout_rate, "threads": self.threads}
         how |= {"job": task, "seed": self.seed_of(_name(label, repeat))}
         if level is not None:
-            # A setting that was begun keeps the claim of its ledger.
+            # A setting that was started keeps the claim of its ledger.
             begun = self.ledger_of(label, repeat)
             known = Ledger.open(begun).claim if begun.exists() else None
             own = known[0] if known else epsilon_of(task.run(level), **self.threat).upper * SLACK
@@ -140,7 +141,7 @@ class Sweep:
         return Experiment(epsilon=self.epsilon, **how)
 
     def plan(self, label: Mapping[str, Any]) -> Mechanism:
-        """Return one setting's whole run as it is accounted.
+        """Return the whole run of one setting as a mechanism.
 
         Raises:
             ParameterError: see the class.
@@ -149,26 +150,27 @@ class Sweep:
         return one.job.run(float(one.setting or 0.0))
 
     def check(self) -> None:
-        """Build every setting's loop, so that what does not fit is told before anything is trained.
+        """Build every setting's loop, so that wrong settings are refused before any training.
 
         Raises:
             ParameterError: see the class.
         """
         for label in self.labels:
             task, level = self._task(label)
-            # Any level will do: what does not fit is refused at all of them.
+            # Any level will do: a wrong setting is refused at every level.
             task.loop(1.0 if level is None else level, self.seed)
             task.public(self._adjacency)
 
     def train(self, label: Mapping[str, Any], on_round: OnRound | None = None) -> Trained:
-        """Train one setting as often as asked, or go on with it; return its ledger and its costs.
+        """Train all repeats of one setting, or resume them; return its ledger and its costs.
 
-        The costs are "accuracy" on the test set, and for averaging "MB", what a client sends in the
-        whole run on average, four bytes a number; of several repeats a number each.
+        The costs are "accuracy" on the test set and, for averaging, "MB". "MB" is the average
+        upload of a client in the whole run, at four bytes a number. With several repeats, each cost
+        has one number for each repeat.
 
         Args:
             label: the setting's parameters.
-            on_round: called after every round that is run.
+            on_round: called after every round that runs.
 
         Raises:
             ParameterError: see the class.
@@ -184,27 +186,27 @@ class Sweep:
         backend: str = "loky",
         on_run: Callable[[Mapping[str, Any], int], None] | None = None,
     ) -> list[tuple[dict[str, Any], Trained]]:
-        """Train every setting, several at once; results are those of one after the other.
+        """Train every setting, several at once. The results equal those of sequential training.
 
-        What was killed goes on: runs that ended are not run again, others go on from where they
-        were.
+        A killed sweep resumes: finished runs are not repeated, and other runs continue from their
+        checkpoints.
 
         Args:
-            jobs: how many runs at once, each in a process of its own, and on one thread unless
-                ``threads`` says otherwise. A model of more than a million parameters rounds
-                otherwise on several threads, so that equal results take equal ``threads``.
+            jobs: number of simultaneous runs. Each one has its own process, and one thread unless
+                ``threads`` is given. A model of more than a million parameters rounds differently
+                with several threads, so equal results need equal ``threads``.
             backend: see ``parallel.each``.
-            on_run: gets a setting and its repeat as soon as that run has ended.
+            on_run: gets a setting and its repeat when that run has finished.
 
         Returns:
-            Every setting with what ``train`` returns.
+            Every setting with the result of ``train``.
 
         Raises:
             ParameterError: see the class, and ``parallel.each``.
         """
         check_backend(backend, jobs)
         self.check()
-        # Made once, by one process: others find it.
+        # One process makes the folder. The others find it.
         self._open_folder()
         runs = list(itertools.product(self.labels, range(self.seeds)))
 
@@ -212,7 +214,7 @@ class Sweep:
             if on_run is not None:
                 on_run(*runs[place])
 
-        # Sent without the data that it holds, which every process reads by itself.
+        # Sent without its data. Every process reads the data by itself.
         sent = self if jobs == 1 else replace(self, threads=self.threads or 1)
         calls = [partial(sent.once, label, repeat, None) for label, repeat in runs]
         costs = iter(each(calls, jobs=jobs, backend=backend, done=done))
@@ -222,13 +224,13 @@ class Sweep:
         ]
 
     def _trained(self, label: Mapping[str, Any], costs: Sequence[Mapping[str, float]]) -> Trained:
-        """Return a setting's ledger, and its costs: of several repeats a number each."""
+        """Return a setting's ledger and its costs, with one number for each of several repeats."""
         if self.seeds == 1:
             return self.ledger_of(label, 0), dict(costs[0])
         return self.ledger_of(label, 0), {name: [one[name] for one in costs] for name in costs[0]}
 
     def model(self, label: Mapping[str, Any], repeat: int, path: Path) -> None:
-        """Write the model of a repeat that has ended to a file that may be handed over.
+        """Write the model of a finished repeat to a file that may be handed over.
 
         Raises:
             ParameterError: see the class, and ``training.save_model``.
@@ -240,9 +242,9 @@ class Sweep:
     def once(
         self, label: Mapping[str, Any], repeat: int, on_round: OnRound | None
     ) -> dict[str, float]:
-        """Train one repeat of a setting, or go on with it; return its costs."""
+        """Train one repeat of a setting, or resume it; return its costs."""
         experiment = self.experiment(label, repeat)
-        # Refuses what does not fit while the folder is not yet made.
+        # Refuses a wrong setting before the folder exists.
         experiment.job.loop(experiment.setting, experiment.seed)
         self._open_folder()
         ledger = self.ledger_of(label, repeat)
@@ -250,20 +252,20 @@ class Sweep:
         run = experiment.run(ledger_path=ledger, checkpoint=checkpoint, on_round=on_round)
         costs = {"accuracy": run.scores["accuracy"]}
         if experiment.job.upload_per_client is not None:
-            # A run that the budget ended early sent less.
+            # A run that the budget stopped early sent less.
             share = run.rounds[-1] / experiment.job.rounds
             costs["MB"] = experiment.job.upload_per_client * share
         return costs
 
     def ledger_of(self, label: Mapping[str, Any], repeat: int) -> Path:
-        """Return where a repeat of a setting is recorded."""
+        """Return the path of the ledger of a setting's repeat."""
         return self.folder / f"{_name(label, repeat)}.ledger"
 
     def write(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Path:
-        """Write the settings as a file for ``fedprivacy pareto``, beside those that it holds.
+        """Write the settings to a file for ``fedprivacy pareto``; keep the rows already there.
 
         Returns:
-            Its path.
+            The path of the file.
         """
         path, text = self.folder / "runs.csv", io.StringIO()
         rows: list[dict[str, Any]] = [
@@ -279,19 +281,19 @@ class Sweep:
         return path
 
     def _written(self, path: Path, columns: set[str]) -> list[dict[str, Any]]:
-        """Return the rows of a file that is there, those that compare."""
+        """Return the comparable rows of an existing file."""
         if not path.exists():
             return []
         with open(path, newline="", encoding="utf-8") as file:
-            # Rows of other costs, or whose ledgers are gone, do not compare.
+            # Rows with other costs, or without a ledger file, are not comparable.
             known = [row for row in csv.DictReader(file) if set(row) == columns]
         return [row for row in known if (self.folder / row["ledger"]).exists()]
 
     def compare(self, trained: Iterable[tuple[Mapping[str, Any], Trained]]) -> Pareto:
-        """Return the settings against each other, by accuracy and by what a client sends.
+        """Return the comparison of the settings by accuracy and by average upload of a client.
 
-        Settings that are calibrated to one budget have spent it alike: their epsilons are compared
-        by two digits, not by what the calibration left over.
+        Settings that are calibrated to one budget have equal privacy. Their epsilons are compared
+        by two digits, so the slack of the calibration does not matter.
         """
         return pareto(
             trained,
@@ -304,11 +306,12 @@ class Sweep:
     def together(self) -> Bound:
         """Return the epsilon of all runs in the folder together.
 
-        Whoever picks the best of several private runs on the same data has seen all of them.
+        Choosing the best of several private runs on the same data reveals something about every
+        run.
 
         Raises:
             LedgerError: a round had no noise.
-            UnsupportedCombination: a ledger certifies nothing of what was done.
+            UnsupportedCombination: a ledger gives no certified bound on its rounds.
         """
         read = [read_source(path, Stated()) for path in sorted(self.folder.glob("*.ledger"))]
         facts = (one.facts(self._adjacency, self.observer) for one in read)
@@ -327,7 +330,7 @@ class Sweep:
 
     @property
     def threat(self) -> dict[str, Any]:
-        """Delta, adjacency and observer, as every question takes them."""
+        """Delta, adjacency and observer, in the form that every question takes."""
         return {"delta": self.delta, "adjacency": self._adjacency, "observer": self.observer}
 
     @property
@@ -335,7 +338,7 @@ class Sweep:
         return self.adjacency or self.job.adjacency
 
     def seed_of(self, name: str) -> int | None:
-        """Return a run's own seed: two runs with the same noise would give each other away."""
+        """Return a run's own seed: two runs with the same noise would reveal each other."""
         if self.seed is None:
             return None
         text = f"{self.seed} {name}".encode()
@@ -343,7 +346,7 @@ class Sweep:
 
     @property
     def _note(self) -> dict[str, Any]:
-        """What a folder says of the sweep that it is of."""
+        """The description of the sweep in its folder."""
         calibrated = self.knob not in self.grid
         return {
             "method": self.method,
@@ -356,7 +359,7 @@ class Sweep:
         }
 
     def _open_folder(self) -> None:
-        """Make the folder, or check that it is this sweep's."""
+        """Make the folder, or check that it belongs to this sweep."""
         path = self.folder / NOTE
         if path.exists():
             self._check_note(path)
@@ -398,7 +401,7 @@ def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:
 
 
 def _name(label: Mapping[str, Any], repeat: int) -> str:
-    """Return what the files of a setting's repeat are called."""
+    """Return the base name of the files of a setting's repeat."""
     parts = [f"{name}={value}" for name, value in label.items()]
     parts += [f"repeat={repeat + 1}"] if repeat else []
     # A slash in a value must not name a folder.
@@ -406,7 +409,7 @@ def _name(label: Mapping[str, Any], repeat: int) -> str:
 
 
 def _cells(costs: Mapping[str, Value]) -> dict[str, Any]:
-    """Return costs as a file's cells, several values with semicolons between."""
+    """Return costs as cells of a file, several values separated by semicolons."""
     return {
         name: ";".join(map(str, value)) if isinstance(value, Sequence) else value
         for name, value in costs.items()

@@ -1,7 +1,7 @@
-"""What every training loop has in common: rounds, their books, their randomness.
+"""The shared part of every training loop: rounds, their records, their randomness.
 
-A private round goes in this order, so that a crash at any moment counts too much, never too
-little: budget asked, ``intent`` on disk, budget charged, noise drawn, release, ``done`` on disk.
+A private round has the following order, so that a crash at any moment counts too much, never too
+little: budget checked, ``intent`` on disk, budget charged, noise drawn, release, ``done`` on disk.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ Indices = NDArray[np.int64]
 Dropout = Callable[[Indices], Collection[int]]
 """Gets a cohort, returns the clients that do not answer.
 
-Who they are must depend neither on data nor, where draws are secret, on who else was drawn: a
-server that takes the first answers alone draws otherwise than it says (docs/sharp_edges.md).
+The silent clients must not depend on data. If draws are secret, they must also not depend on the
+other drawn clients: a server that takes only the first answers samples differently than it claims
+(docs/sharp_edges.md).
 """
 
 STREAMS = ("model", "cohort", "mask", "batches", "noise", "shared", "rotation")
-"""What randomness is used for; each use of each round has a stream of its own."""
+"""The uses of randomness. Each use in each round has a separate stream."""
 
 
 class RoundBudget(Protocol):
-    """What a loop asks of a budget; ``fedprivacy.Budget`` is one."""
+    """The interface of a budget for a loop; ``fedprivacy.Budget`` satisfies it."""
 
     @property
     def states(self) -> set[str]:
-        """Digests of the states in which rounds ended that it alone was charged with."""
+        """Digests of the states after rounds that only this budget was charged with."""
 
     def charge(self, ledger: Ledger) -> None:
-        """Count the rounds that a ledger has spent and that it was not charged with."""
+        """Count the spent rounds of a ledger that were not charged yet."""
 
     def allows(self, next_round: Mechanism) -> bool:
-        """Return whether one more such round fits."""
+        """Return whether one more of these rounds fits."""
 
     def spend(
         self,
@@ -54,58 +55,58 @@ class RoundBudget(Protocol):
         ledger: Ledger | None = None,
         number: int | None = None,
     ) -> None:
-        """Count one such round, of that number in that ledger."""
+        """Count one of these rounds, with its number in that ledger."""
 
     def seeded(self) -> None:
-        """Say from now on that noise, or draws, came of a seed that was chosen."""
+        """Mark the bound from now on: noise or draws came from a chosen seed."""
 
     def released(
         self, round_: Mechanism, *, clip_norm: float, planned_std: float, used_std: float
     ) -> None:
-        """Count what a round had less noise than it was spent with."""
+        """Count a round again, as released, if it had less noise than it was charged for."""
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
         """Note that a round of a ledger was confirmed, or aborted."""
 
     def confirm(self, ledger: Ledger) -> None:
-        """Look whether a ledger speaks against the rounds that were counted."""
+        """Check whether a ledger contradicts the rounds that were counted."""
 
     @property
     def way_out(self) -> str:
-        """What may be done where a round does not fit."""
+        """What to do if a round does not fit."""
 
     def spent(self) -> object | None:
-        """Return what was spent, None before the first round."""
+        """Return the bound on everything spent, None before the first round."""
 
 
 class RoundState(Protocol):
-    """Where a run stands: a frozen dataclass of tensors, numbers and None."""
+    """The state of a run: a frozen dataclass of tensors, numbers and None."""
 
     @property
     def round(self) -> int:
-        """How many rounds were run, aborted ones included."""
+        """Number of rounds run, aborted ones included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundInfo:
-    """What the server saw of one round.
+    """The server's view of one round.
 
     ``cohort``, ``arrived`` and ``refused`` are the server's own view. The guarantee for the
     observer ``aggregate`` does not cover them: do not publish them with it.
 
     Args:
         round: its number, from 0.
-        cohort: how many clients were drawn.
-        arrived: how many contributions are in the release.
-        refused: how many contributions were left out: not finite, of a wrong shape, from a client
-            that was not drawn or that had reported.
-        aborted: whether too many were missing, so that nothing was released.
-        upload_bytes: sent by all clients that answered, as serialised.
+        cohort: number of drawn clients.
+        arrived: number of contributions in the release.
+        refused: number of contributions left out: not finite, of a wrong shape, from a client that
+            was not drawn or that had already reported.
+        aborted: whether too many were missing, so that no result was released.
+        upload_bytes: serialised bytes from all clients that answered.
         noise_std: of the noise in the release, on each coordinate; 0 without noise.
-        payload_bytes: the numbers in them alone, four bytes each; None where the loop sends
-            something else.
-        denominator: what the noisy sum was divided by, a public number; None where nothing is.
-        mask: fingerprint of the coordinates that travelled; None where all did.
+        payload_bytes: only the numbers in them, four bytes each; None if the loop sends something
+            else.
+        denominator: the public divisor of the noisy sum; None without a division.
+        mask: fingerprint of the coordinates that were sent; None if all were.
     """
 
     round: int
@@ -133,7 +134,7 @@ class Loop(Protocol[S]):
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """The device of its computations."""
 
     def init(self) -> S:
         """Return the state before the first round."""
@@ -148,20 +149,20 @@ class Loop(Protocol[S]):
         dropout: Dropout | None = None,
         on_release: Callable[[S], None] | None = None,
     ) -> tuple[S, RoundInfo]:
-        """Run one round: the next state and what the server saw."""
+        """Run one round; return the next state and the server's view."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """Where a round is written down; each part may be missing.
+    """The records of a round; each part may be missing.
 
     Args:
-        mechanism: the round; None without privacy, then nothing is written.
-        ledger: where it is recorded.
-        budget: what it is charged to.
+        mechanism: the round; None without privacy, and then no record is written.
+        ledger: records the round.
+        budget: is charged with the round.
         clip_norm: norm that contributions are clipped to, for the ledger.
-        noise_std: std of the noise as planned, for the ledger.
-        seed: what the noise comes of; None for the operating system.
+        noise_std: std of the planned noise, for the ledger.
+        seed: of the noise; None for the operating system.
     """
 
     mechanism: Mechanism | None
@@ -172,7 +173,7 @@ class Books:
     seed: int | None = None
 
     def ask(self) -> None:
-        """Ask the budget whether a round fits; nothing is spent or written.
+        """Check that the budget allows a round, without spending or writing it.
 
         Raises:
             BudgetExhausted: it does not.
@@ -185,18 +186,18 @@ class Books:
         )
 
     def begin(self) -> int | None:
-        """Ask the budget and write the intent; return the round's number, None without a ledger.
+        """Check the budget and write the intent; return the round's number, None without a ledger.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
-            ParameterError: the ledger does not say that the budget's schedule is adaptive.
+            BudgetExhausted: the round does not fit; no result was released.
+            ParameterError: the budget's schedule is adaptive, and the ledger does not say so.
         """
         if self.mechanism is None:
             return None
-        # A budget that is new, or was left out, knows nothing of rounds that are in the ledger.
+        # A new budget, or one that was left out before, does not know the rounds in the ledger.
         if self.ledger is not None and self.budget is not None:
             self.budget.charge(self.ledger)
-        # Asked before the intent: a round that does not fit leaves no line.
+        # Checked before the intent: a round that does not fit leaves no line.
         self.ask()
         if self.ledger is None:
             return None
@@ -214,7 +215,7 @@ class Books:
             self.budget.seeded()
 
     def released(self, info: RoundInfo) -> None:
-        """Let the budget know what was released, which counts where it had less noise."""
+        """Report the release to the budget, which counts it if it had less noise."""
         if self.budget is not None and self.mechanism is not None and self.noise_std > 0.0:
             self.budget.released(
                 self.mechanism,
@@ -224,19 +225,19 @@ class Books:
             )
 
     def ended(self, state: RoundState) -> None:
-        """Let the budget know the state that a round ended in, where no ledger does."""
+        """Report the state after a round to the budget, if there is no ledger."""
         if self.mechanism is not None and self.budget is not None and self.ledger is None:
             self.budget.states.add(_digest(state))
 
     def abort(self, number: int | None, reason: str) -> None:
-        """Say that nothing was released."""
+        """Record that no result was released."""
         if self.ledger is not None and number is not None:
             self.ledger.abort(number, reason)
             if self.budget is not None:
                 self.budget.ended(self.ledger, number, spent=False)
 
     def done(self, number: int | None, info: RoundInfo) -> None:
-        """Say what was released."""
+        """Record the release."""
         if self.ledger is not None and number is not None:
             self.ledger.done(
                 number,
@@ -253,12 +254,12 @@ class Books:
 
 @dataclass(frozen=True)
 class Aborted(Generic[S]):
-    """What ``collect`` returns where nothing may be released.
+    """The result of ``collect`` if no release is allowed.
 
     Args:
         reason: for the ledger.
-        state: the next state: no round's result in it.
-        info: what the server saw.
+        state: the next state, without the result of a round.
+        info: the server's view.
     """
 
     reason: str
@@ -275,18 +276,19 @@ def run_round(
 ) -> tuple[S, RoundInfo]:
     """Run one round in the order that makes a crash at any moment count too much, never too little.
 
-    Budget asked, ``intent`` on disk, ``collect``, budget charged, ``release`` (which draws the
-    noise and says in its ``RoundInfo`` what it drew), ``on_release``, ``done`` on disk. An error in
-    ``collect`` may have to do with somebody's data: it charges the budget, as the intent counts.
+    The order is: budget checked, ``intent`` on disk, ``collect``, budget charged, ``release``
+    (which draws the noise and reports it in its ``RoundInfo``), ``on_release``, ``done`` on disk.
+    An error in ``collect`` may depend on private data. It charges the budget, because the intent
+    counts.
 
     Args:
-        books: where the round is written down.
-        collect: does all that comes before the noise; ``Aborted`` where nothing may be released.
-        release: gets what was collected, returns the next state and what really happened.
+        books: the records of the round.
+        collect: does everything before the noise; returns ``Aborted`` if no release is allowed.
+        release: gets the result of ``collect``, returns the next state and the actual numbers.
         on_release: gets the next state before ``done`` is written.
 
     Raises:
-        BudgetExhausted: the round does not fit; nothing was released.
+        BudgetExhausted: the round does not fit; no result was released.
     """
     return finish_round(
         books, books.begin(), collect=collect, release=release, on_release=on_release
@@ -304,14 +306,14 @@ def finish_round(
     """Run a round whose intent was written before its cohort was drawn; see ``run_round``.
 
     Args:
-        books: where the round is written down.
-        number: what ``Books.begin`` returned.
+        books: the records of the round.
+        number: the result of ``Books.begin``.
         collect: see ``run_round``.
         release: see ``run_round``.
         on_release: see ``run_round``.
 
     Raises:
-        BudgetExhausted: the round does not fit any more; nothing was released.
+        BudgetExhausted: the round does not fit any more; no result was released.
     """
     try:
         collected = collect()
@@ -325,7 +327,7 @@ def finish_round(
     try:
         books.spend(number)
     except BudgetExhausted:
-        # Somebody else spent meanwhile: nothing was released.
+        # Another spender used the budget meanwhile: no result was released.
         books.abort(number, "it does not fit the budget any more")
         raise
     state, info = release(collected)
@@ -345,7 +347,7 @@ def check_given(
     dropout: object,
     on_release: object,
 ) -> None:
-    """Refuse, by its name, what ``step`` cannot take, before a round begins and is spent.
+    """Refuse, by name, arguments that ``step`` cannot take, before a round begins and is spent.
 
     Raises:
         ParameterError: no state of this kind, no ledger, no budget or no function.
@@ -356,14 +358,14 @@ def check_given(
 
 
 def check_state(kind: type[S], state: object) -> S:
-    """Return a state that is of this kind; refuse what is none."""
+    """Return a state of this kind; refuse any other object."""
     if not isinstance(state, kind):
         refuse("state", type(state).__name__, f"be a {kind.__name__}", "begin with init()")
     return state
 
 
 def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.dtype) -> None:
-    """Refuse, by its name, what is no tensor of this shape and kind."""
+    """Refuse, by name, anything but a tensor of this shape and dtype."""
     told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
     require(isinstance(found, Tensor) and told == shape, name, told, f"have shape {shape}")
     own = getattr(found, "dtype", None)
@@ -371,7 +373,7 @@ def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.d
 
 
 def check_books(ledger: object, budget: object) -> None:
-    """Refuse what is no ledger and no budget."""
+    """Refuse anything but a ledger and a budget."""
     rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
     require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)
     acts = ("allows", "charge", "spend", "seeded", "released", "ended", "confirm")
@@ -381,14 +383,14 @@ def check_books(ledger: object, budget: object) -> None:
 
 
 def has(one: object, *names: str) -> bool:
-    """Return whether something has all of these; a class, whose objects have, does not."""
+    """Return whether an object has all of these attributes; a class of such objects does not."""
     return not isinstance(one, type) and all(hasattr(one, name) for name in names)
 
 
 def check_called(**functions: object) -> None:
-    """Refuse what is no function."""
+    """Refuse anything but functions."""
     for name, one in functions.items():
-        # A class can be called, and makes an object that was never asked for.
+        # A class can be called, but would make an unwanted object.
         fits = one is None or (callable(one) and not isinstance(one, type))
         require(fits, name, one, "be a function or None", _GETS[name])
 
@@ -401,10 +403,10 @@ _GETS = {
 
 
 def check_denominator(declared: bool, *books: object) -> None:
-    """Raise ParameterError for add_remove where the denominator follows the number of units.
+    """Raise ParameterError for add_remove if the denominator follows the number of units.
 
-    Neighbours differ in that number then, and a release divided by it tells it: the noise of 20
-    clients' average has another scale than that of 21.
+    Neighbours then differ in that number, and a release divided by it reveals it: the noise of an
+    average of 20 clients has another scale than that of 21.
 
     Args:
         declared: whether the denominator is a number that was stated beforehand.
@@ -417,7 +419,7 @@ def check_denominator(declared: bool, *books: object) -> None:
 
 
 def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int | None) -> None:
-    """Raise ParameterError unless a ledger fits a run: private, and honest about its seed."""
+    """Raise ParameterError unless a ledger fits a run: private, and with a correct seed policy."""
     if ledger is None:
         return
     if mechanism is None:
@@ -426,7 +428,7 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
     way_out = "create the ledger with seed_policy='fixed' or leave seed out"
     honest = seed is None or ledger.seed_policy == "fixed"
     require(honest, "ledger.seed_policy", ledger.seed_policy, rule, way_out)
-    # What no theorem serves under the ledger's facts would be released and never priced.
+    # A round without a theorem for the ledger's facts would be released and never priced.
     if (facts := getattr(ledger, "facts", None)) is not None:
         mechanism.privacy_loss(*facts[1:])
 
@@ -439,17 +441,17 @@ def check_past(
 ) -> None:
     """Refuse a state whose rounds neither a ledger nor this very budget knows.
 
-    Of a ledger their number is known: it must have had as many rounds. That they are those behind
-    the state a checkpoint shows, not this.
+    A ledger gives only their number: it must have had at least as many rounds. Whether they are the
+    rounds of the state is checked by a checkpoint, not here.
 
     Args:
-        state: where a round begins.
+        state: the state before a round.
         mechanism: the round; None without privacy.
-        ledger: where rounds are recorded.
-        budget: what they are charged to. It remembers the states that they ended in.
+        ledger: records the rounds.
+        budget: is charged with them. It stores the states after them.
 
     Raises:
-        ParameterError: what the rounds behind the state cost is not known.
+        ParameterError: the price of the rounds before the state is unknown.
     """
     if mechanism is not None and ledger is not None:
         begun = ledger.begun_rounds
@@ -465,7 +467,7 @@ def check_past(
 
 
 def _digest(state: RoundState) -> str:
-    """Return what tells a state from others; one that was read from a file has the same."""
+    """Return a digest that identifies a state; a copy from a file has the same digest."""
     found = sha256()
     for each in fields(state):  # type: ignore[arg-type]
         value = getattr(state, each.name)
@@ -480,7 +482,7 @@ def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
     """Return the clients of a cohort that do not answer.
 
     Raises:
-        ParameterError: they are no clients of the cohort.
+        ParameterError: they are not clients of the cohort.
     """
     if dropout is None:
         return set()
@@ -498,11 +500,11 @@ def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
 
 
 def generator_for(seed: int | None, number: int, stream: str) -> np.random.Generator:
-    """Return a generator of its own for every use: masks and cohorts may be seen.
+    """Return a separate generator for every use: masks and cohorts may be seen.
 
     Args:
-        seed: None for the operating system's randomness, as privacy needs.
-        number: the round's.
+        seed: None for the operating system's randomness, which privacy requires.
+        number: the round's number.
         stream: one of ``STREAMS``.
     """
     if seed is None:
@@ -512,10 +514,10 @@ def generator_for(seed: int | None, number: int, stream: str) -> np.random.Gener
 
 
 def noise_source(seed: int | None, number: int) -> np.random.Generator | None:
-    """Return what private noise is drawn from: None, the operating system, unless there is a seed.
+    """Return the source of private noise: None, the operating system, unless there is a seed.
 
     Args:
         seed: see ``generator_for``.
-        number: the round's.
+        number: the round's number.
     """
     return None if seed is None else generator_for(seed, number, "noise")

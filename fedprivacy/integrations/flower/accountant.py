@@ -24,7 +24,7 @@ from ...sampling import Everyone, FixedSize, Poisson, Scheme
 from ..flower_state import Composition, Config, Event, State
 
 METHOD = "fedprivacy-pld"
-"""What states say they were made by."""
+"""The value of "backend" in states of this accountant."""
 
 _ADJACENCY = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: Adjacency.ADD_REMOVE,
@@ -35,15 +35,15 @@ _ADJACENCY = {
 class Accountant:
     """Satisfies Flower's ``PrivacyAccountant``; its epsilons are certified upper ends.
 
-    For a strategy of Flower's own, such as ``DifferentialPrivacyServerSideFixedClipping``. That one
-    divides by the number of clients and counts no other assumption of its own: see the page on
-    Flower. Where the configuration says no amplification and a part of the clients is asked, no
-    draw is counted on, and under add_remove a client that is not there may have given its place to
-    another: then the sum moves by twice the clip norm under either relation. States of
-    Flower's accountant load here, and ``fedprivacy audit`` reads ours as theirs.
+    For one of Flower's own strategies, for example ``DifferentialPrivacyServerSideFixedClipping``.
+    That strategy divides by the number of clients. Its account states no other assumption: see the
+    page on Flower. If the configuration has no amplification and only some clients take part, the
+    account does not rely on the draw. Under add_remove, an absent client may then have left its
+    place to another. The sum moves by twice the clip norm under either relation. States of Flower's
+    accountant load here, and ``fedprivacy audit`` reads our states as Flower's.
 
     Args:
-        config: Flower's: population, delta, relation, sampling and maybe the largest epsilon.
+        config: Flower's: population, delta, relation, sampling and optionally the largest epsilon.
     """
 
     def __init__(self, config: PrivacyConfig) -> None:
@@ -52,12 +52,12 @@ class Accountant:
 
     @property
     def config(self) -> PrivacyConfig:
-        """What it was made with."""
+        """The configuration of the constructor."""
         return self._config
 
     @property
     def num_releases(self) -> int:
-        """How many releases were composed."""
+        """Number of composed releases."""
         return self._counts.total()
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
@@ -83,17 +83,17 @@ class Accountant:
         return found.upper
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """Return what was spent, at the configuration's delta by default."""
+        """Return the amount spent, by default at the configuration's delta."""
         at = self._config.target_delta if delta is None else delta
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, METHOD)
 
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Return whether releases more would exceed an epsilon; counts nothing.
+        """Return whether more releases would exceed an epsilon; do not count them.
 
         Raises:
-            ParameterError: no epsilon is given, here or in the configuration.
+            ParameterError: neither this call nor the configuration has an epsilon.
         """
         most = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if most is None:
@@ -113,10 +113,10 @@ class Accountant:
         return plain
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Take over a state, of ours or of Flower's accountant.
+        """Load a state, of this class or of Flower's accountant.
 
         Raises:
-            ParameterError: it is none, or of another configuration.
+            ParameterError: it is not a state, or has another configuration.
         """
         try:
             found = msgspec.convert(state, State)
@@ -130,7 +130,7 @@ class Accountant:
             refuse("state's config", found.config, rule, "make the accountant with that one")
         counts = Counter[GaussianPrivacyEvent]()
         for one in found.compositions:
-            # An audit reads a release without noise; no accountant goes on behind one.
+            # An audit reads a release without noise. No accountant can continue after one.
             positive("it has no epsilon", noise_multiplier=one.event.noise_multiplier)
             event = GaussianPrivacyEvent(
                 one.event.noise_multiplier, one.event.sample_size, one.event.population_size
@@ -146,7 +146,7 @@ class Accountant:
     @property
     def _told(self) -> Config:
         plain = {name: getattr(self._config, name) for name in Config.__struct_fields__}
-        # Enumerations of Flower's are texts.
+        # Flower's enumerations become text.
         return msgspec.convert({name: getattr(v, "value", v) for name, v in plain.items()}, Config)
 
     def _upper(self, counts: Counter[GaussianPrivacyEvent], delta: float) -> float:
@@ -170,7 +170,7 @@ class Accountant:
         noise = Gaussian(noise_multiplier=event.noise_multiplier, unit="client")
         part = event.sample_size < event.population_size
         if part and self._config.sampling_method is SamplingMethod.NO_AMPLIFICATION:
-            # Under replace_one a Gaussian sum moves by two clip norms as it is.
+            # Under replace_one a Gaussian sum already moves by two clip norms.
             moves = 2.0 if self._adjacency is Adjacency.ADD_REMOVE else 1.0
             return replace(noise, noise_multiplier=event.noise_multiplier / moves)
         return noise.sampled(self._scheme(event))

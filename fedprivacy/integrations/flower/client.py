@@ -1,4 +1,4 @@
-"""The client's side: a mod that lets nothing leave but one clipped vector."""
+"""The client's side: a mod that lets only one clipped vector leave."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, clipped_update
 
 
 def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Let the app train, and send its clipped update in place of what it replied.
+    """Let the app train, and send its clipped update instead of its reply.
 
-    To be the first of a ``ClientApp``'s mods. Metrics, weights and all other records of the app's
-    reply stay here, and so does the text of an error of the app: both may tell of its records. A
-    message without a clip norm, or one that asks for anything but training, is refused before the
-    app sees it.
+    It must be the first of a ``ClientApp``'s mods. Metrics, weights and all other records of the
+    app's reply stay at the client. So does the text of an error of the app. Each may reveal its
+    records. A message without a clip norm, or for anything but training, is refused before the app
+    sees it.
 
     Args:
-        msg: the server's.
+        msg: from the server.
         context: of this client.
         call_next: the app, or the next mod.
 
     Returns:
-        The update as one vector; or an error that says which rule was broken.
+        The update as one vector; or an error that names the broken rule.
     """
     try:
         return _answered(msg, context, call_next)
     except ParameterError as problem:
         code, reason = ErrorCode.MOD_FAILED_PRECONDITION, f"private_mod: {problem}"
     except Exception as problem:
-        # Its text may hold somebody's data: it is for this client alone.
+        # Its text may hold private data, so only this client's log gets it.
         log(ERROR, "private_mod: the app failed", exc_info=problem)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
         reason = "private_mod: the app failed; its own log says how"
@@ -57,7 +57,7 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     before = {name: array.numpy() for name, array in message.content.array_records[sent[0]].items()}
     masks = message.content.array_records.get(MASK)
     mask = None if masks is None else masks[UPDATE].numpy()
-    # The app sees what it would see without us.
+    # The app sees the same message as without this mod.
     for name in {ASKED, MASK} & message.content.keys():
         del message.content[name]
     reply = call_next(message, context)

@@ -1,4 +1,4 @@
-"""A run on disk: its ledger, and its model, which was released and so is nobody's secret."""
+"""A run on disk: its ledger, and its model, which was released and is therefore not secret."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .wire import Arrays
 FORMAT = "fedprivacy flower model 2"
 _HEAD = "head"
 _ARRAY = "array:"
-"""Before the names of arrays, so that none can be taken for the head."""
+"""Prefix of the names of arrays, so that no array can be taken for the head."""
 
 
 class Held(NamedTuple):
-    """What is on disk.
+    """The content of the file.
 
     Attributes:
         arrays: the model.
-        rounds: how many are behind it.
-        clip_norm: of the next round, where it is learned; else None.
+        rounds: number of rounds of the model.
+        clip_norm: of the next round if it is learned; otherwise None.
     """
 
     arrays: Arrays
@@ -37,9 +37,9 @@ class Held(NamedTuple):
 
 
 class Saved:
-    """A model with the number of rounds behind it, bound to where the ledger counts them.
+    """A model with its number of rounds, bound to a place in the ledger that counts them.
 
-    That place is a checksum of lines that hold a random nonce: it tells nothing without the ledger.
+    The place is a checksum of lines with a random nonce. It reveals no content without the ledger.
 
     Args:
         path: the file.
@@ -50,17 +50,17 @@ class Saved:
         self.path, self.ledger = path, ledger
 
     def write(self, held: Held) -> None:
-        """Put a model on disk; a crash leaves the old one or the new one."""
+        """Write a model to disk; a crash leaves the old one or the new one."""
         told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
         head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **told})
         named = {_ARRAY + name: array for name, array in held.arrays.items()}
         buffer = io.BytesIO()
-        # A dictionary by keywords: arrays may have any names.
+        # A dictionary by keywords, because arrays may have any names.
         np.savez(buffer, **{_HEAD: np.array(head), **named})  # type: ignore[arg-type]
         whole_file(self.path, buffer.getvalue())
 
     def read(self) -> Held | None:
-        """Return the model, its rounds and norm, None where there is no file.
+        """Return the model, its rounds and norm; None if there is no file.
 
         Raises:
             ParameterError: it is damaged, or the ledger does not count its rounds.
@@ -68,14 +68,14 @@ class Saved:
         if not self.path.exists():
             return None
         try:
-            # Opened here: of a damaged file numpy closes nothing.
+            # Opened here, because numpy does not close a damaged file.
             with self.path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                 head = json.loads(str(held[_HEAD]))
                 names = [name for name in held.files if name.startswith(_ARRAY)]
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
                 norm = head.get("clip_norm")
                 found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
-        except Exception as problem:  # a damaged file raises whatever its reader stumbled on
+        except Exception as problem:  # a damaged file may raise any exception of its reader
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
                 f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
@@ -91,10 +91,10 @@ class Saved:
 
 
 def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
-    """Return the ledger of a run, a new one or the one that is there.
+    """Return the ledger of a run, a new one or the existing one.
 
     Raises:
-        LedgerError: it is of another unit, adjacency or observer, or cannot be resumed.
+        LedgerError: it has another unit, adjacency or observer, or cannot be resumed.
     """
     if not path.exists():
         return Ledger.create(

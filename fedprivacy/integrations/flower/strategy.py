@@ -47,66 +47,65 @@ from .saved import Held, Saved, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
-"""What ``weighted_by_key`` must be: every client counts once, whatever number it reports."""
+"""Required value of ``weighted_by_key``: every client has the same weight."""
 
 _AVERAGES = (FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi)
-"""Flower's strategies whose step depends on the replies by their weighted average alone."""
+"""Flower's strategies whose step depends only on the weighted average of the replies."""
 
 _NEVER_CAME = (
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
     ErrorCode.NODE_UNAVAILABLE,
 )
-"""Errors that the engine makes where a client did not answer."""
+"""Errors of the engine for a client that did not answer."""
 
 
 class PrivateStrategy(Strategy):
-    """A strategy that averages, made private: ours draws, clips, sums, noises; it steps.
+    """Makes an averaging strategy private: this class draws, clips, sums, noises; that one steps.
 
-    In every round the cohort is drawn by ``scheme``, the clients are asked for one clipped update
-    each (by ``private_mod``), what they send is clipped again and summed, noise is added and the
-    round is written down; all by the core of ``FederatedAveraging``. The wrapped strategy then gets
-    one reply, start less noisy average, as if a single client had answered: its momentum and
-    learning rates are post-processing. Client metrics never reach it. What a round costs goes into
-    Flower's training metrics: "epsilon", "delta" and "noise-std".
+    In every round ``scheme`` draws the cohort. Each of its clients sends one clipped update (by
+    ``private_mod``). The updates are clipped again and summed, noise is added, and the round is
+    recorded. The core of ``FederatedAveraging`` does all of this. The wrapped strategy then gets
+    one reply, start minus noisy average, as if a single client had answered. Its momentum and
+    learning rates are post-processing. Client metrics never reach it. The price of a round is added
+    to Flower's training metrics: "epsilon", "delta" and "noise-std".
 
-    ``start`` resumes a run whose ledger is there. When the budget is spent it stops, says so and
-    returns what it has; a ledger whose run is complete is closed.
+    ``start`` resumes a run with an existing ledger. When the budget is spent, it stops, says so and
+    returns the result. The ledger of a complete run is closed.
 
     Args:
         strategy: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad, FedYogi or a subclass, with
             ``fraction_evaluate=0.0`` and ``weighted_by_key=EQUALLY``. Its own sampling is not used.
-        perturbation: clips and perturbs, unit "client": ``Gaussian``, ``AdaptiveClipping``, whose
-            next norm goes into the metrics too ("next-clip-norm"), or ``SparsifiedPerturbation``
-            and its kin, whose clients send kept coordinates alone.
+        perturbation: clips and perturbs, unit "client". It is ``Gaussian``; ``AdaptiveClipping``,
+            whose next norm is also a metric ("next-clip-norm"); or ``SparsifiedPerturbation`` and
+            similar ones, whose clients send only the kept coordinates.
         scheme: draws the clients of a round: ``Poisson``, ``FixedSize``, ``WithReplacement`` or
             ``Everyone``.
-        population: how many nodes there are. The run waits for them, numbers them, and draws from
-            these alone; nodes that connect later take no part.
-        ledger: file of the ledger; resumed where it exists.
-        budget: asked before clients are, and again before noise is drawn.
+        population: number of nodes. The run waits for them, numbers them, and draws only from them.
+            Nodes that connect later take no part.
+        ledger: file of the ledger; resumed if it exists.
+        budget: checked before clients get a message, and again before noise is drawn.
         expected_cohort: public denominator; see ``FederatedAveraging``.
-        missing: most clients of a cohort that may stay silent until the timeout; with more the
-            round is aborted: nothing is released, nothing charged. Who stays silent must depend
-            neither on data nor on who else was drawn. An error that a client sends is an answer: it
+        missing: largest number of silent clients in a cohort until the timeout. With more, the
+            round is aborted: no result is released, and no loss is charged. Silence must depend
+            neither on data nor on the other drawn clients. An error from a client is an answer: it
             counts as a zero update.
-        public_training: gets the arrays, returns them after training on public data at the server:
-            top_k's mask is made of the difference. Given for top_k, and for nothing else.
-        checkpoint: file for the model, written after every round; None for none. Without it a
-            resumed run begins with ``initial_arrays`` and the first clip norm again, and what was
-            spent stays spent. The
-            wrapped strategy's own memory, such as momentum, begins anew.
+        public_training: gets the arrays, returns them after training on public data at the server.
+            The difference gives top_k's mask. Required for top_k, and refused otherwise.
+        checkpoint: file for the model, written after every round; None for no file. Without it a
+            resumed run starts again from ``initial_arrays`` and the first clip norm, and the spent
+            loss stays spent. The wrapped strategy's own memory, for example momentum, starts again.
         seed: None for the operating system's randomness. With a number, cohorts and noise are
             reproducible and therefore not private; the ledger says so.
 
     Raises:
-        ParameterError: a value out of its range; a strategy that does not average, weighs clients
-            by a number of theirs or would release their metrics; or a ledger of another run.
+        ParameterError: a value out of its range; a strategy that does not average, uses weights
+            from clients or would release their metrics; or a ledger of another run.
         UnsupportedCombination: the perturbation's noise does not hold under the scheme.
         LedgerError: the ledger cannot be written, or its run is complete.
 
     Attributes:
-        history: what the server saw of each round of this process; not covered by any epsilon.
+        history: the server's view of each round of this process; no epsilon covers it.
     """
 
     def __init__(
@@ -155,17 +154,18 @@ class PrivateStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run rounds until ``num_rounds`` were run, or the budget is spent; see ``Strategy.start``.
+        """Run rounds until ``num_rounds`` have run, or the budget is spent; see ``Strategy.start``.
 
         Args:
             grid: Flower's.
-            initial_arrays: of single precision; of a resumed run the checkpoint's are taken.
-            num_rounds: total number, those before the checkpoint included.
-            timeout: seconds until a client that did not answer counts as silent.
+            initial_arrays: of single precision. A resumed run takes the checkpoint's arrays
+                instead.
+            num_rounds: total number, including the rounds before the checkpoint.
+            timeout: seconds until a client without an answer counts as silent.
             train_config: sent to the clients.
-            evaluate_config: not used: clients evaluate nothing.
-            evaluate_fn: evaluates the model at the server. On public data: what it returns is not
-                covered by any epsilon.
+            evaluate_config: not used: clients do not evaluate.
+            evaluate_fn: evaluates the model at the server. Use public data: no epsilon covers its
+                result.
         """
         arrays, self._behind = initial_arrays, 0
         if self._saved is not None and (found := self._saved.read()) is not None:
@@ -188,7 +188,7 @@ class PrivateStrategy(Strategy):
         except BudgetExhausted as problem:
             log(WARNING, "Stopped after %d rounds: %s", self._rounds_run, problem)
         except BaseException:
-            # What was begun stays begun, and the file may be resumed at once.
+            # A started round stays started, and the file may be resumed at once.
             self.ledger.release()
             raise
         self.budget.confirm(self.ledger)
@@ -204,7 +204,7 @@ class PrivateStrategy(Strategy):
     def _noted(
         self, evaluate: Callable[[int, ArrayRecord], MetricRecord | None]
     ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-        """Keep what the server measures: of a run that is stopped Flower returns nothing."""
+        """Keep the server's measurements, because Flower returns no result of a stopped run."""
 
         def noted(number: int, arrays: ArrayRecord) -> MetricRecord | None:
             found = evaluate(self._behind + number, arrays)
@@ -217,9 +217,9 @@ class PrivateStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Draw the cohort and return its messages; nobody is asked for a round that does not fit.
+        """Draw the cohort and return its messages; none if the round does not fit the budget.
 
-        The round's intent is on disk before its cohort is drawn: from then on it is spent.
+        The round's intent is on disk before its cohort is drawn. From then on the round is spent.
 
         Raises:
             BudgetExhausted: the next round does not fit.
@@ -241,7 +241,7 @@ class PrivateStrategy(Strategy):
         self._under_way = before, start, running, begun
         content[ASKED] = ConfigRecord(
             {
-                # Of a learned norm a little more than the threshold: who is beyond it stays so.
+                # A learned norm is slightly above the threshold: an update beyond it stays beyond.
                 CLIP_NORM: float(self.server.now(start).clip_norm),
                 FACTOR: running.sparsification.factor,
             }
@@ -250,20 +250,20 @@ class PrivateStrategy(Strategy):
             content[MASK] = ArrayRecord({UPDATE: Array(mask.numpy())})
         drawn = f"{len(running.turns)} of {len(nodes)} nodes were drawn"
         log(INFO, "configure_train: %s (not covered by any epsilon)", drawn)
-        # A client that was drawn twice is asked once.
+        # A client that was drawn twice gets one message.
         return [
             Message(content=content, message_type=MessageType.TRAIN, dst_node_id=nodes[client])
             for client in running.turns
         ]
 
     def _public_update(self, parameters: torch.Tensor) -> torch.Tensor:
-        """Return what training on public data at the server changes, shape (d,)."""
+        """Return the change by training on public data at the server, shape (d,)."""
         assert self._public_training is not None
         after = self._public_training(_record(shaped(parameters.numpy(), self._layout)))
         return parameters - torch.from_numpy(flat(_plain(after)))
 
     def _nodes(self, grid: Grid) -> list[int]:
-        """Return the nodes by the number of their client; the first call waits for all of them."""
+        """Return the nodes by client number; the first call waits for all nodes."""
         population = self.server.population
         while not self._roster:
             here = sorted(grid.get_node_ids())
@@ -280,7 +280,7 @@ class PrivateStrategy(Strategy):
     def _content(
         self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> RecordDict:
-        """Return what the wrapped strategy would send; whom it would send it to does not matter."""
+        """Return the message of the wrapped strategy; its choice of clients does not matter."""
         with _unsaid():
             asked = list(self.inner.configure_train(number, arrays, config, grid))
         if not asked or any(message.content is not asked[0].content for message in asked):
@@ -292,13 +292,13 @@ class PrivateStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Sum what came, release it with noise, and let the wrapped strategy step.
+        """Sum the updates, release the sum with noise, and let the wrapped strategy step.
 
         Returns:
             (None, None) for a round that was aborted.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
+            BudgetExhausted: the round does not fit; no result was released.
         """
         if self._under_way is None:
             refuse("aggregate_train", "a round", "follow configure_train of the same round")
@@ -322,22 +322,22 @@ class PrivateStrategy(Strategy):
         return arrays, metrics
 
     def _stepped(self, server_round: int, average: Arrays) -> ArrayRecord:
-        """Return what the wrapped strategy makes of the noisy average, its only reply."""
+        """Return the wrapped strategy's arrays after the noisy average as its only reply."""
         content = RecordDict({"arrays": _record(average), "metrics": MetricRecord({EQUALLY: 1.0})})
         reply = Message(content=content, message_type=MessageType.TRAIN, dst_node_id=0)
         with _unsaid():
             arrays, _ = self.inner.aggregate_train(self._behind + server_round, [reply])
         if arrays is None:
             refuse("strategy", type(self.inner).__name__, "return arrays for one reply")
-        # FedOpt's arithmetic is in double precision.
+        # FedOpt computes in double precision.
         return _record({name: array.numpy().astype(np.float32) for name, array in arrays.items()})
 
     def _updates(
         self, replies: Iterable[Message], running: Collected
     ) -> Iterator[tuple[int, object]]:
-        """Yield every answer with its client; None for one that holds no update."""
+        """Yield every answer with its client; None for an answer without an update."""
         for reply in replies:
-            # A stranger has no number: the sum refuses -1, which is nobody's.
+            # An unknown sender has no number: the sum refuses -1.
             client = self._roster.get(reply.metadata.src_node_id, -1)
             if not reply.has_error():
                 yield client, _update(reply.content, running)
@@ -360,7 +360,7 @@ class PrivateStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return no messages: what clients measure would be released unpriced."""
+        """Return no messages: a measurement by clients would be released unaccounted."""
         return []
 
     def aggregate_evaluate(
@@ -370,15 +370,15 @@ class PrivateStrategy(Strategy):
         return None
 
     def summary(self) -> None:
-        """Log what a round is, and the wrapped strategy's own summary."""
+        """Log the mechanism of a round, and the wrapped strategy's own summary."""
         log(INFO, "\t├──> Private rounds: %s", self.server.mechanism)
         log(INFO, "\t├──> Drawn from %d clients, instead of:", self.server.population)
         self.inner.summary()
 
 
 def _checked(strategy: Strategy) -> FedAvg:
-    """Return a strategy after refusing what would make the account untrue."""
-    # The first class of Flower's own: what a subclass adds is after the one reply.
+    """Return a strategy after refusing anything that would make the account wrong."""
+    # The first class of Flower's own: additions of a subclass come after the one reply.
     owners = [kind for kind in type(strategy).__mro__ if "aggregate_train" in vars(kind)]
     own = next((kind for kind in owners if kind.__module__.startswith("flwr.")), None)
     if not isinstance(strategy, FedAvg) or own not in _AVERAGES:
@@ -401,7 +401,7 @@ def _checked(strategy: Strategy) -> FedAvg:
 
 @contextmanager
 def _unsaid() -> Iterator[None]:
-    """Leave out of the log what the wrapped strategy says of a draw and replies that are none."""
+    """Hide log lines of the wrapped strategy about draws and replies that do not exist."""
 
     def is_true(record: LogRecord) -> bool:
         return not str(record.msg).startswith(("configure_train: Sampled", "%s: Received"))
@@ -415,25 +415,25 @@ def _unsaid() -> Iterator[None]:
 
 
 def _update(content: RecordDict, running: Collected) -> object:
-    """Return a client's update, shape (d,); None for whatever else it sent, which is untrusted."""
+    """Return a client's update, shape (d,); None for any other, untrusted content."""
     travels = running.sparsification
     mask = None if running.mask is None else running.mask.numpy()
     try:
         array = content.array_records[UPDATE][UPDATE]
-        # Before it is read: a header may claim any size.
+        # Checked before it is read: a header may claim any size.
         if not may_hold(array.data, travels.kept):
             return None
         vector = array.numpy()
         if vector.dtype != np.float32 or vector.shape != (travels.kept,):
             return None
         return torch.from_numpy(spread(vector, travels.dimension, mask))
-    # Whatever is wrong with one answer must not stop the round.
+    # An error in one answer must not stop the round.
     except Exception:
         return None
 
 
 def _reason(reply: Message) -> str:
-    """Return the first line of an error, cut: the sender wrote it."""
+    """Return the first line of an error, shortened: the sender wrote it."""
     lines = str(reply.error.reason or "no reason").splitlines()
     return ascii(lines[0][:400]) if lines else "no reason"
 

@@ -1,7 +1,7 @@
-"""What travels between the private strategy and the client's mod, as plain arrays.
+"""Messages between the private strategy and the client's mod, as plain arrays.
 
-The server asks by a norm, a factor and maybe a mask; a client answers with one vector: the kept
-coordinates of its start less its result, all arrays one after the other, in single precision.
+The server sends a norm, a factor and optionally a mask. A client answers with one vector: the kept
+coordinates of its start minus its result, all arrays concatenated, in single precision.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from ...errors import refuse
 
 ASKED = "fedprivacy"
-"""Name of the server's configuration record; its presence says that the round is private."""
+"""Name of the server's configuration record. Its presence marks a private round."""
 MASK = "fedprivacy-mask"
-"""Name of the record with the coordinates that travel."""
+"""Name of the record with the coordinates to send."""
 UPDATE = "fedprivacy-update"
-"""Name of the client's record, and of the one array in it."""
+"""Name of the client's record, and of the single array in it."""
 CLIP_NORM, FACTOR = "clip-norm", "factor"
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Vector = NDArray[np.float32]
 
 _HEADER = 4096
-"""More bytes than the header of a saved vector has."""
+"""Upper bound on the bytes in the header of a saved vector."""
 
 
 def flat(arrays: Arrays) -> Vector:
-    """Return arrays one after the other, shape (d,).
+    """Return arrays concatenated, shape (d,).
 
     Raises:
-        ParameterError: one is not of single precision: it would be averaged in another than its
-            own, or is a counter that no noise fits.
+        ParameterError: an array is not of single precision. It would be averaged in another
+            precision, or is a counter that cannot take noise.
     """
     for name, array in arrays.items():
         if array.dtype != np.float32:
@@ -46,7 +46,7 @@ def flat(arrays: Arrays) -> Vector:
 
 
 def shaped(vector: Vector, like: Arrays) -> dict[str, Vector]:
-    """Return a flat vector as arrays of the names and shapes of others."""
+    """Return a flat vector as arrays with the names and shapes of others."""
     ends = np.cumsum([array.size for array in like.values()])
     parts = np.split(vector, ends[:-1])
     names = zip(like.items(), parts, strict=True)
@@ -61,14 +61,14 @@ def clipped_update(
     factor: float = 1.0,
     mask: NDArray[np.int64] | None = None,
 ) -> Vector:
-    """Return what a client sends: start less result, of one norm over all arrays.
+    """Return a client's message: start minus result, with one norm over all arrays.
 
     Args:
-        before: what the server sent.
-        after: what the app made of it.
-        clip_norm: most norm of the kept coordinates times ``factor``.
-        factor: what the server multiplies them with.
-        mask: the coordinates that travel; None for all.
+        before: the arrays from the server.
+        after: the app's result.
+        clip_norm: largest norm of the kept coordinates times ``factor``.
+        factor: the server multiplies the coordinates with it.
+        mask: the coordinates to send; None for all.
 
     Raises:
         ParameterError: other names or shapes than the server sent, or a value that is not finite.
@@ -94,7 +94,7 @@ def clipped_update(
 
 
 def spread(vector: Vector, dimension: int, mask: NDArray[np.int64] | None) -> Vector:
-    """Return a client's vector with zeros where nothing travelled, shape (dimension,)."""
+    """Return a client's vector with zeros at the coordinates not sent, shape (dimension,)."""
     if mask is None:
         return vector
     whole = np.zeros(dimension, np.float32)
@@ -103,5 +103,5 @@ def spread(vector: Vector, dimension: int, mask: NDArray[np.int64] | None) -> Ve
 
 
 def may_hold(data: bytes, kept: int) -> bool:
-    """Return whether a saved vector of ``kept`` single-precision numbers may be so long."""
+    """Return whether a saved vector of ``kept`` single-precision numbers may have this length."""
     return len(data) <= 4 * kept + _HEADER

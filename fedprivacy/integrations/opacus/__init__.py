@@ -1,8 +1,8 @@
-"""Opacus 1.6, live: an accountant of ours inside its engine, and its steps in our ledger.
+"""Opacus 1.6, live: our accountant in its engine, and its steps in our ledger.
 
-Opacus tells an accountant a noise multiplier and a rate, not how batches are drawn. So the data
-loader is looked at: what it draws is priced as what it is, or refused. The only part that imports
-opacus for more than its accountants' numbers.
+Opacus passes a noise multiplier and a rate to an accountant, but not the way of drawing batches.
+These modules therefore inspect the data loader. Its draws get the price of their actual scheme, or
+are refused. No other part imports opacus for more than the numbers of its accountants.
 """
 
 from ...errors import needs

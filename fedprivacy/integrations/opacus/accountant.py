@@ -1,4 +1,4 @@
-"""An accountant of ours inside Opacus's engine."""
+"""Our accountant in Opacus's engine."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .sums import (
 )
 
 NAME = "fedprivacy"
-"""What ``PrivacyEngine(accountant=...)`` is told."""
+"""The name for ``PrivacyEngine(accountant=...)``."""
 
 
 class CertifiedAccountant(IAccountant):  # type: ignore[misc]
-    """An accountant for ``PrivacyEngine``: certified intervals, for the loader that was looked at.
+    """An accountant for ``PrivacyEngine``: certified intervals for an inspected loader.
 
     Attributes:
         adjacency: how neighbouring data sets differ; set by ``register``.
-        history: (noise multiplier, sample rate, steps) of steps that were alike, as Opacus has it.
+        history: (noise multiplier, sample rate, steps) of equal steps, in Opacus's form.
     """
 
     adjacency: Adjacency | None = None
@@ -61,24 +61,25 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         scheme: Scheme | None = None,
         expected_batch_size: int | None = None,
     ) -> Scheme:
-        """Learn how batches are drawn, from the loader that ``make_private`` returned.
+        """Inspect how the loader from ``make_private`` draws batches, and return the scheme.
 
-        To be called before the first step.
+        Call it before the first step.
 
         Args:
-            loader: what the batches come from.
-            optimizer: what ``make_private`` returned beside it; needed where a step sums several
-                physical batches, as with BatchMemoryManager.
-            scheme: what the loader draws, decided without a look at the records; needed for
-                ``add_remove``, as Opacus's own rate and number of steps follow how many there are.
-            expected_batch_size: a public number that sums are divided by, which the optimizer must
-                have; needed for ``add_remove`` where the loss is a mean.
+            loader: the source of the batches.
+            optimizer: the optimizer from ``make_private``; needed if a step sums several physical
+                batches, for example with BatchMemoryManager.
+            scheme: the loader's scheme, chosen without a look at the records. Needed for
+                ``add_remove``, because Opacus's own rate and number of steps follow the number of
+                records.
+            expected_batch_size: a public denominator of the sums, which the optimizer must have.
+                Needed for ``add_remove`` if the loss is a mean.
 
         Raises:
-            ParameterError: steps were taken already, another optimizer, or undeclared numbers.
+            ParameterError: after the first step, another optimizer, or undeclared numbers.
             UnsupportedCombination: see ``scheme_of``.
         """
-        # Steps that were taken cannot be priced by what is seen only now.
+        # Earlier steps cannot be priced by a later inspection.
         if self.history:
             refuse("look_at", f"after {len(self)} steps", "be called before the first step")
         check_scheme(scheme_of(loader), scheme, self.adjacency)
@@ -90,41 +91,41 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         return self._loader.scheme
 
     def _guarded(self, optimizer: Any, *, stepping: bool) -> Guard:
-        """Have every step of an optimizer looked at: it must be counted."""
+        """Require that every step of an optimizer is counted."""
         found = Guard.of(optimizer, stepping=stepping)
         found.add(self)
         return found
 
     def void(self, reason: str) -> None:
-        """Give no number from now on: something was released that is not counted.
+        """Refuse every number from now on: a release was not counted.
 
         Args:
-            reason: why, in words.
+            reason: the cause, in words.
         """
         self._void = self._void or reason
 
     def stepped(self) -> None:
-        """Hear that a step moved the parameters: it was counted before."""
+        """Handle a step that moved the parameters: it is already counted."""
 
     def _unstepped(self) -> None:
-        # Without the optimizer nobody knows whether another hook took the step of it.
+        # Without the optimizer, another hook may have stepped the batch.
         if self._guard is None:
             self.void("a batch was drawn, and no step of it was counted")
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """Return what Opacus calls before every step; see ``step``.
+        """Return the function that Opacus calls before every step; see ``step``.
 
-        The hook raises ParameterError with adaptive clipping: the number of clipped records, which
-        it releases too, is a sum that no clip norm bounds as it is accounted. It also does where
-        no batch was drawn for the step, from the loader that was looked at, or gradients were
-        clipped to more than ``max_grad_norm``.
+        The hook raises ParameterError with adaptive clipping: that also releases the number of
+        clipped records, and no clip norm of the account bounds this sum. The hook also raises
+        ParameterError if no batch was drawn for the step from the inspected loader, or if gradients
+        were clipped to more than ``max_grad_norm``.
         """
         hook: Callable[[Any], None] = super().get_optimizer_hook_fn(sample_rate)
 
         def looked_at(optimizer: Any) -> None:
             check_kind(optimizer)
             if self._loader is not None:
-                # Known from the first step on, where it was not given to look_at.
+                # The optimizer is known from the first step on, even if look_at did not get it.
                 guard = self._guard = self._guard or self._guarded(optimizer, stepping=True)
                 self._take(optimizer, self._loader)
                 check_denominator(optimizer, self._divisor, self.adjacency)
@@ -143,7 +144,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             require(same, "optimizer", "another one", "be the one that look_at was given")
             self._sums.used()
             return
-        # Of one physical batch what is seen now will do.
+        # For a single physical batch, the current state is enough.
         if optimizer._is_last_step_skipped:
             rule = "be given to look_at where a step sums several physical batches"
             refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
@@ -153,7 +154,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
         kind = (noise_multiplier, sample_rate)
-        # Steps that are alike are one entry, as Opacus keeps its own history.
+        # Equal consecutive steps share one entry, as in Opacus's own history.
         steps = self.history.pop()[2] if self.history and self.history[-1][:2] == kind else 0
         self.history.append((*kind, steps + 1))
         loader = self._loader
@@ -163,18 +164,18 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         loader.begin_round(noise_multiplier)
 
     def state_dict(self, destination: Any = None) -> Any:
-        """Return the state in Opacus's form, with how batches were drawn and the passes begun."""
+        """Return the state in Opacus's form, with the batches' scheme and the started passes."""
         found = super().state_dict(destination)
         found["scheme"] = None if self._loader is None else repr(self._loader.scheme)
         found["passes"] = sorted(self._passes.items())
         return found
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Go on from a state; a pass under way counts as begun, the next one as another.
+        """Continue from a state. A pass in progress counts as started, the next one as another.
 
         Raises:
-            ParameterError: the loader was not looked at, the state is of another one, or steps
-                were taken already, which going back to an earlier model does not undo.
+            ParameterError: the loader was not inspected, the state has another scheme, or steps
+                were taken already. Returning to an earlier model does not undo them.
             ValueError: Opacus refuses it.
         """
         loader = self._loader
@@ -199,14 +200,14 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         loader.end_round()
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
-        """Return the certified epsilon of the steps so far.
+        """Return the certified epsilon of all steps.
 
         Args:
             delta: in [0, 1].
-            observer: who looks.
+            observer: who sees the outputs.
 
         Raises:
-            ParameterError: no step was taken, or the loader was not looked at.
+            ParameterError: no step was taken, or the loader was not inspected.
             UnsupportedCombination: no theorem covers the run under these facts.
         """
         if self.adjacency is None:
@@ -232,7 +233,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             rate = getattr(loader.scheme, "probability", None)
             counts = {}
             for noise, told, steps in self.history:
-                # Opacus tells the rate of its own loader: another rate means another loader.
+                # Opacus passes the rate of its loader: another rate means another loader.
                 if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
                     refuse("sample rate", told, f"equal the loader's, {rate}")
                 counts[noise] = counts.get(noise, 0) + steps
@@ -247,15 +248,15 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
 
     @classmethod
     def mechanism(cls) -> str:
-        """Return the name that it is registered by."""
+        """Return the registered name."""
         return NAME
 
 
 def register(*, adjacency: Adjacency | str) -> type[CertifiedAccountant]:
-    """Make ``PrivacyEngine(accountant="fedprivacy")`` work; again replaces what was registered.
+    """Make ``PrivacyEngine(accountant="fedprivacy")`` work; a second call replaces the first.
 
     Args:
-        adjacency: how neighbouring data sets differ, for every accountant made from here on.
+        adjacency: how neighbouring data sets differ, for every accountant made from now on.
 
     Raises:
         ParameterError: not an adjacency.

@@ -1,4 +1,4 @@
-"""Opacus's steps in our ledger, each asked for in a budget."""
+"""Opacus's steps in our ledger, each checked against a budget."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ UNSTEPPED = "a batch was drawn and its step did not come"
 
 @dataclass(eq=False)
 class StepBooks:
-    """What stands between an optimizer of Opacus and its steps: a Budget, and a Ledger.
+    """Connects an optimizer of Opacus to a Budget and a Ledger.
 
-    Before a step is released the budget is asked and the intent is on disk; after it the round is
-    confirmed. Under ``Shuffled`` a round is a whole pass. ``close`` ends the ledger.
+    Before the release of a step, the budget is checked and the intent is on disk. After it the
+    round is confirmed. Under ``Shuffled`` a round is a whole pass. ``close`` ends the ledger.
     """
 
     optimizer: DPOptimizer
@@ -65,12 +65,13 @@ class StepBooks:
     _replaced: bool = False
 
     def before(self, then: Callable[[Any], None] | None, optimizer: Any) -> None:
-        """Ask the budget and write the intent; Opacus calls it before every step.
+        """Check the budget and write the intent; Opacus calls it before every step.
 
         Raises:
-            BudgetExhausted: the step does not fit; its gradients are forgotten, nothing released.
-            ParameterError: no batch was drawn for it, its gradients were clipped to more than its
-                noise hides, torch was seeded since, or the record is void; as well.
+            BudgetExhausted: the step does not fit; its gradients are deleted and not released.
+            ParameterError: no batch was drawn for it; its gradients were clipped to more than its
+                noise hides; torch was seeded since; or the record is void. Its gradients are
+                deleted as well.
         """
         if self._replaced:
             if then is not None:
@@ -104,7 +105,7 @@ class StepBooks:
         """Add the noise of a step, whose randomness must be new; Opacus calls it.
 
         Raises:
-            ParameterError: the noise comes from a state of a generator that was used before.
+            ParameterError: the noise comes from a generator state that was used before.
         """
         if self._replaced:
             add()
@@ -117,8 +118,9 @@ class StepBooks:
             raise
 
     def _stopped(self, problem: BaseException) -> None:
-        """Leave nothing of a step that was stopped, whatever stopped it, for a later one."""
-        # What fits does not depend on the batch, which may go; any other one waits for its step.
+        """Remove all traces of a stopped step, for any cause, so that no later step uses them."""
+        # The budget's answer does not depend on the batch, so the batch may be dropped. For any
+        # other error it waits for its step.
         if isinstance(problem, BudgetExhausted):
             self.loader.drop()
         if self.loader.missed:
@@ -129,22 +131,22 @@ class StepBooks:
             sums.stop()
 
     def void(self, reason: str) -> None:
-        """Hold the record void for good, on disk and in the budget: what was done is not in it.
+        """Make the record void for good, on disk and in the budget: it misses a release.
 
         Args:
-            reason: why, in words that anybody may read.
+            reason: the cause, in words that may be public.
         """
         self._void = self._void or reason
         if self.budget is not None and not self.budget.spending.void:
             self.budget.spending.void = reason
         if self.ledger is not None and reason not in self.ledger.voids:
-            # One that was closed or released takes no line.
+            # A closed or released ledger takes no line.
             with suppress(LedgerError):
                 self.ledger.void(reason)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is recorded here: closed, void, or the ledger takes no line."""
+        """Whether recording has ended: closed, void, or the ledger takes no line."""
         over = self.ledger is not None and not self.ledger.writable
         return self._closed or bool(self._void) or over
 
@@ -160,9 +162,9 @@ class StepBooks:
             refuse("the record", f"void: {self._void}", "hold all that was released", way_out)
 
     def _waits(self) -> None:
-        """Put on disk that a batch was drawn and its step did not come; that step lifts this.
+        """Write to disk that a batch was drawn without its step; that step removes the mark.
 
-        Without the line a run that ends here, and goes on later, would have dropped the batch.
+        Without the line, a run that stops here and resumes later would have dropped the batch.
         """
         if self.ledger is not None and self._unstepped is None and self.loader.under_way:
             with suppress(LedgerError):
@@ -186,7 +188,7 @@ class StepBooks:
             return
         step = self._steps.setdefault(noise, step_of(noise, self.loader.scheme))
         if self.budget is not None and not self.budget.allows(step):
-            # The round before goes on where this one is refused.
+            # The earlier round continues if this one is refused.
             self.budget.spend(step)
         self._confirm()
         if self.budget is not None and self.ledger is not None:
@@ -203,13 +205,13 @@ class StepBooks:
         self.loader.begin_round(noise)
 
     def stepped(self) -> None:
-        """Confirm a step that was released; it has moved the parameters."""
+        """Confirm a released step; it has moved the parameters."""
         self._cohort, self._released = self._cohort + self._stepped, True
         if self.loader.passes is None:
             self._confirm()
 
     def _confirm(self) -> None:
-        """Confirm the round under way if anything of it was released; else it stays begun."""
+        """Confirm the current round if a part was released; otherwise it stays started."""
         if self.ledger is not None and self._number is not None and self._released:
             self.ledger.done(
                 self._number,
@@ -224,7 +226,7 @@ class StepBooks:
         self._number, self._cohort, self._released = None, 0, False
 
     def close(self) -> None:
-        """Confirm what is under way and end the ledger: the run is complete.
+        """Confirm the current round and end the ledger: the run is complete.
 
         Raises:
             ParameterError: the record is void, a batch was drawn and not stepped, or no step was
@@ -233,12 +235,12 @@ class StepBooks:
         if self.ledger is None:
             self._complete()
         else:
-            # The ledger asks whether all is complete before it closes.
+            # The ledger checks that the run is complete before it closes.
             self.ledger.close()
         self._closed = True
 
     def _complete(self) -> None:
-        """Confirm what is under way, or refuse to call the run complete."""
+        """Confirm the current round, or refuse to call the run complete."""
         self._check_void()
         if self.loader.under_way:
             self._waits()
@@ -264,30 +266,31 @@ def keep_books(
     expected_batch_size: int | None = None,
     scheme: Scheme | None = None,
 ) -> StepBooks:
-    """Let an optimizer of Opacus ask a budget and write a ledger at every step.
+    """Make an optimizer of Opacus check a budget and write a ledger at every step.
 
-    To be called once, before the first batch is drawn, with what ``make_private`` returned; again
-    only after ``StepBooks.close``. Every batch of the loader must be stepped once, an empty one
-    too: while one waits, no other is drawn. A step that no batch was drawn for is refused. A step
-    that the books did not begin is refused before parameters move, and the record is void for good.
-    Noise, and draws that amplify, get generators of their own unless somebody gave them some.
+    Call it once, before the first batch is drawn, with the results of ``make_private``. Call it
+    again only after ``StepBooks.close``. Every batch of the loader must be stepped once, even an
+    empty one. While one waits, no other is drawn. A step without a drawn batch is refused. A step
+    that the books did not start is refused before parameters move, and the record is void for good.
+    Noise, and draws that amplify, get separate generators unless the caller provides some.
 
     Args:
         optimizer: flat clipping or clipping by layer, in one process.
-        loader: what its batches come from; see ``scheme_of``.
+        loader: the source of its batches; see ``scheme_of``.
         ledger: of records; written until ``StepBooks.close``.
-        budget: asked before every step; rounds that the ledger already holds are charged to it.
-        expected_batch_size: a public number that sums are divided by, in place of Opacus's, which
-            follows the number of records. Needed for ``add_remove``.
-        scheme: what the loader draws, decided without a look at the records. Needed for
-            ``add_remove``, as Opacus's own rate and number of steps follow how many there are.
+        budget: checked before every step; rounds already in the ledger are charged to it.
+        expected_batch_size: a public denominator of the sums, instead of Opacus's, which follows
+            the number of records. Needed for ``add_remove``.
+        scheme: the loader's scheme, chosen without a look at the records. Needed for
+            ``add_remove``, because Opacus's own rate and number of steps follow the number of
+            records.
 
     Raises:
-        ParameterError: another optimizer, a ledger of clients, an undeclared denominator or
-            scheme, a fixed seed where the ledger says there is none, gradients of before, or other
-            books on this optimizer that have not ended.
+        ParameterError: another optimizer, a ledger of clients, an undeclared denominator or scheme,
+            a fixed seed although the ledger records none, old gradients, or other books on this
+            optimizer that have not ended.
         UnsupportedCombination: see ``scheme_of``.
-        BudgetExhausted: what the ledger holds exceeds the budget already.
+        BudgetExhausted: the rounds in the ledger already exceed the budget.
     """
     check_kind(optimizer)
     guard = Guard.of(optimizer)
@@ -312,17 +315,17 @@ def keep_books(
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)
-    # Who has chosen a seed wants these numbers again: the ledger, or the budget, says so.
+    # With a chosen seed the caller wants repeatable numbers: the ledger, or the budget, says it.
     if not seeded and (ledger is None or not ledger.reproducible):
         random.make_private(drawn.draws)
     for earlier in books_before:
         earlier.replace()
     books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn), guard)
     drawn.unstepped = books._waits
-    # Rounds of an earlier session are spent, too.
+    # Rounds of an earlier session are also spent.
     if ledger is not None and budget is not None:
         budget.charge(ledger)
-    # The hook that was there still runs, after ours.
+    # The existing hook still runs, after ours.
     optimizer.attach_step_hook(partial(books.before, optimizer.step_hook))
     optimizer.add_noise = partial(books.add_noise, optimizer.add_noise)
     guard.add(books)

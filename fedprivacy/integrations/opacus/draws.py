@@ -1,8 +1,9 @@
-"""What a loader's sampler draws, in order: a draw that was handed out waits for its step.
+"""The draws of a loader's sampler, in order: a draw that was handed out waits for its step.
 
-Whoever may drop a draw after a look at it chooses what is released, and no account of the scheme
-holds: batches that are not empty hold a record more often than the scheme says. So a draw is never
-dropped. While one waits, no other is handed out, and a new pass hands out those that wait first.
+If draws could be dropped after a look at them, the release would be selected, and no account of the
+scheme would hold: nonempty batches contain a record more often than the scheme says. A draw is
+therefore never dropped. While one waits, no other is handed out. A new pass hands out the waiting
+ones first.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ WAY_OUT = (
     "itertools.islice(data_loader, steps), and where a step sums several batches call "
     "look_at(loader, optimizer)"
 )
-"""What to do about a draw that waits for its step."""
+"""Advice for a draw that waits for its step."""
 
 
 class Passes(Sampler[int]):
-    """Counts the passes over a data set; two at once would put a record into two steps of one."""
+    """Counts the passes over a data set. Two at once would put a record into two steps of one."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -53,9 +54,9 @@ class Draw:
     Attributes:
         number: of the draw, from 0.
         indices: of its records.
-        of_pass: the pass that it belongs to; 0 where there are none.
-        handed: whether the pass under way has handed it out.
-        clipped: whether a step under way sums it already.
+        of_pass: its pass; 0 without passes.
+        handed: whether the current pass has handed it out.
+        clipped: whether a current step already sums it.
     """
 
     number: int
@@ -66,13 +67,13 @@ class Draw:
 
     @property
     def records(self) -> int:
-        """How many gradients it gives at most."""
-        # Of an empty batch Opacus may make one that holds a random record.
+        """The largest number of its gradients."""
+        # From an empty batch Opacus may make one with a random record.
         return max(1, len(self.indices))
 
 
 class Draws:
-    """The draws of one sampler, for all who look at its loader.
+    """The draws of one sampler, shared by everything that inspects its loader.
 
     Args:
         ahead: workers load batches before they are handed out.
@@ -81,44 +82,44 @@ class Draws:
     def __init__(self, ahead: bool) -> None:
         self.ahead = ahead
         self.waiting: list[Draw] = []
-        """Handed out, and used by no step yet."""
+        """Handed out, and not yet used by a step."""
         self.listeners: list[Any] = []
         """Each a ``Loader``."""
         self.passes: Passes | None = None
         self.checked: Callable[[Callable[[], list[int] | None]], list[int] | None] | None = None
         """Makes a draw, and refuses one whose randomness was used before."""
         self.last = -1
-        """The number of the draw that was handed out last."""
+        """The number of the last draw that was handed out."""
         self._ahead: deque[Draw] = deque()
         self._drawn = 0
         self._begun = 0
 
     def __deepcopy__(self, _: object) -> NoReturn:
-        """Refuse: batches that a copy hands out would not be heard of."""
+        """Refuse: the batches of a copy would not be recorded."""
         way_out = "make another DataLoader, and look at it"
         refuse("a data loader that was looked at", "a copy", "be used itself", way_out)
 
     @classmethod
     def of(cls, loader: DataLoader[Any]) -> Draws:
-        """Return the draws of a loader, which from now on are told."""
+        """Return the draws of a loader, which are recorded from now on."""
         batches: Any = loader.batch_sampler
         found: Draws | None = vars(batches).get("draws")
         if found is None:
             found = batches.draws = cls(loader.num_workers > 0)
-            # A loader's sampler cannot be replaced, and others wrap this one: it is told apart by
-            # its class, which is exactly one of the two.
+            # A loader's sampler cannot be replaced, and other objects wrap this one. Its class
+            # marks it as recorded; it is exactly one of the two.
             batches.__class__ = _TOLD[type(batches)]
             if found.ahead:
                 _tell_deliveries(loader, found)
         return found
 
     def draw(self, batches: Iterator[list[int]]) -> Draw | None:
-        """Draw the next batch; None where the pass has none any more.
+        """Draw the next batch; None if the pass has no more.
 
         Raises:
             ParameterError: a draw waits for its step, or the randomness was used before.
         """
-        # Workers draw ahead: there what is handed out is looked at.
+        # Workers draw ahead, so there the check comes when a batch is handed out.
         if not self.ahead:
             self._check()
 
@@ -132,7 +133,7 @@ class Draws:
         return Draw(number, made, 0 if self.passes is None else self.passes.begun)
 
     def again(self) -> list[Draw]:
-        """Begin a pass, and return the draws that come first: those that wait for their step."""
+        """Start a pass, and return the draws that come first: those that wait for their step."""
         if self.waiting:
             for one in self.waiting:
                 one.handed = one.clipped = False
@@ -141,16 +142,16 @@ class Draws:
         return list(self.waiting)
 
     def drawn(self, draw: Draw) -> None:
-        """Hand out a draw; where workers draw ahead, later."""
+        """Hand out a draw; if workers draw ahead, later."""
         if self.ahead:
             self._ahead.append(draw)
         else:
             self._hand_out(draw)
 
     def begin(self) -> int:
-        """Begin to hand out, and return the how many-th time it is.
+        """Start to hand out, and return the number of this start.
 
-        What workers had drawn ahead is not handed out any more.
+        Batches that workers had drawn ahead are not handed out any more.
         """
         self._ahead.clear()
         self._begun += 1
@@ -160,11 +161,11 @@ class Draws:
         """Hand out the first of the batches that workers have drawn.
 
         Args:
-            begun: what ``begin`` returned to whoever asks for it.
+            begun: the result of ``begin`` for this iterator.
 
         Raises:
-            ParameterError: another one began since, whose batches would be taken for these; or a
-                draw waits for its step.
+            ParameterError: another iterator began since, and its batches could be confused with
+                these; or a draw waits for its step.
         """
         if begun != self._begun:
             way_out = "end a pass, or leave it, before the next one begins"
@@ -191,18 +192,18 @@ class Draws:
             listener.handed_out(draw)
 
     def used(self, draws: list[Draw]) -> None:
-        """Let draws wait no longer: a step uses them."""
+        """Mark draws as used by a step: they no longer wait."""
         self.waiting = [one for one in self.waiting if one not in draws]
 
     def drop(self, draws: list[Draw]) -> None:
-        """Give up draws whose step a rule refused that does not look at them."""
+        """Drop draws after a refusal of their step that does not depend on them."""
         self.used(draws)
         for listener in self.listeners:
             listener.dropped(draws)
 
 
 class _Told(Sampler[list[int]]):
-    """A sampler of batches whose draws are told."""
+    """A sampler of batches whose draws are recorded."""
 
     draws: Draws
 
@@ -214,18 +215,18 @@ class _Told(Sampler[list[int]]):
 
 
 class PoissonBatches(_Told, UniformWithReplacementSampler):  # type: ignore[misc]
-    """Poisson draws that are told."""
+    """Poisson draws that are recorded."""
 
 
 class OrderedBatches(_Told, BatchSampler):
-    """Batches in some order that are told."""
+    """Batches in some order that are recorded."""
 
 
 _TOLD = {UniformWithReplacementSampler: PoissonBatches, BatchSampler: OrderedBatches}
 
 
 def _tell_deliveries(loader: DataLoader[Any], draws: Draws) -> None:
-    """Let a loader with workers, which draw ahead of what it hands out, tell what it hands out."""
+    """Make a loader with workers, which draw ahead, record each batch that it hands out."""
     kind = type(loader)
 
     class Telling(kind):  # type: ignore[misc, valid-type]

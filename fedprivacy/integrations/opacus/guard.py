@@ -1,4 +1,4 @@
-"""Every step that moves parameters must have been begun by those who record steps."""
+"""A guard: the recorders of steps must have started every step that moves parameters."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from ...errors import refuse
 
 
 class Bookkeeper(Protocol):
-    """Whoever records the steps of an optimizer: it begins each by ``Guard.begin``."""
+    """A recorder of an optimizer's steps: it starts each one by ``Guard.begin``."""
 
     def void(self, reason: str) -> None:
-        """Hold the record void for good: something was released that it does not hold."""
+        """Make the record void for good: it misses a release."""
 
     def stepped(self) -> None:
-        """Hear that a step that was begun has moved the parameters."""
+        """Handle a started step that has moved the parameters."""
 
 
 class Guard:
-    """Looks at the steps of the optimizer that an Opacus optimizer wraps.
+    """Checks the steps of the optimizer that an Opacus optimizer wraps.
 
-    Opacus has one step hook, which anybody may replace, and its wrapped optimizer may be stepped by
-    itself. So every real step is looked at: before parameters move, one that a bookkeeper did not
-    begin is refused, and its record is void. What moves parameters without this optimizer is not
-    seen: a second optimizer of the same parameters, or hooks that were taken out of it.
+    Opacus has one step hook that can be replaced, and its wrapped optimizer can be stepped
+    directly. So every real step is checked. Before parameters move, a step that a bookkeeper did
+    not start is refused, and the record of that bookkeeper is void. Changes of the parameters
+    without this optimizer are not seen: by a second optimizer of the same parameters, or after its
+    hooks were removed.
 
     Args:
         optimizer: Opacus's.
@@ -38,7 +39,7 @@ class Guard:
         self._pre_step = optimizer.pre_step
         optimizer.pre_step = self._with_noise
         self._original.register_step_pre_hook(self._check)
-        # Again after it, where somebody took the first hook out.
+        # Checked again after the step, in case the first hook was removed.
         self._original.register_step_post_hook(self._stepped)
 
     @classmethod
@@ -47,7 +48,7 @@ class Guard:
 
         Args:
             optimizer: Opacus's.
-            stepping: a step is under way, and its gradients have their noise.
+            stepping: a step is in progress, and its gradients have their noise.
         """
         found: Guard | None = vars(optimizer).get("guard")
         if found is None:
@@ -56,31 +57,31 @@ class Guard:
         return found
 
     def add(self, bookkeeper: Bookkeeper) -> None:
-        """Ask that every step from now on is begun by a bookkeeper."""
+        """Require that a bookkeeper starts every step from now on."""
         if bookkeeper not in self._keepers:
             self._keepers.append(bookkeeper)
 
     @property
     def keepers(self) -> tuple[Bookkeeper, ...]:
-        """Who must begin every step."""
+        """The bookkeepers that must start every step."""
         return tuple(self._keepers)
 
     def remove(self, bookkeeper: Bookkeeper) -> None:
-        """Ask no longer that steps are begun by a bookkeeper."""
+        """No longer require that a bookkeeper starts the steps."""
         self._keepers.remove(bookkeeper)
 
     def begin(self, bookkeeper: Bookkeeper) -> None:
-        """Let a bookkeeper begin the step under way.
+        """Let a bookkeeper start the current step.
 
         Raises:
-            ParameterError: another optimizer was put in the place of the one that is looked at.
+            ParameterError: another optimizer replaced the inspected one.
         """
         self.check_original()
         if bookkeeper not in self._begun:
             self._begun.append(bookkeeper)
 
     def check_original(self) -> None:
-        """Refuse another optimizer in the place of the one whose steps are looked at.
+        """Refuse another optimizer instead of the one whose steps are checked.
 
         Raises:
             ParameterError: it is another one.
@@ -102,7 +103,7 @@ class Guard:
         return [(grad, 0 if grad is None else grad._version) for grad in grads]
 
     def _check(self, *_: object) -> None:
-        """Refuse a step that a bookkeeper did not begin, or without the noise that it began."""
+        """Refuse a step that a bookkeeper did not start, or without the noise of its start."""
         self._check_begun()
         if self._noisy is not None and _alike(self._noisy, self._gradients()):
             return

@@ -1,4 +1,4 @@
-"""How a data loader draws the batches of Opacus's steps, and which it has drawn."""
+"""How a data loader draws the batches of Opacus's steps, and the batches already drawn."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from .draws import WAY_OUT, Draw, Draws, OrderedBatches, Passes, PoissonBatches
 def scheme_of(loader: DataLoader[Any]) -> Scheme:
     """Return how a data loader draws the batches of its steps.
 
-    Opacus's own loader draws by Poisson sampling. One that goes through its data in some order is
-    ``Shuffled``: a record is in one step of a pass, nothing is amplified; ``partial`` where a pass
-    leaves some out. Draws with replacement, and one batch of a few drawn without, are what they
-    are.
+    Opacus's own loader draws by Poisson sampling. A loader that passes through its data in some
+    order is ``Shuffled``: a record is in one step of a pass, and there is no amplification. It is
+    ``partial`` if a pass leaves some records out. Draws with replacement give ``WithReplacement``.
+    One batch of a few records drawn without replacement gives ``FixedSize``.
 
     Raises:
-        UnsupportedCombination: weights, a sampler that is not known, batches of several sizes where
-            the size counts.
+        UnsupportedCombination: weights, an unknown sampler, or batches of several sizes if the size
+            matters.
     """
     batches: Any = loader.batch_sampler
     if not getattr(loader, "in_order", True):
         _unpriced("in_order=False: which batch is handed out would not be known")
     size = _length(loader)
-    # By exact type: a subclass may draw otherwise. In spite of its name this sampler draws each
+    # By exact type: a subclass may draw differently. Despite its name, this sampler draws each
     # record independently.
     if type(batches) in (UniformWithReplacementSampler, PoissonBatches):
-        # The rate is of another data set than the one that is drawn from.
+        # The rate belongs to another data set than the loader's.
         if batches.num_samples != size:
             _unpriced(f"a sampler of {batches.num_samples} records over a data set of {size}")
         return Poisson(batches.sample_rate)
     if type(batches) not in (BatchSampler, OrderedBatches):
         _unpriced(f"batches drawn by {type(batches).__name__}")
-    # A loader that was looked at has a counter around its sampler.
+    # An inspected loader has a counter around its sampler.
     drawn = getattr(batches.sampler, "sampler", batches.sampler)
     if isinstance(drawn, SequentialSampler):
         return Shuffled(len(loader), partial=_of_a_pass(batches, size) < size)
@@ -58,7 +58,7 @@ def _length(loader: DataLoader[Any]) -> int:
 
 def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme:
     each, total = int(batches.batch_size), int(drawn.num_samples)
-    # A short last batch would be a scheme of its own.
+    # A short last batch would be another scheme.
     if drawn.replacement:
         if total % each and not batches.drop_last:
             _unpriced(f"{total} draws in batches of {each}, the last one smaller (pass drop_last)")
@@ -66,14 +66,14 @@ def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme
     if total > size:
         _unpriced(f"{total} draws without replacement from {size}, some of them twice")
     stepped = _of_a_pass(batches, total)
-    # A few in one batch: a cohort of fixed size, afresh in every pass.
+    # One batch of some records: a cohort of fixed size, drawn again in every pass.
     if len(batches) == 1 and stepped < size:
         return FixedSize(stepped, population=size)
     return Shuffled(len(batches), partial=stepped < size)
 
 
 def _of_a_pass(batches: BatchSampler, total: int) -> int:
-    """Return how many of the records that a pass draws are in its batches."""
+    """Return the number of a pass's records that are in its batches."""
     each = int(batches.batch_size)
     return total - total % each if batches.drop_last else total
 
@@ -91,14 +91,14 @@ def _nothing() -> None:
 
 @dataclass(eq=False)
 class Loader:
-    """A data loader that one bookkeeper of steps looks at, and the draws that wait for its step.
+    """A data loader inspected by one bookkeeper, and the draws that wait for its step.
 
     Attributes:
         scheme: how the loader draws.
-        draws: of the loader, for all keepers.
-        missed: whether a draw was stepped by another optimizer and not by this bookkeeper's.
-        unstepped: called where a draw waits, and another is asked for, or a step is not of it.
-        restart: called where draws are handed out again, so that no part of them is summed twice.
+        draws: of the loader, for all bookkeepers.
+        missed: whether another optimizer stepped a draw and this bookkeeper's did not.
+        unstepped: called if a draw waits and another is requested, or a step does not match it.
+        restart: called if draws are handed out again, so that no part is summed twice.
     """
 
     scheme: Scheme
@@ -114,7 +114,7 @@ class Loader:
 
     @classmethod
     def looked_at(cls, loader: DataLoader[Any]) -> Loader:
-        """Look at a loader: from now on it tells what it draws."""
+        """Inspect a loader: from now on its draws are recorded."""
         scheme = scheme_of(loader)
         draws = Draws.of(loader)
         one = cls(scheme, draws, _waiting=list(draws.waiting), _heard=draws.last)
@@ -126,7 +126,7 @@ class Loader:
 
     @property
     def passes(self) -> Passes | None:
-        """The passes that are counted, where a pass is a round."""
+        """The counted passes, if a pass is a round."""
         return self.draws.passes
 
     @property
@@ -140,89 +140,89 @@ class Loader:
         return bool(self._waiting)
 
     def handed_out(self, draw: Draw) -> None:
-        """Hear of a draw that the loader hands out."""
-        # Handed out again: it waits already, or was used.
+        """Record a draw that the loader hands out."""
+        # Handed out again: it already waits, or was used.
         if draw.number <= self._heard:
             return
         self._heard = draw.number
-        # Nothing is handed out while a draw waits for all: another optimizer stepped these.
+        # No draw is handed out while all bookkeepers wait, so another optimizer stepped these.
         self.missed = self.missed or any(one not in self._summed for one in self._handed)
         kept = [one for one in self._waiting if one in self._summed or not one.handed]
         self._waiting = [*kept, draw]
 
     @property
     def _handed(self) -> list[Draw]:
-        """What waits and was handed out in the pass under way: of others no step is due yet."""
+        """The waiting draws of the current pass. Steps of other waiting draws are not due yet."""
         return [one for one in self._waiting if one.handed]
 
     def dropped(self, draws: list[Draw]) -> None:
-        """Hear of draws that were given up."""
+        """Record dropped draws."""
         self._waiting = [one for one in self._waiting if one not in draws]
         self._summed = [one for one in self._summed if one not in draws]
 
     def unclip(self) -> None:
-        """Let what was handed out wait for another step: the one under way was stopped."""
+        """Let the handed-out draws wait for another step: the current one was stopped."""
         self._summed = []
         for one in self._waiting:
             one.clipped = False
 
     def clipped(self) -> None:
-        """Keep what was handed out for the step under way: it is being summed."""
+        """Reserve the handed-out draws for the current step, which is summing them."""
         self._summed = self._handed
         for one in self._summed:
             one.clipped = True
 
     def settle(self) -> None:
-        """Let what waits be used: its step is taken."""
+        """Mark the waiting draws as used: their step is taken."""
         taken = self._handed
         self.draws.used(taken)
         self.dropped(taken)
 
     def drop(self) -> None:
-        """Give up what waits: a rule refused its step that does not look at it."""
+        """Drop the waiting draws after a refusal of their step that does not depend on them."""
         self.draws.drop(self._handed)
 
     def in_round(self, noise_multiplier: float) -> bool:
-        """Return whether a step belongs to the round under way: to its pass, with no less noise."""
+        """Return whether a step belongs to the current round: same pass, no less noise."""
         number, noise = self._round
         under_way = self.passes is not None and self._pass == number
         return under_way and noise_multiplier >= noise
 
     def begin_round(self, noise_multiplier: float) -> None:
-        """Begin a round: a draw or, under ``Shuffled``, a pass or what is quieter within it."""
+        """Start a round: a draw or, under ``Shuffled``, a pass or its steps with less noise."""
         self._round = (self._pass, noise_multiplier)
 
     def end_round(self) -> None:
-        """End the round under way: the next step begins another."""
+        """End the current round: the next step starts another."""
         self._round = (0, math.inf)
 
     def use(self, gradients: int, parts: int = 1, told: bool = False) -> None:
-        """Check that a step's gradients are of the draws that wait; ``settle`` then uses them.
+        """Check that a step's gradients match the waiting draws; ``settle`` then uses them.
 
         Args:
-            gradients: how many the step sums.
-            parts: in how many physical batches they came.
+            gradients: number of gradients in the step.
+            parts: number of their physical batches.
             told: every part was announced, as Opacus's BatchMemoryManager does.
 
         Raises:
-            ParameterError: they cannot all be records of a batch that no step had before, or a
-                batch was stepped by another optimizer alone.
+            ParameterError: they cannot all be records of a batch that no step had before, or only
+                another optimizer stepped a batch.
         """
         if self.missed:
             rule = "be stepped by this optimizer too: dropped draws choose what is released"
             refuse("a batch that was drawn", "a step of another optimizer", rule, WAY_OUT)
         waiting = self._handed
-        # A pass is one round, in which a step may sum several batches; a draw is a round.
+        # A pass is one round, and its steps may sum several batches. Otherwise a draw is a round.
         one = self.passes is None
         of_passes = {draw.of_pass for draw in waiting}
         drawn = len(waiting) == 1 if one else len(of_passes) == 1
         most = sum(draw.records for draw in waiting)
-        # All of the batch: what is left out after a look at it selects what is released.
+        # The whole batch is required: leaving records out would select the release.
         least = sum(len(draw.indices) for draw in waiting)
         if drawn and least <= gradients <= most and (told or parts <= len(waiting)):
             (self._pass,) = of_passes
             return
-        # Other refusals do not look at the batch; whoever stops at this one may have.
+        # Other refusals do not depend on the batch. A stop at this one may.
         if waiting:
             self.unstepped()
         rule = "come from one batch that was drawn for it, each record once"

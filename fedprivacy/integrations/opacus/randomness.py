@@ -1,4 +1,4 @@
-"""Where Opacus's noise and draws come from: generators, the seeds they began with, their states."""
+"""The randomness of Opacus's noise and draws: generators, their first seeds, their states."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from .loaders import scheme_of
 T = TypeVar("T")
 
 _CHOSEN = 2**32
-"""Seeds below it are taken to be somebody's: torch's own have 53 bits and more."""
+"""Smaller seeds count as chosen: torch's own have 53 bits and more."""
 
 _UNSEEDED = torch.Generator().initial_seed()
-"""What every new generator begins with that nobody seeds."""
+"""The initial seed of every new generator that is not seeded."""
 
 _STATE_BYTES, _FIRST_WORD, _WORDS = 5056, 24, 624
-"""Of the state of a generator of the processor: its length, and where its 32-bit words are."""
+"""State of a generator of the processor: its length, and the place of its 32-bit words."""
 
 
 def keyed(device: torch.device) -> torch.Generator:
     """Return a generator that the operating system keys.
 
-    A seed alone gives the Mersenne Twister of the processor 32 bits, which can be tried; so all of
-    its state is drawn. On a graphics processor the key has 62 bits.
+    A seed gives the processor's Mersenne Twister only 32 bits, which can be searched. So the
+    whole state is drawn. On a graphics processor the key has 62 bits.
     """
     found = torch.Generator(device=device)
-    # Above every seed that is taken to be chosen.
+    # Above every seed that counts as chosen.
     found.manual_seed(int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62)
     state = found.get_state()
     if device.type == "cpu" and len(state) == _STATE_BYTES:
         words = torch.frombuffer(bytearray(os.urandom(4 * _WORDS)), dtype=torch.uint8)
         held = state[_FIRST_WORD : _FIRST_WORD + 8 * _WORDS].view(_WORDS, 8)
         held[:, :4] = words.view(_WORDS, 4)
-        # One word is left before the next block is made, so that no word of the seed's is used.
+        # One word is left before the next block is made, so no word of the seed is used.
         state[8:12] = torch.tensor([1, 0, 0, 0], dtype=torch.uint8)
         state[16:24] = 0
         found.set_state(state)
@@ -59,22 +59,22 @@ def generator_of(device: torch.device) -> torch.Generator:
 def _digest(generator: torch.Generator) -> int:
     """Return a short digest of a generator's state."""
     state = generator.get_state().numpy().tobytes()
-    # With the device: generators of two have states of their own.
+    # Includes the device: generators of two devices have separate states.
     return int.from_bytes(sha256(str(generator.device).encode() + state).digest()[:12], "little")
 
 
 _SEEN: set[int] = set()
-"""Digests of the states from which this process drew noise, or batches, that are private."""
+"""Digests of the states that this process drew private noise or batches from."""
 
 
 class Randomness:
-    """The generators of an optimizer's noise and a loader's draws, and the seeds they began with.
+    """The generators of an optimizer's noise and a loader's draws, and their first seeds.
 
-    An order in passes amplifies nothing, so its draws need no secret.
+    An order in passes does not amplify, so its draws need no secret.
 
     Args:
         optimizer: Opacus's.
-        loader: what its batches come from.
+        loader: the source of its batches.
     """
 
     def __init__(self, optimizer: Any, loader: DataLoader[Any]) -> None:
@@ -83,7 +83,7 @@ class Randomness:
         if not isinstance(scheme_of(loader), Shuffled):
             batches: Any = loader.batch_sampler
             self.sampler = batches if hasattr(batches, "generator") else batches.sampler
-        # Digests of the states in which they were left: nobody else draws from them.
+        # Digests of their last states: no other code draws from these generators.
         self._owned: dict[torch.Generator, int] = {}
         self._noise: torch.Generator | None = None
         self._process = os.getpid()
@@ -103,7 +103,7 @@ class Randomness:
         return [] if self.sampler is None else [self.sampler.generator or torch.default_generator]
 
     def _now(self) -> list[tuple[Any, int | None]]:
-        # torch's own as well: a seed that is chosen later is seen whatever draws here.
+        # Includes torch's own generators, so that a seed chosen later is detected.
         of_torch = [torch.default_generator, *map(generator_of, self._devices())]
         found = dict.fromkeys([*self._of_draws(), *self._of_noise(), *of_torch])
         # Secure generators take no seed.
@@ -112,15 +112,15 @@ class Randomness:
 
     @property
     def chosen(self) -> bool:
-        """Whether somebody seems to have chosen a seed, or none at all."""
-        # What was there in the beginning; torch's own is not used where there are others.
+        """Whether a seed seems to be chosen, or a generator is unseeded."""
+        # The initial generators. Torch's own are unused if there are others.
         used = [] if self.optimizer.secure_mode else [*self._of_draws(), *self._of_noise()]
         seeds = [one.initial_seed() for one in used]
         return any(seed < _CHOSEN or seed == _UNSEEDED for seed in seeds)
 
     @property
     def suspect(self) -> bool:
-        """Whether somebody seems to have chosen a seed, or has changed one since."""
+        """Whether a seed seems to be chosen, or was changed since."""
         return self.chosen or self._now() != self.begun
 
     def check(self) -> None:
@@ -135,10 +135,10 @@ class Randomness:
             refuse("torch's generators and seeds", "others", rule, way_out)
 
     def make_private(self, draws: Draws) -> None:
-        """Give noise and draws generators of their own, where nobody gave them any.
+        """Give noise and draws separate generators if the caller gave none.
 
-        torch's own generator has a state that checkpoints of training restore, and restored it
-        gives the same noise again. Of generators that somebody gave the states are looked at.
+        Training checkpoints restore the state of torch's own generator. After a restore, it would
+        give the same noise again. The states of generators from the caller are checked.
         """
         if self.optimizer.secure_mode:
             return
@@ -167,7 +167,7 @@ class Randomness:
         """Let noise be added that was never drawn before.
 
         Raises:
-            ParameterError: it comes from a state that was drawn from before.
+            ParameterError: it comes from a state that was already used.
         """
         if self._private:
             self._follow()
@@ -176,7 +176,7 @@ class Randomness:
             add_noise()
 
     def _follow(self) -> None:
-        """Key generators of our own anew where the process forked, or the model moved."""
+        """Key our own generators again if the process forked or the model moved."""
         if self._process != os.getpid():
             self._process = os.getpid()
             for one in list(self._owned):
@@ -195,11 +195,11 @@ class Randomness:
             self.begun = self._now()
 
     def _fresh(self, generators: list[torch.Generator], draw: Callable[[], T]) -> T:
-        """Draw, and refuse the result where it comes from a state that was drawn from before."""
+        """Draw, and refuse the result if it comes from a state that was already used."""
         before = [_digest(one) for one in generators]
         made, repeated = draw(), False
         for one, digest in zip(generators, before, strict=True):
-            # What draws nothing, as within a pass whose order is drawn, repeats nothing.
+            # A draw that uses no randomness, for example within an ordered pass, repeats no state.
             if _digest(one) == digest:
                 continue
             if one not in self._owned:

@@ -1,4 +1,4 @@
-"""What a step of Opacus's optimizers sums, and what must be true of it."""
+"""The sums of steps of Opacus's optimizers, and their required properties."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from .loaders import Loader
 
 
 class Sums:
-    """What an optimizer has clipped and not yet released: of how many records, by which norm."""
+    """The clipped and unreleased gradients of an optimizer: number of records, clip norm."""
 
     def __init__(self, optimizer: Any, loader: Loader) -> None:
         check_kind(optimizer)
         self.of, self.loader = optimizer, loader
         self.forget()
-        # Whatever stops a step must be forgotten by all who sum it up.
+        # If a step is stopped for any reason, every object that sums it must forget it.
         vars(optimizer).setdefault("sums", []).append(self)
         optimizer.clip_and_accumulate = partial(self._gathered, optimizer.clip_and_accumulate)
         loader.restart = self._restart
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Start again."""
         self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
 
     def stop(self) -> None:
-        """Forget a step that was refused: what was handed out for it waits for another."""
+        """Forget a refused step. Its handed-out draws wait for another step."""
         self.forget()
         self.loader.unclip()
 
     def _restart(self) -> None:
-        """Forget what was summed of draws that are handed out again, and signals for them."""
+        """Forget the sums of draws that are handed out again, and their signals."""
         self.stop()
         forget_gradients(self.of)
         self.of._step_skip_queue.clear()
@@ -50,16 +50,16 @@ class Sums:
         self._records += len(self.of.grad_samples[0])
         self._parts += 1
         self._told = self._told and bool(self.of._step_skip_queue)
-        # The norm may move between the parts of a step.
+        # The norm may change between the parts of a step.
         self._clip = max(self._clip, clipped_to(self.of))
         self.loader.clipped()
         clip()
 
     def used(self) -> int:
-        """Check a step's sums against what was drawn for it, and return of how many records.
+        """Check a step's sums against the draws for it, and return the number of records.
 
         Raises:
-            ParameterError: it was not drawn for it, or is clipped to more than the noise hides.
+            ParameterError: they were not drawn for it, or are clipped to more than the noise hides.
         """
         records, parts, told, clip = self._records, self._parts, self._told, self._clip
         self.forget()
@@ -69,13 +69,13 @@ class Sums:
 
 
 def forget_gradients(optimizer: Any) -> None:
-    """Forget the gradients of a step, so that none is left for a later one."""
+    """Delete the gradients of a step, so that no later step uses them."""
     for parameter in optimizer.params:
         parameter.grad = parameter.summed_grad = None
 
 
 def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
-    """Check what a step sums against what a loader drew for it; see ``Loader.use``."""
+    """Check the gradients of a step against a loader's draws for it; see ``Loader.use``."""
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")
@@ -94,14 +94,14 @@ def check_kind(optimizer: Any) -> None:
 
 
 def clipped_to(optimizer: Any) -> float:
-    """Return the norm that a record's gradients are clipped to now."""
+    """Return the current clip norm of a record's gradients."""
     layers = getattr(optimizer, "max_grad_norms", None)
     return float(optimizer.max_grad_norm) if layers is None else math.hypot(*layers)
 
 
 def check_norm(optimizer: Any, clip: float) -> None:
     """Refuse noise of a smaller norm than gradients were clipped to."""
-    # Opacus keeps the norm of several in single precision.
+    # Opacus stores the norm of several layers in single precision.
     if float(optimizer.max_grad_norm) < clip * (1.0 - 1e-6):
         rule = f"be at least {clip:g}, which gradients were clipped to: the noise is its multiple"
         way_out = "change it between whole steps only, and of layers all max_grad_norms with it"
@@ -109,7 +109,7 @@ def check_norm(optimizer: Any, clip: float) -> None:
 
 
 def check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:
-    """Refuse a rate, or a cohort, that may follow the number of records where that is hidden."""
+    """Refuse a rate or cohort that may follow a hidden number of records."""
     if declared is None and adjacency == Adjacency.ADD_REMOVE:
         rule = "be declared for add_remove: Opacus's rate and steps follow the number of records"
         way_out = (
@@ -131,9 +131,9 @@ def check_denominator(optimizer: Any, declared: int | None, adjacency: object) -
 
 
 def step_of(noise_multiplier: float, scheme: Scheme) -> Mechanism:
-    """Return a step: a noisy sum of the records that a scheme draws; of a pass, all of its steps.
+    """Return a step: a noisy sum of a scheme's records; for a pass, all of its steps.
 
-    A pass may be left before its end, and then not every record was in it.
+    A pass may stop before its end. Then it did not contain every record.
     """
     if isinstance(scheme, Shuffled):
         scheme = replace(scheme, partial=True)

@@ -1,9 +1,10 @@
-"""Rounds with correlated noise: who may come, the row of noise, and what is on disk before it.
+"""Rounds with correlated noise: eligible clients, the row of noise, and its state on disk.
 
-Before a row is released the noise's memory after it is on disk, with who was drawn so far, in a
-file beside the ledger that only its owner may read: whoever has it can take the noise away. So
-after a crash a row that may have been released is known, and is never released again: it counts as
-a round without a result, and the run goes on with the next.
+Before a row is released, the memory of the noise after it is written to disk, with the clients
+drawn until then. The file lies next to the ledger. Only its owner may read it, because its content
+can remove the noise. After a crash, a row that may have been released is therefore known. It is
+never released again: it counts as a round without a result, and the run continues with the next
+row.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...training.rounds import Indices, generator_for
 from .state import CorrelatedState, State
 
 SUFFIX = ".noise"
-"""Behind the name of the ledger: the noise's memory."""
+"""Suffix of the ledger's name for the file with the noise's memory."""
 
 FORMAT = "fedprivacy noise 1"
 
@@ -38,7 +39,7 @@ _HELD = ("memory", "errors", "drift", "last", "times")
 
 
 def begun(state: State, noise: CorrelatedNoise) -> CorrelatedState:
-    """Return the state before the first row; how many clients there are is not known yet."""
+    """Return the state before the first row; the number of clients is not known yet."""
     memory = noise.begin(state.parameters)
     nobody = torch.zeros(0, dtype=torch.int64)
     return CorrelatedState(
@@ -55,10 +56,10 @@ def begun(state: State, noise: CorrelatedNoise) -> CorrelatedState:
 
 
 def of_clients(state: CorrelatedState, population: int) -> CorrelatedState:
-    """Return the state with a place for every client.
+    """Return the state with an entry for every client.
 
     Raises:
-        ParameterError: it is of another number of clients.
+        ParameterError: it has another number of clients.
     """
     if not len(state.last) and not state.round:
         nobody = torch.zeros(population, dtype=torch.int64)
@@ -69,36 +70,36 @@ def of_clients(state: CorrelatedState, population: int) -> CorrelatedState:
 
 
 def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
-    """Return the clients that the rule of participation lets take part in the next round."""
+    """Return the clients that the rule of participation allows in the next round."""
     rule, rounds = noise.participation, noise.rounds
     away = state.round - state.last
     rested = away >= rule.gap(rounds)
-    # A client keeps its place in every epoch.
+    # A client keeps its position in every epoch.
     if rule.together:
         rested &= away % rule.gap(rounds) == 0
-    # Whoever never came may come, however early the round.
+    # A client that never took part is eligible in any round.
     free = (state.last < 0) | (rested & (state.times < rule.most(rounds)))
     return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
 
 
 def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indices:
-    """Return a cohort of those that may come, as the scheme draws it ``among_free``.
+    """Return a cohort of the eligible clients, drawn by the scheme's ``among_free``.
 
     Raises:
-        ParameterError: a fixed size, and fewer may come; or somebody was drawn twice.
+        ParameterError: a fixed size with too few eligible clients, or a client drawn twice.
     """
-    able: Any = scheme  # the loop asked whether it has the method
+    able: Any = scheme  # the loop checked that it has the method
     cohort: Indices = free[cohort_of(able.among_free(len(free)), len(free), generator)]
     return cohort
 
 
 def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedState:
-    """Return the state once a cohort was drawn.
+    """Return the state after a cohort was drawn.
 
     Raises:
-        ParameterError: a client that comes too soon, or too often.
+        ParameterError: a client takes part too soon, or too often.
     """
-    # Asked again of any cohort: the account rests on it.
+    # Checked again for every cohort, because the account depends on it.
     early = np.setdiff1d(cohort, may_come(state, noise))
     if len(early):
         rule = f"keep {noise.participation}; it was drawn in round {int(state.last[early[0]])}"
@@ -112,11 +113,11 @@ def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> Co
 
 
 def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> CorrelatedRow:
-    """Return the row of the next round, with what its cohort does to the participation."""
+    """Return the row of the next round, with its cohort's effect on the participation."""
     before = state.last[torch.from_numpy(cohort)]
     again = before[before >= 0]
     separation = int((state.round - again).min()) if len(again) else None
-    # This round too, which the state does not count yet.
+    # Includes this round, which the state does not count yet.
     most = int(state.times[torch.from_numpy(cohort)].max()) + 1 if len(cohort) else 0
     return noise.row(state.round, separation=separation, participations=most)
 
@@ -124,13 +125,13 @@ def row_of(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> C
 def mask_of(
     noise: CorrelatedNoise, row: int, seed: int | None, ledger: Ledger | None, device: str
 ) -> Tensor | None:
-    """Return the coordinates of a row's block, shape (kept,); None where all travel.
+    """Return the coordinates of a row's block, shape (kept,); None if all are sent.
 
-    They follow from the ledger, so that they outlive a crash and an audit can draw them again; with
-    a seed, from that.
+    They follow from the ledger, so they survive a crash and an audit can draw them again. With a
+    seed, they follow from the seed.
 
     Raises:
-        ParameterError: neither is there.
+        ParameterError: there is neither a ledger nor a seed.
     """
     sparse = noise.sparsification
     if sparse is None or sparse.kept == sparse.dimension:
@@ -163,17 +164,17 @@ def noisy(
 
 
 class NoiseFile:
-    """The memory of the noise after the last row that may have been released, beside a ledger."""
+    """The memory of the noise after the last row that may have been released, next to a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Name the file of a ledger; it need not be there."""
+        """Set the path of a ledger's file; it need not exist."""
         self.path = ledger.path.with_name(ledger.path.name + SUFFIX)
         self.ledger = ledger
 
     def write(self, state: CorrelatedState) -> None:
-        """Put the memory on disk, for its owner alone; it is there on return."""
+        """Write the memory to disk, readable only by its owner. It is on disk at return."""
         content: dict[str, Any] = {"format": FORMAT, "ledger": self.ledger.nonce}
-        # Copies of a ledger have one nonce. They part at the next line, and so do their memories.
+        # Copies of a ledger share one nonce. They, and their memories, diverge at the next line.
         content |= {"place": self.ledger.place, "round": state.round}
         content |= {name: getattr(state, name) for name in _HELD}
         buffer = io.BytesIO()
@@ -181,14 +182,14 @@ class NoiseFile:
         whole_file(self.path, buffer.getvalue(), mode=0o600)
 
     def content(self, device: torch.device) -> dict[str, Any]:
-        """Return what the file holds.
+        """Return the content of the file.
 
         Raises:
             ParameterError: it is damaged, of another run, or of a different copy of this one.
         """
         found = _loaded(self.path, device)
         ours = found.get("format") == FORMAT and found.get("ledger") == self.ledger.nonce
-        # Files of before had no place.
+        # Older files have no place.
         here = "place" not in found or passes(self.ledger, found["place"])
         if not (ours and here):
             rule = "be the noise of this ledger's run: it is another's, or a copy's, secret state"
@@ -200,7 +201,7 @@ class NoiseFile:
         return found
 
     def read(self, state: CorrelatedState) -> CorrelatedState | None:
-        """Return a state with the memory on disk; None where there is no file.
+        """Return a state with the memory on disk; None if there is no file.
 
         Raises:
             ParameterError: it is damaged, or of another run.
@@ -234,15 +235,15 @@ def _loaded(path: Path, device: torch.device) -> dict[str, Any]:
 def caught_up(
     state: CorrelatedState, noise: CorrelatedNoise, ledger: Ledger | None, generator: Any
 ) -> CorrelatedState:
-    """Return a state whose next row was surely not released before.
+    """Return a state whose next row was certainly not released before.
 
-    The file on disk is ahead of a checkpoint where a crash came between a release and its
-    checkpoint; the ledger is ahead of the file where it came before the release. Rows of the latter
-    are drawn and thrown away.
+    If a crash came between a release and its checkpoint, the file on disk is ahead of the
+    checkpoint. If it came before the release, the ledger is ahead of the file. The rows that only
+    the ledger has are drawn and discarded.
 
     Raises:
-        ParameterError: the file is gone, another run's, or older than the last row that was
-            released; or the state is of another noise, whose memory makes no row of this one.
+        ParameterError: the file is missing, belongs to another run, or is older than the last
+            released row; or the state has another noise, whose memory makes no row of this one.
     """
     if ledger is None:
         return state
@@ -252,17 +253,17 @@ def caught_up(
     way_out = "go on with it, or begin another run: loop.init()"
     require(state.round <= _after(rows), "perturbation", noise, rule, way_out)
     file, next_row = NoiseFile(ledger), _after(one for one in rows if one.spent)
-    # The ledger has no row beyond this state: nothing was released since.
+    # The ledger has no row beyond this state: no row was released since.
     if next_row <= state.round:
         _begin(file, state, first=not rows)
         return state
-    # One ledger has one file: what is in it now is the memory of the run that went on last.
+    # One ledger has one file. It holds the memory of the run that continued last.
     last = max(held, key=lambda one: one.index)
     rule = "hold the noise of this run: the ledger has rows of another one since"
     way_out = "begin another run, which is accounted beside this one: loop.init()"
     require(_is_row(last.mechanism, noise), "noise file", str(file.path), rule, way_out)
     state = _newest(file, state, next_row)
-    # A row that was confirmed was released with noise that later rows must know.
+    # A confirmed row was released with noise that later rows must know.
     released = _after(one for one in rows if one.done is not None)
     rule = f"hold the noise up to row {released - 1}, which was released, not {state.round - 1}"
     way_out = "restore the newest one, or begin another run with another ledger"
@@ -273,7 +274,7 @@ def caught_up(
 
 
 def _newest(file: NoiseFile, state: CorrelatedState, next_row: int) -> CorrelatedState:
-    """Return a state, or the one on disk where that is ahead of it."""
+    """Return the state on disk if it is ahead, otherwise the given one."""
     on_disk = file.read(state)
     if on_disk is None:
         rule = f"be there: {next_row - state.round} row(s) may have been released with its noise"
@@ -283,12 +284,12 @@ def _newest(file: NoiseFile, state: CorrelatedState, next_row: int) -> Correlate
 
 
 def _begin(file: NoiseFile, state: CorrelatedState, first: bool) -> None:
-    """Write the file where there is none; before a first row it may be another run's."""
-    # A file from the first row on: where it is missing later, it was lost.
+    """Write the file if there is none; before a first row it may belong to another run."""
+    # The file exists from the first row on. If it is missing later, it was lost.
     if not file.path.exists():
         file.write(state)
     elif first:
-        # The run's whose ledger had this name: refused, not overwritten.
+        # It belongs to a run whose ledger had this name: refused, not overwritten.
         file.content(state.parameters.device)
 
 

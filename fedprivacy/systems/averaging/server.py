@@ -1,7 +1,7 @@
-"""The server's side of private averaging, whoever trains the clients and carries their uploads.
+"""The server's side of private averaging, for any way of training and transport.
 
-``FederatedAveraging`` trains the clients on this machine; a federation's engine has them trained
-elsewhere. Either way the cohort, the noise and the price of a round come from here.
+``FederatedAveraging`` trains the clients on this machine. The engine of a federation trains them
+elsewhere. In both cases the cohort, the noise and the price of a round come from here.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from .collect import Collected, check_room
 
 
 def check_draws(scheme: Scheme) -> None:
-    """Refuse a scheme that does not draw every round by itself."""
+    """Refuse a scheme that does not draw every round independently."""
     if isinstance(scheme, Shuffled | RandomAllocation):
         refuse("scheme", scheme.name, "draw round by round", "use Poisson or FixedSize")
 
 
 def check_data(data: object) -> None:
-    """Refuse what is no clients' data."""
+    """Refuse anything but clients' data."""
     kept, way_out = isinstance(data, FederatedData | LazyData), "FederatedData(...)"
     require(kept, "data", type(data).__name__, "be FederatedData or LazyData", way_out)
 
 
 def check_perturbation(perturbation: object) -> None:
-    """Refuse what cannot clip and perturb clients' updates in single precision."""
+    """Refuse a perturbation that cannot clip and perturb clients' updates in single precision."""
     if not isinstance(perturbation, Perturbation):
         kind = type(perturbation).__name__
         refuse("perturbation", kind, "be a Perturbation, such as Gaussian, or None")
@@ -76,7 +76,7 @@ def books_of(
     budget: rounds.RoundBudget | None,
     seed: int | None,
 ) -> rounds.Books:
-    """Return where a round of a perturbation is written down."""
+    """Return the records of a perturbation's round."""
     return rounds.Books(
         mechanism=mechanism,
         ledger=ledger,
@@ -88,7 +88,7 @@ def books_of(
 
 
 def contributions(scheme: Scheme, population: int) -> int:
-    """Return how many contributions a round has, on average where their number varies."""
+    """Return the number of contributions of a round, on average if it varies."""
     if isinstance(scheme, WithReplacement):
         return scheme.draws
     if isinstance(scheme, FixedSize):
@@ -97,7 +97,7 @@ def contributions(scheme: Scheme, population: int) -> int:
 
 
 def largest(scheme: Scheme, population: int) -> int:
-    """Return how many contributions a round surely has at most, 0 where that is left to chance."""
+    """Return a certain upper bound on the contributions of a round, 0 if there is none."""
     if isinstance(scheme, Everyone):
         return population
     return int(getattr(scheme, "size", getattr(scheme, "draws", 0)))
@@ -112,31 +112,31 @@ def check_cohort(scheme: Scheme, population: int, perturbation: Perturbation | N
 def denominator(
     scheme: Scheme, perturbation: Perturbation, expected_cohort: int | None, population: int
 ) -> int:
-    """Return what a private sum is divided by: a public number, never the real size."""
+    """Return the divisor of a private sum: a public number, never the real size."""
     if expected_cohort is not None:
         return expected_cohort
     return perturbation.full_cohort or contributions(scheme, population)
 
 
 def is_declared(scheme: Scheme, expected_cohort: int | None) -> bool:
-    """Return whether a private sum's denominator does not follow the number of clients."""
+    """Return whether a private sum's denominator is independent of the number of clients."""
     # A fixed number of draws does not follow the number of clients.
     return expected_cohort is not None or isinstance(scheme, FixedSize | WithReplacement)
 
 
 def largest_entries(update: Tensor, kept: int) -> Tensor:
     """Return top_k's mask: the indices of an update's largest entries, ascending, shape (kept,)."""
-    # In order, like random ones: a mask is a set.
+    # Sorted, like random masks: a mask is a set.
     return update.abs().topk(kept, sorted=False).indices.sort().values
 
 
 class Released(NamedTuple):
-    """What a round released.
+    """The release of a round.
 
     Attributes:
         parameters: the next ones, shape (d,).
         noise_std: of the noise, as drawn.
-        noisy: the noisy sum of contributions that they come from.
+        noisy: the noisy sum of contributions behind them.
     """
 
     parameters: Tensor
@@ -147,13 +147,13 @@ class Released(NamedTuple):
 def released(
     parameters: Tensor, collected: Collected, source: np.random.Generator | None, step: float
 ) -> Released:
-    """Let the perturbation draw a sum's noise, and take the noisy sum off the parameters.
+    """Let the perturbation add noise to a sum, and subtract the noisy sum from the parameters.
 
     Args:
         parameters: shape (d,).
         collected: the sum.
         source: see ``noise_source``.
-        step: what the noisy sum is multiplied with.
+        step: factor on the noisy sum.
     """
     noisy, std = collected.noisy(source)
     # Rounded to the model's precision after the noise, never before.
@@ -166,8 +166,8 @@ def released(
 
 
 def at_norm(perturbation: Perturbation, clip_norm: float | None) -> Perturbation:
-    """Return what clips and perturbs in a round whose clip norm was learned, None for its own."""
-    # What clips norms otherwise from round to round is one mechanism to the ledger.
+    """Return the perturbation of a round with a learned clip norm, None for its own norm."""
+    # For the ledger, other clip norms that vary by round belong to one mechanism.
     if isinstance(perturbation, AdaptiveClipping) and clip_norm is not None:
         return perturbation.at(clip_norm)
     return perturbation
@@ -176,7 +176,7 @@ def at_norm(perturbation: Perturbation, clip_norm: float | None) -> Perturbation
 def learned_norm(
     perturbation: Perturbation | None, noisy: Tensor, denominator: float
 ) -> float | None:
-    """Return the next round's clip norm, which follows from a release; None where it stays."""
+    """Return the next round's clip norm, a function of a release; None if it is constant."""
     if not isinstance(perturbation, AdaptiveClipping):
         return None
     return perturbation.after(noisy, denominator).clip_norm
@@ -184,12 +184,12 @@ def learned_norm(
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Where private averaging stands.
+    """The state of private averaging.
 
     Args:
-        round: how many rounds were run, aborted ones included.
+        round: number of rounds run, aborted ones included.
         parameters: flat vector, shape (d,), single precision.
-        clip_norm: of the next round, where it is learned; None for the perturbation's own.
+        clip_norm: of the next round, if it is learned; None for the perturbation's own.
     """
 
     round: int
@@ -201,7 +201,7 @@ class Begun(NamedTuple):
     """A round whose intent is written, and whose cohort may be drawn.
 
     Attributes:
-        books: where it is written down.
+        books: its records.
         number: its number in the ledger; None without one.
     """
 
@@ -211,19 +211,19 @@ class Begun(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A private average of clients that are trained elsewhere: one object draws, noises, is priced.
+    """A private average of clients trained elsewhere: one object draws, adds noise and is priced.
 
     Args:
         scheme: draws the clients of a round.
-        perturbation: clips their updates, once more, and perturbs the sum.
-        population: how many clients there are; they are numbered from 0.
+        perturbation: clips their updates again, and perturbs the sum.
+        population: number of clients; they are numbered from 0.
         expected_cohort: public denominator; see ``FederatedAveraging``.
-        missing: most clients of a cohort that may stay silent; with more of them a round is
-            aborted: nothing is released, nothing charged. Who stays silent must depend neither on
-            data nor on who else was drawn.
+        missing: largest number of silent clients in a cohort. With more, the round is aborted: no
+            result is released, and no loss is charged. Silence must depend neither on data nor on
+            the other drawn clients.
         public_update: gets the parameters, shape (d,), returns the update of training on public
-            data, shape (d,): top_k's mask is made of it. Given for top_k, and for nothing else.
-        seed: None for the operating system's randomness, as privacy needs.
+            data, shape (d,), which gives top_k's mask. Required for top_k, and refused otherwise.
+        seed: None for the operating system's randomness, which privacy requires.
 
     Raises:
         ParameterError: a value out of its range, or a perturbation that cannot run here.
@@ -262,7 +262,7 @@ class Server:
 
     @property
     def denominator(self) -> int:
-        """What the noisy sum is divided by."""
+        """The divisor of the noisy sum."""
         return denominator(self.scheme, self.perturbation, self.expected_cohort, self.population)
 
     @property
@@ -276,47 +276,48 @@ class Server:
         return self._masks and sparse is not None and sparse.sparsifier is Sparsifier.TOP_K
 
     def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.Books:
-        """Return where rounds are written down.
+        """Return the records of rounds.
 
         Raises:
-            ParameterError: the ledger does not fit, or the denominator follows the clients' number.
+            ParameterError: the ledger does not fit, or the denominator follows the number of
+                clients.
         """
         rounds.check_ledger(ledger, self.mechanism, self.seed)
         rounds.check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
         return books_of(self.mechanism, self.perturbation, ledger, budget, self.seed)
 
     def now(self, state: Average) -> Perturbation:
-        """Return what clips and perturbs in a state's round."""
+        """Return the clipping and noise of a state's round."""
         return at_norm(self.perturbation, state.clip_norm)
 
     def begin(self, state: Average, books: rounds.Books) -> Begun:
-        """Write a round's intent; to be called before its cohort is drawn.
+        """Write a round's intent; call it before its cohort is drawn.
 
-        A cohort that is drawn and dropped then stays on the record, as a round that counts.
+        A cohort that is drawn and then dropped stays on the record, as a round that counts.
 
         Args:
-            state: what the clients are to start from.
-            books: of ``books``.
+            state: the start of the clients.
+            books: from ``books``.
 
         Raises:
-            BudgetExhausted: the round does not fit; nobody may be asked.
+            BudgetExhausted: the round does not fit; no client may get a message.
         """
         now = self._at(state, books)
         return Begun(now, now.begin())
 
     def _at(self, state: Average, books: rounds.Books) -> rounds.Books:
-        """Return books with the clip norm and the noise of a state's round."""
+        """Return the records with the clip norm and the noise of a state's round."""
         now = self.now(state)
         return replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
 
     def cohort(self, number: int) -> rounds.Indices:
-        """Return the clients of a round, an entry for each draw; ``begin`` comes before it."""
+        """Return the clients of a round, an entry for each draw; call ``begin`` before it."""
         return cohort_of(
             self.scheme, self.population, rounds.generator_for(self.seed, number, "cohort")
         )
 
     def mask(self, state: Average) -> Tensor | None:
-        """Return the coordinates that travel in a round, shape (kept,); None where all do.
+        """Return the coordinates to send in a round, shape (kept,); None for all.
 
         Raises:
             ParameterError: ``public_update`` returned no finite update of the model's size.
@@ -335,7 +336,7 @@ class Server:
         return largest_entries(update, sparse.kept)
 
     def collected(self, state: Average, cohort: rounds.Indices, mask: Tensor | None) -> Collected:
-        """Return a sum that nothing was added to.
+        """Return an empty sum.
 
         Raises:
             ParameterError: the perturbation is for another dimension.
@@ -357,18 +358,18 @@ class Server:
         books: rounds.Books | Begun,
         on_release: Callable[[Average], None] | None = None,
     ) -> tuple[Average, rounds.RoundInfo]:
-        """Run one round on what the clients sent.
+        """Run one round on the clients' updates.
 
         Args:
-            state: what the clients started from.
-            running: of ``collected``, nothing added yet.
-            updates: (client, update) in any order; whatever is not fit is counted as refused.
-            books: what ``begin`` returned before the cohort was drawn; or of ``books``, where the
-                cohort cannot be dropped in between: the intent is then written now.
+            state: the start of the clients.
+            running: from ``collected``, still empty.
+            updates: (client, update) in any order; an unfit one counts as refused.
+            books: the result of ``begin`` before the cohort was drawn. Or, if the cohort cannot be
+                dropped in between, the result of ``books``: the intent is then written now.
             on_release: gets the new state before ``done`` is written.
 
         Raises:
-            BudgetExhausted: the round does not fit; nothing was released.
+            BudgetExhausted: the round does not fit; no result was released.
         """
 
         def collect() -> Collected | rounds.Aborted[Average]:
