@@ -199,7 +199,8 @@ def test_the_warning_as_an_error_loses_no_round(tmp_path):
             train(diverging(), small(), rounds=3, ledger=ledger, checkpoint=path)
         ledger.release()
         ledger = fp.Ledger.open(journal, resume=True)
-        assert load(path, diverging().init()).round == done and ledger.place[0] == 1 + 2 * done
+        # A header, and of every round its two lines and one of the resume.
+        assert load(path, diverging().init()).round == done and ledger.place[0] == 1 + 3 * done
 
 
 LIKELIHOODS = {

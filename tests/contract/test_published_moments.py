@@ -156,7 +156,7 @@ def test_the_committed_table_is_of_these_functions():
 
 def test_noise_without_a_finite_moment_claims_nothing():
     found = fed_smp_printed_epsilon(
-        population=100, cohort=10, noise_multiplier=1e-40, rounds=10, delta=1e-5
+        population=100, cohort=10, noise_multiplier=1e-160, rounds=10, delta=1e-5
     )
     assert found.epsilon == math.inf and "nothing is claimed" in found.reason
 

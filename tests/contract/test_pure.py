@@ -207,8 +207,11 @@ def test_budgets_claims_and_calibration_at_zero():
     assert budget.spent().upper == 4.0
     with pytest.raises(fp.ParameterError, match="delta"):
         fp.Budget(4, 0, adaptive=True, **ADD)
-    for claim, verdict in (((4, 0), "HOLDS"), ((3.99, 0), "FAILS"), ((0, 1), "HOLDS")):
+    for claim, verdict in (((4, 0), "HOLDS"), ((3.99, 0), "FAILS")):
         assert fp.audit(LAPLACES, claim=claim, **ADD).verdict == verdict
+    # At delta = 1 a claim promises nothing.
+    with pytest.raises(fp.ParameterError, match="did you swap epsilon and delta"):
+        fp.audit(LAPLACES, claim=(0, 1), **ADD)
     assert fp.audit(GAUSSIAN, claim=(1e9, 0), **ADD).verdict == "FAILS"
 
 

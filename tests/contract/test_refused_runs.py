@@ -282,8 +282,7 @@ CALLS = {
     ),
     "a chance beside a cohort": (
         lambda: sampled(sampling_probability=0.5, cohort=3),
-        "sampling_probability must stand alone, without cohort and population, got 0.5; or give "
-        "largest_cohort",
+        "sampling_probability must stand alone, without cohort, got 0.5",
     ),
     "a largest cohort without a chance": (
         lambda: sampled(largest_cohort=3, population=9),

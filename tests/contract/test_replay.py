@@ -48,7 +48,7 @@ SCHEMES = {
 ROUNDING = 1e-5
 """Of the allowed move: parameters are released in single precision."""
 
-RANDOM = {"nonce", "created", "check"}
+RANDOM = {"nonce", "created", "check", "token"}
 """Of a ledger's line: random, of the clock, and the checksum of what is."""
 
 KEYED = {"data", "ledger"}

@@ -214,7 +214,8 @@ def test_tiny_noise_is_a_large_shift_and_no_overflow():
     assert isinstance(witness.curve, GaussianMix)
     assert summed_witness([1], 1.0, 0.0, 1.0).curve == Gdp(MAX_SHIFT)
     almost = langevin(1.0, correlation=0.0, steps=3, batch_fraction=0.5)
-    assert epsilon(replace(almost, correlation=1.0 - 1e-16)).upper == math.inf
+    # The loss is above 1e15 on average: a number without use, and without an overflow.
+    assert epsilon(replace(almost, correlation=1.0 - 1e-16)).upper > 1e15
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.25])

@@ -31,6 +31,8 @@ _LOW = (1.0001, 1.01)
 """Orders for a hopelessly large loss, where no other order is much better."""
 _TINY = 1e-12
 """A tilt at which the derivative of the log-moment is the mean loss."""
+_ROUGH = 0.05
+"""Relative excess of a certified value over the estimate from which on other orders are tried."""
 _LOOSE = 1e-6
 """Relative error of means, with a margin."""
 _SHARE = 1e-6
@@ -112,19 +114,23 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
         return first
     if (simple := given_up(curve)) is not None:
         return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
+    found = math.inf, math.nan
     try:
         mean_loss = float(curve.cumulants(_TINY).mean)
         order = _best_order(likely)
+        expected = likely(order)
         shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
         near = [1.0 + share * (order - 1.0) for share in shares]
-        value, order = min((certified(order), order) for order in near)
-        if math.isfinite(value):
-            return value, order
+        found = min((certified(order), order) for order in near)
+        # Where no quadrature reaches, the certified moment is a rough bound, and another order may
+        # be far better.
+        if found[0] <= expected + _ROUGH * (1.0 + abs(expected)):
+            return found
     except (NoMoments, OverflowError):
         pass
-    # Cumulants failed. Certified moments are slower but always available.
+    # Cumulants or their order failed. Certified moments are slower but always available.
     order = _best_order(certified)
-    return certified(order), order
+    return min(found, (certified(order), order))
 
 
 def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
