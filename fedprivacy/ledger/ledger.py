@@ -24,6 +24,9 @@ from . import files, lines
 from .contents import Contents
 from .history import History, passes, read
 
+_LEFT: dict[str, list[Callable[[Ledger], None]]] = {}
+"""What is to be done once this process resumes a ledger that it released, by nonce."""
+
 _RESUME = "release it and use Ledger.open(path, resume=True)"
 
 
@@ -55,6 +58,7 @@ class Ledger(Contents):
         self._text: tuple[Mechanism, bytes] | None = None
         self._why_not = "" if fd is not None else "it was opened for reading"
         self._before_close: list[Callable[[], None]] = []
+        self._before_release: list[Callable[[], Callable[[Ledger], None] | None]] = []
 
     @classmethod
     def create(
@@ -184,6 +188,8 @@ class Ledger(Contents):
             self._cut(self._history.torn)
         # A copy that is also resumed gets another token, so that the two differ from here.
         self._append(lines.ResumeLine(token=_token(), when=_now()))
+        for then in _LEFT.pop(self.nonce, ()):
+            then(self)
 
     def _cut(self, torn: bytes) -> None:
         """Move a half-written line out of the file."""
@@ -350,6 +356,14 @@ class Ledger(Contents):
         """Register a check to run before this object closes the ledger; it may raise."""
         self._before_close.append(check)
 
+    def before_release(self, ask: Callable[[], Callable[[Ledger], None] | None]) -> None:
+        """Ask, as this object releases the ledger, what a resume by this process has to do first.
+
+        Args:
+            ask: returns what to call with the resumed ledger; None where there is nothing to do.
+        """
+        self._before_release.append(ask)
+
     def close(self) -> None:
         """Record that the run is complete, and release the file. No line can be added later.
 
@@ -371,10 +385,16 @@ class Ledger(Contents):
             try:
                 # A forked child has written no line, so it only closes its copy of the descriptor.
                 if self._writer == os.getpid():
+                    self._leave()
                     self._sync()
             finally:
                 self._finalizer()
             self._fd, self._why_not = None, "it was released"
+
+    def _leave(self) -> None:
+        left = [then for ask in self._before_release if (then := ask()) is not None]
+        if left and not self.closed:
+            _LEFT.setdefault(self.nonce, []).extend(left)
 
     def __enter__(self) -> Self:
         return self

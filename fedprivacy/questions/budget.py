@@ -279,7 +279,7 @@ class Budget:
         This is for rounds without a ledger. A ledger records its own seed policy.
         """
         with self._alone():
-            self.spending.qualified |= dict.fromkeys(qualifiers([Defect.FIXED_SEED]))
+            self.spending.qualified |= dict.fromkeys(_SEEDED)
 
     def ended(self, ledger: Ledger, number: int, *, spent: bool = True) -> None:
         """Note that a round of a ledger was confirmed, or aborted before any release."""
@@ -452,6 +452,15 @@ class Budget:
             found = RenyiFilter(loss.curve, self.epsilon, self.delta - spare, spare)
             self.spending.filter = found
         return self.spending.filter
+
+
+def seeded(bound: Bound) -> Bound:
+    """Return a Bound that says that noise, or draws, came of a seed that was chosen."""
+    return replace(bound, qualified=(*bound.qualified, *_SEEDED))
+
+
+_SEEDED = qualifiers([Defect.FIXED_SEED])
+"""What a number of a run with a chosen seed depends on."""
 
 
 def _steps(given: object) -> Iterable[tuple[Accountable, int]]:

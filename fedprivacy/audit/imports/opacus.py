@@ -42,6 +42,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mechanism: str = "not stated"
     scheme: str | None = None
     passes: list[tuple[_Noise, _Steps]] | None = None
+    void: str | None = None
+    unstepped: int | None = None
 
 
 def recognises(data: Any) -> bool:
@@ -64,6 +66,8 @@ def read(data: Any, origin: Origin) -> Trace:
     state = as_type(whole.get(INSIDE, whole), State, name)
     if not state.history:
         unreadable(name, "its history is empty: no step was recorded")
+    if state.void:
+        unreadable(name, f"void: {state.void[:120]}; what was released is not in it")
     if state.passes and state.scheme is None:
         unreadable(name, "passes without the scheme that drew them")
     told = {"its own accountant": state.mechanism[:40]}

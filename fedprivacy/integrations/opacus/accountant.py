@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from opacus.accountants import IAccountant, register_accountant
@@ -12,6 +14,7 @@ from torch.utils.data import DataLoader
 from ...bound import Bound
 from ...errors import member, refuse, require
 from ...mechanisms import Mechanism, Run
+from ...questions.budget import seeded
 from ...questions.epsilon import epsilon
 from ...relations import Adjacency, Observer
 from ...sampling import Scheme, Shuffled
@@ -19,6 +22,7 @@ from ..opacus_state import steps_in_no_pass
 from .draws import WAY_OUT
 from .guard import Guard
 from .loaders import Loader, scheme_of
+from .randomness import Randomness
 from .sums import (
     Sums,
     check_denominator,
@@ -26,6 +30,7 @@ from .sums import (
     check_norm,
     check_scheme,
     clipped_to,
+    forget_gradients,
     step_of,
     take_batch,
 )
@@ -51,6 +56,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         self._divisor: int | None = None
         self._passes: dict[float, int] = {}
         self._guard: Guard | None = None
+        self._random: Randomness | None = None
         self._void = ""
 
     def look_at(
@@ -68,7 +74,8 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         Args:
             loader: the source of the batches.
             optimizer: the optimizer from ``make_private``; needed if a step sums several physical
-                batches, for example with BatchMemoryManager.
+                batches, for example with BatchMemoryManager, and to inspect the generators of its
+                noise: used states are refused, and a number says if a seed was chosen.
             scheme: the loader's scheme, chosen without a look at the records. Needed for
                 ``add_remove``, because Opacus's own rate and number of steps follow the number of
                 records.
@@ -88,6 +95,10 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         self._loader.unstepped = self._unstepped
         self._sums = None if optimizer is None else Sums(optimizer, self._loader)
         self._guard = None if optimizer is None else self._guarded(optimizer, stepping=False)
+        if optimizer is not None:
+            self._random = Randomness(optimizer, loader)
+            self._random.watch(self._loader.draws)
+            optimizer.add_noise = partial(self._add_noise, self._random, optimizer.add_noise)
         return self._loader.scheme
 
     def _guarded(self, optimizer: Any, *, stepping: bool) -> Guard:
@@ -95,6 +106,16 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         found = Guard.of(optimizer, stepping=stepping)
         found.add(self)
         return found
+
+    def _add_noise(self, random: Randomness, add: Callable[[], None]) -> None:
+        try:
+            random.noise(add)
+        except BaseException:
+            # Its batch waits for another step, of which this one must be no part.
+            forget_gradients(random.optimizer)
+            for sums in vars(random.optimizer)["sums"]:
+                sums.stop()
+            raise
 
     def void(self, reason: str) -> None:
         """Refuse every number from now on: a release was not counted.
@@ -168,6 +189,10 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         found = super().state_dict(destination)
         found["scheme"] = None if self._loader is None else repr(self._loader.scheme)
         found["passes"] = sorted(self._passes.items())
+        if void := self._why_void():
+            found["void"] = void
+        if self._loader is not None and self._loader.waits:
+            found["unstepped"] = os.getpid()
         return found
 
     def load_state_dict(self, state_dict: Any) -> None:
@@ -197,6 +222,10 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             require(free is None, "state", free, "have every step in a pass: passes are priced")
         super().load_state_dict(state_dict)
         self._passes = begun
+        self._void = str(known.get("void") or "")
+        # A process that draws again what it drew before chooses what is released.
+        if known.get("unstepped") == os.getpid():
+            self.void("a batch was drawn, its step did not come, and an earlier state was loaded")
         loader.end_round()
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
@@ -212,7 +241,12 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         """
         if self.adjacency is None:
             refuse("adjacency", None, "be given", "register(adjacency='zero_out'), for instance")
-        return epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
+        found = epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
+        return seeded(found) if self._random is not None and self._random.chosen else found
+
+    def _why_void(self) -> str:
+        missed = self._loader is not None and self._loader.missed
+        return self._void or ("a batch was drawn that another optimizer stepped" if missed else "")
 
     def _run(self) -> Mechanism:
         if not self.history:
@@ -221,8 +255,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if loader is None:
             way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
             refuse("the data loader", None, "be looked at before the first step", way_out)
-        if self._void or loader.missed:
-            found = self._void or "a batch was drawn that another optimizer stepped"
+        if found := self._why_void():
             way_out = "there is no number; begin with another accountant, and add its account"
             refuse("the steps", f"void: {found}", "all be counted", way_out)
         if loader.waits:

@@ -125,6 +125,7 @@ class StepBooks:
             self.loader.drop()
         if self.loader.missed:
             self.void(MISSED)
+        self.loader.stop()
         self._noisy = False
         forget_gradients(self.optimizer)
         for sums in vars(self.optimizer)["sums"]:
@@ -176,6 +177,20 @@ class StepBooks:
         with suppress(LedgerError):
             self.ledger.lift(self._unstepped)
             self._unstepped = None
+
+    def left(self) -> Callable[[Ledger], None] | None:
+        """Return what is to be done where this process resumes the ledger: a batch may wait."""
+        waits = self.loader.left and self._unstepped is None
+        return self._resumed if waits and not self._replaced else None
+
+    def _resumed(self, ledger: Ledger) -> None:
+        """Put on disk that a batch waits; books that step it, of the same loader, lift this."""
+        self._unstepped = ledger.void(UNSTEPPED)
+
+    def unstepped_of(self, ledger: Ledger | None, loader: Loader) -> int | None:
+        """Return the line in which a ledger says that a batch of a loader waits; None for none."""
+        same = self.ledger is not None and ledger is not None and self.ledger.nonce == ledger.nonce
+        return self._unstepped if same and self.loader.draws is loader.draws else None
 
     def replace(self) -> None:
         """Make room for other books on the same optimizer; these have ended."""
@@ -318,9 +333,11 @@ def keep_books(
     # With a chosen seed the caller wants repeatable numbers: the ledger, or the budget, says it.
     if not seeded and (ledger is None or not ledger.reproducible):
         random.make_private(drawn.draws)
+    waiting = [one.unstepped_of(ledger, drawn) for one in books_before]
     for earlier in books_before:
         earlier.replace()
     books = StepBooks(optimizer, drawn, ledger, budget, random, Sums(optimizer, drawn), guard)
+    books._unstepped = next((number for number in waiting if number is not None), None)
     drawn.unstepped = books._waits
     # Rounds of an earlier session are also spent.
     if ledger is not None and budget is not None:
@@ -331,6 +348,7 @@ def keep_books(
     guard.add(books)
     if ledger is not None:
         ledger.before_close(books._complete)
+        ledger.before_release(books.left)
     return books
 
 

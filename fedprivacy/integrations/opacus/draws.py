@@ -57,6 +57,9 @@ class Draw:
         of_pass: its pass; 0 without passes.
         handed: whether the current pass has handed it out.
         clipped: whether a current step already sums it.
+        refused: whether a budget refused its step. A run may then end without it. No other draw is
+            handed out, because a step that does not fit can be made up for any draw.
+        stopped: whether a rule stopped its step.
     """
 
     number: int
@@ -64,6 +67,8 @@ class Draw:
     of_pass: int = 0
     handed: bool = False
     clipped: bool = False
+    refused: bool = False
+    stopped: bool = False
 
     @property
     def records(self) -> int:
@@ -86,6 +91,8 @@ class Draws:
         self.listeners: list[Any] = []
         """Each a ``Loader``."""
         self.passes: Passes | None = None
+        self.check_scheme: Callable[[], None] = lambda: None
+        """Refuses a loader that draws otherwise than it did when it was looked at."""
         self.checked: Callable[[Callable[[], list[int] | None]], list[int] | None] | None = None
         """Makes a draw, and refuses one whose randomness was used before."""
         self.last = -1
@@ -117,8 +124,10 @@ class Draws:
         """Draw the next batch; None if the pass has no more.
 
         Raises:
-            ParameterError: a draw waits for its step, or the randomness was used before.
+            ParameterError: a draw waits for its step, the randomness was used before, or the loader
+                draws otherwise than it did.
         """
+        self.check_scheme()
         # Workers draw ahead, so there the check comes when a batch is handed out.
         if not self.ahead:
             self._check()
@@ -232,7 +241,16 @@ def _tell_deliveries(loader: DataLoader[Any], draws: Draws) -> None:
     class Telling(kind):  # type: ignore[misc, valid-type]
         def __iter__(self) -> Iterator[Any]:
             begun = draws.begin()
-            for batch in super().__iter__():
+            batches = super().__iter__()
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                except BaseException:
+                    # A worker that could not load a batch may have looked at it: it waits, too.
+                    draws.deliver(begun)
+                    raise
                 draws.deliver(begun)
                 yield batch
 

@@ -96,16 +96,20 @@ class Loader:
     Attributes:
         scheme: how the loader draws.
         draws: of the loader, for all bookkeepers.
+        data: the loader itself.
         missed: whether another optimizer stepped a draw and this bookkeeper's did not.
         unstepped: called if a draw waits and another is requested, or a step does not match it.
         restart: called if draws are handed out again, so that no part is summed twice.
+        divisor: the divisor of the sums; None before the first step.
     """
 
     scheme: Scheme
     draws: Draws
+    data: DataLoader[Any]
     missed: bool = False
     unstepped: Callable[[], None] = _nothing
     restart: Callable[[], None] = _nothing
+    divisor: float | None = None
     _waiting: list[Draw] = field(default_factory=list)
     _summed: list[Draw] = field(default_factory=list)
     _heard: int = -1
@@ -117,8 +121,9 @@ class Loader:
         """Inspect a loader: from now on its draws are recorded."""
         scheme = scheme_of(loader)
         draws = Draws.of(loader)
-        one = cls(scheme, draws, _waiting=list(draws.waiting), _heard=draws.last)
+        one = cls(scheme, draws, loader, _waiting=list(draws.waiting), _heard=draws.last)
         draws.listeners.append(one)
+        draws.check_scheme = one.check_scheme
         if isinstance(scheme, Shuffled) and draws.passes is None:
             batches: Any = loader.batch_sampler
             draws.passes = batches.sampler = Passes(batches.sampler)
@@ -131,13 +136,30 @@ class Loader:
 
     @property
     def waits(self) -> bool:
-        """Whether a draw was handed out and neither stepped nor summed yet."""
-        return any(not one.clipped for one in self._waiting)
+        """Whether a draw was handed out and neither stepped, summed nor refused yet."""
+        return any(not (one.clipped or one.refused) for one in self._waiting)
 
     @property
     def under_way(self) -> bool:
-        """Whether a draw was handed out and not stepped yet."""
-        return bool(self._waiting)
+        """Whether a draw was handed out and neither stepped nor refused yet."""
+        return any(not one.refused for one in self._waiting)
+
+    @property
+    def left(self) -> bool:
+        """Whether a draw was handed out, and no step of it was taken or stopped by a rule."""
+        return any(not (one.refused or one.stopped) for one in self._waiting)
+
+    def check_scheme(self) -> None:
+        """Refuse a loader that draws otherwise than it did when it was looked at.
+
+        Raises:
+            ParameterError: its rate, its batch size or its data set is another one.
+            UnsupportedCombination: see ``scheme_of``.
+        """
+        now = scheme_of(self.data)
+        if now != self.scheme:
+            way_out = "make another loader, and call keep_books and look_at with it"
+            refuse("the data loader", now, f"draw as it was looked at: {self.scheme}", way_out)
 
     def handed_out(self, draw: Draw) -> None:
         """Record a draw that the loader hands out."""
@@ -166,6 +188,11 @@ class Loader:
         for one in self._waiting:
             one.clipped = False
 
+    def stop(self) -> None:
+        """Note that a rule stopped the step of what was handed out."""
+        for one in self._handed:
+            one.stopped = True
+
     def clipped(self) -> None:
         """Reserve the handed-out draws for the current step, which is summing them."""
         self._summed = self._handed
@@ -179,8 +206,15 @@ class Loader:
         self.dropped(taken)
 
     def drop(self) -> None:
-        """Drop the waiting draws after a refusal of their step that does not depend on them."""
-        self.draws.drop(self._handed)
+        """Release the waiting draws after a refusal of their step that does not depend on them.
+
+        A draw stays the next one to be stepped. A batch of a pass may be left out, because passes
+        are not amplified.
+        """
+        if self.passes is not None:
+            self.draws.drop(self._handed)
+        for one in self._handed:
+            one.refused = True
 
     def in_round(self, noise_multiplier: float) -> bool:
         """Return whether a step belongs to the current round: same pass, no less noise."""

@@ -88,6 +88,7 @@ class Randomness:
         self._noise: torch.Generator | None = None
         self._process = os.getpid()
         self._private = False
+        self._watched = False
         self.begun = self._now()
 
     def _devices(self) -> list[torch.device]:
@@ -152,6 +153,18 @@ class Randomness:
             draws.checked = self._drawn
         self.begun = self._now()
 
+    def watch(self, draws: Draws) -> None:
+        """Look at the states of the generators that are there, and leave them as they are.
+
+        Books that make noise or draws private later do so for this one, too. A run whose seed was
+        chosen is to come again, and says so.
+        """
+        if self.optimizer.secure_mode or self.chosen:
+            return
+        self._watched = True
+        if self.sampler is not None and draws.checked is None:
+            draws.checked = self._drawn
+
     def _own(self, generator: torch.Generator) -> None:
         self._owned[generator] = _digest(generator)
 
@@ -169,7 +182,7 @@ class Randomness:
         Raises:
             ParameterError: it comes from a state that was already used.
         """
-        if self._private:
+        if self._private or self._watched:
             self._follow()
             self._fresh(self._of_noise(), add_noise)
         else:
@@ -196,14 +209,14 @@ class Randomness:
 
     def _fresh(self, generators: list[torch.Generator], draw: Callable[[], T]) -> T:
         """Draw, and refuse the result if it comes from a state that was already used."""
-        before = [_digest(one) for one in generators]
+        before = [(digest := _digest(one), digest in _SEEN) for one in generators]
         made, repeated = draw(), False
-        for one, digest in zip(generators, before, strict=True):
+        for one, (digest, seen) in zip(generators, before, strict=True):
             # A draw that uses no randomness, for example within an ordered pass, repeats no state.
             if _digest(one) == digest:
                 continue
             if one not in self._owned:
-                repeated = repeated or digest in _SEEN
+                repeated = repeated or seen
                 _SEEN.add(digest)
                 continue
             moved = digest != self._owned[one]

@@ -76,10 +76,20 @@ def forget_gradients(optimizer: Any) -> None:
 
 def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
     """Check the gradients of a step against a loader's draws for it; see ``Loader.use``."""
+    check_divisor(optimizer, loader)
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")
     loader.use(gradients, max(times, parts), told)
+
+
+def check_divisor(optimizer: Any, loader: Loader) -> None:
+    """Refuse another divisor than the first step's: it may tell how many records were drawn."""
+    divisor = 1.0 if optimizer.loss_reduction == "sum" else float(optimizer.expected_batch_size)
+    loader.divisor = divisor if loader.divisor is None else loader.divisor
+    if divisor != loader.divisor:
+        rule = f"stay {loader.divisor:g}: one that follows the batch tells how many were drawn"
+        refuse("expected_batch_size", divisor, rule, "set it once, before the first step")
 
 
 def check_kind(optimizer: Any) -> None:
