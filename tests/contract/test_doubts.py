@@ -1,0 +1,105 @@
+"""Doubts about a record: what each looks at, down to the last row, share and mask."""
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.bound import Verdict
+from fedprivacy.evidence.doubts import doubts
+from fedprivacy.evidence.revealed import Revealed, numbers_told
+
+RUN = fp.CorrelatedNoise(
+    factor=fp.factors.Matrix(np.array([[1.0, 0.0], [1.0, 1.0]])),
+    noise_multiplier=4.0,
+    rounds=2,
+    participation=fp.SingleParticipation(),
+    unit="client",
+)
+
+
+def recorded(tmp_path, rounds):
+    """Record (mechanism, std of the noise, keywords of ``done``) and return the ledger."""
+    path = tmp_path / "run.ledger"
+    with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(90.0, 1e-5)) as ledger:
+        for mechanism, std, said in rounds:
+            number = ledger.intent(mechanism, clip_norm=1.0, noise_std=std)
+            ledger.done(number, **{"refused": 0, "noise_std": std, "denominator": 10.0} | said)
+        ledger.close()
+    return fp.Ledger.open(path)
+
+
+ALL = {"cohort": 10, "arrived": 10}
+
+
+@pytest.mark.parametrize("second", [4.0, 5.0])
+def test_a_row_that_comes_twice_is_doubted_whatever_its_noise(tmp_path, second):
+    """With other noise the two are not equal rounds, and only their numbers tell."""
+    rows = [(RUN.row(0), 4.0, ALL), (RUN.row(1), 4.0, ALL), (RUN.row(1), second, ALL)]
+    ledger = recorded(tmp_path, rows)
+    assert any("may have been released before" in told for told in doubts(ledger.alike))
+    assert fp.audit(ledger).verdict is Verdict.CANNOT_BE_CERTIFIED
+    assert not doubts(recorded_again(tmp_path, rows[:2]).alike)
+
+
+def recorded_again(tmp_path, rounds):
+    (tmp_path / "run.ledger").unlink()
+    return recorded(tmp_path, rounds)
+
+
+def test_a_row_of_a_block_without_a_mask_is_doubted(tmp_path):
+    """Which coordinates travelled is not known then."""
+    block = fp.CorrelatedNoise(
+        factor=fp.factors.Identity(),
+        noise_multiplier=4.0,
+        rounds=2,
+        participation=fp.SingleParticipation(),
+        unit="client",
+        kept=2,
+        dimension=8,
+    )
+    found = fp.audit(recorded(tmp_path, [(block.row(0), 4.0, ALL)]))
+    assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
+    assert any("a mask that is not its block's" in line for line in found.auditor_only)
+
+
+def test_clients_whose_updates_are_refused_sent_their_noise(tmp_path):
+    share = fp.SparsifiedPerturbation(
+        noise_multiplier=2.0, clip_norm=1.0, kept=4, dimension=8, cohort=10
+    )
+    run = share.sampled(fp.FixedSize(10, population=100))
+    some = {"cohort": 10, "arrived": 7, "refused": 3}
+    assert not doubts(recorded(tmp_path, [(run, 2.0, some)]).alike)
+    # Without the three shares the sum has less noise than the record says.
+    less = {"cohort": 10, "arrived": 7}
+    assert doubts(recorded_again(tmp_path, [(run, 2.0, less)]).alike)
+
+
+def told(divisors, rate=0.1, secret=True, noises=(1.0,)):
+    one = Revealed(secret, rate, frozenset(divisors), frozenset(noises), 0)
+    return list(numbers_told([one], follows=False))
+
+
+def test_denominators_of_one_population_differ_by_less_than_one_unit():
+    """d and d' are of N units if N - 1 / q < d / q <= N for both."""
+    assert not told({10.0})
+    assert told({10.0, 10.999}) == []
+    assert told({10.0, 11.0}) and told({10.0, 12.0})
+    assert told({10.0}, noises=(1.0, 0.9)) and not told({10.0}, noises=(1.0, 0.9), secret=False)
+    assert list(numbers_told([], follows=True)) and not list(numbers_told([], follows=False))
+
+
+def test_one_abort_of_a_random_cohort_may_tell_its_size():
+    def may_tell(secret, aborted):
+        return Revealed(secret, 0.1, frozenset(), frozenset(), aborted).aborted_draws
+
+    assert [may_tell(True, n) for n in (0, 1, 2)] == [False, True, True]
+    assert not any(may_tell(False, n) for n in (0, 1, 2))
+
+
+def test_a_round_of_several_draws_has_at_least_the_largest_of_them(tmp_path):
+    one = fp.Gaussian(noise_multiplier=2.0, unit="client")
+    both = one.sampled(fp.FixedSize(5, population=50)) + one.sampled(fp.FixedSize(3, population=50))
+    assert not doubts(recorded(tmp_path, [(both, 2.0, {"cohort": 5, "arrived": 5})]).alike)
+    found = doubts(recorded_again(tmp_path, [(both, 2.0, {"cohort": 4, "arrived": 4})]).alike)
+    assert "one draw of a round takes 5" in found[0]
+    assert doubts(recorded_again(tmp_path, [(both, 2.0, {"cohort": 9, "arrived": 9})]).alike)
