@@ -5,8 +5,13 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.bound import Verdict
+from fedprivacy.evidence import Defect, Evidence
 from fedprivacy.evidence.doubts import doubts
+from fedprivacy.evidence.noiseless import noiseless
+from fedprivacy.evidence.repricing import spent
 from fedprivacy.evidence.revealed import Revealed, numbers_told
+from fedprivacy.questions.renyi_filter import RenyiFilter
+from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 
 RUN = fp.CorrelatedNoise(
     factor=fp.factors.Matrix(np.array([[1.0, 0.0], [1.0, 1.0]])),
@@ -103,3 +108,51 @@ def test_a_round_of_several_draws_has_at_least_the_largest_of_them(tmp_path):
     found = doubts(recorded_again(tmp_path, [(both, 2.0, {"cohort": 4, "arrived": 4})]).alike)
     assert "one draw of a round takes 5" in found[0]
     assert doubts(recorded_again(tmp_path, [(both, 2.0, {"cohort": 9, "arrived": 9})]).alike)
+
+
+def under(revealed, adjacency):
+    run = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.1))
+    facts = Facts(Unit.CLIENT, Adjacency(adjacency), Observer.AGGREGATE)
+    return Evidence(run, run, 1, revealed=(revealed,)).under(facts)[1]
+
+
+def test_aborted_draws_and_missing_denominators_are_defects():
+    aborted = Revealed(True, 0.1, frozenset({10.0}), frozenset({1.0}), 1)
+    assert Defect.ABORTED_DRAWS in under(aborted, "zero_out")
+    silent = Revealed(True, 0.1, frozenset({None}), frozenset({1.0}), 0)
+    assert Defect.NO_DENOMINATOR in under(silent, "add_remove")
+    assert Defect.NO_DENOMINATOR not in under(silent, "zero_out")
+
+
+def test_kinds_that_may_share_a_draw_do_not_add_up():
+    found = noiseless([(0.3, 1, True), (0.4, 1, True)])
+    assert found is not None and found.rounds == 2 and found.chance == 0.4
+
+
+def test_only_rounds_with_an_arrival_surely_released_something(tmp_path):
+    run = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.FixedSize(5, population=50))
+    none = {"cohort": 5, "arrived": 0, "refused": 5}
+    found = spent(recorded(tmp_path, [(run, 2.0, none)]).alike)
+    assert found.certain is None and found.run is not None
+
+
+def test_the_row_with_least_noise_prices_the_whole_run(tmp_path):
+    loud = recorded(tmp_path, [(RUN.row(0), 4.0, ALL), (RUN.row(1), 4.0, ALL)])
+    quiet = recorded_again(tmp_path, [(RUN.row(0), 4.0, ALL), (RUN.row(1), 2.0, ALL)])
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    before, after = (fp.epsilon(spent(one.alike).run, **ask).upper for one in (loud, quiet))
+    assert after > 1.2 * before
+
+
+def test_rounds_behind_a_place_keep_their_numbers(tmp_path):
+    one, other = (fp.Gaussian(noise_multiplier=z, unit="client") for z in (2.0, 3.0))
+    ledger = recorded(tmp_path, [(one, 2.0, ALL), (other, 3.0, ALL), (one, 2.0, ALL)])
+    assert [(r.index, r.mechanism) for r in ledger.alike_from(1)] == [(1, other), (2, one)]
+
+
+def test_a_filter_whose_laws_are_too_far_off_kept_nothing():
+    curve = fp.Gaussian(noise_multiplier=9.0).privacy_loss("zero_out").curve
+    found = RenyiFilter(curve, 2.0, 1e-5, 1e-9)
+    assert found.kept
+    found.off = 1e-3
+    assert not found.kept
