@@ -10,6 +10,7 @@ from fedprivacy.evidence.doubts import doubts
 from fedprivacy.evidence.noiseless import noiseless
 from fedprivacy.evidence.repricing import spent
 from fedprivacy.evidence.revealed import Revealed, numbers_told
+from fedprivacy.ledger.lines import CloseLine
 from fedprivacy.questions.renyi_filter import RenyiFilter
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 
@@ -156,3 +157,36 @@ def test_a_filter_whose_laws_are_too_far_off_kept_nothing():
     assert found.kept
     found.off = 1e-3
     assert not found.kept
+
+
+def test_a_claim_at_the_certified_lower_end_does_not_fail():
+    """It may be true: the lower end is no larger than the truth."""
+    run = fp.Gaussian(noise_multiplier=1.4).sampled(fp.FixedSize(100, population=6000)) * 180
+    ask = {"adjacency": "replace_one"}
+    lower = fp.epsilon(run, delta=1e-5, **ask).lower
+    assert fp.audit(run, claim=(lower, 1e-5), **ask).verdict is Verdict.CANNOT_BE_CERTIFIED
+    assert fp.audit(run, claim=(0.999 * lower, 1e-5), **ask).verdict is Verdict.FAILS
+
+
+def test_a_close_line_names_every_round(tmp_path):
+    one = fp.Gaussian(noise_multiplier=2.0, unit="client")
+    facts = {"unit": "client", "adjacency": "zero_out"}
+    with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
+        ledger.abort(ledger.intent(one, clip_norm=1.0, noise_std=2.0), "none")
+        misplaced = ledger._history.misplaced
+        assert "closes 0 rounds, but 1" in misplaced(CloseLine(0))
+        assert "closes 2 rounds, but 1" in misplaced(CloseLine(2))
+        assert misplaced(CloseLine(1)) == ""
+
+
+def test_a_round_that_was_aborted_since_it_was_charged_is_charged_no_more(tmp_path):
+    one = fp.Gaussian(noise_multiplier=2.0, unit="client")
+    facts = {"unit": "client", "adjacency": "zero_out"}
+    budget = fp.Budget(9.0, 1e-5, adjacency="zero_out")
+    with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
+        number = ledger.intent(one, clip_norm=1.0, noise_std=2.0)
+        budget.charge(ledger)
+        ledger.abort(number, "none")
+        budget.charge(ledger)
+    [held] = budget.spending.charges[ledger.nonce]
+    assert held.rounds == set() == held.open
