@@ -190,3 +190,22 @@ def test_a_round_that_was_aborted_since_it_was_charged_is_charged_no_more(tmp_pa
         budget.charge(ledger)
     [held] = budget.spending.charges[ledger.nonce]
     assert held.rounds == set() == held.open
+
+
+def test_a_doubt_about_single_clients_is_for_the_auditor_only(tmp_path):
+    run = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.FixedSize(5, population=50))
+    found = fp.audit(recorded(tmp_path, [(run, 2.0, {"cohort": 4, "arrived": 4})]))
+    assert str(Defect.OTHER_COHORTS) in found.reasons[0]
+    private = [line for line in found.auditor_only if "participants" in line or "cohort" in line]
+    assert private and not any(line in " ".join(found.reasons) for line in private)
+    [doubt] = doubts(fp.Ledger.open(tmp_path / "run.ledger").alike)
+    assert doubt not in " ".join(found.reasons)
+
+
+def test_a_row_that_is_spent_twice_pays_for_another_run():
+    budget = fp.Budget(90.0, 1e-5, adjacency="zero_out")
+    spent_after = []
+    for row in (0, 1, 1):
+        budget.spend(RUN.row(row))
+        spent_after.append(budget.spent().upper)
+    assert spent_after[0] == spent_after[1] < 0.9 * spent_after[2]
