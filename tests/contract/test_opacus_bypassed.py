@@ -682,3 +682,17 @@ def test_a_refusal_that_does_not_look_at_the_batch_voids_nothing(ledger):
         books.close()
     found = fp.audit(ledger.path)
     assert found.statement == "HOLDS" and found.rounds == 3
+
+
+def test_every_bookkeeper_must_begin_a_step(ledger):
+    """Books that come first do not stand in for an accountant whose hook was never attached."""
+    _, network, optimizer, loader = private()
+    live.keep_books(optimizer, loader, ledger=ledger)
+    late = PrivacyEngine(accountant=live.NAME).accountant
+    late.look_at(loader, optimizer)
+    with pytest.raises(fp.ParameterError, match="did not begin"):
+        train(network, optimizer, loader, 1)
+    # The step was refused: its round stays spent, and the accountant, which missed it, is void.
+    assert ledger.spent_rounds == 1
+    with pytest.raises(fp.ParameterError, match="step"):
+        late.get_epsilon(1e-5)
