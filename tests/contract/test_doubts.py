@@ -8,7 +8,7 @@ from fedprivacy.bound import Verdict
 from fedprivacy.evidence import Defect, Evidence
 from fedprivacy.evidence.doubts import doubts
 from fedprivacy.evidence.noiseless import noiseless
-from fedprivacy.evidence.repricing import spent
+from fedprivacy.evidence.repricing import share_of_noise, spent
 from fedprivacy.evidence.revealed import Revealed, numbers_told
 from fedprivacy.ledger.lines import CloseLine
 from fedprivacy.questions.renyi_filter import RenyiFilter
@@ -209,3 +209,27 @@ def test_a_row_that_is_spent_twice_pays_for_another_run():
         budget.spend(RUN.row(row))
         spent_after.append(budget.spent().upper)
     assert spent_after[0] == spent_after[1] < 0.9 * spent_after[2]
+
+
+def test_of_several_kinds_of_noise_the_smaller_share_decides():
+    both = fp.Gaussian(noise_multiplier=2.0, unit="client") + fp.Gaussian(noise_multiplier=4.0)
+    assert share_of_noise(both, 1.0, 4.0, 2.0) == 0.5
+    assert share_of_noise(both, 1.0, 2.0, 1.0) == 0.5
+    assert share_of_noise(fp.Gaussian(noise_multiplier=2.0), 1.0, 4.0, 2.0) == 1.0
+
+
+def test_clients_that_came_more_often_than_planned_are_priced_so(tmp_path):
+    run = fp.CorrelatedNoise(
+        factor=fp.factors.Identity(),
+        noise_multiplier=4.0,
+        rounds=4,
+        participation=fp.MinimumSeparation(2, at_most=1),
+        unit="client",
+    )
+    rows = [
+        (run.row(number, separation=2, participations=1 + number // 2), 4.0, ALL)
+        for number in range(4)
+    ]
+    found = spent(recorded(tmp_path, rows).alike)
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    assert fp.epsilon(found.run, **ask).upper > 1.2 * fp.epsilon(run, **ask).upper
