@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz_records.py --seconds 3600 --cases 50000
 
-Each case takes one of the records of ``tests/contract/traces``, changes it at random, and imports
+Each case takes one of the records of ``tests/traces``, changes it at random, and imports
 it as an audit does. It passes if the result is an error of this package, or a record with at least
 one round with the noise in the file. A claim that one such round breaks must not hold. Reading a
 case may take at most two seconds of processor time. Reading and auditing it may take twenty
@@ -31,7 +31,7 @@ from fedprivacy.audit import imports
 from fedprivacy.errors import FedPrivacyError
 
 HERE = Path(__file__).parent
-RECORDS = HERE.parent / "tests" / "contract" / "traces"
+RECORDS = HERE.parent / "tests" / "traces"
 RESULTS = HERE / "results" / "fuzz_records.json"
 SLOW = 2.0
 """Limit of processor seconds for a case."""

@@ -1,10 +1,17 @@
 """What several test files use: schemes, releases beyond noise, and runs of known epsilon."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 
 import fedprivacy as fp
+
+ROOT = Path(__file__).parents[1]
+"""The checkout."""
+
+RECORDS = ROOT / "tests" / "traces"
+"""Records of other programs."""
 
 SCHEMES = {
     "Poisson": fp.Poisson(0.2),

@@ -1,4 +1,4 @@
-"""``truth`` importable from every folder of tests, which cells are slow, how long a test may take.
+"""The randomness of every test, which cells are slow, and how long a test may take.
 
 No test depends on unseeded randomness or on the load: see ``randomness.py`` and ``repeatable``.
 
@@ -13,23 +13,18 @@ what to do about it.
 import contextlib
 import importlib
 import os
-import sys
 from itertools import combinations
-from pathlib import Path
 
 import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 # Imported first, so that its generator is seeded for every test and not only for later ones.
 with contextlib.suppress(ImportError):
     importlib.import_module("torch")
 
-from randomness import Kept, Looks, Stream
-
 from fedprivacy.loss import clock
+from tests.randomness import Kept, Looks, Stream
 
 STREAM, KEPT = Stream(), Kept()
 

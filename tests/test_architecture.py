@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.arrows import ARROWS
+from tests.common import ROOT
 
-PACKAGE = Path(__file__).parent.parent / "fedprivacy"
+PACKAGE = ROOT / "fedprivacy"
 
 ROOTS = {"cli", "__init__", "__main__"}
 """Where everything comes together; they may import every part."""

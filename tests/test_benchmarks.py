@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+from tests.common import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def test_one_setting(tmp_path):

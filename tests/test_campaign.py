@@ -4,12 +4,13 @@ import gc
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.common import ROOT
+
 pytest.importorskip("mpmath")
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import campaign
 import campaign_checks

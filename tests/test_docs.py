@@ -16,8 +16,8 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.cli import main
+from tests.common import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)

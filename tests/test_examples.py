@@ -6,12 +6,12 @@ import re
 import runpy
 import textwrap
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.common import ROOT
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from repeat import WORKERS, busy_in, command, counted
 
 import fedprivacy as fp
 from fedprivacy.loss import clock
 from fedprivacy.mechanisms.exact_normals import SMALL
+from tests.repeat import WORKERS, busy_in, command, counted
 
 torch = pytest.importorskip("torch")
 

@@ -5,13 +5,12 @@ import dataclasses
 import inspect
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 import fedprivacy as fp
+from tests.common import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "fedprivacy"
 CODE = re.compile(r"`([^`]+)`")
 

@@ -20,8 +20,7 @@ from flwr.serverapp.strategy import FedAvg
 import fedprivacy as fp
 from fedprivacy.integrations.flower import private_mod
 from fedprivacy.integrations.flower.wire import UPDATE
-
-from . import flower_apps as apps
+from tests.integrations.flower import apps
 
 SCHEMES = {
     "fixed": apps.SCHEME,

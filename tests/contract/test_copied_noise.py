@@ -13,11 +13,10 @@ from fedprivacy.errors import ParameterError
 
 torch = pytest.importorskip("torch")
 
-from common import two_classes  # noqa: E402
-
 from fedprivacy.systems.averaging.rows import NoiseFile, noisy  # noqa: E402
 from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
 from fedprivacy.training.checkpoint import passes  # noqa: E402
+from tests.common import two_classes  # noqa: E402
 
 CLIENTS, ROUNDS, DELTA = 12, 12, 1e-5
 DATA = two_classes(24, CLIENTS)

@@ -16,9 +16,8 @@ from fedprivacy.errors import BudgetExhausted, ImpossibleBudget
 from fedprivacy.loss.strategies import adaptive_adversary
 from fedprivacy.questions.certificate import Asked
 from fedprivacy.registry import KINDS, decode
-
-from ..common import noisy, told
-from .test_refused_inside import says
+from tests.common import noisy, told
+from tests.contract.test_refused_inside import says
 
 BOUNDED = settings(derandomize=True, max_examples=25, deadline=None)
 STEP = fp.Gaussian(noise_multiplier=2.0)

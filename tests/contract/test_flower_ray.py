@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.common import ROOT
+
 pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 torch = pytest.importorskip("torch")
 
@@ -22,13 +24,12 @@ import fedprivacy as fp  # noqa: E402
 from fedprivacy.integrations.flower.saved import Saved  # noqa: E402
 from fedprivacy.integrations.flower.wire import clipped_update  # noqa: E402
 from fedprivacy.ledger import Ledger  # noqa: E402
-
-from . import flower_apps as apps  # noqa: E402
-from . import flower_ray as rayed  # noqa: E402
+from tests.contract import flower_ray as rayed  # noqa: E402
+from tests.integrations.flower import apps as apps  # noqa: E402
 
 KILLS = int(os.environ.get("FLOWER_KILLS", "3"))
 ROUNDS_A_LIFE = 2
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
+EXAMPLE = ROOT / "examples" / "flower"
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 

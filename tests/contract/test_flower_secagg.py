@@ -1,10 +1,11 @@
 """Flower's SecAgg+: noise shares pass exactly under its masks, which are of 32 bits each."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+from tests.common import ROOT
 
 pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 
@@ -19,7 +20,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedprivacy as fp
 
-PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "flower.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "flower.md").read_text()
 [MOD] = [part.split("```")[0] for part in PAGE.split("```py\n")[1:] if "def shares" in part]
 RECIPE: dict = {}
 exec(MOD, RECIPE)  # the page's mod is what is tested

@@ -1,12 +1,11 @@
 """Small ledgers with huge numbers are answered or refused, quickly and in little memory."""
 
-from pathlib import Path
-
 import pytest
 
 import fedprivacy as fp
+from tests.common import ROOT
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 SECONDS, MEGABYTES = 2.0, 200.0
 """Twice the benchmark's time: processors that others use as well are slower."""
 PATIENT = 20.0

@@ -32,9 +32,8 @@ from fedprivacy.training import (
     logistic,
     train,
 )
-
-from .test_samplers import records
-from .test_training import small
+from tests.systems.averaging.test_loop import small
+from tests.systems.fa_ld.test_loop import records
 
 NOISE = fp.Gaussian(noise_multiplier=2.0, clip_norm=0.5, unit="client")
 CLIPPED = LocalSolver(method="noisy", steps=2, step_size=0.1, noise_scale=0.5, clip_norm=1.0)

@@ -7,13 +7,11 @@ import fedprivacy as fp
 
 torch = pytest.importorskip("torch")
 
-from common import two_classes  # noqa: E402
-
 from fedprivacy.runs.experiment import Experiment  # noqa: E402
 from fedprivacy.runs.jobs import job  # noqa: E402
 from fedprivacy.training import FederatedAveraging, logistic, train  # noqa: E402
-
-from .kills import kill_often  # noqa: E402
+from tests.common import two_classes  # noqa: E402
+from tests.contract.kills import kill_often  # noqa: E402
 
 KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 

@@ -1,23 +1,16 @@
 """Every method end to end as the command line runs it: budget, calibration, ledger, audit."""
 
 import json
-import math
 
 import pytest
-import torch
 
 import fedprivacy as fp
 from fedprivacy.cli import main
-from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.runs.experiment import Experiment
-from fedprivacy.runs.jobs import job
-from fedprivacy.runs.methods import METHODS
 
 WITHOUT_N = ["--adjacency", "add_remove", "--delta", "1e-3"]
 DECLARED = ["--set", "sampling_probability=0.25", "--set", "expected_cohort=100"]
 SEEDED = "CANNOT BE CERTIFIED"
 """A run with a seed, whatever its numbers."""
-RECORD_LEVEL = ("fa-ld", "fa-hmc", "fed-plt")
 SCORES = {
     "fedavg": ["accuracy", "nll"],
     "fedavg-top-k": ["accuracy", "nll"],
@@ -37,44 +30,6 @@ def command(capsys, *words):
         main(list(words))
     printed = capsys.readouterr()
     return stop.value.code, printed.out, printed.err
-
-
-@pytest.mark.parametrize("method", RECORD_LEVEL)
-def test_a_record_level_method_keeps_its_budget_and_leaves_a_ledger(method, tmp_path):
-    path = tmp_path / "run.ledger"
-    task = job(method, rounds=3)
-    record = Experiment(job=task, epsilon=2.0, delta=1e-5, seed=1).run(ledger_path=path)
-    read = fp.Ledger.open(path)
-    assert read.closed and read.spent_rounds == 3
-    assert read.facts == (fp.Unit.RECORD, fp.Adjacency.REPLACE_ONE, fp.Observer.AGGREGATE)
-    assert str(record.audit.verdict) == SEEDED and "fixed seed" in record.audit.reasons[0]
-    again = fp.account(path, delta=1e-5)
-    assert 1.9 < again.upper <= 2.0
-    assert list(record.scores) == SCORES[method]
-    assert all(math.isfinite(value) for value in record.scores.values())
-    assert 0.1 < record.scores["accuracy"] <= 1.0
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_has_its_scores_and_its_knob(method):
-    task = job(method, rounds=2)
-    loop = task.loop(None if task.knob is None else 0.01, seed=0)
-    assert list(task.scores(loop, loop.init())) == SCORES[method]
-    assert (task.knob is None) == method.startswith("fedavg")
-    if task.knob is not None:
-        bounds = [
-            fp.epsilon(task.run(level), delta=1e-5, adjacency=task.adjacency).upper
-            for level in (0.5, 1.0)
-        ]
-        assert bounds[0] != bounds[1]
-
-
-def test_a_fixed_level_over_the_budget_is_refused_before_anything_is_spent(tmp_path):
-    task, path = job("fed-plt", rounds=5), tmp_path / "run.ledger"
-    level = 0.5 * Experiment(job=task, epsilon=1.0, delta=1e-5).setting
-    with pytest.raises(fp.errors.BudgetExhausted, match=r"5 rounds at noise_scale = .* cost"):
-        Experiment(job=task, epsilon=1.0, delta=1e-5, level=level, seed=0).run(ledger_path=path)
-    assert not path.exists()
 
 
 MODULE = """
@@ -232,39 +187,3 @@ def test_whole_numbers_may_be_written_with_a_point(tmp_path, monkeypatch, capsys
         capsys, "train", "--method", "dp-fedavg", *words, "--checkpoint", "run.pt"
     )
     assert code == 0 and fp.Ledger.open("dp-fedavg.ledger").closed, problem
-
-
-def test_what_a_job_refuses():
-    with pytest.raises(ParameterError, match="method must be one of"):
-        job("fedsgd")
-    with pytest.raises(ParameterError, match="data must be one of"):
-        job("fa-ld", "imagenet")
-    private = job("dp-fedavg")
-    with pytest.raises(ParameterError, match="ledger_path must be given"):
-        Experiment(job=private, epsilon=8.0, delta=1e-3, level=2.0).run()
-
-
-def test_a_ledger_that_is_there_is_not_written_to(tmp_path):
-    path = tmp_path / "run.ledger"
-    experiment = Experiment(job=job("fed-plt", rounds=1), epsilon=1.0, delta=1e-5, seed=0)
-    experiment.run(ledger_path=path)
-    before = path.read_bytes()
-    with pytest.raises(LedgerError, match="exists already"):
-        experiment.run(ledger_path=path)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(("asked", "taken"), [(None, 1), (3, 3)])
-def test_a_small_model_trains_on_one_thread_unless_told_otherwise(asked, taken, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before, used = torch.get_num_threads(), []
-    torch.set_num_threads(4)
-    try:
-        task = Experiment(job=job("fedavg", rounds=2), epsilon=1.0, delta=1e-5, threads=asked)
-        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
-        assert used == [taken] * 2 and torch.get_num_threads() == 4
-        monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        task.run(on_round=lambda state, info: used.append(torch.get_num_threads()))
-        assert used[2:] == [asked or 4] * 2, "the environment's word stands"
-    finally:
-        torch.set_num_threads(before)

@@ -13,7 +13,6 @@ import pytest
 import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.bound import shown
-from fedprivacy.privacy_loss import merge_facts, merge_units
 from fedprivacy.relations import Facts
 
 # ---- sums of whole numbers, every cohort and every outcome
@@ -257,35 +256,6 @@ def test_a_bound_without_an_end_is_plain_json():
     found = bound(0.5, math.inf).to_dict()
     assert found["upper"] == "inf" and found["resolution"] == [0.5, "inf"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-# ---- facts
-
-
-@pytest.mark.parametrize("first", [None, *fp.Unit])
-@pytest.mark.parametrize("second", [None, *fp.Unit])
-def test_units_of_two_statements(first, second):
-    if first and second and first != second:
-        with pytest.raises(fp.ParameterError, match=f"unit must agree .*got '{second}'; account"):
-            merge_units(first, second)
-        return
-    assert merge_units(first, second) == (first or second)
-
-
-WATCHED = list(itertools.product(fp.Adjacency, fp.Observer))
-
-
-@pytest.mark.parametrize("first", WATCHED, ids=str)
-def test_statements_about_different_things_do_not_add(first):
-    for second in WATCHED:
-        one, other = Facts(None, *first), Facts(fp.Unit.RECORD, *second)
-        if first == second:
-            assert merge_facts(one, other) == other
-            continue
-        with pytest.raises(fp.UnsupportedCombination) as caught:
-            merge_facts(one, other)
-        told = str(caught.value)
-        assert f"{second[0]}/{second[1]}" in told and f"{first[0]}/{first[1]}" in told
 
 
 @pytest.mark.parametrize("kind", [fp.Unit, fp.Adjacency, fp.Observer, fp.Verdict])

@@ -1,18 +1,17 @@
 """What a run writes beside its releases: the checkpoint, the notes, the model, what is printed."""
 
 import errno
-import hashlib
 import json
 import os
 import re
-import stat
 import warnings
 import zipfile
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from tests.common import ROOT
 
 pytest.importorskip("torch")
 
@@ -22,23 +21,8 @@ import fedprivacy as fp
 from fedprivacy import outputs
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
-from fedprivacy.ledger import lines
-from fedprivacy.runs.experiment import Experiment, TrainedRun, default_delta
-from fedprivacy.runs.jobs import job
-from fedprivacy.training import (
-    FederatedAveraging,
-    FederatedData,
-    RoundInfo,
-    load,
-    logistic,
-    save,
-    save_model,
-    train,
-    upload_size,
-)
-from fedprivacy.training import private_sidecar as notes_module
+from fedprivacy.training import FederatedAveraging, FederatedData, load, logistic, save, train
 from fedprivacy.training.checkpoint import Checkpoint
-from fedprivacy.training.private_sidecar import Notes, digest
 from tests.disclosure import TABLE, table
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
@@ -87,50 +71,6 @@ def strings(content):
     ]
 
 
-def test_a_checkpoint_does_not_tell_which_of_two_data_sets_was_trained_on(tmp_path):
-    """No digest in it is one that can be had without the key, of either candidate, of any size."""
-    candidates = data(0.0), data(1.0)
-    trained(tmp_path, candidates[0])
-    content = torch.load(tmp_path / "run.pt", weights_only=True)
-    whole = (tmp_path / "run.pt").read_bytes()
-    for records in candidates:
-        for size in (8, 16, 20, 32, 64):
-            found = hashlib.blake2b(digest_size=size)
-            notes_module._fold(records, found.update)
-            assert found.hexdigest().encode() not in whole and found.digest() not in whole
-        found = hashlib.sha256()
-        notes_module._fold(records, found.update)
-        assert found.hexdigest().encode() not in whole
-    private = (tmp_path / "run.ledger.private").read_bytes().splitlines()
-    key = bytes.fromhex(json.loads(private[0])["key"])
-    assert content["data"] == digest(candidates[0], key) != digest(candidates[1], key)
-    assert key.hex().encode() not in whole and key not in whole
-    assert key.hex().encode() not in (tmp_path / "run.ledger").read_bytes()
-    assert stat.S_IMODE((tmp_path / "run.ledger.private").stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "run.pt").stat().st_mode) == 0o600
-
-
-def test_the_digest_is_a_function_of_the_key_and_the_data_alone(tmp_path):
-    """Same key, same digest; other key, other digest; its bits lean to neither data set.
-
-    Of 400 keys' 256 bits, those that agree for two data sets are half, within five standard
-    deviations; by accident this fails once in 1.7 million runs.
-    """
-    first, second = data(0.0), data(1.0)
-    keys = [bytes([number % 256, number // 256]) * 16 for number in range(400)]
-    assert digest(first, keys[3]) == digest(data(0.0), keys[3])
-    pairs = [(digest(first, key), digest(second, key)) for key in keys]
-    assert len({one for pair in pairs for one in pair}) == 800
-    alike = sum(256 - (int(a, 16) ^ int(b, 16)).bit_count() for a, b in pairs)
-    total = 256 * len(keys)
-    assert abs(alike - total / 2) <= 5 * np.sqrt(total / 4)
-    keys_drawn = set()
-    for name in "ab":
-        trained(tmp_path / name, first)
-        keys_drawn.add((tmp_path / name / "run.ledger.private").read_bytes().splitlines()[0])
-    assert len(keys_drawn) == 2
-
-
 def test_what_was_sent_is_in_the_notes_and_not_in_the_checkpoint(tmp_path):
     sums = []
     for seed in range(6):
@@ -168,17 +108,6 @@ def test_a_run_whose_notes_are_lost_says_so(tmp_path):
     notes.write_bytes(re.sub(rb"[0-9a-f]{64}", b"0" * 64, kept))
     with pytest.raises(ParameterError, match="the data that it was trained on"):
         go_on()
-
-
-def test_a_line_that_a_crash_cut_does_not_take_the_next_one_with_it(tmp_path):
-    notes = Notes.beside(tmp_path / "run.pt", None)
-    notes.begin()
-    notes.count(1, 10)
-    with open(notes.path, "ab") as file:
-        file.write(b'\n{"round": 2, "se')
-    notes.count(2, 30)
-    again = Notes.beside(tmp_path / "run.pt", None)
-    assert [again.sent(at) for at in (0, 1, 2, 3)] == [0, 10, 30, None]
 
 
 def test_a_checkpoint_of_the_format_that_told_of_the_data_is_refused(tmp_path):
@@ -243,45 +172,6 @@ def test_a_saved_tensor_brings_no_memory_of_others_along(tmp_path):
     assert load(tmp_path / "run.pt", loop().init()).parameters.tolist() == [7.25] * 8
 
 
-# The model that is handed over
-
-
-@pytest.mark.parametrize("method", ["dp-fedavg", "fa-ld", "fa-hmc", "fed-plt", "fedavg"])
-def test_the_model_file_holds_the_model_and_nothing_else(tmp_path, method):
-    task = job(method, rounds=3)
-    level = None if method == "fedavg" else 1e-4 if method == "fa-ld" else 1.0
-    own = task.loop(level, 1)
-    state = train(own, task.data, rounds=3).state
-    path = save_model(tmp_path / "model.pt", own, state)
-    found = torch.load(path, weights_only=True)
-    if method in ("dp-fedavg", "fedavg"):
-        module = own.model()
-        module.load_state_dict(found)
-        joined = torch.nn.utils.parameters_to_vector(module.parameters())
-        assert torch.equal(joined.detach(), state.parameters)
-        assert list(found) == list(module.state_dict())
-    elif method == "fed-plt":
-        assert list(found) == ["models"] and torch.equal(found["models"], state.models)
-    else:
-        assert list(found) == ["draws"]
-        assert torch.equal(found["draws"], state.draws[:, torch.isfinite(state.draws[0, :, 0])])
-    again = save_model(tmp_path / "again.pt", own, state)
-    assert again.read_bytes() == path.read_bytes()
-
-
-def test_a_model_never_replaces_a_ledger(tmp_path):
-    own = loop()
-    with fp.Ledger.create(tmp_path / "run.ledger", **CLIENT):
-        pass
-    before = (tmp_path / "run.ledger").read_bytes()
-    with pytest.raises(ParameterError, match="output must be no ledger"):
-        save_model(tmp_path / "run.ledger", own, own.init())
-    for path in (tmp_path, tmp_path / "none" / "model.pt"):
-        with pytest.raises(ParameterError, match=r"output must be (a file or|in a folder)"):
-            save_model(path, own, own.init())
-    assert (tmp_path / "run.ledger").read_bytes() == before
-
-
 # What is printed, and the table of it
 
 
@@ -316,66 +206,6 @@ def test_add_remove_is_run_with_declared_numbers_and_no_file_names_the_number(
         assert not re.search(r"\b397\b", text), text
 
 
-def test_a_delta_that_nobody_gave_is_below_one_over_the_number_of_units(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    for units in (1, 2, 3, 7, 10, 100, 1337, 6000, 10**6, 10**9):
-        known = default_delta(units, "zero_out")
-        assert 0.0 < known <= units**-1.1 and known < 1.0 / units
-        assert known > 0.09 * units**-1.1
-    printed = command(capsys, "train", "--method", "dp-fedavg", "--rounds", "1", "--json")
-    first = printed.err.splitlines()[0]
-    assert "delta = 0.0013 (chosen: n^-1.1 for 400 clients)" in first
-    assert "zero_out (chosen: what client-level methods are accounted for)" in first
-    assert json.loads(printed.out)["budget"] == {
-        "epsilon": 8.0,
-        "delta": 0.0013,
-        "adjacency": "zero_out",
-        "observer": "aggregate",
-    }
-    words = ["--rounds", "1", "--ledger", "b.ledger", "--delta", "1e-4", "--adjacency", "zero_out"]
-    printed = command(capsys, "train", "--method", "dp-fedavg", *words)
-    assert "chosen" not in printed.err and "delta = 0.0001," in printed.err.splitlines()[0]
-
-
-def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    own = ["train", "--method", "dp-fedavg", "--rounds", "2", "--checkpoint", "run.pt"]
-    printed = command(capsys, *own, "--output", "model.pt", "--ledger", "a.ledger")
-    (marked,) = [line for line in printed.out.splitlines() if line.startswith("not covered, for")]
-    sent = int(re.search(r"(\d+) bytes uploaded", marked)[1])
-    planned = 2 * 100 * upload_size(650)
-    assert f"{planned / 1e6:.2f} MB uploaded by all" in printed.out
-    assert "private, for you alone: run.pt and a.ledger.private" in printed.out
-    assert "to hand over: model.pt, which holds the model alone" in printed.out
-    task = job("dp-fedavg", rounds=2)
-    record = Experiment(job=task, epsilon=8.0).run(ledger_path=tmp_path / "b.ledger")
-    assert record.upload_bytes == planned
-    kept = [one for one in (tmp_path / "a.ledger.private").read_text().splitlines() if one]
-    assert sent == json.loads(kept[-1])["sent"]
-    refused = replace(record, not_covered={"upload_bytes": 123457, "refused": 123459})
-    fp.report({"run": refused}, tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    assert "123457" not in page and "123459" not in page and "0.12 MB" not in page
-
-
-PLACES = ["run.ledger.noise", "run.ledger.private", "run.ledger", "run.ledger.tmp"]
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", ["checkpoint", "output"])
-def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
-    """The noise's memory and the key are needed to go on, and nobody is to be handed them."""
-    files = {"ledger": tmp_path / "run.ledger", "checkpoint": None, "output": None}
-    experiment = Experiment(job=job("dp-ftrl", rounds=2), epsilon=8.0)
-    with pytest.raises(ParameterError, match=f"{name} must be"):
-        experiment.check_places(**files | {name: tmp_path / place})
-    files |= {"ledger": tmp_path / "a.pt.tmp", name: tmp_path / "a.pt"}
-    with pytest.raises(ParameterError, match=f"{name} must be"):
-        experiment.check_places(**files)
-
-
 def test_what_is_no_place_is_refused_before_anything_is_spent(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     np.savez(tmp_path / "mine.npz", features=np.zeros((2, 2)))
@@ -386,15 +216,6 @@ def test_what_is_no_place_is_refused_before_anything_is_spent(tmp_path, capsys):
             main([*words, *more, "--rounds=1", "--level=9", f"--{name}={tmp_path / place}"])
         assert stop.value.code == 2 and f"{name} must be" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["mine.npz", "pipe"]
-
-
-def test_an_observer_of_the_last_release_gets_the_last_score_alone(tmp_path):
-    task = job("fed-plt", rounds=3)
-    facts = {"job": task, "epsilon": 1.0, "delta": 1e-5, "seed": 1}
-    for observer, count in (("final", 1), ("aggregate", 3)):
-        experiment = Experiment(**facts, observer=observer)
-        record = experiment.run(ledger_path=tmp_path / f"{observer}.ledger")
-        assert len(record.accuracy) == count and record.rounds[-1] == 3
 
 
 def covered():
@@ -433,30 +254,8 @@ def test_everything_that_a_run_writes_has_its_row(tmp_path, monkeypatch, capsys,
     assert {path.name for path in tmp_path.iterdir()} == made
 
 
-def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
-    kinds = {
-        "header": lines.HeaderLine,
-        "intent": lines.IntentLine,
-        "done": lines.DoneLine,
-        "abort": lines.AbortLine,
-        "repair": lines.RepairLine,
-        "void": lines.VoidLine,
-        "lift": lines.LiftLine,
-        "resume": lines.ResumeLine,
-        "close": lines.CloseLine,
-    }
-    there = {f"{name}.{field}" for name, kind in kinds.items() for field in kind.__struct_fields__}
-    there |= {f"round.{field.name}" for field in fields(RoundInfo)}
-    there |= {f"record.{field.name}" for field in fields(TrainedRun)}
-    listed = covered()
-    assert len(listed) == len(set(listed))
-    assert there <= set(listed)
-    places = ("json", "audit", "not_covered", "notes", "checkpoint", "output", "noise", "row")
-    assert {name for name in listed if name.split(".")[0] not in places} == there
-
-
 def test_the_table_in_the_docs_is_the_code_s():
-    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
     between = page.split("<!-- tests.disclosure.table() -->\n")[1]
     assert between.split("\n<!-- end -->")[0] == table()
 
@@ -524,10 +323,8 @@ CHANCE = {
 CHANCE |= {"checkpoint.ledger", "checkpoint.data", "notes.key"}
 CHANCE |= {"json.audit.source.sha256", "json.audit.audited"}
 """Differ between two runs on the same data: clock, nonce, key and what they go into."""
-
 CLOCK = {"ledger.created", "json.audit.recorded.created", "json.audit.audited"}
 """Those that may be alike within a second."""
-
 RELEASED = ("model", "checkpoint.parameters", "checkpoint.positions", "checkpoint.draws")
 RELEASED += ("checkpoint.models", "checkpoint.auxiliary", "json.scores")
 RELEASED += ("ledger.mask",)  # of top-k, from the second round on

@@ -19,11 +19,10 @@ from fedprivacy.mechanisms.exact_normals import Deviates
 from fedprivacy.runs.progress_logging import to_csv
 from fedprivacy.systems.averaging.loop import FederatedAveraging
 from fedprivacy.training import logistic, save_model, train
-
-from .test_kept_files import removed, replaced, rotated, truncated
-from .test_sabotage import BENCHES, Averaging, Sampler
-from .test_server import START, a_budget, a_server, units
-from .test_training import small
+from tests.contract.test_sabotage import BENCHES, Averaging, Sampler
+from tests.systems.averaging.test_loop import small
+from tests.systems.averaging.test_server import START, a_budget, a_server, units
+from tests.test_outputs import removed, replaced, rotated, truncated
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

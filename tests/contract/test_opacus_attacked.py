@@ -9,8 +9,7 @@ from torch.utils.data import default_collate  # noqa: E402
 
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.integrations import opacus as live  # noqa: E402
-
-from .opacus_loops import DATA, FACTS, backward, private, train  # noqa: E402
+from tests.integrations.opacus.loops import DATA, FACTS, backward, private, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 

@@ -23,8 +23,7 @@ from fedprivacy.registry import KINDS, registered
 from fedprivacy.systems.averaging.server import Server
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
 from fedprivacy.training.rounds import Books, RoundInfo, run_round
-
-from .test_training import small
+from tests.systems.averaging.test_loop import small
 
 ASK = {"adjacency": "zero_out"}
 

@@ -32,8 +32,7 @@ from fedprivacy.systems.settings import axis, read, single
 from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.hidden_state import hidden_state_factor, varying_steps_factor
 from fedprivacy.theory.targets import GaussianTarget
-
-from .test_cli import answer
+from tests.cli.test_program import answer
 
 STEP = fp.Gaussian(noise_multiplier=1.0)
 CONVEX = {"strong_convexity": 1.0, "smoothness": 4.0, "penalty": 1.0}

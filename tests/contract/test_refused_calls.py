@@ -8,9 +8,8 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy import errors, factors
-from fedprivacy.audit import registry as deployments
 from fedprivacy.audit.attacks import _of_bound, _scorer
-from fedprivacy.errors import ConversionError, FedPrivacyError, LedgerError
+from fedprivacy.errors import FedPrivacyError
 from fedprivacy.questions.calibrate import calibrate
 from fedprivacy.runs.pareto import pareto
 from fedprivacy.sampling.scheme import among, cohort_of
@@ -56,7 +55,6 @@ def refusing(message):
 
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add_remove"}
-
 # What is called, and the whole message but for what stands behind "...".
 CALLS = {
     # errors
@@ -448,119 +446,3 @@ def test_what_is_refused_says_all_four(what):
     told = str(caught.value)
     assert fits(told, wanted), told
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, FedPrivacyError)
-
-
-# ---- what a registry of deployments asks for
-
-SAID = {
-    "data_curators": ["A hospital"],
-    "registry_authors": ["B", "C"],
-    "publication_date": "2026-11-23",
-}
-"""Fields of a form of their own; every other one is some text."""
-
-
-def deployment(**changed):
-    given = dict.fromkeys(deployments.ASKED, "some text") | {
-        name: value for name, value in SAID.items() if name in deployments.ASKED
-    }
-    return {**given, **changed}
-
-
-def test_a_whole_deployment_is_taken():
-    found = deployments.entry(AUDITED, deployment(name="Größe 1!"))
-    assert found["url_slug"] == "gr_e_1" and found["status"] == "Draft"
-    assert set(deployment()) >= set(SAID)
-
-
-AUDITED = fp.audit(RUN, claim=(9.0, 1e-5), adjacency="zero_out")
-
-
-@pytest.mark.parametrize("name", deployments.ASKED)
-def test_a_deployment_without_a_field_is_asked_for_it(name):
-    given = deployment()
-    del given[name]
-    with pytest.raises(fp.ParameterError) as caught:
-        deployments.entry(AUDITED, given)
-    told = f"deployment[{name!r}] must be given: {deployments.ASKED[name]}, got None"
-    assert str(caught.value) == told
-
-
-@pytest.mark.parametrize("name", deployments.ASKED)
-@pytest.mark.parametrize("value", ["", "  ", 3, None, [], [""], {"a": "b"}], ids=repr)
-def test_a_field_of_another_form_is_refused(name, value):
-    with pytest.raises(fp.ParameterError) as caught:
-        deployments.entry(AUDITED, deployment(**{name: value}))
-    forms = {"data_curators": "be a list of names", "registry_authors": "be a list of names"}
-    forms["publication_date"] = "be a date, YYYY-MM-DD"
-    told = str(caught.value)
-    wanted = f"deployment[{name!r}] must {forms.get(name, 'be ')}"
-    assert told.startswith(wanted) and told.endswith(f"got {value!r}")
-
-
-@pytest.mark.parametrize("text", ["23.11.2026", "2026-13-01", "20261123", "2026-11-23T00:00"])
-def test_a_date_of_another_form_is_refused(text):
-    with pytest.raises(fp.ParameterError, match=r"publication_date.*must be a date, YYYY-MM-DD"):
-        deployments.entry(AUDITED, deployment(publication_date=text))
-
-
-def test_a_field_that_nobody_asks_for_is_refused():
-    with pytest.raises(fp.ParameterError) as caught:
-        deployments.entry(AUDITED, deployment(colour="blue"))
-    told = str(caught.value)
-    assert told.startswith("deployment['colour'] must be one of the fields ")
-    assert all(name in told for name in (*deployments.ASKED, *deployments.MAY))
-
-
-# ---- events of another library
-
-NO_EVENTS = {
-    "a number": 3,
-    "nothing": None,
-    "a list of nothing": [],
-    "a class of nobody's": {"type": "Nonesuch"},
-    "a field too few": {"type": "PoissonSampledDpEvent", "sampling_probability": 0.1},
-    "a field too many": {"type": "GaussianDpEvent", "noise_multiplier": 1.0, "colour": 3},
-    "a list with a value too many": ["dp_accounting.dp_event", "GaussianDpEvent", 1.0, 2.0],
-    "a list of a class of nobody's": ["dp_accounting.dp_event", "Nonesuch", 1.0],
-    "two names": {"type": "GaussianDpEvent", "class_name": "LaplaceDpEvent"},
-    "an event that is none inside": {
-        "type": "PoissonSampledDpEvent",
-        "sampling_probability": 0.1,
-        "event": 3,
-    },
-    "a list that is none": {"type": "ComposedDpEvent", "events": 3},
-}
-
-
-@pytest.mark.parametrize("what", NO_EVENTS)
-def test_what_is_no_event_is_refused(what):
-    pytest.importorskip("dp_accounting")
-    from fedprivacy.integrations.event_json import event_from_json
-
-    with pytest.raises(LedgerError) as caught:
-        event_from_json(NO_EVENTS[what])
-    assert "event" in str(caught.value) or "not a list" in str(caught.value)
-    assert len(str(caught.value)) < 300
-
-
-def test_an_event_that_is_nested_too_deeply_is_refused():
-    pytest.importorskip("dp_accounting")
-    from fedprivacy.integrations.event_json import event_from_json
-
-    inner = {"type": "GaussianDpEvent", "noise_multiplier": 1.0}
-    for _ in range(200):
-        inner = {"type": "SelfComposedDpEvent", "event": inner, "count": 1}
-    with pytest.raises(LedgerError, match="nested deeper than"):
-        event_from_json(inner)
-
-
-def test_neighbours_of_another_library_go_by_their_names():
-    pytest.importorskip("dp_accounting")
-    from fedprivacy.integrations.event_json import adjacency_named, runs_of
-
-    assert adjacency_named("REPLACE_ONE") is fp.Adjacency.REPLACE_ONE
-    with pytest.raises(fp.ParameterError, match="neighboring_relation must be a name of"):
-        adjacency_named("next door")
-    with pytest.raises(ConversionError, match="not a DpEvent: int"):
-        runs_of(3)

@@ -19,8 +19,7 @@ from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.hidden_state import hidden_state_factor, varying_steps_factor
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, server_or_final
 from fedprivacy.theory.targets import GaussianTarget
-
-from .test_refused_calls import fits
+from tests.contract.test_refused_calls import fits
 
 GENERATOR = np.random.default_rng(0)
 STEP = fp.Gaussian(noise_multiplier=1.0)

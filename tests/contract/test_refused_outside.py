@@ -1,27 +1,19 @@
 """What the integrations refuse, and what they keep where the other library is not there."""
 
 import importlib
-import io
-import json
 import math
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fedprivacy as fp
-from fedprivacy.errors import ConversionError, LedgerError, UnsupportedCombination
+from fedprivacy.errors import ConversionError, UnsupportedCombination
 from fedprivacy.integrations import flower, peers
-from fedprivacy.integrations.flower.saved import FORMAT, Held, Saved, opened
-from fedprivacy.integrations.flower.wire import clipped_update, flat, may_hold, shaped, spread
+from fedprivacy.integrations.flower.wire import clipped_update, flat
+from tests.contract.test_refused_calls import fits
 
-from .test_refused_calls import fits
-
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 ZEROS = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(4, np.float32)}
 GAUSSIAN = fp.Gaussian(noise_multiplier=2.0)
 
@@ -78,209 +70,6 @@ def test_what_may_not_travel_is_refused(what):
     with pytest.raises(fp.ParameterError) as caught:
         call()
     assert fits(str(caught.value), wanted), str(caught.value)
-
-
-@given(
-    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    scale=st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e3, 1e30]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    factor=st.sampled_from([1.0, 2.5]),
-    seed=st.integers(0, 9),
-)
-@SETTINGS
-def test_what_leaves_is_no_longer_than_the_norm_and_keeps_its_direction(
-    sizes, scale, clip, factor, seed
-):
-    rng = np.random.default_rng(seed)
-    after = {
-        f"{n}": (scale * rng.normal(size=(size, 2))).astype(np.float32)
-        for n, size in enumerate(sizes)
-    }
-    before = {name: np.zeros_like(value) for name, value in after.items()}
-    whole = -flat(after).astype(np.float64)
-    sent = clipped_update(before, after, clip_norm=clip, factor=factor).astype(np.float64)
-    long, norm = np.linalg.norm(whole), np.linalg.norm(sent) * factor
-    assert norm <= clip * (1.0 + 1e-6)
-    if long * factor <= clip:
-        assert np.array_equal(sent, whole)
-    else:
-        assert norm >= clip * (1.0 - 1e-5)
-        np.testing.assert_allclose(sent / np.linalg.norm(sent), whole / long, atol=1e-5)
-
-
-def test_a_mask_is_clipped_by_what_travels_alone():
-    after, mask = arrays(a=3.0, b=100.0), np.array([0, 2])
-    sent = clipped_update(ZEROS, after, clip_norm=5.0, mask=mask)
-    assert sent.tolist() == [-3.0, -3.0]
-    assert spread(sent, 10, mask).tolist() == [-3.0, 0.0, -3.0] + [0.0] * 7
-    short = clipped_update(ZEROS, after, clip_norm=1.0, factor=5.0, mask=mask)
-    assert np.linalg.norm(short) * 5.0 == pytest.approx(1.0, rel=1e-6)
-    whole = clipped_update(ZEROS, after, clip_norm=1e9)
-    assert spread(whole, 10, None) is whole
-
-
-@given(shapes=st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=4))
-@SETTINGS
-def test_a_vector_goes_back_into_its_arrays(shapes):
-    rng = np.random.default_rng(1)
-    like = {f"{n}": rng.normal(size=s).astype(np.float32) for n, s in enumerate(shapes)}
-    back = shaped(flat(like), like)
-    assert list(back) == list(like)
-    assert all(np.array_equal(back[name], value) for name, value in like.items())
-    assert all(back[name].shape == value.shape for name, value in like.items())
-
-
-def test_a_saved_vector_is_no_longer_than_its_numbers_and_a_header():
-    buffer = io.BytesIO()
-    np.save(buffer, np.zeros(1000, np.float32))
-    assert may_hold(buffer.getvalue(), 1000)
-    assert may_hold(bytes(4 * 7 + 4096), 7) and not may_hold(bytes(4 * 7 + 4097), 7)
-
-
-# ---- Flower, without Flower: what is on disk
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    (tmp_path / "ledger").mkdir()
-    facts = {"unit": "client", "adjacency": "zero_out"}
-    with fp.Ledger.create(tmp_path / "ledger" / "run.jsonl", **facts) as new:
-        yield new
-
-
-def saved(path, ledger, *, head=None, raw=None):
-    """A model's file with another head in it."""
-    told = {"format": FORMAT, "ledger": ledger.place, "rounds": 3, "clip_norm": None}
-    text = raw if raw is not None else json.dumps(told | (head or {}))
-    np.savez(path, **{"head": np.array(text), "array:a": np.ones(2, np.float32)})
-    return path
-
-
-@pytest.mark.parametrize("norm", [None, 0.25])
-def test_a_model_comes_back_as_it_was(tmp_path, ledger, norm):
-    file = Saved(tmp_path / "model.npz", ledger)
-    assert file.read() is None
-    # Names that are a file's own, or another's keywords.
-    odd = {"head": np.ones(2, np.float32), "file": np.zeros((1, 3), np.float32), "a/b": np.eye(2)}
-    file.write(Held(odd, 7, norm))
-    found = file.read()
-    assert (found.rounds, found.clip_norm, list(found.arrays)) == (7, norm, list(odd))
-    assert all(np.array_equal(found.arrays[name], value) for name, value in odd.items())
-    file.write(Held(odd, 8, norm))
-    assert file.read().rounds == 8 and len(list(tmp_path.iterdir())) == 2
-
-
-HEADS = {
-    "a list": ({"raw": "[1]"}, "AttributeError"),
-    "no JSON": ({"raw": "{"}, "JSONDecodeError"),
-    "rounds without end": ({"head": {"rounds": math.inf}}, "OverflowError"),
-    "rounds of a word": ({"head": {"rounds": "many"}}, "ValueError"),
-    "no rounds": ({"raw": json.dumps({"format": FORMAT, "ledger": [1, ""]})}, "KeyError"),
-    "a norm of a list": ({"head": {"clip_norm": [1]}}, "TypeError"),
-}
-
-
-@pytest.mark.parametrize("what", HEADS)
-def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
-    changed, kind = HEADS[what]
-    path = saved(tmp_path / "model.npz", ledger, **changed)
-    with pytest.raises(fp.ParameterError) as caught:
-        Saved(path, ledger).read()
-    assert str(caught.value) == (
-        f"checkpoint must be a model of this run, got {str(path)!r} ({kind}); restore it, or "
-        "remove it and begin with other arrays"
-    )
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        {"ledger": "another"},
-        {"ledger": [1, "another"]},
-        {"ledger": [[], 1]},
-        {"ledger": [1, "\ud800"]},
-        {"ledger": None},
-        {"format": "fedprivacy flower model 1"},
-    ],
-)
-def test_a_model_of_another_run_is_refused(tmp_path, ledger, head):
-    path = saved(tmp_path / "model.npz", ledger, head=head)
-    told = "end the run with the version" if "format" in head else "this one does not count"
-    with pytest.raises(fp.ParameterError, match=told):
-        Saved(path, ledger).read()
-    assert Saved(saved(path, ledger), ledger).read().rounds == 3
-
-
-def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
-    """Only the nonce was compared: a run went on to round 7 with 3 rounds in its ledger."""
-    place, path = ledger.path, tmp_path / "model.npz"
-    backup = place.read_bytes()
-    round_ = fp.Gaussian(noise_multiplier=2.0, unit="client")
-    ledger.intent(round_, clip_norm=1.0, noise_std=2.0)
-    Saved(path, ledger).write(Held({"a": np.ones(2, np.float32)}, 1, None))
-    ledger.release()
-    assert Saved(path, fp.Ledger.open(place)).read().rounds == 1
-    place.write_bytes(backup)
-    with fp.Ledger.open(place, resume=True) as old:
-        old.intent(round_, clip_norm=1.0, noise_std=3.0)
-        with pytest.raises(fp.ParameterError, match="this one does not count the rounds"):
-            Saved(path, old).read()
-
-
-def test_a_model_whose_bytes_were_changed_is_refused_or_read_as_it_was(tmp_path, ledger):
-    """A byte at a time: never another error, never other numbers."""
-    path = saved(tmp_path / "model.npz", ledger)
-    whole, refused = path.read_bytes(), 0
-    for place in range(0, len(whole), 7):
-        broken = bytearray(whole)
-        broken[place] ^= 0x55
-        path.write_bytes(bytes(broken))
-        try:
-            found = Saved(path, ledger).read()
-        except fp.ParameterError:
-            refused += 1
-        else:
-            assert found.rounds == 3
-            assert all(np.array_equal(each, np.ones(2)) for each in found.arrays.values())
-    assert refused > 20
-
-
-def test_a_model_with_pickled_arrays_runs_nothing(tmp_path, ledger):
-    path = saved(tmp_path / "model.npz", ledger)
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("array:b.npy", buffer.getvalue())
-    with pytest.raises(fp.ParameterError, match=r"model of this run, got .* \(ValueError\)"):
-        Saved(path, ledger).read()
-
-
-BUDGETS = {
-    "adjacency": fp.Budget(epsilon=8.0, delta=1e-5, adjacency="replace_one"),
-    "observer": fp.Budget(epsilon=8.0, delta=1e-5, adjacency="zero_out", observer="server"),
-}
-
-
-@pytest.mark.parametrize("what", BUDGETS)
-def test_a_ledger_is_gone_on_with_under_its_own_budget_alone(tmp_path, what):
-    path = tmp_path / "run.jsonl"
-    own = fp.Budget(epsilon=8.0, delta=1e-5, adjacency="zero_out")
-    opened(path, own, None, "Flower").release()
-    with pytest.raises(LedgerError) as caught:
-        opened(path, BUDGETS[what], None, "Flower")
-    told = "; resume with the budget of the run's beginning, or name another file"
-    assert str(path) in str(caught.value) and str(caught.value).endswith(told)
-    # Let go of: the right budget may go on.
-    again = opened(path, own, None, "Flower")
-    assert again.claim == (8.0, 1e-5) and again.description == "Flower, by fedprivacy"
-    again.release()
-
-
-@pytest.mark.parametrize(("seed", "policy"), [(None, "operating system"), (3, "fixed")])
-def test_a_new_ledger_says_whether_its_randomness_is_secret(tmp_path, seed, policy):
-    budget = fp.Budget(epsilon=2.0, delta=1e-3, adjacency="zero_out")
-    with opened(tmp_path / "run.jsonl", budget, seed, "NVFlare") as ledger:
-        assert ledger.seed_policy == policy and ledger.description == "NVFlare, by fedprivacy"
 
 
 # ---- what is not installed

@@ -32,8 +32,7 @@ from fedprivacy.runs.demo import run_demo
 from fedprivacy.runs.experiment import Experiment, default_delta
 from fedprivacy.runs.jobs import job
 from fedprivacy.systems.settings import Setting, axis, read
-
-from .test_refused_calls import fits
+from tests.contract.test_refused_calls import fits
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 FACTS = {"epsilon": 8.0, "delta": 1e-3, "adjacency": "zero_out"}

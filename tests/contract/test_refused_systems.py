@@ -25,8 +25,7 @@ from fedprivacy.systems.fed_smp import moments
 from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.targets import GaussianTarget
 from fedprivacy.training import AgentData, FederatedSplitting, LeastSquares, LocalSolver, Logistic
-
-from .test_refused_calls import fits
+from tests.contract.test_refused_calls import fits
 
 LOGISTIC = Logistic(regularisation=0.5, feature_bound=1.0)
 NOISY = LocalSolver(method="noisy", noise_scale=1.0, steps=2, step_size=0.5)

@@ -1,10 +1,7 @@
 """What the training room refuses: data, models, losses, posteriors, draws and their files."""
 
-import builtins
-import gzip
 import io
 import json
-import struct
 import zipfile
 
 import numpy as np
@@ -18,13 +15,12 @@ from torch import nn
 
 import fedprivacy as fp
 from fedprivacy import training
-from fedprivacy.training import fashion, posterior
+from fedprivacy.training import posterior
 from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.datasets import LETTERS, TEXT, load_named
 from fedprivacy.training.private_sidecar import Notes
 from fedprivacy.training.release_files import checked_path
-
-from .test_refused_calls import fits
+from tests.contract.test_refused_calls import fits
 
 CPU = torch.device("cpu")
 WHOLE = {
@@ -532,60 +528,6 @@ def test_what_training_refuses_says_all_four(what):
     assert fits(str(caught.value), wanted), str(caught.value)
 
 
-# ---- a module that is not there, or a name
-
-
-@pytest.mark.parametrize(
-    ("module", "call", "wanted"),
-    [
-        (
-            "sklearn",
-            training.digits,
-            "digits needs scikit-learn, which is not installed; pip install 'fedprivacy[train]'",
-        ),
-        (
-            "arviz_stats",
-            lambda: training.diagnose(torch.zeros(2, 8, 1)),
-            "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'",
-        ),
-        (
-            "arviz",
-            lambda: training.inference_data(torch.zeros(2, 8, 1)),
-            "inference_data needs ArviZ, which is not installed; pip install 'fedprivacy[arviz]'",
-        ),
-    ],
-)
-def test_what_needs_another_package_says_which(monkeypatch, module, call, wanted):
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name.partition(".")[0] in (module, f"{module}_base"):
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(fp.ParameterError) as caught:
-        call()
-    assert str(caught.value) == wanted and isinstance(caught.value.__cause__, ImportError)
-
-
-def test_older_arviz_gets_its_own_form(monkeypatch):
-    """Without arviz-base the draws go to ``arviz.from_dict`` as the posterior."""
-    import sys
-    import types
-
-    older = types.ModuleType("arviz")
-    older.from_dict = lambda **given: given
-    monkeypatch.setitem(sys.modules, "arviz", older)
-    monkeypatch.setitem(sys.modules, "arviz_base", None)
-    draws = torch.arange(12.0).reshape(2, 3, 2)
-    whole = training.inference_data(draws)
-    assert list(whole) == ["posterior"] and list(whole["posterior"]) == ["parameters"]
-    named = training.inference_data(draws, ["a", "b"])["posterior"]
-    assert named["a"].tolist() == draws[..., 0].tolist()
-    assert named["b"].tolist() == draws[..., 1].tolist()
-
-
 @pytest.mark.parametrize("name", ["Nothing", "fedavg", "_nothing"])
 def test_a_name_that_training_has_not_is_an_attribute_error(name):
     with pytest.raises(AttributeError) as caught:
@@ -671,107 +613,6 @@ def test_a_matlab_file_without_its_arrays_or_of_fractions(tmp_path):
     savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1.5], [2.0]])})
     with pytest.raises(fp.ParameterError, match="must hold whole numbers, got '2 labels, float64'"):
         load_named("svhn", tmp_path)
-
-
-def idx(*shape, dimensions=None, size=None):
-    header = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, dimensions or len(shape), *shape)
-    return header + bytes(int(np.prod(shape)) if size is None else size)
-
-
-def fashion_files(folder, **changed):
-    parts = {"train": 4, "t10k": 2}
-    for part, count in parts.items():
-        names = {"images-idx3-ubyte": idx(count, 28, 28), "labels-idx1-ubyte": idx(count)}
-        for name, content in names.items():
-            whole = changed.get(f"{part}_{name[:6]}", content)
-            if whole is not None:
-                (folder / f"{part}-{name}").write_bytes(whole)
-
-
-BROKEN = {
-    "a file that is missing": (
-        {"t10k_labels": None},
-        "data_dir must hold Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
-    ),
-    "images of another size": (
-        {"train_images": idx(4, 28, 27)},
-        "/train-images-idx3-ubyte must hold images of 28 x 28, got (4, 28, 27); apt-get install",
-    ),
-    "a label too few": (
-        {"train_labels": idx(3)},
-        "/train-labels-idx1-ubyte must hold 4 labels, got 3; apt-get install",
-    ),
-    "a header of another file": (
-        {"t10k_images": idx(2)},
-        "/t10k-images-idx3-ubyte must start with the IDX magic number 0x00000803, got 0x00000801",
-    ),
-    "an image that was cut": (
-        {"t10k_images": idx(2, 28, 28, size=2 * 784 - 1)},
-        "/t10k-images-idx3-ubyte must be 1584 bytes long for its shape (2, 28, 28), got 1583; the "
-        "file is truncated or damaged; apt-get install",
-    ),
-    "a label of no class": (
-        {"train_labels": idx(4, size=0) + bytes([0, 1, 2, 10])},
-        "/train-labels-idx1-ubyte must hold labels from 0 to 9, got 10; apt-get install",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_image_files_that_do_not_fit_are_named(tmp_path, monkeypatch, what):
-    changed, wanted = BROKEN[what]
-    monkeypatch.setattr(fashion, "DEBIAN", tmp_path / "nowhere")
-    fashion_files(tmp_path, **changed)
-    with pytest.raises(fp.ParameterError) as caught:
-        training.fashion_mnist(tmp_path, clients=1, public=0)
-    told = str(caught.value).replace("'", "")
-    assert all(part in told for part in wanted.replace("'", "").split("...")), told
-
-
-def test_images_in_order_and_scaled(tmp_path, monkeypatch):
-    """Every image keeps its label, none is lost: the mean brightness is the label's."""
-    count = 40
-    labels = np.arange(count) % 10
-    whole = np.repeat(25 * labels.astype(np.uint8), 784).tobytes()
-    fashion_files(
-        tmp_path,
-        train_images=idx(count, 28, 28, size=0) + whole,
-        train_labels=idx(count, size=0) + labels.astype(np.uint8).tobytes(),
-    )
-    found = training.fashion_mnist(tmp_path, clients=7, public=5, seed=3)
-    assert torch.allclose(found.features.mean((1, 2)), 25 * found.labels / 255.0, atol=1e-6)
-    both = torch.cat([found.labels, found.public_labels])
-    assert torch.bincount(both).tolist() == [4] * 10
-    assert sorted(map(len, found.clients)) == [5] * 7
-
-
-CUT_SHORT = gzip.compress(idx(3), mtime=0)[:-6]
-"""Without a time, which the name of a test must not have in it."""
-
-
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", CUT_SHORT, b"plain"])
-def test_packed_files_that_are_damaged_are_told_as_such(tmp_path, content):
-    path = tmp_path / "labels.gz"
-    path.write_bytes(content)
-    with pytest.raises(fp.ParameterError) as caught:
-        fashion.read_idx(tmp_path / "labels", dimensions=1, way_out="ask again")
-    told = str(caught.value)
-    assert str(path) in told and told.endswith("ask again") and len(told) < 400
-
-
-def test_a_packed_file_of_too_much_is_not_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(fashion, "_MOST_BYTES", 999)
-    path = tmp_path / "labels.gz"
-    path.write_bytes(gzip.compress(idx(992 - 1 + 1)))
-    with pytest.raises(fp.ParameterError, match=r"have at most 999 bytes, unpacked, got 'labels"):
-        fashion.read_idx(tmp_path / "labels", dimensions=1)
-    path.write_bytes(gzip.compress(idx(991)))
-    assert fashion.read_idx(tmp_path / "labels", dimensions=1).shape == (991,)
-
-
-def test_a_folder_in_a_file_s_place(tmp_path):
-    with pytest.raises(fp.ParameterError, match=r"path must be an IDX file \(.gz or not\), got"):
-        fashion.read_idx(tmp_path, dimensions=1)
 
 
 # ---- what a run keeps on disk

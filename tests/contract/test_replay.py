@@ -34,9 +34,8 @@ from fedprivacy.training import (
     save_model,
     train,
 )
-
-from .test_samplers import records
-from .test_training import small
+from tests.systems.averaging.test_loop import small
+from tests.systems.fa_ld.test_loop import records
 
 SCHEMES = {
     "everyone": Everyone(),

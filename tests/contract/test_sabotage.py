@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from common import excluded
 from scipy.stats import binom, chi2
 
 import fedprivacy as fp
@@ -45,9 +44,9 @@ from fedprivacy.training import (
     likelihoods,
     logistic,
 )
-
-from .test_samplers import records
-from .test_training import small
+from tests.common import excluded
+from tests.systems.averaging.test_loop import small
+from tests.systems.fa_ld.test_loop import records
 
 FAILS = 1e-9
 DRAWS = 500

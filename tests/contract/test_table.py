@@ -8,8 +8,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.sampling import TABLE
-
-from ..common import SCHEMES
+from tests.common import SCHEMES
 
 ADJACENCIES = [str(a) for a in fp.Adjacency]
 OBSERVERS = [str(o) for o in fp.Observer]

@@ -9,8 +9,6 @@ import torch
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import rounded
 from fedprivacy.mechanisms.rounded import grid_for, on_grid
-from fedprivacy.systems.averaging.collect import Total
-from fedprivacy.training.likelihoods import Likelihood, SoftmaxRegression, clip_factor
 
 LIMITS = [1e-6, 1e-3, 1.0, 1e3]
 SIZES = [10.0**k for k in range(-38, 39, 2)] + [3e38, 1e34, 1e35]
@@ -84,26 +82,6 @@ def test_tiny_limits_hold_in_many_dimensions(limit):
     assert true_norm(found) <= limit
 
 
-@pytest.mark.parametrize("clip", [1e-6, 1e-3, 1.0])
-def test_a_records_gradient_is_never_longer_than_its_clip_norm(clip):
-    for size in (1e-3, 1e10, 1e30, 1e34, 1e36, 1e38, 3e38):
-        gradient = torch.full((1,), size)
-        assert float((gradient * clip_factor(gradient.norm()[None], clip)).double()) <= clip
-
-
-@pytest.mark.parametrize("features, size", [(150_528, 1.335), (1_000_000, 1.875)])
-def test_a_long_gradient_of_equal_numbers_is_no_longer_than_its_clip_norm(features, size):
-    """In single precision such squares add up to too little: the factor was too large by 9e-4."""
-    inputs, mask = torch.full((1, 1, features), size), torch.ones(1, 1)
-    softmax = SoftmaxRegression(features, 2)
-    linear = Likelihood(lambda x, inputs, _: inputs @ x, features)
-    for model in (softmax, linear):
-        labels = torch.zeros((1, 1), dtype=torch.int64)
-        point = torch.zeros(1, model.dimension)
-        found = model.gradient_sums(point, inputs, labels, mask, 0.5)
-        assert 0.499 < true_norm(found[0].numpy()) <= 0.5
-
-
 LONG = 3 * rounded.PART + 77
 """More than two parts of a tensor, and no whole number of rows."""
 
@@ -154,25 +132,3 @@ def test_a_long_update_that_is_not_finite_is_refused(bad):
     value[-1] = bad
     with pytest.raises(ParameterError):
         on_grid(value, clip_norm=1.0, grid=2.0**-24)
-
-
-def test_a_total_is_exact_whatever_single_precision_holds():
-    """Numbers that it adds up exactly, that it does not, doubles, and some of them many times."""
-    grid, generator = 2.0**-24, np.random.default_rng(0)
-    total, exact = Total(torch.zeros(40, dtype=torch.float64), grid), np.zeros(40, dtype=object)
-    for turn in range(600):
-        bits, times = int(generator.integers(1, 25)), int(generator.integers(1, 4))
-        points = generator.integers(-(2**bits) + 1, 2**bits, 40)
-        part = torch.from_numpy(points * grid).to(torch.float64 if turn % 7 == 0 else torch.float32)
-        total.add(part, times, float(part.abs().max()))
-        exact += times * points.astype(object)
-        if turn % 97 == 0:
-            assert (total.value().numpy() / grid).tolist() == exact.tolist()
-    assert (total.value().numpy() / grid).tolist() == exact.tolist()
-
-
-def test_a_total_of_numbers_on_no_grid_is_added_up_as_it_is():
-    total = Total(torch.zeros(2, dtype=torch.float64), None)
-    for _ in range(10):
-        total.add(torch.tensor([0.1, 2.0**30]), 1, 2.0**30)
-    assert total.value().tolist() == [10 * float(torch.tensor(0.1)), 10 * 2.0**30]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from common import SCHEMES
 
 import fedprivacy as fp
+from tests.common import SCHEMES
 
 STEP = fp.Gaussian(noise_multiplier=1.5)
 ADJACENCIES = [str(each) for each in fp.Adjacency]

@@ -1,7 +1,5 @@
 """What is true of the systems whatever the numbers are: units, order of agents, closed forms."""
 
-import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,17 +12,9 @@ pytest.importorskip("torch")
 import torch
 
 import fedprivacy as fp
-from fedprivacy.runs.averaging_job import preset_for
 from fedprivacy.runs.methods import METHODS
-from fedprivacy.runs.sources import load_data
-from fedprivacy.systems.averaging.bounds import recommended_steps, two_sided_bound
-from fedprivacy.systems.averaging.upload import pack, unpack, upload_size
-from fedprivacy.systems.fa_hmc.bounds import DynamicSteps
 from fedprivacy.systems.fa_ld import bounds as ld
-from fedprivacy.systems.fa_ld.claim import TheoremSetting, fa_ld_theorem_6_1
-from fedprivacy.systems.fed_plt.proximal import L1, L2, Box, Group, checked_prox
-from fedprivacy.systems.fed_smp.bounds import SmpSetting, fed_smp_bound
-from fedprivacy.systems.fed_smp.moments import converted_epsilon, lemma_3_divergence
+from fedprivacy.systems.fed_plt.proximal import L1, L2, Box, Group
 from fedprivacy.systems.settings import Settings, axis, single
 from fedprivacy.training import (
     AgentData,
@@ -42,85 +32,6 @@ from fedprivacy.training import (
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 FEW = settings(derandomize=True, deadline=None, max_examples=8)
 SCALES = st.sampled_from([1e-3, 0.5, 3.0, 1e4])
-
-
-# ---- bounds do not depend on the units
-
-
-@given(
-    scale=SCALES,
-    kind=st.sampled_from(["everyone", "with_replacement", "without_replacement"]),
-    noise=st.sampled_from([0.0, 0.3]),
-    printed=st.booleans(),
-)
-@SETTINGS
-def test_a_loss_in_other_units_has_the_same_bound_in_those(scale, kind, noise, printed):
-    """A loss s times as large: gradients s, their squares s^2, steps as long with rates over s."""
-    one = {
-        "clients": 12,
-        "local_steps": 3,
-        "rounds": 50,
-        "smoothness": 2.0,
-        "gap": 1.5,
-        "gradient_variance": 0.7,
-        "heterogeneity": 0.4,
-        "learning_rate": 0.01,
-        "server_learning_rate": 1.2,
-        "participation": kind,
-        "cohort": None if kind == "everyone" else 5,
-        "noise_std": noise,
-        "dimension": 4,
-        "as_printed": printed,
-    }
-    other = one | {
-        "smoothness": scale * 2.0,
-        "gap": scale * 1.5,
-        "gradient_variance": scale**2 * 0.7,
-        "heterogeneity": scale**2 * 0.4,
-        "learning_rate": 0.01 / scale,
-    }
-    before, after = two_sided_bound(**one), two_sided_bound(**other)
-    assert after.value == pytest.approx(scale**2 * before.value, rel=1e-9)
-    for name, value in before.terms:
-        assert after.term(name) == pytest.approx(scale**2 * value, rel=1e-9), name
-    assert math.fsum(value for _, value in before.terms) == pytest.approx(before.value)
-    assert (before.term("privacy noise") > 0.0) == (noise > 0.0) and before.bound is not printed
-
-
-@given(scale=SCALES, sparsifier=st.sampled_from(["rand_k", "top_k"]))
-@SETTINGS
-def test_a_sparsified_bound_is_in_the_loss_s_units_too(scale, sparsifier):
-    one = SmpSetting(
-        kept=9,
-        dimension=10,
-        cohort=5,
-        local_steps=2,
-        rounds=7,
-        smoothness=1.0,
-        gap=2.0,
-        gradient_variance=0.3,
-        dissimilarity=1.5,
-        heterogeneity=0.2,
-        step_size=1e-3,
-        noise_multiplier=1.3,
-        clip_norm=0.7,
-        sparsifier=sparsifier,
-    )
-    other = replace(
-        one,
-        smoothness=scale,
-        gap=scale * 2.0,
-        gradient_variance=scale**2 * 0.3,
-        heterogeneity=scale**2 * 0.2,
-        step_size=1e-3 / scale,
-    )
-    before, after = fed_smp_bound(one), fed_smp_bound(other)
-    assert after.value == pytest.approx(scale**2 * before.value, rel=1e-9)
-    assert math.fsum(value for _, value in before.terms) == pytest.approx(before.value)
-    # More noise is dearer by its square alone.
-    louder = fed_smp_bound(replace(one, noise_multiplier=2.6))
-    assert louder.term("privacy noise") == pytest.approx(4.0 * before.term("privacy noise"))
-    assert louder.term("optimisation") == before.term("optimisation")
 
 
 def problem(scale=1.0):
@@ -212,144 +123,11 @@ def test_no_other_number_of_local_steps_needs_fewer_rounds_by_the_bound(kappa):
     assert best >= 1 and all(rounds(best) <= rounds(k) for k in range(1, best + 40))
 
 
-@given(stages=st.lists(st.tuples(st.floats(1e-3, 1.0), st.integers(1, 4)), min_size=1, max_size=4))
-@SETTINGS
-def test_steps_by_stage_are_those_of_the_stages_written_out(stages):
-    steps = DynamicSteps(stages=tuple(stages))
-    whole = [step for step, count in stages for _ in range(count)]
-    beyond = [*whole, *[stages[-1][0]] * 3]
-    assert [steps.at(number) for number in range(len(beyond))] == beyond
-    for first, count in itertools.product(range(len(beyond)), (0, 1, 3)):
-        wanted = tuple((beyond + beyond[-1:] * 3)[first : first + count])
-        assert steps.sizes(first, count) == wanted
-
-
 def test_steps_that_fall_are_those_of_the_theorem():
     steps = ld.DecayingSteps(strong_convexity=0.5, smoothness=3.0)
     wanted = [1.0 / (6.0 + 0.5 * k / 12.0) for k in range(2, 7)]
     np.testing.assert_allclose(steps.at(2, 5), wanted, rtol=1e-15)
     assert steps.sizes(2, 5) == tuple(steps.at(2, 5).tolist()) and steps.sizes(4, 0) == ()
-
-
-@given(
-    k=st.integers(1, 50),
-    rounds=st.integers(1, 10**6),
-    smooth=st.floats(0.1, 10),
-    n=st.integers(1, 99),
-)
-@SETTINGS
-def test_recommended_steps_by_their_formula(k, rounds, smooth, n):
-    found = recommended_steps(local_steps=k, rounds=rounds, smoothness=smooth, cohort=n)
-    assert found.local == pytest.approx(1.0 / (math.sqrt(rounds) * k * smooth), rel=1e-12)
-    assert found.server == pytest.approx(math.sqrt(k * n), rel=1e-12)
-
-
-# ---- claims
-
-
-@given(
-    order=st.floats(1.01, 200.0),
-    divergence=st.floats(0.0, 10.0),
-    delta=st.floats(1e-9, 0.5),
-)
-@SETTINGS
-def test_the_improved_conversion_is_never_above_the_paper_s(order, divergence, delta):
-    ask = {"order": order, "divergence": divergence, "delta": delta}
-    plain = converted_epsilon(**ask)
-    improved = converted_epsilon(**ask, conversion="improved")
-    assert plain == pytest.approx(divergence + math.log(1.0 / delta) / (order - 1.0))
-    assert 0.0 <= improved <= plain
-    more = converted_epsilon(**{**ask, "divergence": divergence + 1.0}, conversion="improved")
-    assert improved <= more <= improved + 1.0 + 1e-9
-
-
-@given(order=st.integers(2, 20), rate=st.floats(1e-3, 1.0), noise=st.floats(1.5, 20.0))
-@SETTINGS
-def test_lemma_three_word_by_word_in_whole_numbers(order, rate, noise):
-    rho = [j / (2.0 * noise**2) for j in range(order + 1)]
-    total = rate**2 * math.comb(order, 2) * min(4.0 * math.expm1(rho[2]), 2.0 * math.exp(rho[2]))
-    for j in range(3, order + 1):
-        total += rate**j * math.comb(order, j) * 2.0 * math.exp((j - 1) * rho[j])
-    found = lemma_3_divergence(order=order, sampling_probability=rate, noise_multiplier=noise)
-    assert found == pytest.approx(math.log1p(total) / (order - 1), rel=1e-9, abs=1e-13)
-    # Twice the sensitivity is half the noise.
-    both = {"order": order, "sampling_probability": rate}
-    twice = lemma_3_divergence(**both, noise_multiplier=noise, sensitivity=2.0)
-    assert twice == pytest.approx(lemma_3_divergence(**both, noise_multiplier=noise / 2.0))
-    assert twice >= found
-
-
-THEOREM = {
-    "clients": 5,
-    "cohort": 2,
-    "local_steps": 2,
-    "steps": 6,
-    "batch_fraction": 0.5,
-    "correlation": 0.0,
-    "temperature": 1.0,
-    "gradient_sensitivity": 1.0,
-    "weight": 0.2,
-    "step_size": 1e-4,
-    "delta0": 1e-6,
-    "delta1": 1e-6,
-    "delta2": 1e-6,
-}
-
-CLAIMS = {
-    "steps of a half round": (
-        {"steps": 5},
-        "steps must be a multiple of local_steps = 2, got 5",
-    ),
-    "a scheme of no number": (
-        {"scheme": "III"},
-        "scheme must be one of 'I' or 'II', got 'III'",
-    ),
-    "a cohort of more than all": ({"cohort": 6}, "cohort must be at most clients = 5, got 6"),
-    "a weight of more than its share": (
-        {"weight": 0.25},
-        "weight must be at most 1 / clients = 0.2, got 0.25",
-    ),
-    "a step of which nothing is said": (
-        {"step_size": 1.0},
-        "step_size must be at most 0.00356159, above which Theorem 6.1 says nothing, got 1.0; take "
-        "smaller steps, or account for 1 with FederatedLangevin",
-    ),
-    "no noise of one's own": (
-        {"correlation": 1.0},
-        "step_size must be at most 0, above which Theorem 6.1 says nothing, got 0.0001; with "
-        "correlation 1 all noise is shared: no epsilon is finite",
-    ),
-    "weights that nobody gave": (
-        {"scheme": "I", "weight": 0.1},
-        "weights must be given under scheme I, where client c is drawn with probability p_c, got "
-        "None; pass the weight of every client (weight is their minimum)",
-    ),
-    "weights of other clients": (
-        {"weights": [0.2] * 4},
-        "weights must be 5 numbers that sum to 1, got '4 numbers'",
-    ),
-    "another least weight": (
-        {"weights": [0.1, 0.2, 0.2, 0.2, 0.3]},
-        "weight must be the smallest of weights = 0.1, got 0.2",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", CLAIMS)
-def test_what_theorem_6_1_says_nothing_of_is_refused(what):
-    changed, wanted = CLAIMS[what]
-    with pytest.raises(fp.ParameterError) as caught:
-        fa_ld_theorem_6_1(**{**THEOREM, **changed})
-    assert str(caught.value) == wanted
-
-
-def test_a_setting_of_theorem_6_1_by_its_formulas():
-    own = TheoremSetting(**THEOREM)
-    assert own.rounds == 3 and own.drawn == 0.4 and own.deltas == (1e-6, 1e-6, 1e-6)
-    assert own.step_limit == pytest.approx(0.2 * 0.25 / math.log(1.25e6))
-    redrawn = replace(own, scheme="I")
-    assert redrawn.drawn == pytest.approx(1.0 - 0.8**2)
-    assert own.upload(0.2).steps == 2
 
 
 # ---- settings as values
@@ -379,36 +157,6 @@ def test_every_setting_s_default_keeps_its_rule_and_reads_as_itself(name):
             assert setting.read(str(setting.default)) == setting.default
             assert f"{setting.default}" in str(setting)
         assert setting.help in str(setting) and setting.rule.words in str(setting)
-
-
-# ---- uploads
-
-
-@given(
-    numbers=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=6),
-    number=st.integers(0, 2**31),
-    masked=st.booleans(),
-)
-@SETTINGS
-def test_an_upload_is_read_as_it_was_packed(numbers, number, masked):
-    values = torch.tensor(numbers, dtype=torch.float32)
-    mask = torch.arange(len(numbers)) * 3 if masked else None
-    sent = pack(values, round=number, mask=mask)
-    assert len(sent) == upload_size(len(numbers)) == 24 + 4 * len(numbers)
-    assert torch.equal(unpack(sent, round=number, kept=len(numbers), mask=mask), values)
-
-
-def test_every_changed_bit_of_an_upload_s_head_is_seen():
-    mask = torch.tensor([0, 4])
-    sent = pack(torch.ones(2), round=7, mask=mask)
-    for bit in range(8 * (len(sent) - 8)):
-        broken = bytearray(sent)
-        broken[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(fp.ParameterError):
-            unpack(bytes(broken), round=7, kept=2, mask=mask)
-    for other in (None, torch.tensor([4, 0]), torch.tensor([0, 5])):
-        with pytest.raises(fp.ParameterError, match=r"upload\.mask must fit"):
-            unpack(sent, round=7, kept=2, mask=other)
 
 
 # ---- proximal operators
@@ -450,15 +198,6 @@ def test_no_point_is_better_than_the_proximal_one(seed, step, name):
     assert float((prox(other, step) - found).norm()) <= float((other - point).norm()) + 1e-12
     both = prox(torch.stack([point, other]), step)
     torch.testing.assert_close(both[0], found, rtol=1e-14, atol=0)
-
-
-def test_a_regulariser_s_point_has_the_point_s_precision():
-    point = torch.zeros(2, dtype=torch.float64)
-    assert checked_prox(None, point, 1.0) is point
-    found = checked_prox(lambda p, step: p.float() + step, point, 2.0)
-    assert found.dtype is torch.float64 and found.tolist() == [2.0, 2.0]
-    # What is not finite already is no fault of the regulariser's.
-    assert checked_prox(lambda p, step: p, point * math.nan, 1.0).isnan().all()
 
 
 # ---- agents
@@ -603,47 +342,3 @@ def test_models_have_as_many_parameters_as_they_say(build, parameters):
     with torch.device("meta"):
         found = build()
     assert sum(each.numel() for each in found.parameters()) == parameters
-
-
-def test_the_usual_settings_are_those_that_are_told():
-    digits = load_data("digits")
-    model, chosen = preset_for(digits, None, {})
-    assert sum(p.numel() for p in model().parameters()) == 650
-    told = {name: chosen[name] for name in ("local_epochs", "cohort", "rounds", "clip_norm")}
-    assert told == {"local_epochs": 1, "cohort": 100, "rounds": 40, "clip_norm": 3.0}
-    fashion = replace(
-        digits,
-        name="fashion-mnist",
-        features=torch.zeros(len(digits.labels), 784),
-        test_features=torch.zeros(len(digits.test_labels), 784),
-        public_features=None,
-        public_labels=None,
-    )
-    model, chosen = preset_for(fashion, None, {})
-    assert sum(p.numel() for p in model().parameters()) == 25_450
-    told = {name: chosen[name] for name in ("local_steps", "local_epochs", "cohort", "rounds")}
-    assert told == {"local_steps": 4, "local_epochs": None, "cohort": 200, "rounds": 60}
-    _, own = preset_for(replace(digits, name="mine"), None, {})
-    assert (own["rounds"], own["cohort"], own["local_epochs"], own["clip_norm"]) == (
-        50,
-        100,
-        1,
-        1.0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "gone"),
-    [
-        ({"sampling_probability": 0.1}, ["cohort"]),
-        ({"strategy": "everyone"}, ["cohort"]),
-        ({"local_steps": 2}, []),
-        ({"local_epochs": 3}, []),
-        ({"rounds": 7, "clip_norm": 9.0}, []),
-    ],
-)
-def test_what_is_given_stands_and_what_says_it_another_way_goes(given, gone):
-    _, chosen = preset_for(load_data("digits"), None, given)
-    assert chosen | given == chosen and not set(gone) & set(chosen)
-    assert "local_steps" not in given or chosen["local_epochs"] is None
-    assert "local_epochs" not in given or chosen["local_steps"] is None

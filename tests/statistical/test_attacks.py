@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from common import noisy, told
 from scipy.special import bdtrc
 
 import fedprivacy as fp
+from tests.common import noisy, told
 
 pytestmark = pytest.mark.slow
 

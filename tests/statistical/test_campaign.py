@@ -5,12 +5,12 @@ import random
 
 import numpy as np
 import pytest
-import truth
 from mpmath import mpf
 
 import fedprivacy as fp
 from fedprivacy.loss import Gdp, Sampled, Side
 from fedprivacy.loss.strategies import direct
+from tests import truth
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,143 @@
+"""Tests of ``fedprivacy.mechanisms.conditional``."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy import factors
+from fedprivacy.loss import Gdp
+from fedprivacy.mechanisms import conditional, unknown_position
+from fedprivacy.mechanisms.shifted import sums_above
+from tests.mechanisms.test_unknown_position import (
+    _profile,
+    deltas,
+    exact,
+    lower_triangular,
+    noise_of,
+)
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("most", [1, 4, 16])
+def test_rounds_drawn_in_secret_lose_no_more_than_known_ones(most):
+    """Of 16 rounds of 256 the common part alone loses more than the worst pattern of rounds."""
+    rule = fp.MinimumSeparation(1, at_most=most)
+    run = noise_of(factors.SquareRootToeplitz(), 8.0, 256, rule)
+    ask = {"delta": 1e-5, "adjacency": "zero_out"}
+    known = fp.epsilon(run, **ask)
+    drawn = fp.epsilon(run.sampled(fp.RandomAllocation(256)), **ask)
+    assert drawn.upper <= known.upper
+    assert ("joint convexity" in " ".join(drawn.theorems)) == (most == 16)
+
+
+@pytest.mark.parametrize(("q", "z"), [(0.1, 6.0), (0.4, 12.0)])
+def test_poisson_row_by_row(q, z):
+    """Conditional composition lies above the exact pair, both ways."""
+    matrix = lower_triangular(3)
+    sets = [s for k in range(4) for s in itertools.combinations(range(3), k)]
+    weights = [q ** len(s) * (1 - q) ** (3 - len(s)) for s in sets]
+    points = np.array([0.0, 0.03, 0.1])
+    above, below = exact(matrix, sets, weights, z, points)
+    rows = conditional.rows_of(matrix, q, z)
+    found = _profile(conditional.unless_unlikely(rows, conditional.revealed(rows)), points)
+    assert (found >= np.maximum(above, below) - 1e-6).all()
+
+
+def test_chances_given_likely_pasts():
+    """The posterior chance of a round is below its bound on every past drawn."""
+    matrix, q, z = lower_triangular(4), 0.3, 1.5
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    bounds = conditional._chances(matrix, np.arange(4), q, z)
+    means = sets @ matrix.T / z
+    for _ in range(2000):
+        y = means[RNG.choice(len(sets), p=weights)] + RNG.normal(size=4)
+        for i in range(4):
+            log = means[:, :i] @ y[:i] - 0.5 * (means[:, :i] ** 2).sum(axis=1)
+            posterior = weights * np.exp(log)
+            chance = (posterior @ sets) / posterior.sum()
+            assert (chance <= bounds[i] + 1e-12)[matrix[i] > 0].all()
+
+
+def test_where_too_much_is_revealed_one_dimension_answers():
+    matrix = np.tril(np.ones((16, 16)))
+    assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
+    _, why = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
+    assert why == "line"
+
+
+def test_chances_of_almost_certain_and_of_hardly_possible_rounds():
+    matrix = np.tril(np.ones((4, 4)))
+    for q in (1e-300, 1e-20, 1.0 - 1e-13, math.nextafter(1.0, 0.0)):
+        # So little noise that the rows before tell everything.
+        found = conditional._chances(matrix, np.arange(4), q, 0.01)
+        assert (found[1:, 0] == 1.0).all()
+        assert (found >= q).all() and (found <= 1.0).all()
+
+
+def test_a_hardly_possible_round_is_not_forgotten():
+    """Every number below P's is a lower end: with probability q the shift is there."""
+    shift, q = 1.0, 1e-42
+    line = unknown_position.rank_one(np.full(3, shift), q, 1.0)
+    least = q * (deltas(Gdp(shift), [0.0])[0] - 1e-9)
+    assert 0.0 < least <= line.swap().log_moment(2.0) + line.log_moment(2.0)
+    # Tails of nothing are bounded as well: something is always left beyond.
+    above = sums_above(np.array([5, 5]), np.array([1e-41, 1e-41]))
+    assert len(above) == 2 and 2e-41 <= above[1] < 1e-36
+
+
+def _unlikely_pasts(matrix, q, z, y, unlikely):
+    """Return how often pasts make a round likelier than its bound says."""
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    means = sets @ matrix.T / z
+    bounds = conditional._chances(matrix, np.arange(len(matrix)), q, z, unlikely)
+    beyond = np.zeros(len(y), dtype=bool)
+    for i in range(len(matrix)):
+        log = y[:, :i] @ means[:, :i].T - 0.5 * (means[:, :i] ** 2).sum(axis=1)
+        posterior = weights * np.exp(log - log.max(axis=1, keepdims=True))
+        chances = posterior @ sets / posterior.sum(axis=1, keepdims=True)
+        beyond |= ((chances > bounds[i] + 1e-12) & (matrix[i] > 0.0)).any(axis=1)
+    return beyond.mean()
+
+
+HOSTILE = {
+    "ones": np.tril(np.ones((5, 5))),
+    "almost singular": np.tril(np.ones((4, 4)), -1) + 1e-9 * np.eye(4),
+    "huge ratios": np.tril(10.0 ** np.random.default_rng(5).uniform(-6, 1, (4, 4))),
+    "more rows than columns": np.array([[1, 0], [1, 1], [0, 1], [0.5, 2], [2, 2]], float),
+}
+
+
+@pytest.mark.parametrize("matrix", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("q", "z"), [(0.1, 1.0), (0.5, 4.0)])
+def test_rows_hold_but_for_the_probability_that_is_told(matrix, q, z):
+    """Where pasts of 2 % are given up, fewer occur, and rows plus that lie above the truth.
+
+    Simulated: the allowances below are five standard errors, one failure in a million.
+    """
+    given_up, many = 0.02, 20_000
+    rng = np.random.default_rng(7)
+    drawn = (rng.random((many, matrix.shape[1])) < q) @ matrix.T / z
+    absent = rng.normal(size=drawn.shape)
+    present = drawn + rng.normal(size=drawn.shape)
+    for y in (absent, present):
+        assert _unlikely_pasts(matrix, q, z, y, given_up) <= given_up + 5 * math.sqrt(
+            given_up / many
+        )
+    rows = conditional.rows_of(matrix, q, z, given_up)
+    points = np.array([0.0, 0.3, 1.0])
+    bound = _profile(fp.loss.compose(rows), points) + given_up
+    sets = np.array(list(itertools.product((0.0, 1.0), repeat=matrix.shape[1])))
+    weights = np.prod(np.where(sets > 0, q, 1 - q), axis=1)
+    means = sets @ matrix.T / z
+    log = [y @ means.T - 0.5 * (means**2).sum(axis=1) for y in (absent, present)]
+    without, with_it = (np.exp(one) @ weights for one in log)
+    for point, most in zip(np.exp(points), bound, strict=True):
+        # Both as means of numbers from 0 to 1.
+        for samples in (np.maximum(1 - point * without, 0), np.maximum(1 - point / with_it, 0)):
+            assert samples.mean() <= most + 5 * 0.5 / math.sqrt(many)

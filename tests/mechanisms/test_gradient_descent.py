@@ -1,0 +1,230 @@
+"""Tests of ``fedprivacy.mechanisms.gradient_descent``."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedprivacy as fp
+from fedprivacy.errors import ParameterError
+from fedprivacy.mechanisms import NoisyGradientDescent, rounded
+from fedprivacy.systems.fed_plt.claim import fed_plt_proposition_4
+from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
+from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
+from fedprivacy.theory.splitting_privacy import rounds_mu
+from fedprivacy.training import FederatedSplitting, LocalSolver, ModuleLoss
+from tests.mechanisms.test_splitting_run import run
+from tests.mechanisms.test_upload import descent, epsilon, hamiltonian
+from tests.papers.fed_plt.test_claim import BASE
+from tests.systems.fed_plt.test_loop import Bowl, bounded
+from tests.theory.test_splitting_privacy import (
+    GRID,
+    private,
+    quadratic,
+)
+
+
+def test_upper_end_is_that_of_the_mechanism():
+    """Rounds of NoisyGradientDescent, accounted by the toolkit, give the same upper end."""
+    setting = dict(BASE, rounds=4)
+    one = fp.NoisyGradientDescent(
+        step_size=0.1,
+        noise_std=math.sqrt(0.2),
+        sensitivity=1.0,
+        strong_convexity=2.0,
+        smoothness=2.0,
+        steps=5,
+    )
+    bound = fp.epsilon(one * 4, delta=1e-5, adjacency="replace_one", observer="server")
+    reason = fed_plt_proposition_4(**setting, observer="server").reason
+    assert f"at most {bound.upper:.5g}" in reason.replace(
+        f"{bound.upper:.6g}", f"{bound.upper:.5g}"
+    )
+
+
+NOISY = LocalSolver(method="noisy", steps=5, step_size=0.4, noise_scale=0.3)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_a_round_is_t6_with_the_losss_own_sensitivity():
+    step, noise = 0.4, math.sqrt(0.8) * 0.3
+    solve = NoisyGradientDescent(
+        step_size=step,
+        noise_std=noise,
+        sensitivity=0.02,
+        strong_convexity=1.5,
+        smoothness=1.75,
+        steps=5,
+    )
+    assert bounded().round_mechanism == solve
+    c = 1 - 0.4 * 1.5
+    mu = step * 0.02 / noise * math.sqrt((1 - c**5) / (1 + c**5) * (1 + c) / (1 - c))
+    found = fp.epsilon(bounded().round_mechanism * 20, delta=1e-5, adjacency="replace_one")
+    exact = gaussian_epsilon(mu * math.sqrt(20), 1e-5)
+    assert exact <= found.upper * (1 + 1e-12) and found.upper == pytest.approx(exact, rel=1e-3)
+
+
+def steep(outputs, targets):
+    return (outputs[0, 0] ** 2 + 20.0 * outputs[0, 1] ** 2) / 2
+
+
+def test_clipped_steps_are_composed_one_by_one():
+    """c = .95, s / sd = .1, t = 1000, delta = 1e-5: 17.857, where contraction would say 2.558."""
+    size, clip, gamma, tau = 40, 0.3, 0.05, None
+    moves = gamma * 2 * clip / size
+    noise = 10.0 * moves
+    tau = noise / math.sqrt(2 * gamma)
+    solver = LocalSolver(
+        method="noisy", steps=1000, step_size=gamma, noise_scale=tau, clip_norm=clip
+    )
+    loop = FederatedSplitting(
+        loss=ModuleLoss(model=Bowl, criterion=steep),
+        records=(size,),
+        dimension=2,
+        penalty=1.0,
+        solver=solver,
+    )
+    one = loop.round_mechanism
+    assert one == NoisyGradientDescent(
+        step_size=gamma, noise_std=noise, sensitivity=2 * clip / size, steps=1000
+    )
+    assert one.step_multiplier == pytest.approx(10.0)
+    with pytest.raises(fp.UnsupportedCombination, match="replace_one"):
+        fp.epsilon(one, delta=1e-5, adjacency="add_remove")
+    found = fp.epsilon(one, delta=1e-5, adjacency="replace_one", observer="server")
+    assert found.lower <= 17.857 + 5e-4 and found.upper == pytest.approx(17.857, abs=2e-3)
+    assert gaussian_epsilon(math.sqrt(1000) * 0.1, 1e-5) == pytest.approx(17.857, abs=5e-4)
+    if_it_contracted = NoisyGradientDescent(
+        step_size=gamma,
+        noise_std=noise,
+        sensitivity=2 * clip / size,
+        strong_convexity=1.0,
+        smoothness=1.0,
+        steps=1000,
+    )
+    too_little = fp.epsilon(if_it_contracted, delta=1e-5, adjacency="replace_one")
+    assert too_little.upper == pytest.approx(2.558, abs=2e-3)
+
+
+ASK = {"delta": 1e-5, "adjacency": "replace_one"}
+
+
+@pytest.mark.parametrize("observer", ["aggregate", "server"])
+def test_uploads_are_accounted_round_by_round(observer):
+    one = fp.NoisyGradientDescent(
+        step_size=1 / 11,
+        noise_std=math.sqrt(2 / 11),
+        sensitivity=1.0,
+        strong_convexity=1.1,
+        smoothness=1.1,
+        steps=60,
+    )
+    found = fp.epsilon(run(), observer=observer, **ASK)
+    assert found.upper == fp.epsilon(one * 20, observer=observer, **ASK).upper
+    assert found.lower > 0.99 * found.upper and found.witness
+
+
+DELTA = 1e-5
+
+
+def test_gradient_noise_composed_over_queries():
+    client = hamiltonian(leapfrog_steps=5, iterations=100, gradient_noise_multiplier=30.0)
+    first = math.hypot(client.momentum_multiplier, 30.0)
+    mu = math.sqrt(100 / first**2 + 800 / 30.0**2)
+    assert epsilon(client).upper == pytest.approx(gdp_epsilon(mu, DELTA), rel=1e-7)
+    assert epsilon(client).upper < 0.99 * 4.3771781  # with the momentum left out
+    assert (client.queries, replace(client, leapfrog_steps=1).queries) == (9, 1)
+
+
+def test_local_solve_of_fed_plt():
+    gamma, tau = 0.5, 0.01
+    solve = descent(
+        step_size=gamma,
+        noise_std=math.sqrt(2.0 * gamma) * tau,
+        sensitivity=0.004,
+        strong_convexity=1.5,
+        smoothness=2.0,
+    )
+    assert epsilon(solve * 100).upper == pytest.approx(gdp_epsilon(2.579468654, DELTA), rel=1e-6)
+
+
+def test_noisy_descent_without_convexity_composes_its_steps():
+    given = {"step_size": 0.05, "noise_std": 0.1, "sensitivity": 0.2, "steps": 1000}
+    one = fp.NoisyGradientDescent(**given)
+    found = fp.epsilon(one, delta=1e-5, adjacency="replace_one", observer="server")
+    assert found.lower == pytest.approx(17.857, abs=1e-3) and found.upper - found.lower < 1e-6
+    assert "composed" in found.theorems[0] and "clipped" in found.witness
+    convex = fp.NoisyGradientDescent(strong_convexity=1.0, smoothness=2.0, **given)
+    assert fp.epsilon(convex, delta=1e-5, adjacency="replace_one").upper < 3.0
+    with pytest.raises(ParameterError, match="both or neither"):
+        fp.NoisyGradientDescent(strong_convexity=1.0, **given)
+
+
+@pytest.mark.parametrize("dimension", [1, 100, 10_000])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 20.0])
+def test_rounding_of_hidden_steps_is_paid_for_in_noise(noise, dimension):
+    """The noise over a record's move and two roundings is no less than what is accounted."""
+    mechanism = fp.NoisyGradientDescent(
+        step_size=0.5,
+        noise_std=noise,
+        sensitivity=1.0,
+        strong_convexity=0.5,
+        smoothness=1.0,
+        steps=4,
+    )
+    std = noise * mechanism.widening(dimension)
+    moved = 0.5 * 1.0 + 2.0 * math.sqrt(dimension) * rounded.HIDDEN_GRID * std
+    assert std / moved >= mechanism.step_multiplier
+    assert std / moved < mechanism.step_multiplier * (1.0 + 1e-9)
+    composed = replace(mechanism, strong_convexity=None, smoothness=None)
+    assert composed.widening(dimension) == 1.0
+
+
+TINY = 1e-12
+
+
+def test_clipping_destroys_contraction():
+    """c = .95, s/sd = .1, t = 1000, delta 1e-5: T6 says 2.558, the truth is 17.857."""
+    t6 = NoisyGradientDescent(
+        step_size=0.05,
+        noise_std=0.5,
+        sensitivity=1.0,
+        strong_convexity=1.0,
+        smoothness=1.0,
+        steps=1000,
+    )
+    mu = t6.privacy_loss("replace_one", "server").curve.mu
+    assert gaussian_epsilon(mu, 1e-5) == pytest.approx(2.558, abs=5e-4)
+    assert gaussian_epsilon(math.sqrt(1000) * 0.1, 1e-5) == pytest.approx(17.857, abs=5e-4)
+
+
+@pytest.mark.parametrize("low, ratio, rho, share, steps", GRID)
+def test_the_mechanism_contains_the_law(low, ratio, rho, share, steps):
+    """Every quadratic, every observer, constant and switching shifts; the worst is attained."""
+    high = low * ratio
+    gamma = share * 2 / (high + 1 / rho)
+    mechanism = NoisyGradientDescent(
+        step_size=gamma,
+        noise_std=math.sqrt(2 * gamma),
+        sensitivity=1.0,
+        strong_convexity=low + 1 / rho,
+        smoothness=high + 1 / rho,
+        steps=steps,
+    )
+    one = mechanism.privacy_loss("replace_one", "server").curve.mu
+    signs = (-1.0) ** np.arange(steps - 1, -1, -1)[None, :]
+    found = []
+    for curvature in np.linspace(low, high, 3):
+        for shifts in (1.0, signs, np.cos(np.arange(steps))[None, :]):
+            for rounds in (1, 3):
+                law = quadratic(rho, gamma, steps, rounds, curvature=curvature, secret=False)
+                whole = np.broadcast_to(shifts, (rounds, steps))
+                for view in ("transcript", "final_model"):
+                    mu = law.mu(whole, view)
+                    assert mu <= math.sqrt(rounds) * one * (1 + TINY)
+                    if rounds == 1:
+                        found.append(mu)
+    assert max(found) == pytest.approx(one, rel=1e-9)
+    mine = rounds_mu(private(rho, gamma, steps, 1, low=low, high=high))
+    assert one <= mine <= one * (1 + 1e-8)
