@@ -28,14 +28,14 @@ ARROWS = {
     | {"version", "outputs", "factors", "json_fields"},
     "training": BASE
     | {"mechanisms", "sampling", "ledger", "evidence", "theory", "factors", "outputs"},
-    "systems": BASE
-    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training", "outputs"},
-    "published": {"questions", "systems"},
+    "systems": BASE | {"mechanisms", "sampling", "ledger", "theory", "training", "outputs"},
+    "papers": BASE | {"bound", "mechanisms", "sampling", "theory", "questions", "systems"},
+    "published": {"questions", "papers"},
     "integrations": CORE
     | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
     | {"training", "systems", "outputs"},
     "runs": BASE
-    | {"bound", "mechanisms", "sampling", "ledger", "theory", "questions", "training"}
+    | {"bound", "mechanisms", "sampling", "ledger", "questions", "training"}
     | {"systems", "evidence", "audit", "factors", "outputs"},
 }
 """Part -> parts it may import."""

@@ -15,15 +15,16 @@ PACKAGE = ROOT / "fedprivacy"
 ROOTS = {"cli", "__init__", "__main__"}
 """Where everything comes together; they may import every part."""
 
-FACES = {"training/__init__.py": {"systems"}, "theory/__init__.py": {"systems"}}
+FACES = {"training/__init__.py": {"systems"}}
 """Files that lend names from above, and only when they are asked for."""
 
-SYSTEM_FILES = {"__init__", "loop", "law", "bounds", "claim", "grid"}
-"""What a system's room may hold; FURTHER are a loop's own parts."""
+SYSTEM_FILES = {"__init__", "loop"}
+"""Every system has these files; FURTHER are a loop's own parts, and what a loop asks for."""
 FURTHER = {
     "averaging": {"scaffold", "clients", "collect", "upload", "rows", "server", "state"},
-    "fed_smp": {"moments"},
-    "fed_plt": {"agents", "proximal", "solvers", "tradeoff"},
+    "fa_hmc": {"law"},
+    "fa_ld": {"law"},
+    "fed_plt": {"agents", "bounds", "proximal", "solvers"},
 }
 
 TRAINS = {
@@ -109,7 +110,6 @@ SLOW_PARTS = {
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
     "sklearn": {"training"},
-    "scipy.optimize": {"systems"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
@@ -285,7 +285,22 @@ def test_every_system_has_the_same_rooms():
     rooms = sorted(path for path in (PACKAGE / "systems").iterdir() if path.is_dir())
     for room in (room for room in rooms if room.name != "__pycache__"):
         held = {path.stem for path in room.glob("*.py")}
-        assert held <= SYSTEM_FILES | FURTHER.get(room.name, set()), room.name
+        assert held == SYSTEM_FILES | FURTHER.get(room.name, set()), room.name
+
+
+def test_only_the_published_claims_and_commands_import_papers():
+    importers = {part_of(path) for path in files() if "papers" in inner_parts(path)}
+    assert importers == {"cli", "published"}
+
+
+def test_nothing_imports_papers_before_they_are_used():
+    """``import fedprivacy`` and every command start without them."""
+    for path in files():
+        late = inside_functions(tree_of(path)) | for_types_only(tree_of(path))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in late:
+                names = [name.split(".")[1:2] for name in imports(path, node)]
+                assert ["papers"] not in names or part_of(path) == "papers", name_of(path)
 
 
 def mechanism_names() -> set[str]:

@@ -21,11 +21,10 @@ from drawn import Cells, near, redrawn
 from pages import put, table
 
 from fedprivacy.outputs import whole_file
+from fedprivacy.papers.fa_ld.bounds import LangevinProblem, optimal_local_steps
 from fedprivacy.systems.fa_ld.law import (
     GaussianTarget,
     LangevinChain,
-    LangevinProblem,
-    optimal_local_steps,
     rounds_to_accuracy,
     upload_gdp,
     w2_curve,

@@ -22,7 +22,7 @@ from drawn import near
 from pages import put, table
 
 from fedprivacy.outputs import whole_file
-from fedprivacy.systems.averaging.bounds import (
+from fedprivacy.papers.averaging.bounds import (
     recommended_steps,
     rounds_needed,
     two_sided_bound,

@@ -20,8 +20,8 @@ from drawn import Cells, near, redrawn
 import fedprivacy as fp
 from fedprivacy.bound import shown as rounded
 from fedprivacy.outputs import whole_file
+from fedprivacy.papers.fed_smp.claim import theorem_1_epsilon
 from fedprivacy.published import fed_smp_lemma_3, fed_smp_printed_epsilon
-from fedprivacy.systems.fed_smp.claim import theorem_1_epsilon
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "published_numbers.json"

@@ -29,8 +29,8 @@ from fa_ld import CLIENTS, SEEDS, SPREAD, START, STEP, paper_target, records, un
 import fedprivacy as fp
 from fedprivacy.bound import shown
 from fedprivacy.outputs import whole_file
+from fedprivacy.papers.fa_ld.grid import langevin_settings
 from fedprivacy.systems.fa_hmc.law import HamiltonianChain
-from fedprivacy.systems.fa_ld.grid import langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.systems.fed_plt.bounds import asymptotic_error, convergence, local_noise
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon

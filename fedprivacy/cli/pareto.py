@@ -31,15 +31,15 @@ from .options import (
 
 
 def _langevin(texts: Mapping[str, str]) -> Any:
-    from ..systems.fa_ld.grid import LangevinSetting, MeanProblem, mean_settings
+    from ..papers.fa_ld.grid import LangevinSetting, MeanProblem, mean_settings
 
     facts, axes = _told(texts, MeanProblem, LangevinSetting)
     return mean_settings(MeanProblem(**facts), axes)
 
 
 def _splitting(texts: Mapping[str, str]) -> Any:
-    from ..systems.fed_plt.grid import Regression, regression_settings
-    from ..systems.fed_plt.tradeoff import SplittingSetting
+    from ..papers.fed_plt.grid import Regression, regression_settings
+    from ..papers.fed_plt.tradeoff import SplittingSetting
 
     facts, axes = _told(texts, Regression, SplittingSetting)
     return regression_settings(Regression(**facts), axes)

@@ -1,1 +1,1 @@
-"""One package for each system: its loop, its exact law, its bounds and its published claim."""
+"""The training loops: one package for each system, with the loop and what it uses."""

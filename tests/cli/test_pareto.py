@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from fedprivacy.systems.fa_ld.grid import MeanProblem, langevin_settings
-from fedprivacy.systems.fed_plt.grid import splitting_settings
-from fedprivacy.systems.fed_plt.tradeoff import SplittingProblem
+from fedprivacy.papers.fa_ld.grid import MeanProblem, langevin_settings
+from fedprivacy.papers.fed_plt.grid import splitting_settings
+from fedprivacy.papers.fed_plt.tradeoff import SplittingProblem
 from tests.cli.test_explain import answered, refused
 from tests.cli.test_program import answer
 

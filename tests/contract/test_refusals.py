@@ -17,16 +17,16 @@ from fedprivacy.factors import (
 )
 from fedprivacy.factors import Matrix as Dense
 from fedprivacy.factors.workload import Workload, rates
-from fedprivacy.sampling.clients import chances
-from fedprivacy.systems.fa_hmc.bounds import HamiltonianProblem, vanilla_rate
-from fedprivacy.systems.fa_ld.bounds import (
+from fedprivacy.papers.fa_hmc.bounds import HamiltonianProblem, vanilla_rate
+from fedprivacy.papers.fa_ld.bounds import (
     LangevinProblem,
     constant_step_bound,
     decaying_step_bound,
     partial_participation_bound,
 )
+from fedprivacy.papers.fed_plt.law import QuadraticSplitting
+from fedprivacy.sampling.clients import chances
 from fedprivacy.systems.fed_plt import bounds as splitting
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting
 from fedprivacy.systems.fed_plt.proximal import Box, Group
 from fedprivacy.systems.settings import axis, read, single
 from fedprivacy.theory.gaussian import Normal

@@ -13,15 +13,15 @@ from torch import nn
 
 import fedprivacy as fp
 from fedprivacy import training
-from fedprivacy.systems.averaging import bounds as two_sided
+from fedprivacy.papers.averaging import bounds as two_sided
+from fedprivacy.papers.fa_hmc import bounds as hmc
+from fedprivacy.papers.fa_ld import bounds as ld
+from fedprivacy.papers.fed_smp import bounds as smp
+from fedprivacy.papers.fed_smp import moments
 from fedprivacy.systems.averaging.upload import pack, unpack, upload_size
-from fedprivacy.systems.fa_hmc import bounds as hmc
 from fedprivacy.systems.fa_hmc import law as hmc_law
-from fedprivacy.systems.fa_ld import bounds as ld
 from fedprivacy.systems.fa_ld import law as ld_law
 from fedprivacy.systems.fed_plt.proximal import L1, L2, Box
-from fedprivacy.systems.fed_smp import bounds as smp
-from fedprivacy.systems.fed_smp import moments
 from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.targets import GaussianTarget
 from fedprivacy.training import AgentData, FederatedSplitting, LeastSquares, LocalSolver, Logistic
@@ -106,7 +106,7 @@ def debiased(**changed):
 
 
 def decayed(**changed):
-    steps = ld.DecayingSteps(strong_convexity=1.0, smoothness=2.0)
+    steps = ld_law.DecayingSteps(strong_convexity=1.0, smoothness=2.0)
     return langevin(step_size=steps, **changed)
 
 
@@ -359,7 +359,7 @@ CALLS = {
         "step_size must be below 2 / sqrt(L) = 1, got 1.0; leapfrog is unstable",
     ),
     "a chain that is unstable late": (
-        lambda: hamilton(step_size=hmc.DynamicSteps(stages=((0.1, 3), (1.5, 1)))),
+        lambda: hamilton(step_size=hmc_law.DynamicSteps(stages=((0.1, 3), (1.5, 1)))),
         "step_size must be below 2 / sqrt(L) = 1.41421, got 1.5; leapfrog is unstable",
     ),
     "no leapfrog": (
@@ -384,7 +384,7 @@ CALLS = {
     ),
     "where changing steps lead to": (
         lambda: hmc_law.DebiasedLaws(
-            chain=hamilton(step_size=hmc.DynamicSteps(stages=((0.3, 1), (0.2, 1))))
+            chain=hamilton(step_size=hmc_law.DynamicSteps(stages=((0.3, 1), (0.2, 1))))
         ).stationary(),
         "step_size must be constant, got DynamicSteps(...",
     ),
@@ -402,7 +402,7 @@ CALLS = {
     ),
     "a transcript of changing steps": (
         lambda: hmc_law.transcript_gdp(
-            hamilton(step_size=hmc.DynamicSteps(stages=((0.3, 1),))),
+            hamilton(step_size=hmc_law.DynamicSteps(stages=((0.3, 1),))),
             client=0,
             difference=1.0,
             rounds=2,
@@ -411,15 +411,15 @@ CALLS = {
     ),
     # its bounds
     "steps in no stage": (
-        lambda: hmc.DynamicSteps(stages=()),
+        lambda: hmc_law.DynamicSteps(stages=()),
         "stages must hold at least one pair (step size, iterations), got ()",
     ),
     "a stage of no iteration": (
-        lambda: hmc.DynamicSteps(stages=((0.1, 0),)),
+        lambda: hmc_law.DynamicSteps(stages=((0.1, 0),)),
         "iterations must be a whole number of at least 1, got 0",
     ),
     "an iteration before the first": (
-        lambda: hmc.DynamicSteps(stages=((0.1, 1),)).at(-1),
+        lambda: hmc_law.DynamicSteps(stages=((0.1, 1),)).at(-1),
         "iteration must be a whole number of at least 0, got -1",
     ),
     "no weight": (lambda: replace(HMC, weights=()), "weights must be above 0, got ()"),
@@ -511,7 +511,7 @@ CALLS = {
     ),
     # its bounds
     "steps that fall for a rounder target": (
-        lambda: ld.DecayingSteps(strong_convexity=2.0, smoothness=1.0),
+        lambda: ld_law.DecayingSteps(strong_convexity=2.0, smoothness=1.0),
         "smoothness must be at least 2, got 1.0",
     ),
     "a weight of more than its share": (

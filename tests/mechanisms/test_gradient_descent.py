@@ -9,7 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import NoisyGradientDescent, rounded
-from fedprivacy.systems.fed_plt.claim import fed_plt_proposition_4
+from fedprivacy.papers.fed_plt.claim import fed_plt_proposition_4
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.gaussian import epsilon as gdp_epsilon
 from fedprivacy.theory.splitting_privacy import rounds_mu

@@ -12,8 +12,9 @@ pytest.importorskip("torch")
 import torch
 
 import fedprivacy as fp
+from fedprivacy.papers.fa_ld import bounds as ld
 from fedprivacy.runs.methods import METHODS
-from fedprivacy.systems.fa_ld import bounds as ld
+from fedprivacy.systems.fa_ld.law import DecayingSteps
 from fedprivacy.systems.fed_plt.proximal import L1, L2, Box, Group
 from fedprivacy.systems.settings import Settings, axis, single
 from fedprivacy.training import (
@@ -124,7 +125,7 @@ def test_no_other_number_of_local_steps_needs_fewer_rounds_by_the_bound(kappa):
 
 
 def test_steps_that_fall_are_those_of_the_theorem():
-    steps = ld.DecayingSteps(strong_convexity=0.5, smoothness=3.0)
+    steps = DecayingSteps(strong_convexity=0.5, smoothness=3.0)
     wanted = [1.0 / (6.0 + 0.5 * k / 12.0) for k in range(2, 7)]
     np.testing.assert_allclose(steps.at(2, 5), wanted, rtol=1e-15)
     assert steps.sizes(2, 5) == tuple(steps.at(2, 5).tolist()) and steps.sizes(4, 0) == ()

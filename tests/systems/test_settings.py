@@ -6,13 +6,13 @@ from dataclasses import MISSING, dataclass
 import pytest
 
 from fedprivacy.errors import ParameterError
+from fedprivacy.papers.fa_ld.claim import TheoremSetting
+from fedprivacy.papers.fa_ld.grid import LangevinSetting, MeanProblem
+from fedprivacy.papers.fed_plt.grid import Regression
+from fedprivacy.papers.fed_plt.tradeoff import SplittingProblem, SplittingSetting
+from fedprivacy.papers.fed_smp.bounds import SmpSetting
 from fedprivacy.runs.methods import METHODS, method_named, names
 from fedprivacy.runs.run_specs import SampledRun
-from fedprivacy.systems.fa_ld.claim import TheoremSetting
-from fedprivacy.systems.fa_ld.grid import LangevinSetting, MeanProblem
-from fedprivacy.systems.fed_plt.grid import Regression
-from fedprivacy.systems.fed_plt.tradeoff import SplittingProblem, SplittingSetting
-from fedprivacy.systems.fed_smp.bounds import SmpSetting
 from fedprivacy.systems.settings import COUNT, POSITIVE, Settings, read, setting, single, table
 
 KINDS = [

@@ -10,7 +10,7 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.theory import gaussian
 from fedprivacy.theory.gaussian import AffineMap, Normal, point, w2
 from tests import truth
-from tests.papers.fa_ld.test_law import spd, symmetric
+from tests.systems.fa_ld.test_law import spd, symmetric
 
 # Gaussian laws.
 

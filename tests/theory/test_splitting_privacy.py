@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting, gaussian_delta, gaussian_epsilon
+from fedprivacy.papers.fed_plt.law import QuadraticSplitting, gaussian_delta, gaussian_epsilon
 from fedprivacy.theory.splitting_privacy import (
     PrivateSplitting,
     attained,

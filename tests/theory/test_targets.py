@@ -8,7 +8,7 @@ import pytest
 from fedprivacy.errors import ParameterError
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, rounds_to_accuracy
 from fedprivacy.theory.gaussian import point
-from tests.papers.fa_ld.test_law import by_enumeration, figure_target, random_target
+from tests.systems.fa_ld.test_law import by_enumeration, figure_target, random_target
 
 
 def test_clients_with_one_hessian_share_their_work():

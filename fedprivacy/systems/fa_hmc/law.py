@@ -16,18 +16,10 @@ from ...theory.targets import (
     Chain,
     GaussianTarget,
     LocalRound,
+    StepSizes,
     in_basis,
     rounds_to_accuracy,
     w2_curve,
-)
-from .bounds import (
-    DynamicSteps,
-    HamiltonianProblem,
-    convergence_rate,
-    dynamic_step_sizes,
-    ideal_lower_rate,
-    iteration_rate,
-    vanilla_rate,
 )
 
 __all__ = [
@@ -36,16 +28,10 @@ __all__ = [
     "DynamicSteps",
     "GaussianTarget",
     "HamiltonianChain",
-    "HamiltonianProblem",
-    "convergence_rate",
-    "dynamic_step_sizes",
-    "ideal_lower_rate",
-    "iteration_rate",
     "momentum_gdp",
     "rounds_to_accuracy",
     "transcript_gdp",
     "upload_gdp",
-    "vanilla_rate",
     "w2_curve",
 ]
 
@@ -117,6 +103,37 @@ def _displaced(curvature: Array, step_size: float, steps: int) -> tuple[Array, A
     sine = np.sin(angle / 2.0)
     whole = np.where(np.abs(sine) <= _CLOSED * steps, 0.0, 2.0 * sine**2)
     return whole / curvature, np.abs(leapfrog(curvature, step_size, steps)[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicSteps(StepSizes):
+    """Step sizes by iteration: ``stages`` of (step size, iterations); the last stage has no end.
+
+    Args:
+        stages: at least one pair.
+    """
+
+    stages: tuple[tuple[float, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            refuse("stages", self.stages, "hold at least one pair (step size, iterations)")
+        for step, count in self.stages:
+            positive(step_size=step)
+            integer(1, iterations=count)
+
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """See ``StepSizes``."""
+        return tuple(self.at(first + j) for j in range(count))
+
+    def at(self, iteration: int) -> float:
+        """Return the step size of an iteration, counted from 0."""
+        left = integer(0, iteration=iteration)
+        for step, count in self.stages:
+            if left < count:
+                return step
+            left -= count
+        return self.stages[-1][0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

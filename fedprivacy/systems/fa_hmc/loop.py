@@ -31,7 +31,7 @@ class HamiltonianSampling(Sampling):
     root of the correlation.
 
     Args:
-        step_size: eta, above 0, or ``systems.fa_hmc.bounds.DynamicSteps``, counted in trajectories.
+        step_size: eta, above 0, or ``systems.fa_hmc.law.DynamicSteps``, counted in trajectories.
         leapfrog_steps: K.
         iterations: T.
         gradient_noise_multiplier: std of the noise on each coordinate of a query's gradient,

@@ -15,18 +15,10 @@ from ...theory.targets import (
     Chain,
     GaussianTarget,
     LocalRound,
+    StepSizes,
     in_basis,
     rounds_to_accuracy,
     w2_curve,
-)
-from .bounds import (
-    DecayingSteps,
-    LangevinProblem,
-    constant_step_bound,
-    decaying_step_bound,
-    iterations_needed,
-    optimal_local_steps,
-    partial_participation_bound,
 )
 
 __all__ = [
@@ -34,19 +26,40 @@ __all__ = [
     "DecayingSteps",
     "GaussianTarget",
     "LangevinChain",
-    "LangevinProblem",
     "batch_noise",
-    "constant_step_bound",
-    "decaying_step_bound",
     "final_gdp",
-    "iterations_needed",
-    "optimal_local_steps",
-    "partial_participation_bound",
     "rounds_to_accuracy",
     "transcript_gdp",
     "upload_gdp",
     "w2_curve",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayingSteps(StepSizes):
+    """Step sizes eta_k = 1 / (2 L + m k / 12) of Theorem 5.8, k = 0, 1, 2, ...
+
+    Args:
+        strong_convexity: m, above 0.
+        smoothness: L, at least m.
+    """
+
+    strong_convexity: float
+    smoothness: float
+
+    def __post_init__(self) -> None:
+        positive(strong_convexity=self.strong_convexity)
+        if positive(smoothness=self.smoothness) < self.strong_convexity:
+            refuse("smoothness", self.smoothness, f"be at least {self.strong_convexity:g}")
+
+    def sizes(self, first: int, count: int) -> tuple[float, ...]:
+        """See ``StepSizes``."""
+        return tuple(self.at(first, count).tolist())
+
+    def at(self, first: int, count: int) -> Array:
+        """Return eta_first, ..., shape (count,)."""
+        index = np.arange(first, first + count, dtype=np.float64)
+        return np.asarray(1.0 / (2.0 * self.smoothness + self.strong_convexity * index / 12.0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -34,7 +34,7 @@ class LangevinSampling(Sampling):
     instead.
 
     Args:
-        step_size: eta, above 0, or ``systems.fa_ld.bounds.DecayingSteps``, counted in local steps.
+        step_size: eta, above 0, or ``systems.fa_ld.law.DecayingSteps``, counted in local steps.
         local_steps: K.
         temperature: tau.
         strong_convexity: strong convexity of every client's function, for all data; given together

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprivacy.errors import MODERATE, ParameterError
-from fedprivacy.systems.averaging.bounds import rounds_needed
+from fedprivacy.papers.averaging.bounds import rounds_needed
 
 pytest.importorskip("torch")
 
-from fedprivacy.systems.averaging.bounds import recommended_steps, two_sided_bound
+from fedprivacy.papers.averaging.bounds import recommended_steps, two_sided_bound
 
 KINDS = ["everyone", "with_replacement", "without_replacement"]
 

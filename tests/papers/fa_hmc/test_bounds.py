@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprivacy.errors import ParameterError
+from fedprivacy.papers.fa_hmc import bounds
 from fedprivacy.systems.fa_hmc import law as hamiltonian
 from fedprivacy.systems.fa_hmc.law import DynamicSteps, HamiltonianChain
-from tests.papers.fa_hmc.test_law import problem, random_target
+from tests.systems.fa_hmc.test_law import problem, random_target
 
 pytest.importorskip("torch")
 
@@ -19,41 +20,40 @@ pytest.importorskip("torch")
 def test_theorem_4_4_by_hand():
     p = problem()
     eta = 0.05
-    found = hamiltonian.convergence_rate(
+    found = bounds.convergence_rate(
         p, step_size=eta, iterations=21, start=30.0, gradient_bound=7.0, constants=(2.0, 3.0)
     )
     delta = 2.0 * 100 * 25 * (7.0 / 2.0 * 0.0625 + 0.1 * 4 * 100) + 3.0 * 5 * 0.25 * 0.09 * 100
     assert found.value == pytest.approx((1 - 0.5 * 0.0625 / 4) ** 20 * 30.0 + eta**2 * delta)
     assert not found.bound
     with pytest.raises(ParameterError, match=r"be at most 1 / \(K sqrt\(L\)\)"):
-        hamiltonian.convergence_rate(p, step_size=0.2, iterations=1, start=1.0, gradient_bound=1.0)
+        bounds.convergence_rate(p, step_size=0.2, iterations=1, start=1.0, gradient_bound=1.0)
 
 
 def test_theorem_4_1_by_hand():
     p = problem()
-    step, found = hamiltonian.iteration_rate(p, accuracy=0.5)
+    step, found = bounds.iteration_rate(p, accuracy=0.5)
     noise = 4 * 0.0625 * 0.09
     gamma = min(0.5, 0.5 / (10 * 10), 0.25 / (100 * 100 * 0.4), 0.25 * 5 / (100 * noise))
     assert step == pytest.approx(math.sqrt(gamma) / 5)
     value = 100 * math.log(400) / 0.25 * (100 * (gamma + 0.4) + noise / 5)
     assert found.value == pytest.approx(value)
     with pytest.raises(ParameterError, match="accuracy"):
-        hamiltonian.iteration_rate(p, accuracy=10.0)
+        bounds.iteration_rate(p, accuracy=10.0)
 
 
 def test_local_iterations_have_an_optimum_only_with_noise():
     """Theorem 4.1's rounds first fall and then rise in T; Proposition 4.3's do not move."""
     noisy = [
-        hamiltonian.iteration_rate(problem(iterations=t, gradient_std=5.0), accuracy=0.5)[1].value
-        / t
+        bounds.iteration_rate(problem(iterations=t, gradient_std=5.0), accuracy=0.5)[1].value / t
         for t in (1, 2, 4, 8, 16, 32, 64)
     ]
     best = int(np.argmin(noisy))
     assert 0 < best < len(noisy) - 1
     vanilla = [
-        hamiltonian.vanilla_rate(
-            problem(iterations=t, correlation=1.0, gradient_std=0.0), accuracy=0.5
-        )[1].value
+        bounds.vanilla_rate(problem(iterations=t, correlation=1.0, gradient_std=0.0), accuracy=0.5)[
+            1
+        ].value
         / t
         for t in (1, 8, 64)
     ]
@@ -63,19 +63,19 @@ def test_local_iterations_have_an_optimum_only_with_noise():
 
 def test_proposition_4_3_asks_for_its_setting():
     with pytest.raises(ParameterError, match="correlation"):
-        hamiltonian.vanilla_rate(problem(gradient_std=0.0), accuracy=0.5)
+        bounds.vanilla_rate(problem(gradient_std=0.0), accuracy=0.5)
     with pytest.raises(ParameterError, match="gradient_std"):
-        hamiltonian.vanilla_rate(problem(correlation=1.0), accuracy=0.5)
+        bounds.vanilla_rate(problem(correlation=1.0), accuracy=0.5)
     easy = problem(correlation=1.0, gradient_std=0.0)
     wide = problem(correlation=1.0, gradient_std=0.0, dimension=400)
-    values = [hamiltonian.vanilla_rate(p, accuracy=0.5)[1].value for p in (easy, wide)]
+    values = [bounds.vanilla_rate(p, accuracy=0.5)[1].value for p in (easy, wide)]
     assert values[1] / values[0] == pytest.approx(2 * math.log(1600) / math.log(400))
 
 
 def test_dynamic_steps_halve_the_error_in_every_stage():
     """The recursion of the proposition, E <- (1 - mu (K eta)^2 / 4) E + ..., run stage by stage."""
     p = problem()
-    steps, found = hamiltonian.dynamic_step_sizes(p, start=50.0, accuracy=0.5, stages=5)
+    steps, found = bounds.dynamic_step_sizes(p, start=50.0, accuracy=0.5, stages=5)
     gamma = p._trajectory(0.5, 1.0)
     total = 100 * (100 * (gamma + p.momentum) + p.gradient / 5) * math.log(100) ** 2
     error = 50.0
@@ -94,7 +94,7 @@ def test_dynamic_steps_halve_the_error_in_every_stage():
 
 def test_dynamic_steps_need_a_start_within_range():
     with pytest.raises(ParameterError, match="step_size"):
-        hamiltonian.dynamic_step_sizes(problem(), start=1e9, accuracy=0.5, stages=2)
+        bounds.dynamic_step_sizes(problem(), start=1e9, accuracy=0.5, stages=2)
 
 
 # Bad input.
@@ -174,9 +174,7 @@ def test_the_exact_law_needs_as_many_iterations_as_theorem_c1_says(local):
     """A factor of 2 either way, over two decades of d and one of the accuracy."""
     shares = []
     for dimension, accuracy in itertools.product((1000, 10_000, 100_000), (0.3, 0.1, 0.03)):
-        said = hamiltonian.ideal_lower_rate(
-            dimension=dimension, iterations=local, accuracy=accuracy
-        )
+        said = bounds.ideal_lower_rate(dimension=dimension, iterations=local, accuracy=accuracy)
         shares.append(local * least_rounds(dimension, local, accuracy) / said.value)
     assert max(shares) <= 2 * min(shares) and min(shares) > 0.01
     assert not said.bound
@@ -184,7 +182,7 @@ def test_the_exact_law_needs_as_many_iterations_as_theorem_c1_says(local):
 
 def test_theorem_c1_is_refused_out_of_its_range():
     with pytest.raises(ParameterError, match="accuracy"):
-        hamiltonian.ideal_lower_rate(dimension=4, iterations=1, accuracy=2.0)
+        bounds.ideal_lower_rate(dimension=4, iterations=1, accuracy=2.0)
 
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)

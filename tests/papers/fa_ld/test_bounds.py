@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fa_ld import law as langevin
-from fedprivacy.systems.fa_ld.law import DecayingSteps, LangevinChain, LangevinProblem, w2_curve
+from fedprivacy.papers.fa_ld import bounds as langevin
+from fedprivacy.papers.fa_ld.bounds import LangevinProblem
+from fedprivacy.systems.fa_ld.law import DecayingSteps, LangevinChain, w2_curve
 from fedprivacy.theory.gaussian import point
-from tests.papers.fa_ld.test_law import problem, random_target
+from tests.systems.fa_ld.test_law import problem, random_target
 
 # The theorems hold what is exact.
 

@@ -10,13 +10,13 @@ from scipy.special import gammaln, ndtr
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedLangevin
-from fedprivacy.systems.fa_ld.claim import theorem_6_1_repaired
+from fedprivacy.papers.fa_ld.claim import theorem_6_1_repaired
 from tests import truth
 
 pytest.importorskip("torch")
 
 import fedprivacy as fp
-from fedprivacy.systems.fa_ld.claim import TheoremSetting, fa_ld_theorem_6_1
+from fedprivacy.papers.fa_ld.claim import TheoremSetting, fa_ld_theorem_6_1
 
 
 def limit(setting):

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import fedprivacy as fp
-from fedprivacy.systems.fa_ld.grid import MeanProblem, langevin_settings
+from fedprivacy.papers.fa_ld.grid import MeanProblem, langevin_settings
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from tests import truth

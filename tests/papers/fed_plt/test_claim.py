@@ -7,7 +7,7 @@ import pytest
 
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fed_plt.claim import fed_plt_proposition_4
+from fedprivacy.papers.fed_plt.claim import fed_plt_proposition_4
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, attained
 from tests import truth
 

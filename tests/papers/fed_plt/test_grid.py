@@ -3,9 +3,9 @@
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.systems.fed_plt.grid import splitting_settings
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View
-from fedprivacy.systems.fed_plt.tradeoff import SplittingProblem
+from fedprivacy.papers.fed_plt.grid import splitting_settings
+from fedprivacy.papers.fed_plt.law import QuadraticSplitting, View
+from fedprivacy.papers.fed_plt.tradeoff import SplittingProblem
 from fedprivacy.theory.gaussian import delta as gaussian_delta
 from fedprivacy.theory.gaussian import epsilon as gaussian_epsilon
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, final_models_mu, rounds_mu

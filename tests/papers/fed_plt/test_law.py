@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting, View, mixed_delta
+from fedprivacy.papers.fed_plt.law import QuadraticSplitting, View, mixed_delta
 from fedprivacy.theory.splitting_privacy import final_models_mu, rounds_mu
 from tests import truth
 from tests.theory.test_splitting_privacy import private, quadratic, simulate

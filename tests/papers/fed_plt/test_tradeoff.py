@@ -4,7 +4,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fed_plt.tradeoff import (
+from fedprivacy.papers.fed_plt.tradeoff import (
     SplittingProblem,
     SplittingSetting,
     predict,

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fed_smp.bounds import preferred_kept
+from fedprivacy.papers.fed_smp.bounds import preferred_kept
 from tests.papers.averaging.test_bounds import SMP, quiet
 
 pytest.importorskip("torch")
 
-from fedprivacy.systems.fed_smp.bounds import SmpSetting, fed_smp_bound
+from fedprivacy.papers.fed_smp.bounds import SmpSetting, fed_smp_bound
 
 
 def test_fed_smp_word_by_word():

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
-from fedprivacy.systems.fed_smp.claim import fed_smp_theorem_1, theorem_1_epsilon
+from fedprivacy.papers.fed_smp.claim import fed_smp_theorem_1, theorem_1_epsilon
 from tests.common import ROOT
 
 PAPER = {"population": 6000, "cohort": 100, "rounds": 180, "delta": 6000**-1.1}

@@ -13,13 +13,13 @@ from scipy.special import ndtr
 import fedprivacy as fp
 from fedprivacy.bound import Verdict
 from fedprivacy.errors import ParameterError
+from fedprivacy.papers.fed_smp.moments import LEMMA_3_ORDERS, OPACUS_ORDERS
 from fedprivacy.published import (
     converted_epsilon,
     fed_smp_lemma_3,
     fed_smp_printed_epsilon,
     lemma_3_divergence,
 )
-from fedprivacy.systems.fed_smp.moments import LEMMA_3_ORDERS, OPACUS_ORDERS
 from tests.common import ROOT
 
 pytest.importorskip("torch")

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedprivacy.papers.fed_plt.law import QuadraticSplitting
 from fedprivacy.systems.fed_plt import proximal
-from fedprivacy.systems.fed_plt.law import QuadraticSplitting
 from fedprivacy.training import AgentData, FederatedSplitting, LeastSquares, LocalSolver
 from tests.systems.fed_plt.test_agents import normal_equations
 from tests.systems.fed_plt.test_loop import agents, run

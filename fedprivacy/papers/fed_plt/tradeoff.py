@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ...errors import refuse
 from ...relations import Observer
+from ...systems.fed_plt.bounds import asymptotic_error, convergence, local_noise
+from ...systems.settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
 from ...theory.gaussian import epsilon as gaussian_epsilon
 from ...theory.splitting_privacy import (
     PrivateSplitting,
@@ -14,8 +16,6 @@ from ...theory.splitting_privacy import (
     rounds_mu,
     server_or_final,
 )
-from ..settings import COUNT, NON_NEGATIVE, OPEN_SHARE, POSITIVE, Settings, setting
-from .bounds import asymptotic_error, convergence, local_noise
 
 
 @dataclass(frozen=True, kw_only=True)

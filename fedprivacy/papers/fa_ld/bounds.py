@@ -8,37 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import closed_unit, integer, non_negative, positive, probability, refuse, require
+from ...systems.fa_ld.law import DecayingSteps
 from ...theory.gaussian import Array, as_vectors
-from ...theory.statement import Statement
-from ...theory.targets import Averaging, GaussianTarget, StepSizes
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecayingSteps(StepSizes):
-    """Step sizes eta_k = 1 / (2 L + m k / 12) of Theorem 5.8, k = 0, 1, 2, ...
-
-    Args:
-        strong_convexity: m, above 0.
-        smoothness: L, at least m.
-    """
-
-    strong_convexity: float
-    smoothness: float
-
-    def __post_init__(self) -> None:
-        positive(strong_convexity=self.strong_convexity)
-        if positive(smoothness=self.smoothness) < self.strong_convexity:
-            refuse("smoothness", self.smoothness, f"be at least {self.strong_convexity:g}")
-
-    def sizes(self, first: int, count: int) -> tuple[float, ...]:
-        """See ``StepSizes``."""
-        return tuple(self.at(first, count).tolist())
-
-    def at(self, first: int, count: int) -> Array:
-        """Return eta_first, ..., shape (count,)."""
-        index = np.arange(first, first + count, dtype=np.float64)
-        return np.asarray(1.0 / (2.0 * self.smoothness + self.strong_convexity * index / 12.0))
-
+from ...theory.targets import Averaging, GaussianTarget
+from ..statement import Statement
 
 _ASSUMED = (
     "every f^c is m-strongly convex and L-smooth (5.1, 5.2)",

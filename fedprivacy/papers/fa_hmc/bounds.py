@@ -8,40 +8,8 @@ from functools import cached_property
 
 from ...errors import closed_unit, integer, non_negative, positive, refuse
 from ...rounding import THOUSANDS
-from ...theory.statement import Statement
-from ...theory.targets import StepSizes
-
-
-@dataclass(frozen=True, kw_only=True)
-class DynamicSteps(StepSizes):
-    """Step sizes by iteration: ``stages`` of (step size, iterations); the last stage has no end.
-
-    Args:
-        stages: at least one pair.
-    """
-
-    stages: tuple[tuple[float, int], ...]
-
-    def __post_init__(self) -> None:
-        if not self.stages:
-            refuse("stages", self.stages, "hold at least one pair (step size, iterations)")
-        for step, count in self.stages:
-            positive(step_size=step)
-            integer(1, iterations=count)
-
-    def sizes(self, first: int, count: int) -> tuple[float, ...]:
-        """See ``StepSizes``."""
-        return tuple(self.at(first + j) for j in range(count))
-
-    def at(self, iteration: int) -> float:
-        """Return the step size of an iteration, counted from 0."""
-        left = integer(0, iteration=iteration)
-        for step, count in self.stages:
-            if left < count:
-                return step
-            left -= count
-        return self.stages[-1][0]
-
+from ...systems.fa_hmc.law import DynamicSteps
+from ..statement import Statement
 
 _ASSUMED = (
     "every f^(c) is mu-strongly convex, L-smooth and L_H Hessian smooth (3.1 to 3.3)",

@@ -16,7 +16,7 @@ from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
 from ...rounding import THOUSANDS
 from ...sampling import Poisson, drawn_once
-from ..settings import (
+from ...systems.settings import (
     CLOSED_SHARE,
     COUNT,
     OPEN_SHARE,

@@ -13,8 +13,8 @@ import numpy as np
 from ...errors import ParameterError, positive, refuse
 from ...mechanisms import FederatedLangevin, Mechanism, Parallel
 from ...sampling import FixedSize, drawn_once
-from ...theory.gaussian import Array, Normal, point, w2
-from ..settings import (
+from ...systems.fa_ld.law import Averaging, GaussianTarget, LangevinChain, batch_noise
+from ...systems.settings import (
     CLOSED_SHARE,
     COUNT,
     POSITIVE,
@@ -26,7 +26,7 @@ from ..settings import (
     axis,
     setting,
 )
-from .law import Averaging, GaussianTarget, LangevinChain, batch_noise
+from ...theory.gaussian import Array, Normal, point, w2
 
 ROUNDING = 1e-9
 """Relative margin of computed eigenvalues for the use in T6."""

@@ -11,13 +11,9 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedHamiltonian
+from fedprivacy.papers.fa_hmc.bounds import HamiltonianProblem
 from fedprivacy.systems.fa_hmc import law as hamiltonian
-from fedprivacy.systems.fa_hmc.law import (
-    DebiasedLaws,
-    DynamicSteps,
-    HamiltonianChain,
-    HamiltonianProblem,
-)
+from fedprivacy.systems.fa_hmc.law import DebiasedLaws, DynamicSteps, HamiltonianChain
 from fedprivacy.systems.fa_ld import law as langevin
 from fedprivacy.theory import gaussian
 from fedprivacy.theory.gaussian import Normal, point, w2

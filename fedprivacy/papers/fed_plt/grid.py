@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ...mechanisms import SplittingRun
-from ..settings import COUNT, POSITIVE, Axis, Priced, setting
+from ...systems.settings import COUNT, POSITIVE, Axis, Priced, setting
 from .tradeoff import Costs, SplittingProblem, SplittingSetting, trade_off
 
 

@@ -9,12 +9,12 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import FederatedLangevin
+from fedprivacy.papers.fa_ld.bounds import LangevinProblem
 from fedprivacy.systems.fa_ld import law as langevin
 from fedprivacy.systems.fa_ld.law import (
     DecayingSteps,
     GaussianTarget,
     LangevinChain,
-    LangevinProblem,
     rounds_to_accuracy,
     w2_curve,
 )

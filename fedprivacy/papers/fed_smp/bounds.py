@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ...errors import count, listed, moderate, refuse, require
 from ...rounding import THOUSANDS
+from ...systems.settings import MODERATE, MODERATE_OR_ZERO, SIZE, Settings, setting
 from ..averaging.bounds import ConvergenceBound
-from ..settings import MODERATE, MODERATE_OR_ZERO, SIZE, Settings, setting
 
 SPARSIFIERS = ("rand_k", "top_k")
 

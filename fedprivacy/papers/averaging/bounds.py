@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...errors import count, member, moderate, moderate_or_zero, refuse, require
 from ...rounding import THOUSANDS
 from ...theory import search
-from ...theory.statement import Statement
+from ..statement import Statement
 
 _ASSUMED = (
     "every client's loss has an L-Lipschitz gradient (Assumption 1)",

@@ -1,0 +1,1 @@
+"""Generalised FedAvg with two-sided learning rates: convergence."""

@@ -1,0 +1,1 @@
+"""FA-HMC: convergence."""

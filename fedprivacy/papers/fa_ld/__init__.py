@@ -1,0 +1,1 @@
+"""FA-LD: convergence, the grid and Theorem 6.1."""

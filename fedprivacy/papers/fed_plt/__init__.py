@@ -1,0 +1,1 @@
+"""Fed-PLT: the law of quadratics, the grid and Proposition 4."""

@@ -1,1 +1,0 @@
-"""Fed-SMP: sparsified model perturbation."""
