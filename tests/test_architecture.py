@@ -45,8 +45,6 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
-    "runs/averaging_job",
-    "runs/correlated_job",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",
@@ -59,8 +57,8 @@ TRAINS = {
 }
 """What needs torch: nothing else may import it, but for a command at the moment it runs."""
 
-AT_WORK = {"cli", "runs/attack_targets"}
-"""What may import it inside a function: a command, or an attack on a loop by its name."""
+AT_WORK = {"cli", "runs/attack_targets", "runs/methods"}
+"""What may import it inside a function: a command, an attack on a loop by its name, or a method."""
 
 LAZY = {
     "portalocker",
@@ -90,7 +88,7 @@ LAZY = {
 
 HOMES = {
     "flint": {"check_certificate"},
-    "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus"},
+    "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus", "runs/methods"},
     "sklearn": {"training"},
     "arviz_stats": {"training"},
     "arviz_base": {"training"},
@@ -259,6 +257,7 @@ def test_imports_inside_functions_are_for_heavy_things_only(path):
         "fedprivacy.training",
         "fedprivacy.audit",
         "fedprivacy.integrations",
+        "fedprivacy.systems.averaging.server",
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) in late:
@@ -377,3 +376,88 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)
+
+
+SUITES = {"contract", "property", "statistical", "benchmarks", "traces"}
+"""Folders of tests that span several modules, and their data."""
+
+WHOLE = {"architecture", "benchmarks", "campaign", "docs", "examples", "import"}
+WHOLE |= {"plain_words", "randomness", "words"}
+"""Tests of the repository as a whole, directly in ``tests``."""
+
+MIRRORED = 0.8
+"""Least share of the modules that have a test file of their name, or a line in ELSEWHERE."""
+
+ELSEWHERE = {
+    "loss/curves": (
+        "averages curve discrete discretised_laws finite_support fold laplace lattice mixture"
+        " stated triangles worst_of",
+        "the tests of strategies and of mechanisms use these curves",
+    ),
+    "loss/moments": (
+        "gaussian_rules legendre mixtures spectrum truncated_moments",
+        "loss/strategies/test_inversion, loss/strategies/test_tail_splitting",
+    ),
+    "loss/strategies": (
+        "adaptive_adversary cells direct memo search second_moment too_large",
+        "loss/strategies/test_game, test_queries and test_renyi; accountants/test_responses",
+    ),
+    "accountants": ("advanced game pld rdp", "contract/test_accountants: all make one promise"),
+    "sampling": ("everyone fixed_size poisson", "contract/test_table: all cells of the table"),
+    "runs/methods": (
+        "canaries dp_fedavg fa_hmc fa_ld fed_plt fed_smp fedavg records",
+        "contract/test_jobs, runs/test_attack_targets: every method in turn",
+    ),
+    "runs": ("planting progress sources", "runs/test_attack_targets, cli/test_program"),
+    "mechanisms": (
+        "arrays exact_tails noise streams tensors",
+        "mechanisms/test_rounded, mechanisms/test_correlated: parts of the noise",
+    ),
+    "": ("bound errors relations", "contract/test_refusals and every file of tests"),
+    "integrations": (
+        "dp_states flower_state opacus_state",
+        "integrations/test_dp_accounting, audit/imports: states that the importers read",
+    ),
+}
+"""Room -> modules without a test file of their name, and where their tests are."""
+
+
+def modules_with_public_code() -> set[str]:
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = set()
+    for path in files():
+        public = [n for n in tree_of(path).body if isinstance(n, kinds) and n.name[0] != "_"]
+        if public and not path.stem.startswith("__"):
+            found.add(name_of(path).removesuffix(".py"))
+    return found
+
+
+def tested_elsewhere() -> set[str]:
+    return {
+        f"{room}/{name}" if room else name
+        for room, (names, _) in ELSEWHERE.items()
+        for name in names.split()
+    }
+
+
+def test_a_test_file_has_the_name_of_a_module_of_its_room():
+    tests = Path(__file__).parent
+    for path in sorted(tests.rglob("test_*.py")):
+        *room, _ = path.relative_to(tests).parts
+        name = path.stem.removeprefix("test_")
+        if (room and room[0] in SUITES) or (not room and name in WHOLE):
+            continue
+        assert PACKAGE.joinpath(*room, f"{name}.py").exists(), path.relative_to(tests)
+
+
+def test_most_modules_have_a_test_file_of_their_name():
+    tests = Path(__file__).parent
+    modules, listed = modules_with_public_code(), tested_elsewhere()
+    assert listed <= modules, f"no such modules: {sorted(listed - modules)}"
+    own = {m for m in modules if (tests / m).with_name(f"test_{Path(m).name}.py").exists()}
+    assert not own & listed, (
+        f"these have a file: take them out of ELSEWHERE: {sorted(own & listed)}"
+    )
+    bare = modules - own - listed
+    share = 1.0 - len(bare) / len(modules)
+    assert share >= MIRRORED, f"only {share:.0%} of the modules have tests: {sorted(bare)}"

@@ -131,7 +131,7 @@ def test_a_record_is_a_piece_of_data_and_nothing_else():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and re.search(r"Record(?!s)", node.name)
     ]
-    assert named == ["runs/jobs.py:_RecordJob"]
+    assert named == ["runs/methods/records.py:RecordJob"]
     data = (
         "training",
         "systems",

@@ -15,7 +15,7 @@ from ..errors import refuse
 from ..ledger import Ledger
 from ..outputs import free
 from ..questions.units import allows_publishing
-from ..runs.methods import COMPARED, METHODS, FedSmp, Method, names
+from ..runs.methods import METHODS, Method, names
 from ..systems.settings import read, single
 from .ledgers import audit_data, show_audit
 from .options import (
@@ -143,7 +143,12 @@ data_options = options(
     "What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
     "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
 )
-@options(*(setting_option(FedSmp.known()[name], panel=METHOD) for name in NAMED))
+@options(
+    *(
+        setting_option(METHODS["fed-smp-rand-k"].settings.known()[name], panel=METHOD)
+        for name in NAMED
+    )
+)
 @option(
     "--kept",
     float,
@@ -221,14 +226,6 @@ def train(
     show(result, as_json, lambda: _tell(result, experiment, record, files))
 
 
-_WITH_NOISE = {
-    "fedavg": "dp-fedavg",
-    "fedavg-top-k": "fed-smp-top-k",
-    "fedavg-rand-k": "fed-smp-rand-k",
-}
-"""Methods without noise, and their counterparts with noise."""
-
-
 def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
     """Refuse a budget for a method without noise: no budget can hold for it."""
     context = click.get_current_context()
@@ -236,7 +233,7 @@ def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
     for name in ("epsilon", "delta", "adjacency", "observer"):
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             rule = f"be left out: {method} adds no noise, and without noise there is no budget"
-            other = _WITH_NOISE.get(method, "dp-fedavg")
+            other = METHODS[method].with_noise
             refuse(f"--{name}", given[name], rule, f"train within one by --method {other}")
 
 
@@ -442,7 +439,9 @@ def demo(
     trained = {name: source.pop(name) for name in ("model", "rounds")}
     records = load_data(source.pop("data"), **source)
     experiments = {
-        method: Experiment(job=job(method, records, **trained), **budget) for method in COMPARED
+        name: Experiment(job=job(name, records, **trained), **budget)
+        for name, method in METHODS.items()
+        if method.compared
     }
     private = next(e for e in experiments.values() if e.job.knob is not None)
     say(begins(private, unsaid(budget)), err=True)

@@ -8,30 +8,15 @@ record by the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from ..audit.canaries import Asked, Planted, crafted_canaries, planted, random_directions
+from ..audit.canaries import Asked, Planted
 from ..errors import refuse
-from ..questions.calibrate import calibrate
 from ..relations import Unit
 from ..training.data import FederatedData
-from .jobs import CENTRE, SplittingJob, job
+from .jobs import job
 from .methods import METHODS
 from .sources import CLIENTS
-
-Array = NDArray[np.float64]
-Coins = NDArray[np.bool_]
-
-EPSILON = 4.0
-"""Default epsilon for calibrating the noise."""
-
-LONG = 4.0
-"""Length of a canary's input: its gradient reaches the usual clip norms and does not saturate."""
 
 
 def plant(method: str, asked: Asked) -> Planted:
@@ -47,8 +32,7 @@ def plant(method: str, asked: Asked) -> Planted:
             refuse(f"settings[{name!r}]", given[name], "be left out", way_out)
     level = given.pop(str(METHODS[method].knob_name), None)
     task = job(method, **_placed(method, asked, given), rounds=asked.rounds)
-    planting = _clients if task.unit is Unit.CLIENT else _records
-    return planting(task, level, asked)
+    return task.planted(level, asked)
 
 
 def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,75 +43,5 @@ def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, An
         return placed
     if METHODS[method].unit is Unit.CLIENT:
         return {"clients": max(CLIENTS[data], asked.canaries), **placed}
-    # A sampler publishes the mean of its uploads. With one client, that is the upload itself.
-    return placed if method == "fed-plt" else {"clients": 1, **placed}
-
-
-def _leveled(task: Any, level: float | None, asked: Asked) -> float:
-    """Return the job's level; calibrate it if it is missing."""
-    if level is not None:
-        return level
-    threat = {"adjacency": task.adjacency, "observer": asked.observer, "delta": asked.delta}
-    return float(calibrate(task.run, epsilon=EPSILON, **threat).value)
-
-
-def _clients(task: Any, given: float | None, asked: Asked) -> Planted:
-    level = _leveled(task, given, asked)
-    loop = task.loop(level, None)
-    ways = random_directions(asked.canaries, loop.flat.dimension, asked.generator)
-    train = crafted_canaries(loop, task.data, ways, asked.rounds)
-    return Planted(train, ways, task.run(level), task.adjacency)
-
-
-def _records(task: Any, given: float | None, asked: Asked) -> Planted:
-    splits, count = isinstance(task, SplittingJob), asked.canaries
-    inputs = LONG * random_directions(count, task.source.features[0].numel(), asked.generator)
-    # Fed-PLT subtracts its centre.
-    bare = _only(task.source, inputs + (CENTRE if splits else 0.0))
-    level = _leveled(replace(task, source=bare), given, asked)
-
-    def make(included: Coins) -> tuple[Any, Any]:
-        # An even class if the coin is 1, an odd one if it is 0.
-        labels = torch.as_tensor(~included).to(bare.labels.dtype)
-        now = replace(task, source=replace(bare, labels=labels))
-        # The data of a sampler belong to its target.
-        return now.loop(level, None), now.data if splits else None
-
-    inputs = np.hstack([inputs, np.ones((count, 1))])
-    ways = _agents_ways(inputs, bare) if splits else _classes_ways(inputs, bare.classes)
-    claim = replace(task, source=bare).run(level)
-    return Planted(planted(make, asked.rounds), ways, claim, task.adjacency)
-
-
-def _only(source: FederatedData, inputs: Array) -> FederatedData:
-    """Return the data with only these records, shape (m, features), dealt to clients in turn.
-
-    An attacker knows all other records and would subtract their part, so the data have none.
-    """
-    count = len(inputs)
-    clients = min(source.population, count)
-    return replace(
-        source,
-        features=torch.as_tensor(inputs)
-        .to(source.features)
-        .reshape(-1, *source.features.shape[1:]),
-        labels=source.labels.new_zeros(count),
-        clients=tuple(np.arange(client, count, clients) for client in range(clients)),
-        num_classes=source.classes,
-    )
-
-
-def _classes_ways(inputs: Array, classes: int) -> Array:
-    """Return the gradient at class 0 minus that at class 1, shape (m, d)."""
-    ways = np.zeros((len(inputs), classes, inputs.shape[1]))
-    ways[:, 0], ways[:, 1] = -inputs, inputs
-    # The weights of all classes come first, then the intercepts: see ``SoftmaxRegression``.
-    return np.hstack([ways[:, :, :-1].reshape(len(inputs), -1), ways[:, :, -1]])
-
-
-def _agents_ways(inputs: Array, source: FederatedData) -> Array:
-    """Return the gradient of an even class at the place of the canary's agent, shape (m, N d)."""
-    ways = np.zeros((len(inputs), source.population, inputs.shape[1]))
-    for agent, rows in enumerate(source.clients):
-        ways[rows, agent] = -inputs[rows]
-    return ways.reshape(len(inputs), -1)
+    clients = METHODS[method].job.attacked_clients
+    return placed if clients is None else {"clients": clients, **placed}

@@ -273,11 +273,11 @@ REFUSED = {
         "rounds must be one value, got \\[1, 2\\]",
     ),
     "a setting that there is not": (
-        lambda: read(fp.runs.methods.Langevin.known(), {"warmth": "1"}),
+        lambda: read(fp.runs.methods.fa_ld.Langevin.known(), {"warmth": "1"}),
         "setting must be one of 'rounds'.*got 'warmth'",
     ),
     "a setting that is no number": (
-        lambda: read(fp.runs.methods.Langevin.known(), {"rounds": "many"}),
+        lambda: read(fp.runs.methods.fa_ld.Langevin.known(), {"rounds": "many"}),
         "rounds must be a whole number of at least 1, got 'many'; pass a number",
     ),
     # Attacks and replays.

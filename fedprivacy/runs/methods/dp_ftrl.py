@@ -1,14 +1,14 @@
-"""DP-FTRL as a task for a budget; see ``jobs``."""
+"""DP-FTRL: averaging with noise that is correlated between rounds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .. import factors
-from ..errors import positive, refuse
-from ..factors import (
+from ... import factors
+from ...errors import positive, refuse
+from ...factors import (
     Banded,
     BufferedToeplitz,
     Factor,
@@ -17,17 +17,56 @@ from ..factors import (
     Tree,
     Workload,
 )
-from ..mechanisms import CorrelatedNoise
-from ..relations import Adjacency, Unit
-from ..sampling import Everyone, FixedSize, Poisson, Scheme
-from ..systems.averaging.loop import FederatedAveraging
-from .averaging_job import AveragingJob
-from .methods import DpFtrl
+from ...mechanisms import CorrelatedNoise
+from ...relations import Adjacency, Unit
+from ...sampling import Everyone, FixedSize, Poisson, Scheme
+from ...systems.settings import CLOSED_SHARE, COUNT, SHARE, WHOLE, setting
+from .averaging import NOISE_KNOB, STRATEGY, Averaging, AveragingJob, Clipped
+from .base import Method, register
+
+if TYPE_CHECKING:
+    from ...systems.averaging.loop import FederatedAveraging
 
 _DIGITS = 6
 """Digits of a factor's numbers. The searches of two machines may differ in later digits."""
 
 _OWN = ("clip_norm", "separation", "at_most", "block", "server_momentum", "cooldown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlated(Clipped):
+    """Settings of averaging with noise that is correlated between rounds."""
+
+    strategy: str = setting(
+        STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
+    )
+    buffers: int = setting(WHOLE, "of the noise's factor (BLT); 0: a binary tree", default=4)
+    bands: int | None = setting(
+        COUNT, "of a banded factor, at most the separation; instead of buffers", default=None
+    )
+    block: int | None = setting(
+        COUNT,
+        "rounds after which the noise, and what it is about, begin anew; left open: never",
+        default=None,
+    )
+    kept_fraction: float = setting(
+        SHARE, "share of the coordinates that travel, the same ones for a block", default=1.0
+    )
+    separation: int | None = setting(
+        COUNT,
+        "rounds from a client's taking part to its next; left open: as many as fit",
+        default=None,
+    )
+    at_most: int | None = setting(COUNT, "how often a client takes part at most", default=None)
+    server_momentum: float = setting(CLOSED_SHARE, "of the server's heavy ball", default=0.0)
+    cooldown: int = setting(
+        WHOLE, "last rounds over which the server's learning rate falls", default=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpFtrl(Correlated, Averaging):
+    """DP-FTRL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,3 +217,9 @@ def _short(factor: Banded | BufferedToeplitz) -> Factor:
 
 def _cut(numbers: tuple[float, ...] | None) -> tuple[float, ...] | None:
     return None if numbers is None else tuple(float(f"{x:.{_DIGITS}g}") for x in numbers)
+
+
+register(
+    Method("dp-ftrl", "DP-FTRL", DpFtrl, NOISE_KNOB, Unit.CLIENT, CorrelatedJob),
+    declares=(Correlated,),
+)

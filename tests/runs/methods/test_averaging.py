@@ -1,4 +1,4 @@
-"""Tests of ``fedprivacy.runs.averaging_job``."""
+"""Tests of ``fedprivacy.runs.methods.averaging``."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from fedprivacy.runs.averaging_job import preset_for
+from fedprivacy.runs.methods.averaging import preset_for
 from fedprivacy.runs.sources import load_data
 
 

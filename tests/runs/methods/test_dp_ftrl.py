@@ -1,4 +1,4 @@
-"""Tests of ``fedprivacy.runs.correlated_job``."""
+"""Tests of ``fedprivacy.runs.methods.dp_ftrl``."""
 
 import pytest
 

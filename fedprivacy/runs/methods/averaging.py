@@ -1,15 +1,16 @@
-"""FedAvg, DP-FedAvg and Fed-SMP as tasks for a budget; see ``jobs``."""
+"""Averaging: the settings of its methods, and the job that all of them share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import listed, positive, refuse
-from ..factors.optimise import Progress
-from ..mechanisms import (
+from ...audit.canaries import Asked, Planted, crafted_canaries, random_directions
+from ...errors import listed, positive, refuse
+from ...factors.optimise import Progress
+from ...mechanisms import (
     AdaptiveClipping,
     DistributedDiscreteGaussian,
     IntegerPerturbation,
@@ -18,14 +19,152 @@ from ..mechanisms import (
     Sparsification,
     SparsifiedPerturbation,
 )
-from ..relations import Adjacency, Unit
-from ..sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
-from ..systems.averaging.loop import FederatedAveraging, State
-from ..systems.averaging.server import contributions, denominator
-from ..systems.averaging.upload import upload_size
-from ..training.data import FederatedData
-from ..training.models import ModelFactory, logistic, mlp
-from .methods import Adaptive, Averaging, Method, Noisy, Sparse, WholeNumbers
+from ...relations import Adjacency, Unit
+from ...sampling import Everyone, FixedSize, Poisson, Scheme, WithReplacement
+from ...systems.settings import (
+    COUNT,
+    NON_NEGATIVE,
+    OPEN_SHARE,
+    POSITIVE,
+    SHARE,
+    WHOLE,
+    Rule,
+    Settings,
+    setting,
+)
+from .base import Method, knob
+from .canaries import level_for
+
+if TYPE_CHECKING:
+    from ...systems.averaging.loop import FederatedAveraging, State
+    from ...training.data import FederatedData
+    from ...training.models import ModelFactory
+
+STRATEGIES = ("poisson", "fixed", "with-replacement", "everyone")
+"""How the clients of a round are drawn, with the names of ``fedprivacy audit --sampling``."""
+
+_NUMBERED = {"1": "with-replacement", "2": "fixed"}
+"""The numbers of two of them in the paper on two-sided FedAvg."""
+
+
+def _strategy(*, strategy: object) -> str:
+    # Tables and command lines may also give 1 as 1.0.
+    name = str(strategy).strip().removesuffix(".0")
+    if _NUMBERED.get(name, name) not in STRATEGIES:
+        refuse("strategy", strategy, f"be one of {listed(STRATEGIES)}")
+    return _NUMBERED.get(name, name)
+
+
+NOISES = ("gaussian", "discrete-gaussian", "skellam")
+"""Laws of the noise on a sum: floating-point for the first, integers for the others."""
+
+
+def _noise(*, noise: object) -> str:
+    if noise not in NOISES:
+        refuse("noise", noise, f"be one of {listed(NOISES)}")
+    return str(noise)
+
+
+NOISE = Rule(f"one of {', '.join(NOISES)}", _noise, str)
+STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Settings):
+    """Settings of every averaging method. None means the default of the data set."""
+
+    rounds: int | None = setting(COUNT, "how many rounds are run", default=None)
+    cohort: int | None = setting(
+        COUNT, "clients of a round, on average where their number varies", default=None
+    )
+    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
+    sampling_probability: float | None = setting(
+        SHARE,
+        "of Poisson sampling, a public number that does not follow the number of clients, as "
+        "add_remove needs; instead of cohort",
+        default=None,
+    )
+    local_steps: int | None = setting(
+        COUNT, "mini-batch steps of a client in a round; instead of local_epochs", default=None
+    )
+    local_epochs: int | None = setting(
+        COUNT, "passes over a client's records in a round", default=None
+    )
+    batch_size: int = setting(COUNT, "records of a mini-batch", default=32)
+    learning_rate: float | None = setting(POSITIVE, "of a client, in round 1", default=None)
+    learning_rate_decay: float = setting(
+        SHARE, "factor on the learning rate after every round", default=1.0
+    )
+    momentum: float = setting(NON_NEGATIVE, "of a client, from rest in every round", default=0.0)
+    proximal: float = setting(
+        NON_NEGATIVE, "mu of FedProx, which pulls a client towards the round's start", default=0.0
+    )
+    server_learning_rate: float | None = setting(
+        POSITIVE, "factor on the averaged update", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipped(Settings):
+    """Settings of averaging with clipped and noised contributions."""
+
+    clip_norm: float | None = setting(
+        POSITIVE, "norm that a client's contribution is clipped to", default=None
+    )
+    expected_cohort: int | None = setting(
+        COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Clipped):
+    """Additional settings of averaging with noise."""
+
+    missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
+    absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
+    colluding: int = setting(
+        WHOLE, "clients whose shares of the noise whoever looks may know", default=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(Settings):
+    """Settings of averaging with a clip norm that follows a quantile of the updates' norms."""
+
+    clip_quantile: float | None = setting(
+        OPEN_SHARE,
+        "share of updates to be within the clip norm, which then follows it from clip_norm on",
+        default=None,
+    )
+    clip_bits_share: float = setting(
+        OPEN_SHARE, "of the budget, for the bits that the clip norm is learned from", default=0.01
+    )
+    clip_learning_rate: float = setting(
+        POSITIVE, "how fast the logarithm of the clip norm moves", default=0.2
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparse(Settings):
+    """Additional settings of sparsified averaging."""
+
+    kept_fraction: float = setting(SHARE, "share of the coordinates that travel", default=0.4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeNumbers(Settings):
+    """Settings of averaging with sums over integers."""
+
+    noise: str = setting(
+        NOISE, "law of the noise; but for gaussian, of whole numbers", default="gaussian"
+    )
+    bits: int | None = setting(
+        COUNT, "whole numbers are summed modulo 2^bits; left open: 16", default=None
+    )
+
+
+NOISE_KNOB = knob("noise_multiplier", "std of the noise on the sum over the clip norm")
+"""The knob of every averaging method with noise."""
 
 _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
 """Settings of averaging that its release depends on. Clients keep the others to themselves."""
@@ -40,7 +179,7 @@ _UNTOLD = ("missing", "absent", "colluding", "proximal")
 """Settings that are reported only if they are not 0."""
 
 _AWAY = ("missing", "absent", "colluding")
-"""Numbers of clients that may not answer, or may reveal their noise; see ``methods.Noisy``."""
+"""Numbers of clients that may not answer, or may reveal their noise; see ``Noisy``."""
 
 _WHOLE = {"discrete-gaussian": DistributedDiscreteGaussian, "skellam": Skellam}
 """Perturbations with integer noise, by the law of the noise."""
@@ -78,6 +217,7 @@ class AveragingJob:
     progress: Progress | None = field(default=None, compare=False)
     unit = Unit.CLIENT
     adjacency = Adjacency.ZERO_OUT
+    default_clients: ClassVar[int | None] = None
 
     @classmethod
     def of(
@@ -199,6 +339,8 @@ class AveragingJob:
     @cached_property
     def _plain(self) -> FederatedAveraging:
         """The loop without privacy and without a seed."""
+        from ...training import FederatedAveraging
+
         names = [name for name in _LOOP if hasattr(self.chosen, name)]
         settings: dict[str, Any] = {name: getattr(self.chosen, name) for name in names}
         return FederatedAveraging(model=self.model, scheme=self.scheme, **settings)
@@ -221,6 +363,8 @@ class AveragingJob:
             rule = "be 0 where Poisson cohorts have topped-up noise"
             _nobody_away(chosen, rule, "strategy=fixed draws cohorts of a fixed size")
         declared = chosen.expected_cohort if topped_up else None
+        from ...systems.averaging.server import contributions
+
         kind, bits = self._noise()
         return kind(
             noise_multiplier=positive(noise_multiplier=level),
@@ -270,6 +414,8 @@ class AveragingJob:
         """Average upload of a client in the whole run, in MB, without headers."""
         chance = self.chosen.sampling_probability
         if chance is None:
+            from ...systems.averaging.server import contributions
+
             chance = contributions(self.scheme, self.units) / self.units
         return 1e-6 * self._upload * self.rounds * chance
 
@@ -286,6 +432,9 @@ class AveragingJob:
         """Expected upload if cohorts vary in size or may repeat a client; otherwise None."""
         if not isinstance(self.chosen, Noisy) or isinstance(self.scheme, FixedSize | Everyone):
             return None
+        from ...systems.averaging.server import contributions
+        from ...training import upload_size
+
         members = self.chosen.expected_cohort or contributions(self.scheme, self.units)
         return self.rounds * members * (upload_size(0) + self._upload)
 
@@ -300,6 +449,8 @@ class AveragingJob:
         loop = self.loop(1.0, None)
         noise = loop.perturbation
         assert noise is not None
+        from ...systems.averaging.server import denominator
+
         known["denominator"] = denominator(self.scheme, noise, loop.expected_cohort, self.units)
         if isinstance(noise, AdaptiveClipping):
             known |= {name: self.settings[name] for name in Adaptive.known()}
@@ -330,6 +481,14 @@ class AveragingJob:
         """Return accuracy and mean cross-entropy."""
         accuracy, loss = loop.evaluate(state, self.data)
         return {"accuracy": accuracy, "nll": loss}
+
+    def planted(self, level: float | None, asked: Asked) -> Planted:
+        """Return the job with crafted clients in it; see ``runs.planting``."""
+        level = level_for(self, level, asked)
+        loop = self.loop(level, None)
+        ways = random_directions(asked.canaries, loop.flat.dimension, asked.generator)
+        train = crafted_canaries(loop, self.data, ways, asked.rounds)
+        return Planted(train, ways, self.run(level), self.adjacency)
 
 
 def _nobody_away(chosen: object, rule: str, way_out: str) -> None:
@@ -380,6 +539,8 @@ def preset_for(
         model: builds a module for them; None for the default of the data set.
         given: settings by name. They are kept.
     """
+    from ...training import logistic, mlp
+
     features, clients = data.test_features[0].numel(), data.population
     chosen = _USUAL | (_PRESETS.get(data.name, {}) if model is None else {})
     chosen["cohort"] = min(chosen["cohort"], clients)

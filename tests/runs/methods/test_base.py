@@ -1,4 +1,4 @@
-"""Tests of ``fedprivacy.runs.methods``."""
+"""Tests of ``fedprivacy.runs.methods.base``."""
 
 import pytest
 

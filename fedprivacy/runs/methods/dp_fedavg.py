@@ -1,0 +1,28 @@
+"""DP-FedAvg: averaging of clipped updates with noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...relations import Unit
+from .averaging import NOISE_KNOB, Adaptive, Averaging, AveragingJob, Noisy, WholeNumbers
+from .base import Method, register
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyAveraging(Adaptive, WholeNumbers, Noisy, Averaging):
+    """DP-FedAvg."""
+
+
+register(
+    Method(
+        "dp-fedavg",
+        "DP-FedAvg",
+        NoisyAveraging,
+        NOISE_KNOB,
+        Unit.CLIENT,
+        AveragingJob,
+        compared=True,
+    ),
+    declares=(Noisy, Adaptive, WholeNumbers),
+)
