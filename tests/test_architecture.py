@@ -432,7 +432,7 @@ def modules_with_public_code() -> set[str]:
     return found
 
 
-def tested_elsewhere() -> set[str]:
+def listed_elsewhere() -> set[str]:
     return {
         f"{room}/{name}" if room else name
         for room, (names, _) in ELSEWHERE.items()
@@ -452,7 +452,7 @@ def test_a_test_file_has_the_name_of_a_module_of_its_room():
 
 def test_most_modules_have_a_test_file_of_their_name():
     tests = Path(__file__).parent
-    modules, listed = modules_with_public_code(), tested_elsewhere()
+    modules, listed = modules_with_public_code(), listed_elsewhere()
     assert listed <= modules, f"no such modules: {sorted(listed - modules)}"
     own = {m for m in modules if (tests / m).with_name(f"test_{Path(m).name}.py").exists()}
     assert not own & listed, (
