@@ -8,10 +8,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side, orientations
-from ..loss.curves.bracketed import one_side
-from ..loss.curves.composed import parts_of
-from ..loss.curves.least_of import readings
+from ..loss import Curve, Side, orientations
+from ..loss.curves.between import one_side, readings
+from ..loss.curves.components import any_inside, is_composed, parts_of
 from ..loss.strategies import direct
 from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
@@ -56,7 +55,7 @@ class AdvancedCompositionAccountant(Accountant):
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
         parts = parts_of(curve)
-        inner = any(_has_rounds(curve) for curve, _ in parts)
+        inner = any(any_inside(one, is_composed) for one, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
         # If no rule can make the loss small, it is only added up.
         if (simple := given_up(curve)) is not None:
@@ -79,11 +78,6 @@ class AdvancedCompositionAccountant(Accountant):
             if high - low < 1e-3:
                 break
         return Answer(math.exp(high), method=f"advanced composition, {rule}")
-
-
-def _has_rounds(curve: Curve) -> bool:
-    """Return whether a curve contains a composition."""
-    return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
 
 
 def _rounds(parts: Sequence[tuple[Curve, int]]) -> int:

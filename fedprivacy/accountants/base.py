@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..loss import Curve, MaxLoss, Side, kinds, orientations
 from ..loss.clock import time_limit
-from ..loss.curves.bracketed import one_side
+from ..loss.curves.between import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -93,7 +93,7 @@ def _divergence(loss: PrivacyLoss) -> float:
     """Return the largest Renyi divergence over all kinds of units, near order 1."""
     curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
     power = _NEAR_ONE - 1.0
-    return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
+    return max(one_side(one, Side.UP).moments().log_moment(_NEAR_ONE) / power for one in curves)
 
 
 class Accountant(ABC):
@@ -362,7 +362,7 @@ def _worst(answers: list[Answer]) -> Answer:
 
 
 def _largest(curve: Curve) -> list[MaxLoss]:
-    return [turned.max_loss() for turned in orientations(curve)]
+    return [turned.support().largest for turned in orientations(curve)]
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:

@@ -76,7 +76,7 @@ def revealed(parts: Parts) -> float:
     >= exp(-KL) / 2 (Bretagnolle and Huber 1979), and the divergence of order 2 is at least KL. If
     rows lose very much, the result can be 1 or above, and it gives no bound.
     """
-    divergence = sum(count * curve.log_moment(2.0) for curve, count in parts)
+    divergence = sum(count * curve.moments().log_moment(2.0) for curve, count in parts)
     return 2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP
 
 
@@ -107,7 +107,7 @@ def rough_epsilon_of_rows(parts: Parts) -> float:
 
 def _by_moments(parts: Parts) -> float:
     costs = (
-        (sum(count * curve.log_moment(order) for curve, count in parts) + math.log(1e5))
+        (sum(count * curve.moments().log_moment(order) for curve, count in parts) + math.log(1e5))
         / (order - 1.0)
         for order in _ORDERS
     )

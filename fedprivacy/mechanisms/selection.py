@@ -450,7 +450,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     """Return (order, divergence) of one trial in its worse orientation, where it is finite."""
     found = []
     for order in _ORDERS:
-        moment = max(each.log_moment(order) for each in turned)
+        moment = max(each.moments().log_moment(order) for each in turned)
         divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
         # Log-moments are convex: after the first infinite order all are infinite.
         if not math.isfinite(divergence):
@@ -462,7 +462,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
 @lru_cache(maxsize=64)
 def _profile(turned: tuple[Curve, ...]) -> Points:
     """Return certified (epsilon, delta) of one trial: increasing epsilons, decreasing deltas."""
-    ends = [each.max_loss() for each in turned]
+    ends = [each.support().largest for each in turned]
     top = max(each.high for each in ends)
     reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
     reach = min(reach, top, MAX_EPSILON)
@@ -482,7 +482,7 @@ def _deltas(curve: Curve, epsilons: Array) -> Array:
     Deltas are inverted on lines shared by neighbouring epsilons, stretch by stretch. The remaining
     ones follow from Renyi divergences. Beyond the largest loss only the infinite loss is left.
     """
-    known, end = _divergences((curve,)), curve.max_loss()
+    known, end = _divergences((curve,)), curve.support().largest
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
     if known:
         start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))

@@ -50,7 +50,7 @@ class RenyiFilter:
     def _cost(curve: Curve, order: float) -> tuple[float, float]:
         """Return the divergences of both orientations, rounded up."""
         up = (1.0 + FEW) / (order - 1.0)
-        forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
+        forward, backward = (one.moments().log_moment(order) for one in (curve, curve.swap()))
         return _number(forward * up), _number(backward * up)
 
     def _cost_here(self, curve: Curve) -> tuple[float, float]:

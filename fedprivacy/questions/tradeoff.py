@@ -167,11 +167,12 @@ class Sandwich:
 
     def __init__(self, curve: Curve, effort: Effort, off: float = 0.0) -> None:
         self.tolerance, self.effort, self.off = effort.tolerance, effort, off
-        self._cover = curve.cover()
+        support = curve.support()
+        self._cover = support.cover
         # The bracket of a rate combines several deltas. Each one adds to its width.
         fine = self.tolerance / 8.0
         self.near = Half(curve, fine, effort, off)
-        self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort, off)
+        self.far = self.near if support.symmetric else Half(curve.swap(), fine, effort, off)
 
     @property
     def halves(self) -> tuple[Half, ...]:

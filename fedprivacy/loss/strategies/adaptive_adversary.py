@@ -147,7 +147,7 @@ class _Board:
         assert found is not None
         one, rounds = found
         log_delta, epsilon = question.place(known)
-        chernoff = inversion.chernoff(question.curve, -log_delta)
+        chernoff = inversion.chernoff(question.curve.moments(), -log_delta)
         tilt = chernoff.tilt
         low = -_BESIDE / (1.0 + tilt) - 1.0
         high = 1.3 * max(epsilon, chernoff.reach) + 1.0

@@ -26,7 +26,8 @@ from .. import clock
 from ..clock import LateError
 from ..curves.curve import Curve
 from ..moments.contour import Array, Contour, NoMoments
-from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
+from ..moments.moments import Moments
+from ..moments.spectrum import Cumulants, Decay, Spectrum
 
 _DEPTH = 27.0
 """Images and omitted heights should be below about exp(-27) = 2e-12 of the answer."""
@@ -150,11 +151,11 @@ class Chernoff(NamedTuple):
     here: Cumulants
 
 
-def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
+def chernoff(moments: Moments, depth: float, start: float = 1.0) -> Chernoff:
     """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``."""
     # These 24 powers of ten hold every tilt that doubles can use.
     low, high = math.log(1e-12), math.log(1e12)
-    at, here = math.log(start), _cumulants(curve, start)
+    at, here = math.log(start), _cumulants(moments, start)
     for _ in range(60):
         tilt = math.exp(at)
         ratio = (tilt * here.mean - here.value) / depth
@@ -165,7 +166,7 @@ def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
         # The derivative of t (log A)' - log A in log t is t^2 (log A)''.
         slope = tilt * tilt * here.variance / (ratio * depth) if ratio > 0 else 0.0
         at = _step(at, ratio, slope, low, high)
-        here = _cumulants(curve, math.exp(at))
+        here = _cumulants(moments, math.exp(at))
     return Chernoff(math.exp(at), (here.value + depth) / math.exp(at), here)
 
 
@@ -181,9 +182,9 @@ def _step(at: float, ratio: float, slope: float, low: float, high: float) -> flo
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
 
-def _cumulants(curve: Moments, tilt: float) -> Cumulants:
+def _cumulants(moments: Moments, tilt: float) -> Cumulants:
     try:
-        return curve.cumulants(tilt)
+        return moments.cumulants(tilt)
     except (NoMoments, OverflowError):
         # Too far out: the ratio is then not a number, and the search turns back.
         return Cumulants(math.inf, math.inf, math.inf)
@@ -196,7 +197,7 @@ def invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inve
     Raises:
         NoMoments: the curve has no moments there, or too many points would be needed.
     """
-    return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
+    return invert_moments(curve.moments(), x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
 
 def invert_moments(
@@ -257,19 +258,19 @@ def invert_moments(
 
 
 def _height(
-    curve: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
+    moments: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
 ) -> tuple[float, float]:
     """Return a height above which A is below e^log_target, and the log of a bound on A there."""
     # Below two deviations of the tilted loss there is no decay yet.
     heights = np.geomspace(2.0, 1e6, 48) / math.sqrt(max(here.variance, 1e-300))
-    found = _first_small(heights, curve.decay(tilt, heights), log_target)
+    found = _first_small(heights, moments.decay(tilt, heights), log_target)
     if found[0] <= enough:
         return found
     # The first steps cannot be small, because there is no decay so near to 0.
     finer = np.linspace(0.0, found[0], 129)[4:]
     try:
         # Both bounds hold, and the lower height needs fewer points.
-        return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
+        return min(found, _first_small(finer, moments.decay(tilt, finer, True), log_target))
     except NoMoments:
         return found
 
@@ -288,9 +289,9 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
         NoMoments: the method does not reach this curve.
     """
     # The required depth depends on delta, which is the unknown. Iterate until both agree.
-    guess, log_delta = 0.0, -1.0
+    guess, log_delta, moments = 0.0, -1.0, curve.moments()
     for _ in range(4):
-        found = chernoff(curve, -log_delta)
+        found = chernoff(moments, -log_delta)
         guess = min(found.here.value - found.tilt * epsilon, -0.1)
         if guess > 1.2 * log_delta - 1.0:
             break
@@ -324,7 +325,7 @@ def epsilon_interval(
         NoMoments: the method does not reach this curve.
     """
     log_delta = math.log(delta)
-    found = chernoff(curve, -log_delta)
+    found = chernoff(curve.moments(), -log_delta)
     spread = math.sqrt(max(found.here.variance, 0.0))
     # Chernoff's bound is too large by a factor of about sqrt(2 pi) tilt spread (Bahadur and Rao
     # 1960). So the wanted epsilon is smaller by the log of that factor over the tilt.
@@ -428,13 +429,14 @@ def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
 
     Tilts of a few -log(delta) / epsilon suffice if the loss stays far below, and they cost least.
     """
+    moments = curve.moments()
     least = -math.log(delta) / epsilon if epsilon > 0.0 else math.inf
-    if any(_bounded(curve, times * least, delta, epsilon) for times in (1.5, 4.0)):
+    if any(_bounded(moments, times * least, delta, epsilon) for times in (1.5, 4.0)):
         return True
-    return _bounded(curve, chernoff(curve, -math.log(delta)).tilt, delta, epsilon)
+    return _bounded(moments, chernoff(moments, -math.log(delta)).tilt, delta, epsilon)
 
 
-def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
+def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> bool:
     """Return whether one moment shows that delta suffices.
 
     (1 - e^{x - L})^+ is at most c^c / (1 + c)^{1 + c} times e^{c (L - x)}, for any c > 0.
@@ -442,7 +444,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = float(curve.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
+        log_delta = float(moments.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoMoments:
         return False
     # c log c - (1 + c) log(1 + c), written so that large c cause no cancellation.

@@ -17,14 +17,12 @@ import numpy as np
 from ...rounding import HUNDREDS, THOUSANDS
 from .. import clock
 from ..clock import LateError
-from ..curves.bracketed import one_side
-from ..curves.composed import Composed
+from ..curves.between import one_side, readings
+from ..curves.components import any_inside, is_composed, trim
 from ..curves.curve import Curve
 from ..curves.lattice import Array, Side
-from ..curves.least_of import readings
-from ..curves.stated import RenyiPoints
 from ..moments.contour import NoMoments
-from . import direct, inversion, renyi, second_moment, tail_splitting, trimming
+from . import direct, inversion, renyi, second_moment, tail_splitting
 from .convolution import Composition
 from .too_large import REASON, too_large
 
@@ -96,8 +94,8 @@ class _Asked:
 
     @functools.cached_property
     def stated(self) -> bool:
-        """Whether any part of the curve is a guarantee without a pair."""
-        return _stated(self.curve)
+        """Whether the moments of any part of the curve are those of a guarantee, not of a pair."""
+        return any_inside(self.curve, lambda one: one.components().pair is not None)
 
     @functools.cached_property
     def rescue(self) -> tuple[float, float]:
@@ -157,9 +155,9 @@ class EpsilonAt(_Asked):
         beside = {"ceiling": ceiling, "spare": spare}
         untrimmed = cls(curve, tolerance, floor, delta, spare, curve, **beside)
         # The tails of a single round are read without trimming.
-        if not isinstance(curve, Composed):
+        if not is_composed(curve):
             return untrimmed
-        few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        few, slack, reach = trim(curve, SLACK * min(tolerance, 1.0) * delta)
         trimmed = replace(untrimmed, curve=few, slack=slack + spare, reach=reach)
         return untrimmed if floor > reach else trimmed
 
@@ -283,7 +281,8 @@ class DeltaAt(_Asked):
         """A number well below delta: the best of a few Chernoff bounds, times e^-10."""
         orders = (1.5, 3.0, 8.0, 24.0, 80.0)
         # Without a finite moment there is no scale; this value leaves out a negligible mass.
-        least = min(self.curve.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
+        moments = self.curve.moments()
+        least = min(moments.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
         return math.exp(min(max(least - 10.0, -600.0), 0.0)) if math.isfinite(least) else 1e-13
 
     @property
@@ -365,20 +364,16 @@ def met(question: Question, found: Interval) -> bool:
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:
     """Return whether the curve has only an upper end and this end no longer falls."""
-    if not question.curve.above_only or not math.isfinite(before.high):
+    if not question.curve.support().above_only or not math.isfinite(before.high):
         return False
     return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
 
 
-def _stated(curve: Curve) -> bool:
-    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
-
-
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:
     """Return the orders at which Chernoff's bound leaves out e^-depth; none if not known."""
-    found = [inversion.chernoff(curve, depth) for depth in depths]
+    found = [inversion.chernoff(curve.moments(), depth) for depth in depths]
     return tuple(1.0 + one.tilt for one in found if math.isfinite(one.here.value))
 
 
 def _holds(curve: Curve, delta: float, epsilon: float) -> bool:
-    return isinstance(curve, Composed) and inversion.at_most(curve, delta, epsilon)
+    return is_composed(curve) and inversion.at_most(curve, delta, epsilon)

@@ -14,16 +14,15 @@ import math
 from collections.abc import Callable
 
 from ...rounding import FEW
-from ..curves.bracketed import one_side
-from ..curves.composed import parts_of
+from ..curves.between import one_side, readings
+from ..curves.components import parts_of, trim
 from ..curves.curve import Curve
 from ..curves.lattice import Side
-from ..curves.least_of import readings
 from ..moments.contour import NoMoments
+from ..moments.moments import Moments
 from .convolution import golden
 from .direct import TINY
 from .too_large import given_up
-from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
 """Multiples of the recommended power: the recommendation from a few parts has an error of 0.5 %."""
@@ -103,20 +102,22 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
 
     Cumulants cost a tenth of a certified moment, and for a long run only a few parts are used.
     """
+    moments = curve.moments()
 
     def certified(order: float) -> float:
-        return _finite(at(curve.log_moment(order), order))
+        return _finite(at(moments.log_moment(order), order))
 
     def likely(order: float) -> float:
-        return _finite(at(_about(curve, order - 1.0, mean_loss), order))
+        return _finite(at(_about(moments, order - 1.0, mean_loss), order))
 
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
     if (simple := given_up(curve)) is not None:
-        return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
+        rough = simple.moments()
+        return min((_finite(at(rough.log_moment(order), order)), order) for order in _LOW)
     found = math.inf, math.nan
     try:
-        mean_loss = float(curve.cumulants(_TINY).mean)
+        mean_loss = float(moments.cumulants(_TINY).mean)
         order = _best_order(likely)
         expected = likely(order)
         shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
@@ -133,7 +134,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     return min(found, (certified(order), order))
 
 
-def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
+def _about(moments: Moments, tilt: float, mean_loss: float) -> float:
     """Return approximately log E_P e^(tilt L), within the range that convexity allows.
 
     Cumulants are quadratures with an absolute error of 1e-8 per round. Over billions of rounds this
@@ -142,11 +143,11 @@ def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
     at the tilt, which are exact to a few digits.
 
     Args:
-        curve: one orientation.
+        moments: those of one orientation.
         tilt: above 0.
         mean_loss: the derivative at 0.
     """
-    found = curve.cumulants(tilt)
+    found = moments.cumulants(tilt)
     low, high = tilt * mean_loss, tilt * float(found.mean)
     inside = low * (1.0 - _LOOSE) <= found.value <= high * (1.0 + _LOOSE)
     return float(found.value) if inside or not low <= high else 0.5 * (low + high)

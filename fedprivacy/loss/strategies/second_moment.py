@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ...rounding import HUNDREDS
 from ..curves.curve import Curve
 from ..moments.contour import Contour, NoMoments
+from ..moments.moments import Moments
 
 _TILTS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
 """Values of t that are tried, divided by the standard deviation of the loss."""
@@ -46,11 +47,12 @@ def delta(curve: Curve, epsilon: float) -> float:
 def _shares(curve: Curve) -> Iterator[tuple[float, float]]:
     """Yield pairs (x, m) with P(L >= x) >= m."""
     try:
-        variance = float(curve.cumulants(1e-12).variance)
+        moments = curve.moments()
+        variance = float(moments.cumulants(1e-12).variance)
         if not 0.0 < variance < math.inf:
             return
         for tilt in (factor / math.sqrt(variance) for factor in _TILTS):
-            low, high = _log_moment(curve, tilt)[0], _log_moment(curve, 2.0 * tilt)[1]
+            low, high = _log_moment(moments, tilt)[0], _log_moment(moments, 2.0 * tilt)[1]
             # Differences of large logarithms: their rounding is subtracted.
             log_mass = 2.0 * low - high - HUNDREDS * (1.0 + 2.0 * abs(low) + abs(high))
             if not -600.0 < log_mass <= 0.0:
@@ -62,13 +64,13 @@ def _shares(curve: Curve) -> Iterator[tuple[float, float]]:
         return
 
 
-def _log_moment(curve: Curve, tilt: float) -> tuple[float, float]:
+def _log_moment(moments: Moments, tilt: float) -> tuple[float, float]:
     """Return certified ends of log A at a tilt.
 
     Raises:
         NoMoments: the moment is not known.
     """
-    found = curve.spectrum(Contour(tilt, 0.0, 1))
+    found = moments.spectrum(Contour(tilt, 0.0, 1))
     size, error = abs(complex(found.values[0])), float(found.error[0])
     if not error < size:
         raise NoMoments
