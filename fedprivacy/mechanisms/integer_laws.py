@@ -532,8 +532,10 @@ def scalar_curve(
     if not points:
         return None
     name = "I5: one whole number of a log-concave law, outcome by outcome"
-    if isinstance(other, Gdp):
-        other = _line(0.5 * other.mu**2 * _UP, 0.0)
+    cover = math.inf if other is None else other.support().cover
+    if cover < math.inf:
+        # A Gaussian pair of that mu dominates, and so do its divergences.
+        other = _line(0.5 * cover**2 * _UP, 0.0)
     if isinstance(other, RenyiPoints):
         return RenyiAndPoints(other.divergences, points), name
     return stated_pair(points), name

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from ..errors import UnsupportedCombination, between, refuse, settle
-from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, stated_pair
+from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, kinds, stated_pair
 from ..loss.curves.curve import orientations
 from ..loss.curves.lattice import Array
 from ..loss.curves.stated import MAX_EPSILON
@@ -392,8 +392,8 @@ class PrivateSelection(Several):
         if len(curves) == 1:
             return _of_kinds(curves[0], lambda curve: _selected((curve,), self.trials))
         # With several mechanisms, any trial may be of any kind of any mechanism.
-        kinds = [each.curves if isinstance(each, AnyOf) else (each,) for each in curves]
-        return _selected(tuple(dict.fromkeys(one for each in kinds for one in each)), self.trials)
+        every = dict.fromkeys(one for each in curves for one in kinds(each))
+        return _selected(tuple(every), self.trials)
 
     def _witness(self, base: Witness | None) -> Witness | None:
         """Return the base's witness, shown whenever there is a trial.
@@ -419,9 +419,8 @@ def _all(name: str, losses: Sequence[PrivacyLoss]) -> tuple[str, ...]:
 
 def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
     """Return the changed curve; a curve of several kinds is changed kind by kind."""
-    if isinstance(curve, AnyOf):
-        return AnyOf(tuple(change(each) for each in curve.curves))
-    return change(curve)
+    several = curve.components().kinds
+    return AnyOf(tuple(map(change, several))) if several else change(curve)
 
 
 def _selected(bases: tuple[Curve, ...], trials: Trials) -> Curve:

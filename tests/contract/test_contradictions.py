@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS, RdpAccountant
 from fedprivacy.accountants.base import Answer
 from fedprivacy.errors import ContradictionError, UnsupportedCombination
-from fedprivacy.loss import Composed, Curve, Gdp, LaplacePair, Sampled, Side, Tails
+from fedprivacy.loss import Composed, Curve, Gdp, LaplacePair, MomentBounds, Sampled, Side, Tails
 from fedprivacy.loss.strategies import direct
 from fedprivacy.privacy_loss import PrivacyLoss, Witness
 from fedprivacy.relations import Adjacency, Facts, Observer
@@ -26,8 +26,15 @@ class Blind(Curve):
     def tails(self, loss, side=Side.UP):
         return Tails(*np.full((4, *np.shape(loss)), math.nan))
 
-    def log_moment(self, order):
-        return math.nan
+    def moments(self):
+        return MomentBounds(lambda order: math.nan)
+
+
+class Unbounded(Blind):
+    """The same, with moments that follow from the tails."""
+
+    def moments(self):
+        return Curve.moments(self)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Allocated, Bracketed, Composed, Side, compose
 from fedprivacy.loss.curves.allocation import with_few_bits
-from fedprivacy.loss.curves.bracketed import MOST, fewer
+from fedprivacy.loss.curves.between import MOST, fewer
 from fedprivacy.loss.strategies import direct
 
 EPSILONS = np.array([0.0, 0.01, 0.1, 0.5, 1.0])
@@ -59,8 +59,8 @@ def test_a_bracket_lies_on_both_sides_of_the_epoch(turned):
     high, above = (direct.delta(one, EPSILONS, Side.UP) for one in (inner, bracket))
     assert np.all(below <= low) and np.all(high <= above)
     assert np.any(below < low) and np.any(high < above)
-    assert bracket.log_moment(2.0) >= inner.log_moment(2.0)
-    assert bracket.max_loss().high == math.inf
+    assert bracket.moments().log_moment(2.0) >= inner.moments().log_moment(2.0)
+    assert bracket.support().largest.high == math.inf
 
 
 def test_rounds_of_few_bits_err_to_their_side():

@@ -8,7 +8,7 @@ from mpmath import mpf
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, LeastOf, compose
-from fedprivacy.loss.curves.least_of import readings
+from fedprivacy.loss.curves.between import readings
 
 
 def drawn(draws, z, population=1000):

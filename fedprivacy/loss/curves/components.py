@@ -141,6 +141,13 @@ def kinds(curve: Curve) -> tuple[Curve, ...]:
     return curve.components().kinds or (curve,)
 
 
+def gaussian_shift(curve: Curve) -> float | None:
+    """Return mu if the curve is known to be N(mu, 1) against N(0, 1), else None."""
+    order = curve.components().order
+    draws = None if order is None else order.draws
+    return draws.shift if draws is not None and draws[:2] == (1, 1.0) else None
+
+
 def any_inside(curve: Curve, holds: Callable[[Curve], bool]) -> bool:
     """Return whether a property holds for the curve or for any curve that it is built from."""
     return holds(curve) or any(any_inside(one, holds) for one in curve.components().inside)

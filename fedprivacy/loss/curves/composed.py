@@ -101,7 +101,11 @@ class Composed(Curve):
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the composed loss rounded to multiples of ``step``."""
-        return convolved(self, step, side, tail_mass).lattice()
+        return self.composition(step, side, tail_mass).lattice()
+
+    def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
+        """Return the convolution of the rounds' lattices; see ``convolved``."""
+        return convolved(self, step, side, tail_mass)
 
 
 def convolved(curve: Curve, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:

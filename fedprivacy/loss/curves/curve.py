@@ -40,7 +40,11 @@ class Curve(ABC):
         """Return the four log-masses at each loss, on the given side if not exact."""
 
     def moments(self) -> Moments:
-        """Return the moments of the loss; by default bounds that follow from the tails."""
+        """Return the moments of the loss.
+
+        The default is an upper bound that follows from the tails. It is finite if ``support`` says
+        that the loss is bounded.
+        """
         return MomentBounds(lambda order: dotted_moment(self, order))
 
     def support(self) -> Support:
@@ -64,7 +68,10 @@ class Curve(ABC):
         if side is Side.DOWN and not self.support().amplifiable:
             return Lattice(step, 0, np.zeros(1), 0.0)
         exact = None if (few := few_of(self.moments())) is None else few.lattice(step, side)
-        return exact or lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass)
+        if exact is not None:
+            return exact
+        infinite = self.support().largest.infinite_low if side is Side.DOWN else 0.0
+        return lattices.discretise(lambda x: self.tails(x, side), step, side, tail_mass, infinite)
 
 
 @registered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,15 +33,16 @@ def dotted_moment(curve: Curve, order: float) -> float:
     # A negative order of (P, Q) is one above 1 of (Q, P).
     if order < 0.0:
         return dotted_moment(curve.swap(), 1.0 - order)
-    losses, mass, beyond = dots(curve)
-    inside = float(logsumexp((order - 1.0) * losses, b=mass))
-    if beyond == 0.0:
-        return inside
     largest = curve.support().largest
-    if largest.infinite_high > 0.0 or np.isinf(largest.high):
-        return np.inf
-    rest = float(np.log(beyond)) + (order - 1.0) * largest.high
-    return float(np.logaddexp(inside, rest)) + HUNDREDS * (1.0 + abs(rest))
+    if largest.infinite_high > 0.0 or math.isinf(largest.high):
+        return math.inf
+    losses, mass, beyond = dots(curve)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = float(logsumexp((order - 1.0) * losses, b=mass))
+        if beyond > 0.0:
+            rest = math.log(beyond) + (order - 1.0) * largest.high
+            found = float(np.logaddexp(found, rest)) + HUNDREDS * (1.0 + abs(rest))
+    return math.inf if math.isnan(found) else found
 
 
 def _reach(curve: Curve) -> float:

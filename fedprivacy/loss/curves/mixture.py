@@ -19,7 +19,7 @@ from ..moments.contour import Contour
 from ..moments.moments import Labelled, Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from . import lattice as lattices
-from .components import Components, Order, Trimmed, Unordered, moved
+from .components import Components, Order, Trimmed, Unordered, gaussian_shift, moved
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix, Gdp
 from .lattice import Array, Lattice, Side, Tails
@@ -73,12 +73,7 @@ class Mix(Curve):
 
     def components(self) -> Components:
         """Return the curves of all labels, and their weights."""
-        first = self.parts[0][1].components().order
-        draws = None if first is None else first.draws
-        shift = None
-        # A Gaussian pair that is not sampled has rank and chance 1.
-        if draws is not None and draws[:2] == (1, 1.0) and draws.shift > 0.0:
-            shift = draws.shift
+        shift = gaussian_shift(self.parts[0][1]) or None
         return Components(
             inside=tuple(curve for _, curve in self.parts),
             labels=tuple(weight for weight, _ in self.parts),

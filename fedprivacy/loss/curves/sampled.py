@@ -15,7 +15,7 @@ from ...rounding import TENS
 from ..moments.moments import Labelled, Moments, PairMoments
 from . import lattice as lattices
 from . import max_loss as max_losses
-from .components import Components, Draws, Order, Trimmed, trim
+from .components import Components, Draws, Order, Trimmed, gaussian_shift, trim
 from .curve import Curve
 from .finite_support import mesh_of
 from .lattice import Array, Side, Tails
@@ -96,8 +96,8 @@ class Sampled(Curve):
         """Return the inner curve; sampling acts within every label."""
         inner = self.inner.components()
         order, draws, position = inner.order or Order(_bound), None, None
-        if order.draws is not None and order.draws[:2] == _EVERYONE:
-            draws = Draws(1, self.q, order.draws.shift)
+        if (shift := gaussian_shift(self.inner)) is not None:
+            draws = Draws(1, self.q, shift)
         if order.first_shift is not None:
             position = math.log(order.first_shift), 0.25 * math.log(self.q)
         own = Order(_bound, half_position=position, draws=draws, rising=order.rising)
@@ -150,10 +150,6 @@ class SampledMoments(PairMoments):
         if share == 0.0:
             return at_below
         return (1 - share) * at_below + share * _binomial_moment(self._inner, self._q, below + 1)
-
-
-_EVERYONE = (1, 1.0)
-"""Rank and chance of a Gaussian pair that is not sampled."""
 
 
 def _bound(curves: Sequence[Sampled], side: Side, labels: int) -> Curve:

@@ -354,7 +354,7 @@ Question = EpsilonAt | DeltaAt
 
 def met(question: Question, found: Interval) -> bool:
     """Return whether an interval meets the tolerance, or needs no refinement."""
-    if found.high <= question.floor or found.low > question.ceiling:
+    if found.high <= question.floor or found.low > question.ceiling or math.isinf(found.low):
         return True
     # If the moments of a stated guarantee give more than its pair, they replace every other answer.
     if question.stated and question.rescue[0] < found.low:
