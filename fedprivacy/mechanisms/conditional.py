@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from ..loss import Atoms, Curve, compose
-from ..rounding import TENS
+from ..rounding import TENS, rounded_down
 from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def rows_of(
     """
     unit = float(matrix.max()) / _FINE
     # Keep a quotient that is an integer up to rounding; ``moved_up`` covers the error.
-    steps = np.ceil(matrix / unit * (1.0 - TENS)).astype(np.int64)
+    steps = np.ceil(rounded_down(matrix / unit, TENS)).astype(np.int64)
     # Every nonzero entry counts, however small.
     steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []

@@ -19,7 +19,7 @@ from ..loss.strategies import queries, renyi, search
 from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
-from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_down, rounded_up
 from ..sampling import Scheme
 from .base import Mechanism, Several
 from .noise import drawn_from
@@ -100,7 +100,7 @@ class PoissonTrials(Trials):
     @property
     def nothing(self) -> float:
         """exp(-mean), rounded up."""
-        return max(math.exp(-self.mean) * (1.0 + FEW), 1e-16)
+        return max(rounded_up(math.exp(-self.mean)), 1e-16)
 
     @property
     def most(self) -> float:
@@ -121,9 +121,9 @@ class PoissonTrials(Trials):
         in e^epsilon.
         """
         # A slightly smaller epsilon needs a slightly larger delta: the safe side.
-        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - TENS)
+        at = rounded_down(np.array([1.0 / (a - 1.0) for a, _ in base]), TENS)
         grid = np.expm1([epsilon for epsilon, _ in profile])
-        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + THOUSANDS)
+        found = rounded_up(np.interp(at, grid, [delta for _, delta in profile]), THOUSANDS)
         return tuple(
             (a, self._divergence(a - 1.0, each, delta))
             for (a, each), delta in zip(base, found.tolist(), strict=True)
@@ -450,7 +450,7 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     found = []
     for order in _ORDERS:
         moment = max(each.moments().log_moment(order) for each in turned)
-        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
+        divergence = rounded_up(max(moment, 0.0) / (order - 1.0))
         # Log-moments are convex: after the first infinite order all are infinite.
         if not math.isfinite(divergence):
             break
@@ -463,8 +463,8 @@ def _profile(turned: tuple[Curve, ...]) -> Points:
     """Return certified (epsilon, delta) of one trial: increasing epsilons, decreasing deltas."""
     ends = [each.support().largest for each in turned]
     top = max(each.high for each in ends)
-    reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
-    reach = min(reach, top, MAX_EPSILON)
+    far = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
+    reach = min(far, top, MAX_EPSILON)
     epsilons = reach * (np.arange(_GRID + 1) / _GRID) ** 2
     deltas = np.max([_deltas(each, epsilons) for each in turned], axis=0)
     if top <= MAX_EPSILON:

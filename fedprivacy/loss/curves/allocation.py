@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, Up, rounded_up
 from ..moments.moments import MomentBounds, Moments
 from .averages import REVEALED, Law, average_law, cell_of, fineness_of
 from .components import Components, Order, Unordered
@@ -96,7 +96,7 @@ class Allocated(Curve):
     def support(self) -> Support:
         """Return no limit: the mean of log-normal ratios has none, nor has its inverse."""
         return Support(
-            largest=NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0),
+            largest=NO_LIMIT if self.mu > 0.0 else MaxLoss.exactly(0.0),
             symmetric=self._symmetric,
             exact=self._exact,
             # No lower bound is known for a replaced unit, or for parameters out of reach.
@@ -184,7 +184,7 @@ class Allocated(Curve):
         atoms = self._atoms(side, step, tail_mass)
         return (split if side is Side.UP else merged)(atoms, step, tail_mass)
 
-    def _log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the smaller of two bounds; see ``docs/theory/allocation.md``.
 
         The first has a closed form. Above 1 it is the exact moment at integer orders and the chord
@@ -200,7 +200,7 @@ class Allocated(Curve):
         order = 1.0 - order if self.swapped else order
         # Powers between 0 and 1 are concave, so these moments are at most 1.
         if 0.0 <= order <= 1.0:
-            return 0.0
+            return Up(0.0)
         # Both bound the moment from above, so the smaller one does.
         closed = self._closed_moment(order)
         # At integer orders the closed sum is the moment itself, which a law cannot improve.
@@ -209,34 +209,34 @@ class Allocated(Curve):
             return closed
         return min(closed, self._numeric_moment(order))
 
-    def _moment_by_way_of_q(self, order: float) -> float:
+    def _moment_by_way_of_q(self, order: float) -> Up:
         """Return Holder's bound, with the exponents at which it is exact for Gaussian pairs."""
         # The two data sets can exchange roles, which turns the order a into 1 - a.
         order = max(order, 1.0 - order)
         if order <= 1.0:
-            return 0.0
+            return Up(0.0)
         absent = replace(self, swapped=False, replaced=False)
         there = order / (2.0 * order - 1.0) * absent._log_moment(2.0 * order - 1.0)
         back = (order - 1.0) / (2.0 * order - 1.0) * absent._log_moment(1.0 - 2.0 * order)
-        return min(self._gdp.moments().log_moment(order), (there + back) * (1.0 + TENS))
+        return min(self._gdp.moments().log_moment(order), rounded_up(there + back, TENS))
 
-    def _closed_moment(self, order: float) -> float:
-        known = self._gdp.moments().log_moment(order)
+    def _closed_moment(self, order: float) -> Up:
+        known: float = self._gdp.moments().log_moment(order)
         if order < 0:
             # X is at least the geometric mean of the Z, so a negative power is at most that of the
             # mean.
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
-            return min(known, mean) * (1.0 + TENS)
+            return rounded_up(min(known, mean), TENS)
         known *= 1.0 + TENS
         if order >= self._most_order:
-            return known
+            return Up(known)
         most = _FEW_ORDERS if order < _FEW_ORDERS else self._most_order
         moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
-        return min(known, float(chord) * (1.0 + FEW))
+        return Up(min(known, rounded_up(float(chord))))
 
-    def _numeric_moment(self, order: float) -> float:
+    def _numeric_moment(self, order: float) -> Up:
         """Bound the moment by that of the law above, its power continued by tangents."""
         atoms = replace(self, swapped=False)._atoms(Side.UP)
         slack = abs(order) * (atoms.shift + FEW) + HUNDREDS
@@ -248,7 +248,7 @@ class Allocated(Curve):
         else:
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
-        return float(logsumexp([inside, tangent, beyond])) + slack
+        return Up(float(logsumexp([inside, tangent, beyond])) + slack)
 
 
 def _bound(curves: Sequence[Allocated], side: Side, _: int) -> Curve:

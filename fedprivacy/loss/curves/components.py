@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ...rounding import THOUSANDS
+from ...rounding import THOUSANDS, rounded_up
 from .lattice import Side
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def moved(
     largest = weights.index(max(weights))
     # The rarest first, as long as the moved mass stays within the allowed error.
     for k in sorted(range(len(weights)), key=weights.__getitem__):
-        if k == largest or (mass + weights[k]) * (1.0 + THOUSANDS) > allowed:
+        if k == largest or rounded_up(mass + weights[k], THOUSANDS) > allowed:
             # In increasing order: after the first that does not fit, none does; the likeliest is
             # last.
             break
@@ -188,4 +188,4 @@ def moved(
         kept[k] = 0.0
     kept[largest] += mass
     left = tuple((w, part) for w, (_, part) in zip(kept, weighted, strict=True) if w > 0)
-    return left, mass * (1.0 + THOUSANDS)
+    return left, rounded_up(mass, THOUSANDS)

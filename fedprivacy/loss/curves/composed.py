@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
-from ...rounding import THOUSANDS
+from ...rounding import THOUSANDS, Up, lowered, raised, rounded_up
 from ..clock import check_deadline
 from ..moments import spectrum as spectra
 from ..moments.batched_rounds import Bundle
@@ -25,7 +25,7 @@ from .components import Components, Trimmed, parts_of, trim
 from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import MaxLoss, lowered, raised
+from .max_loss import MaxLoss
 from .support import Support
 
 Parts = Sequence[tuple[Moments, int]]
@@ -89,7 +89,7 @@ class Composed(Curve):
         # Total variation adds up over independent rounds, so each gets an equal share.
         share = allowed / self.count
         found = [(trim(part, share), count) for part, count in self.parts]
-        slack = sum(count * part.slack for part, count in found) * (1.0 + THOUSANDS)
+        slack = rounded_up(sum(count * part.slack for part, count in found), THOUSANDS)
         if slack == 0.0:
             return Trimmed(self, 0.0)
         reach = min(part.reach for part, _ in found)
@@ -123,10 +123,13 @@ def _largest(supports: Sequence[tuple[Support, int]]) -> MaxLoss:
     """Return the sum of the largest losses of the rounds."""
     parts = [(part.largest, count) for part, count in supports]
     return MaxLoss(
-        max_losses.exact_sum([(part.low, count) for part, count in parts], -math.inf),
-        max_losses.exact_sum([(part.high, count) for part, count in parts], math.inf),
+        max_losses.sum_down([(part.low, count) for part, count in parts]),
+        max_losses.sum_up([(part.high, count) for part, count in parts]),
         lowered(max_losses.any_of([(part.infinite_low, count) for part, count in parts])),
-        min(raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])), 1.0),
+        min(
+            raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])),
+            Up(1.0),
+        ),
     )
 
 
@@ -140,15 +143,15 @@ class ComposedMoments(Moments):
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the sum of the moments of the parts; many Gaussian pairs are batched."""
         if order > 1.0 and len(self.parts) > 1:
             # Batched moments are faster where they are available; else one by one.
             with contextlib.suppress(NoMoments):
                 alone, sums = self._bundle.log_moments(order - 1.0)
                 alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
-                return math.fsum(alike + sums)
-        return sum(count * part.log_moment(order) for part, count in self.parts)
+                return Up(math.fsum(alike + sums))
+        return Up(sum(float(count * part.log_moment(order)) for part, count in self.parts))
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the product of the spectra of the parts."""

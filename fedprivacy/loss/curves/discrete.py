@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS, UNIT
+from ...rounding import FEW, HUNDREDS, TENS, UNIT, Up, rounded_down
 from ..moments.contour import Contour, NoMoments
 from ..moments.moments import Labelled, Moments
 from ..moments.points import Points
@@ -125,7 +125,7 @@ class Atoms(Curve):
             rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
             return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
         rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
-        return replace(rounded, infinite=law.p_infinite * (1.0 - FEW))
+        return replace(rounded, infinite=rounded_down(law.p_infinite))
 
     @property
     def _mesh(self) -> float:
@@ -142,7 +142,7 @@ class Atoms(Curve):
         if self.swapped:
             ends, infinite = [-loss for loss in losses[:1]], self.vanishing
         top = max([0.0, *ends])
-        return MaxLoss(top, top, infinite, infinite)
+        return MaxLoss.exactly(top, infinite)
 
 
 class AtomsMoments(Moments):
@@ -155,20 +155,20 @@ class AtomsMoments(Moments):
     def __init__(self, atoms: Atoms) -> None:
         self._atoms = atoms
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the sum over the points; infinite if one law has mass that the other lacks."""
         atoms = self._atoms
         order = 1.0 - order if atoms.swapped else order
         # If one law lacks a mass, the moment is infinite once its ratio has a positive power.
         if atoms.infinite > 0 < order - 1.0 or atoms.vanishing > 0 > order:
-            return math.inf
+            return Up(math.inf)
         loss, p, _ = atoms.columns
         # No finite loss: an empty sum.
         if not len(p):
-            return -math.inf
+            return Up(-math.inf)
         exponent = (order - 1.0) * loss + np.log(p)
         rounding = FEW * (8.0 + float(np.max(np.abs(exponent))))
-        return float(logsumexp(exponent)) + rounding
+        return Up(float(logsumexp(exponent)) + rounding)
 
     def pairs(self) -> Labelled:
         """Return the pair, so that samples can be formed.

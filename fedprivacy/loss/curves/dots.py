@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import logsumexp
 
-from ...rounding import HUNDREDS
+from ...rounding import HUNDREDS, Up, rounded_up
 from . import lattice as lattices
 from .lattice import Array
 
@@ -20,7 +20,7 @@ _TAIL_MASS = 1e-30
 """Mass of P that the grid may leave out on each side."""
 
 
-def dotted_moment(curve: Curve, order: float) -> float:
+def dotted_moment(curve: Curve, order: float) -> Up:
     """Return an upper bound on a log-moment from the curve's tails and its largest loss.
 
     The connected dots dominate the curve, and so does their moment. Mass beyond the grid counts
@@ -35,14 +35,14 @@ def dotted_moment(curve: Curve, order: float) -> float:
         return dotted_moment(curve.swap(), 1.0 - order)
     largest = curve.support().largest
     if largest.infinite_high > 0.0 or math.isinf(largest.high):
-        return math.inf
+        return Up(math.inf)
     losses, mass, beyond = dots(curve)
     with np.errstate(over="ignore", invalid="ignore"):
         found = float(logsumexp((order - 1.0) * losses, b=mass))
         if beyond > 0.0:
             rest = math.log(beyond) + (order - 1.0) * largest.high
             found = float(np.logaddexp(found, rest)) + HUNDREDS * (1.0 + abs(rest))
-    return math.inf if math.isnan(found) else found
+    return Up(math.inf if math.isnan(found) else found)
 
 
 def _reach(curve: Curve) -> float:
@@ -65,4 +65,4 @@ def dots(curve: Curve) -> tuple[Array, Array, float]:
     half = np.geomspace(1e-9, reach, 6000)
     edges = np.concatenate([-half[::-1], [0.0], half])
     mass, beyond = lattices.connect_the_dots(curve.tails, edges)
-    return edges, mass * (1 + HUNDREDS), beyond * (1 + HUNDREDS)
+    return edges, rounded_up(mass, HUNDREDS), rounded_up(beyond, HUNDREDS)

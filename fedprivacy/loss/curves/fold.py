@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
-from ...rounding import FEW
+from ...rounding import FEW, Up
 from ..moments.contour import Contour, NoMoments
 from ..moments.moments import Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
@@ -124,7 +124,7 @@ class FoldMoments(Moments):
         """Return the bounds on the half lines' integrals and the mass at loss 0."""
         return self._fold.part.decay(tilt, heights, fine)
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the quadrature's upper bound; without one the smaller of two others.
 
         The first is log(M_up + M_swap(down) - 1). It follows from E = 1 + a (a-1) int_0^inf
@@ -143,15 +143,15 @@ class FoldMoments(Moments):
         # log(e^both - 1), without a difference of two large numbers.
         cheap = float(both + math.log1p(-math.exp(-both))) if both > 0 else 0.0
         known = math.inf if math.isnan(whole) else max(cheap, whole)
-        return min(known, self._dotted_moment(order))
+        return Up(min(known, self._dotted_moment(order)))
 
-    def _dotted_moment(self, order: float) -> float:
+    def _dotted_moment(self, order: float) -> Up:
         losses, mass, _ = dots(self._fold)
         inside = float(logsumexp((order - 1.0) * losses, b=mass))
         moments = self._fold.up.moments()
         extra = [(s, moments.log_moment(order + s)) for s in (1.0, 8.0, 64.0)]
         beyond = min(moment - s * float(losses[-1]) for s, moment in extra)
-        return float(np.logaddexp(inside, beyond))
+        return Up(float(np.logaddexp(inside, beyond)))
 
 
 def _bound(curves: Sequence[Fold], side: Side, labels: int) -> Curve:

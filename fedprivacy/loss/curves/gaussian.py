@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from ...registry import registered
-from ...rounding import FEW, TENS, THOUSANDS, UNIT
+from ...rounding import TENS, THOUSANDS, UNIT, Down, Up, lowered, raised, rounded_down, rounded_up
 from ..moments.contour import Complex, Contour
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture, log_sum, log_sum_error, posterior_mean
@@ -22,7 +22,7 @@ from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
 from .components import Components, Draws, Order, Trimmed, Unordered, moved
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import NO_LIMIT, MaxLoss, lowered, raised
+from .max_loss import NO_LIMIT, MaxLoss
 from .order import FARTHEST, NEAREST, law, tails_of_weights
 from .support import Support
 
@@ -71,7 +71,7 @@ class Gdp(Curve):
         some = self.mu > 0.0
         # The reflection y -> mu - y swaps the pair. Without a loss every step is a mesh.
         return Support(
-            largest=NO_LIMIT if some else MaxLoss(0.0, 0.0),
+            largest=NO_LIMIT if some else MaxLoss.exactly(0.0),
             symmetric=True,
             mesh=0.0 if some else math.inf,
             cover=self.mu,
@@ -98,9 +98,9 @@ class GdpMoments(Moments):
     def __init__(self, mu: float) -> None:
         self.mu = mu
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return order (order - 1) mu^2 / 2."""
-        return order * (order - 1.0) * self.mu * self.mu / 2
+        return Up(order * (order - 1.0) * self.mu * self.mu / 2)
 
     def pairs(self) -> Labelled:
         """Return the pair itself."""
@@ -128,8 +128,8 @@ class GdpMoments(Moments):
             return Decay(0.0, np.full_like(heights, -np.inf))
         # For a huge loss the moment vanishes, so an infinite fall is right.
         with np.errstate(over="ignore"):
-            fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
-        return Decay(-math.inf, size * (1 + TENS) + 1e-9 - fall)
+            fall = rounded_down(0.5 * (heights * self.mu) ** 2, THOUSANDS)
+        return Decay(-math.inf, rounded_up(size, TENS) + 1e-9 - fall)
 
 
 def _bound_gaussians(curves: Sequence[Gdp], side: Side, _: int) -> Curve:
@@ -376,7 +376,7 @@ class GaussianMix(Curve):
     @functools.cached_property
     def _cover(self) -> float:
         """The cover, cached because it is needed often."""
-        return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + FEW)
+        return rounded_up(_farthest(_by_mean(self.p), _by_mean(self.q)) / self.std)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails: {L > x} is the outside of [left, right], whose ends may be infinite."""
@@ -392,7 +392,7 @@ class GaussianMix(Curve):
     def _largest(self) -> MaxLoss:
         """Return the larger limit at an end: the loss is monotone, or it falls and then rises."""
         top = max(self._limit(-1.0), self._limit(1.0))
-        return MaxLoss(max(lowered(top), 0.0), max(raised(top), 0.0))
+        return MaxLoss(max(lowered(top), Down(0.0)), max(raised(top), Up(0.0)))
 
     def _swapped_largest(self) -> MaxLoss:
         """Return minus the smallest loss: a limit at an end, or a minimum found on a grid.
@@ -406,7 +406,7 @@ class GaussianMix(Curve):
         if limits == -math.inf:
             return NO_LIMIT
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
-            return MaxLoss(max(lowered(-limits), 0.0), max(raised(-limits), 0.0))
+            return MaxLoss(max(lowered(-limits), Down(0.0)), max(raised(-limits), Up(0.0)))
         y, _, lowest = self._table
         # The grid of the table is coarse; the smallest loss lies next to its lowest point.
         around = y[max(lowest - 2, 0) : lowest + 3]
@@ -418,7 +418,8 @@ class GaussianMix(Curve):
         # Between grid points the loss may be lower by the sag. A computed point is attained.
         least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
         return MaxLoss(
-            max(lowered(-most), lowered(-limits), 0.0), max(raised(-least), raised(-limits), 0.0)
+            max(lowered(-most), lowered(-limits), Down(0.0)),
+            max(raised(-least), raised(-limits), Up(0.0)),
         )
 
     def _limit(self, end: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ...registry import registered
-from ...rounding import FEW, THOUSANDS, UNIT
+from ...rounding import FEW, THOUSANDS, UNIT, Up, rounded_up
 from ..moments.contour import Complex, Contour, NoMoments
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.moments import Labelled, Moments
@@ -41,13 +41,13 @@ class LaplacePair(Curve):
     def support(self) -> Support:
         """Return the facts about the loss, whose size is at most the shift."""
         # The reflection y -> s - y swaps the pair.
-        largest = MaxLoss(self.shift, self.shift)
+        largest = MaxLoss.exactly(self.shift)
         return Support(largest=largest, symmetric=True, cover=self._cover)
 
     def _cover(self) -> float:
         """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""
         exact = -2.0 * float(ndtri(0.5 * math.exp(-0.5 * self.shift)))
-        return exact * (1 + THOUSANDS) + FEW
+        return rounded_up(exact, THOUSANDS) + FEW
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
@@ -76,7 +76,7 @@ class LaplaceMoments(Moments):
     def __init__(self, shift: float) -> None:
         self.shift = shift
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
         # The pair is symmetric, so the moment at a equals that at 1 - a.
         a = max(order, 1.0 - order)
@@ -84,7 +84,7 @@ class LaplaceMoments(Moments):
         # after the log, since it is above -1/2. The sum is right to 3 units of its terms.
         second = (a - 1) / (2 * a - 1) * math.expm1(-(2 * a - 1) * self.shift)
         total = (a - 1) * self.shift + math.log1p(second)
-        return max(total, 0.0) + 18.0 * UNIT * (1.0 + a * self.shift)
+        return Up(max(total, 0.0) + 18.0 * UNIT * (1.0 + a * self.shift))
 
     def pairs(self) -> Labelled:
         """Return the pair, so that samples can be formed."""

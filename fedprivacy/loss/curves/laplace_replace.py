@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
+from ...rounding import Up, lowered, raised
 from ..moments.contour import Contour
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.moments import Moments
@@ -17,7 +18,7 @@ from ..moments.truncated_moments import Part
 from .curve import Curve
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
-from .max_loss import MaxLoss, log_kept, lowered, raised
+from .max_loss import MaxLoss, log_kept
 from .support import Support
 
 _FEW = 1e-15
@@ -148,13 +149,13 @@ class _ExchangedMoments(Moments):
         """Return the bounds on the half lines' integrals."""
         return self._curve.part.decay(tilt, heights, fine)
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the quadrature's upper bound, or the bound from the largest loss if smaller."""
         curve = self._curve
         if order < 0.0:
             mirrored = LaplaceExchanged(curve.q, curve.back, curve.there)
             return _ExchangedMoments(mirrored).log_moment(1.0 - order)
-        return min(super().log_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12))
+        return Up(min(super().log_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12)))
 
 
 def _above(y: Array) -> Array:

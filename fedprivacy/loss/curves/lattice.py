@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...rounding import FEW, HUNDREDS, THOUSANDS, UNIT
+from ...rounding import FEW, HUNDREDS, THOUSANDS, UNIT, rounded_down
 
 Array = NDArray[np.float64]
 
@@ -189,7 +189,10 @@ def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> L
     # Beyond the last edge Q counts at the edge's ratio, which is at most P's own mass.
     top = math.exp(min(float(found.q_above[-1]) + edges[-1], 0.0))
     return Lattice(
-        step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - THOUSANDS)), 0.0
+        step,
+        low,
+        np.append(np.maximum(cells.q - cells.error, 0.0), rounded_down(top, THOUSANDS)),
+        0.0,
     )
 
 
@@ -257,7 +260,7 @@ def _merge(
     mass = np.zeros(len(points) + 1)
     mass[1:] += np.where(falls, 0.0, kept + taken)
     mass[:-1] += np.where(falls, kept, 0.0)
-    beyond = float(np.exp(found.p_above[-1])) * (1 - THOUSANDS)
+    beyond = rounded_down(float(np.exp(found.p_above[-1])), THOUSANDS)
     never = min(infinite, beyond)
     mass[-1] += beyond - never
     return Lattice(step, low - 1, mass, never)

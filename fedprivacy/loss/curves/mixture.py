@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
-from ...rounding import FEW
+from ...rounding import FEW, Up, lowered, raised, rounded_down, rounded_up
 from ..moments import spectrum as spectra
 from ..moments.contour import Contour
 from ..moments.moments import Labelled, Moments
@@ -23,7 +23,7 @@ from .components import Components, Order, Trimmed, Unordered, gaussian_shift, m
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix, Gdp
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import MaxLoss, lowered, raised
+from .max_loss import MaxLoss
 from .order import bound, draws_of, law, rise, tails_of_weights
 from .sampled import Sampled
 from .support import Support
@@ -102,7 +102,7 @@ def _largest(parts: Sequence[tuple[float, Support]]) -> MaxLoss:
         max(part.low for _, part in found),
         max(part.high for _, part in found),
         lowered(math.fsum(weight * part.infinite_low for weight, part in found)),
-        min(raised(math.fsum(weight * part.infinite_high for weight, part in found)), 1.0),
+        min(raised(math.fsum(weight * part.infinite_high for weight, part in found)), Up(1.0)),
     )
 
 
@@ -116,10 +116,10 @@ class MixedMoments(Moments):
     def __init__(self, parts: tuple[tuple[float, Moments], ...]) -> None:
         self._parts = parts
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return log of the weighted sum of the parts' moments."""
         terms = [part.log_moment(order) for _, part in self._parts]
-        return float(logsumexp(terms, b=[weight for weight, _ in self._parts])) + FEW
+        return Up(float(logsumexp(terms, b=[weight for weight, _ in self._parts])) + FEW)
 
     def pairs(self) -> Labelled:
         """Return the parts' pairs, each with both labels."""
@@ -187,7 +187,7 @@ def _above_all(labels: Sequence[Any]) -> Curve:
         farthest = labels[shifts.index(shift)]
         s = farthest.p[1][1]
         sides = ((rest, -s), (q, s)), ((rest, -s), (q, 0.0))
-        return GaussianMix(farthest.std * (1.0 - FEW), *sides)
+        return GaussianMix(rounded_down(farthest.std), *sides)
     if shift < _FAR:
         raise Unordered
-    return Sampled(Gdp(shift * (1.0 + FEW)), chance)
+    return Sampled(Gdp(rounded_up(shift)), chance)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...registry import registered
-from ...rounding import FEW
+from ...rounding import rounded_up
 from ..moments.moments import MomentBounds, Moments
 from .allocation import discrete, tails_of
 from .averages import Law, averaged, product, single
@@ -61,7 +61,7 @@ class Nested(Curve):
     @property
     def _gdp(self) -> Gdp:
         """The curve of an observer who knows the position, which dominates."""
-        return Gdp(math.sqrt(self.leaf) * (1.0 + FEW))
+        return Gdp(rounded_up(math.sqrt(self.leaf)))
 
     def swap(self) -> Curve:
         """Return the other orientation."""

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...registry import registered
-from ...rounding import HUNDREDS, TENS, UNIT
+from ...rounding import HUNDREDS, TENS, UNIT, Down
 from ..moments.moments import MomentBounds, Moments
 from .allocation import tails_of
 from .components import Components
@@ -81,7 +81,7 @@ class Opposed(Curve):
         """Return no limit of P against Q, whose means lie lower; the swapped ratio has one."""
         # The masses of the cells are rounded, differently for each side.
         return Support(
-            largest=NO_LIMIT._replace(low=0.0) if self.swapped else NO_LIMIT,
+            largest=NO_LIMIT._replace(low=Down(0.0)) if self.swapped else NO_LIMIT,
             exact=False,
             cover=self._cover,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...registry import registered
-from ...rounding import TENS
+from ...rounding import TENS, Up, lowered, raised
 from ..moments.moments import Labelled, Moments, PairMoments
 from . import lattice as lattices
 from . import max_loss as max_losses
@@ -19,7 +19,7 @@ from .components import Components, Draws, Order, Trimmed, gaussian_shift, trim
 from .curve import Curve
 from .finite_support import mesh_of
 from .lattice import Array, Side, Tails
-from .max_loss import MaxLoss, log_kept, lowered, raised
+from .max_loss import MaxLoss, log_kept
 from .order import FARTHEST, bound
 from .support import Support
 
@@ -129,7 +129,7 @@ class SampledMoments(PairMoments):
         labelled = self._inner.moments().pairs()
         return tuple((weight, pair.sampled(self._q)) for weight, pair in labelled)
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return log E_Q (1 - q + q e^L)^order, by exact quadrature if the inner curve has one.
 
         Otherwise, for order > 1 it is the chord between the binomial sums at the two neighbouring
@@ -143,13 +143,15 @@ class SampledMoments(PairMoments):
             return self._inner.moments().log_moment(self._q * order)
         # Longer binomial sums cost too much, and infinity is always a bound.
         if order > _MAX_CHORD_ORDER:
-            return math.inf
+            return Up(math.inf)
         below = math.floor(order)
         share = order - below
         at_below = _binomial_moment(self._inner, self._q, below)
         if share == 0.0:
             return at_below
-        return (1 - share) * at_below + share * _binomial_moment(self._inner, self._q, below + 1)
+        return Up(
+            (1 - share) * at_below + share * _binomial_moment(self._inner, self._q, below + 1)
+        )
 
 
 def _bound(curves: Sequence[Sampled], side: Side, labels: int) -> Curve:
@@ -188,13 +190,13 @@ def _integer_moments(curve: Curve, order: int) -> list[float]:
     return [known[pick] for pick in range(order + 1)]
 
 
-def _binomial_moment(inner: Curve, q: float, order: int) -> float:
+def _binomial_moment(inner: Curve, q: float, order: int) -> Up:
     """Return log sum_l C(order, l) (1-q)^(order-l) q^l e^{inner moment at l}, rounded up."""
     if order <= 1:
-        return 0.0
+        return Up(0.0)
     picks = np.arange(order + 1)
     inside = np.array(_integer_moments(inner, order))
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
     # gammaln's rounding grows with the order.
-    return float(logsumexp(terms)) + TENS * order
+    return Up(float(logsumexp(terms)) + TENS * order)

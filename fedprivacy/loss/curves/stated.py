@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS
+from ...rounding import HUNDREDS, TENS, Down, Up, rounded_down, rounded_up
 from ..moments.moments import MomentBounds, Moments
 from .components import Components
 from .curve import TAIL_MASS, Curve
@@ -164,7 +164,7 @@ class RenyiPoints(Curve):
         orders, moments = zip(*hull, strict=True)
         return np.array(orders, dtype=np.float64), np.array(moments, dtype=np.float64)
 
-    def _log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the chord between given orders, 0 at order 1; infinite beyond the last.
 
         log E_P e^{(a-1) L} is convex in a and 0 at a = 1. Negative orders are those of the swap.
@@ -172,12 +172,12 @@ class RenyiPoints(Curve):
         order = max(order, 1.0 - order)
         orders, moments = self._knots
         if order > orders[-1]:
-            return math.inf
-        return float(np.interp(order, orders, moments)) * (1.0 + FEW)
+            return Up(math.inf)
+        return rounded_up(float(np.interp(order, orders, moments)))
 
     def _moments_at(self, orders: Array) -> Array:
         """Return log-moments at orders above 1, up to the last given one."""
-        return np.asarray(np.interp(orders, *self._knots) * (1.0 + FEW))
+        return np.asarray(rounded_up(np.interp(orders, *self._knots)))
 
     def implied_delta(self, epsilons: Array) -> Array:
         """Return a delta that follows from the divergences at each epsilon of at least 0.
@@ -190,12 +190,12 @@ class RenyiPoints(Curve):
         power = orders - 1.0
         size = self._moments_at(orders) + power * np.log1p(-1.0 / orders) - np.log(orders)
         log_delta = np.min(size - np.multiply.outer(epsilons, power), axis=1)
-        delta = np.exp(np.minimum(log_delta * (1.0 - TENS) + HUNDREDS, 0.0))
-        variance = math.expm1(min(self._log_moment(2.0), 700.0)) * (1.0 + TENS)
+        delta = np.exp(np.minimum(HUNDREDS - rounded_down(-log_delta, TENS), 0.0))
+        variance = rounded_up(math.expm1(min(self._log_moment(2.0), 700.0)), TENS)
         beyond = np.expm1(epsilons)
         # The difference of a root and a - 1, rationalised to avoid cancellation at large a.
         spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
-        return np.asarray(np.minimum(delta, spread * (1.0 + TENS)))
+        return np.asarray(np.minimum(delta, rounded_up(spread, TENS)))
 
     @functools.cached_property
     def _tried(self) -> Array:
@@ -241,13 +241,13 @@ class RenyiLine(RenyiPoints):
     rho: float
     xi: float
 
-    def _log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return (a - 1) (xi + rho a), rounded up."""
         order = max(order, 1.0 - order)
-        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + FEW)
+        return rounded_up((order - 1.0) * (self.xi + self.rho * order))
 
     def _moments_at(self, orders: Array) -> Array:
-        return np.asarray((orders - 1.0) * (self.xi + self.rho * orders) * (1.0 + FEW))
+        return np.asarray(rounded_up((orders - 1.0) * (self.xi + self.rho * orders)))
 
 
 @registered
@@ -262,7 +262,7 @@ class RenyiAndPoints(RenyiPoints):
 
     guarantees: Points
 
-    def _log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the smaller of the chord and of the moment of the guarantees' pair."""
         return min(super()._log_moment(order), self._stated.moments().log_moment(order))
 
@@ -276,7 +276,7 @@ class RenyiAndPoints(RenyiPoints):
     def support(self) -> Support:
         """Return the upper ends of the guarantees; no attained loss is known."""
         found = self._stated.support().largest
-        return Support(largest=MaxLoss(0.0, found.high, 0.0, found.infinite_high))
+        return Support(largest=MaxLoss(Down(0.0), found.high, Down(0.0), found.infinite_high))
 
     def _points(self) -> Points:
         return self.guarantees

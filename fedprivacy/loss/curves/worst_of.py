@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedCombination
 from ...registry import registered
+from ...rounding import Up
 from ..moments.moments import MomentBounds, Moments
 from . import composed
 from .between import fewer
@@ -51,11 +52,11 @@ class AnyOf(Curve):
         """Return the largest moment of any kind: an upper bound for each."""
         return MomentBounds(self._log_moment)
 
-    def _log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         # Many kinds share a curve, so each curve is evaluated once.
         found = [curve.moments().log_moment(order) for curve in set(self.curves)]
         # max() of a NaN depends on the order; infinity is always a bound.
-        return math.inf if any(map(math.isnan, found)) else max(found)
+        return Up(math.inf if any(map(math.isnan, found)) else max(found))
 
     def support(self) -> Support:
         """Return whether every curve is symmetric; no other fact holds for all kinds."""

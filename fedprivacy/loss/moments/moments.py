@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...rounding import Up
 from . import spectrum as spectra
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import GaussianPair
@@ -31,7 +32,7 @@ class Moments:
     upper bound, and the three methods on a line if you know the moments with an error bound.
     """
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return an upper bound on log of the integral of P^order Q^(1-order); +inf allowed.
 
         For order > 1 this is (order - 1) times the Renyi divergence of that order of P from Q. For
@@ -42,11 +43,11 @@ class Moments:
             order: outside [0, 1].
         """
         if order < 0.0:
-            return math.inf
+            return Up(math.inf)
         try:
-            return float(self.spectrum(Contour(order - 1.0, 0.0, 1)).log_moment)
+            return Up(float(self.spectrum(Contour(order - 1.0, 0.0, 1)).log_moment))
         except NoMoments:
-            return math.inf
+            return Up(math.inf)
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return E_P e^{s L} at the points s of a line with a positive tilt.
@@ -124,7 +125,7 @@ class PairMoments(Moments):
             return None
         return pair.gaussian if not others and weight == 1.0 else None
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the upper bound of the quadrature; inf if there is none."""
         if order < 0.0:
             # A negative order of (P, Q) is one above 1 of (Q, P).
@@ -163,7 +164,7 @@ class SwappedMoments(PairMoments):
         super().__init__(lambda: swapped(inner.pairs()))
         self._inner = inner
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the moment of (P, Q) at 1 - order."""
         return self._inner.log_moment(1.0 - order)
 
@@ -175,10 +176,10 @@ class MomentBounds(Moments):
         log_moment: the bound at an order outside [0, 1].
     """
 
-    def __init__(self, log_moment: Callable[[float], float]) -> None:
+    def __init__(self, log_moment: Callable[[float], Up]) -> None:
         self._log_moment = log_moment
 
-    def log_moment(self, order: float) -> float:
+    def log_moment(self, order: float) -> Up:
         """Return the bound."""
         return self._log_moment(order)
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...rounding import HUNDREDS, TENS, UNIT
+from ...rounding import HUNDREDS, TENS, UNIT, Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.curve import Curve
@@ -299,19 +299,19 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
     return invert(curve, epsilon, guess)
 
 
-def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
+def delta_interval(curve: Curve, epsilon: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
 
     Raises:
         NoMoments: the method does not reach this curve.
     """
     low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
-    return float(low[0]), min(1.0, float(high[0]))
+    return Down(float(low[0])), min(Up(1.0), Up(float(high[0])))
 
 
 def epsilon_interval(
     curve: Curve, delta: float, tolerance: float, slack: float = 0.0
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta.
 
     Args:
@@ -346,7 +346,7 @@ def close_in(
     delta: float,
     tolerance: float,
     slack: float,
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta, from inversions at several epsilons.
 
     Args:
@@ -361,7 +361,7 @@ def close_in(
         NoMoments: the first inversion fails.
     """
     x, slope = start
-    best, started = (0.0, math.inf), clock.now()
+    best, started = (Down(0.0), Up(math.inf)), clock.now()
     for again in range(_TRIES):
         # The next inversion takes as long as the last, so stop while an answer can still be
         # returned.
@@ -378,7 +378,7 @@ def close_in(
             raise
         # Delta suffices at 0, and no epsilon is smaller.
         if inverted.bounds(np.zeros(1))[1][0] <= delta - slack:
-            return 0.0, 0.0
+            return Down(0.0), Up(0.0)
         before, best = best, _meet(best, _around(inverted, delta, x, slack))
         if best[1] - best[0] < 0.5 * tolerance:
             break
@@ -407,7 +407,7 @@ def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]
     return x, slope
 
 
-def _meet(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _meet(one: tuple[Down, Up], other: tuple[Down, Up]) -> tuple[Down, Up]:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
@@ -454,7 +454,7 @@ def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> boo
     return log_delta + TENS * size <= math.log(delta)
 
 
-def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[float, float]:
+def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
     most, least = delta + slack, delta - slack
 
@@ -475,10 +475,11 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     # Each probe is certified separately, so the bounds need not be monotone.
     below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))
     above = _first(lambda x: both(x)[1] <= least, at, step(both(at)[1] - least))
-    ends = 0.0 if below is None else below, math.inf if above is None else above
+    ends = Down(0.0 if below is None else below), Up(math.inf if above is None else above)
     # The inversion is most accurate at its centre, so that point may be better than the searches.
     low, high = both(start)
-    return _meet(ends, (start if low >= most else 0.0, start if high <= least else math.inf))
+    centre = Down(start if low >= most else 0.0), Up(start if high <= least else math.inf)
+    return _meet(ends, centre)
 
 
 def _first(holds: Callable[[float], bool], start: float, step: float) -> float | None:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ...rounding import Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.between import readings
@@ -27,6 +28,7 @@ from ..moments.contour import NoMoments
 from . import direct, inversion, tail_splitting
 from .memo import remembered
 from .queries import (
+    ENDS,
     GROUPED,
     LATE,
     SETTLED,
@@ -43,7 +45,7 @@ from .too_large import REASON, crude
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
-_UNTOLD = Interval(0.0, math.inf, _INVERTED, STUCK)
+_UNTOLD = Interval(Down(0.0), Up(math.inf), _INVERTED, STUCK)
 _RAREST = (1e-12, 1e-18)
 """A question for a small delta leaves out components with at most this total probability."""
 
@@ -74,7 +76,7 @@ class Reading:
 
     def answer(self, question: Question) -> Interval:
         """Return the ends that the tails give on either side."""
-        return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
+        return Interval(*question.read(), self.method)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def _jumps_alike(run: Curve) -> bool:
     return all(pair.jumps_alike for pair in made)
 
 
-def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
+def _unless_none(ask: Callable[[], tuple[Down, Up]]) -> Interval:
     try:
         return Interval(*ask(), _INVERTED, STUCK)
     # A strategy that does not reach a curve is no error, because the next one may.
@@ -129,7 +131,7 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
         return _UNTOLD
 
 
-_NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
+_NOTHING = Interval(Down(0.0), Up(math.inf), "PLD, lattice composition", STUCK)
 _TOO_LARGE = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
 """Largest number of lattices; each is a few times finer than the last, and more never helped."""
@@ -288,9 +290,9 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
         return known
     # Kept a normal number, for every delta.
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
-    both = [convolved(question.curve, step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
-    low, high = (question.on(one) for one in both)
-    found = Interval(low, high, _NOTHING.method, STUCK), max(one.points for one in both)
+    both = [convolved(question.curve, step, side, tail_mass) for side in ENDS]
+    ends = question.on(*both)
+    found = Interval(*ends, _NOTHING.method, STUCK), max(one.points for one in both)
     question.on_lattices[step] = found
     return found
 
@@ -337,7 +339,7 @@ def _either(question: Question) -> Interval:
         found = _interval(question)
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
-    return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
+    return found._replace(low=min(least.low, Down(found.high)), reason=found.reason or GROUPED)
 
 
 def _least(several: Sequence[Question]) -> Interval:
@@ -370,7 +372,9 @@ def _without_rarest(question: DeltaAt) -> Interval | None:
             return None
         found = _interval(replace(question, curve=few))
         if slack <= SLACK * question.tolerance * found.low:
-            return found._replace(low=found.low - slack, high=min(found.high + slack, 1.0))
+            return found._replace(
+                low=Down(found.low - slack), high=min(Up(found.high + slack), Up(1.0))
+            )
     return None
 
 
@@ -404,14 +408,14 @@ def _why_wide(question: Question, found: Interval) -> str:
     return found.reason or (SETTLED if question.curve.support().above_only else "")
 
 
-def _or_bounded(question: Question, found: Interval, bound: tuple[float, float]) -> Interval:
+def _or_bounded(question: Question, found: Interval, bound: tuple[Up, float]) -> Interval:
     """Return the known interval, or the bound of a Renyi divergence if that is smaller."""
     high, order = bound
     if not high < found.high:
         return found
     # For a stated Renyi guarantee, moments and tails do not come from one pair. Its number is then
     # not bracketed, and only the upper end remains.
-    low = found.low if found.low <= high else 0.0
+    low = found.low if found.low <= high else Down(0.0)
     return found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
 
 
@@ -423,7 +427,7 @@ def _tried(question: Question) -> Interval:
         return _TOO_LARGE
     try:
         if question.below_floor:
-            return Interval(0.0, question.floor, _INVERTED)
+            return Interval(Down(0.0), Up(question.floor), _INVERTED)
         costs = [(cost, way) for way in STRATEGIES if (cost := way.cost(question)) is not None]
         for _, way in sorted(costs, key=itemgetter(0)):
             answer = _answer(way, question)
@@ -460,9 +464,9 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         return {x: _lower([one[x] for one in of_each]) for x in common}
     if curve.support().exact:
         # One vectorised reading serves all epsilons, and there is no line to share.
-        low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
+        low, high = (direct.delta(curve, at, side) for side in ENDS)
         ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
-        return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
+        return {x: Interval(Down(a), Up(b), Reading.method).numbers() for x, a, b in ends}
     found: dict[float, Interval] = {}
     for rarest in _RAREST:
         few = trim(curve, rarest)
@@ -492,7 +496,7 @@ def _on_lines(few: Trimmed, at: Array, tolerance: float) -> dict[float, Interval
         low, high = low - few.slack, np.minimum(high + few.slack, 1.0)
         met = small & ((high - low <= tolerance * high) | (high <= 1e-300))
         ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
-        found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        found |= {x: Interval(Down(a), Up(b), _INVERTED) for x, a, b in ends}
         # A line that fails at its own centre is useless for the neighbours.
         if met[middle]:
             sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])

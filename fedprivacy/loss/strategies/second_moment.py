@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ...rounding import HUNDREDS
+from ...rounding import HUNDREDS, Down, Up, rounded_down
 from ..curves.curve import Curve
 from ..moments.contour import Contour, NoMoments
 from ..moments.moments import Moments
@@ -26,7 +26,7 @@ _CUTS = (0.02, 0.1, 0.3, 0.7, 1.5)
 """Values of s that are tried."""
 
 
-def epsilon(curve: Curve, delta: float) -> float:
+def epsilon(curve: Curve, delta: float) -> Down:
     """Return an epsilon at which the profile of one orientation exceeds ``delta``, or 0.
 
     Args:
@@ -35,13 +35,13 @@ def epsilon(curve: Curve, delta: float) -> float:
     """
     # delta(epsilon) > delta where 1 - e^(epsilon - x) > delta / mass.
     ends = [x + math.log1p(-delta / mass) for x, mass in _shares(curve) if mass > delta]
-    return max([0.0, *(end - HUNDREDS * (1.0 + abs(end)) for end in ends)])
+    return Down(max([0.0, *(end - HUNDREDS * (1.0 + abs(end)) for end in ends)]))
 
 
-def delta(curve: Curve, epsilon: float) -> float:
+def delta(curve: Curve, epsilon: float) -> Down:
     """Return a number that the profile of one orientation exceeds at ``epsilon``, or 0."""
     ends = [-mass * math.expm1(epsilon - x) for x, mass in _shares(curve) if x > epsilon]
-    return max([0.0, *((1.0 - HUNDREDS) * end for end in ends)])
+    return Down(max([0.0, *(rounded_down(end, HUNDREDS) for end in ends)]))
 
 
 def _shares(curve: Curve) -> Iterator[tuple[float, float]]:
@@ -64,7 +64,7 @@ def _shares(curve: Curve) -> Iterator[tuple[float, float]]:
         return
 
 
-def _log_moment(moments: Moments, tilt: float) -> tuple[float, float]:
+def _log_moment(moments: Moments, tilt: float) -> tuple[Down, Up]:
     """Return certified ends of log A at a tilt.
 
     Raises:
@@ -74,4 +74,4 @@ def _log_moment(moments: Moments, tilt: float) -> tuple[float, float]:
     size, error = abs(complex(found.values[0])), float(found.error[0])
     if not error < size:
         raise NoMoments
-    return float(found.log_size) + math.log(size - error), float(found.log_moment)
+    return Down(float(found.log_size) + math.log(size - error)), Up(float(found.log_moment))

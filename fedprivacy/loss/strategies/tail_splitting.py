@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import THOUSANDS, UNIT
+from ...rounding import THOUSANDS, UNIT, Down, Up, rounded_down, rounded_up
 from ..clock import check_deadline
 from ..curves.components import count_of, is_composed, parts_of, trim
 from ..curves.curve import Curve
@@ -190,8 +190,8 @@ class Smoothed:
         others[_HATS] = 0.0
         # Outside the nodes only delta <= 1 is known, so their whole probability counts.
         around = others.sum(axis=0) + beyond
-        least = (low[_HATS] * (1 - THOUSANDS) - around * (1 + THOUSANDS)) / (
-            shares[_HATS] * (1 + THOUSANDS)
+        least = (rounded_down(low[_HATS], THOUSANDS) - rounded_up(around, THOUSANDS)) / (
+            rounded_up(shares[_HATS], THOUSANDS)
         )
         return np.maximum(least, 0.0), high[_HATS]
 
@@ -256,7 +256,7 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     return Cut(
         Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
-        mass * (1.0 + THOUSANDS),
+        rounded_up(mass, THOUSANDS),
     )
 
 
@@ -511,7 +511,7 @@ def _sharper(tail: Chernoff) -> float:
 
 def epsilon_interval(
     curve: Curve, delta: float, tolerance: float, spare: float = 0.0
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
 
     ``spare`` bounds the difference between the wanted profile and that of the curve.
@@ -537,7 +537,7 @@ def epsilon_interval(
     return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack + spare)
 
 
-def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
+def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the profile at an epsilon above 0.
 
     Raises:
@@ -559,4 +559,4 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
             break
         log_delta = guess
     low, high = invert(curve, epsilon, guess, tolerance).bounds(np.array([epsilon]))
-    return float(low[0]), min(1.0, float(high[0]))
+    return Down(float(low[0])), min(Up(1.0), Up(float(high[0])))
