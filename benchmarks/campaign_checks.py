@@ -22,9 +22,10 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.errors import FedPrivacyError, UnsupportedCombination
 from fedprivacy.loss import Composed, Curve, Side, clock, kinds
+from fedprivacy.loss.curves.components import trim
 from fedprivacy.loss.curves.lattice import TooLarge
 from fedprivacy.loss.moments.contour import NoMoments
-from fedprivacy.loss.strategies import direct, inversion, queries, search, tail_splitting, trimming
+from fedprivacy.loss.strategies import direct, inversion, queries, search, tail_splitting
 from fedprivacy.privacy_loss import PrivacyLoss
 
 _DEADLINE = 0.3
@@ -302,7 +303,7 @@ def brackets(
     curve: Curve, delta: float, tolerance: float
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield name and call of every method that brackets one orientation's epsilon."""
-    trimmed, slack, reach = trimming.trim(curve, queries.SLACK * tolerance * delta)
+    trimmed, slack, reach = trim(curve, queries.SLACK * tolerance * delta)
     if math.isfinite(reach):  # a move within Q counts only up to this point
         trimmed, slack = curve, 0.0
     yield "inversion", lambda: inversion.epsilon_interval(trimmed, delta, tolerance, slack)

@@ -55,7 +55,9 @@ class Rdp(CertifiedAccountant):
         if math.isinf(order):
             return self.get_epsilon(0.0)
         order = max(order, 1.0 + 1e-6)
-        return max(each.log_moment(order) for each in (curve, curve.swap())) / (order - 1.0)
+        return max(each.moments().log_moment(order) for each in (curve, curve.swap())) / (
+            order - 1.0
+        )
 
 
 SUITES = {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .errors import UnsupportedCombination, refuse
 from .loss import IDENTITY, Curve, compose
 from .relations import Adjacency, Facts, Observer, Unit
-from .rounding import FEW
+from .rounding import rounded_up
 
 
 class Witness(NamedTuple):
@@ -208,7 +208,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         theorems=_joined([loss.theorems for loss, _ in parts]),
         assumptions=_joined([loss.assumptions for loss, _ in parts]),
         public=merged(loss.public for loss, _ in parts),
-        off=math.fsum(loss.off * count for loss, count in parts) * (1.0 + FEW),
+        off=rounded_up(math.fsum(loss.off * count for loss, count in parts)),
     )
 
 

@@ -9,6 +9,14 @@ computation; its name gives the number of units. Each constant is far below the 
 result (1e-6 at the least).
 """
 
+from __future__ import annotations
+
+import math
+from typing import Any, NewType, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
 SPACING = 2.0**-52
 """Distance from 1 to the next double."""
 
@@ -33,3 +41,52 @@ HUNDREDS = 1e-13
 THOUSANDS = 1e-12
 """Eight thousand units: any other result of this package, including sums of thousands of terms of
 one sign. It also bounds the excess of a value over a limit that it was computed to keep."""
+
+Up = NewType("Up", float)
+"""An upper bound: at least the true value, with all rounding counted."""
+
+Down = NewType("Down", float)
+"""A lower bound: at most the true value, with all rounding counted."""
+
+Array = NDArray[np.float64]
+
+
+@overload
+def rounded_up(value: float, error: float = FEW) -> Up: ...
+
+
+@overload
+def rounded_up(value: Array, error: float = FEW) -> Array: ...
+
+
+def rounded_up(value: Any, error: float = FEW) -> Any:
+    """Return a value of at least 0 times 1 + error: an upper bound.
+
+    Args:
+        value: a number, or an array of any shape, right to a relative error.
+        error: the relative error.
+    """
+    return value * (1.0 + error)
+
+
+@overload
+def rounded_down(value: float, error: float = FEW) -> Down: ...
+
+
+@overload
+def rounded_down(value: Array, error: float = FEW) -> Array: ...
+
+
+def rounded_down(value: Any, error: float = FEW) -> Any:
+    """Return a value of at least 0 times 1 - error: a lower bound; see ``rounded_up``."""
+    return value * (1.0 - error)
+
+
+def raised(value: float) -> Up:
+    """Return a value of any sign with a few rounding errors, raised by more than these errors."""
+    return Up(value + FEW * abs(value) if math.isfinite(value) else value)
+
+
+def lowered(value: float) -> Down:
+    """Return a value of any sign with a few rounding errors, lowered by more than these errors."""
+    return Down(value - FEW * abs(value) if math.isfinite(value) else value)

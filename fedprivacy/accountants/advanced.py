@@ -8,14 +8,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ..loss import Composed, Curve, Side, orientations
-from ..loss.curves.bracketed import one_side
-from ..loss.curves.composed import parts_of
-from ..loss.curves.least_of import readings
+from ..loss import Curve, Side, orientations
+from ..loss.curves.between import one_side, readings
+from ..loss.curves.components import any_inside, is_composed, parts_of
 from ..loss.strategies import direct
 from ..loss.strategies.too_large import given_up
 from ..privacy_loss import PrivacyLoss
-from ..rounding import FEW, TENS, THOUSANDS
+from ..rounding import TENS, THOUSANDS, Up, rounded_down
 from .base import Accountant, Answer
 from .responses import MAX_EPSILON, MAX_TIMES, Responses
 
@@ -56,7 +55,7 @@ class AdvancedCompositionAccountant(Accountant):
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         curve = one_side(loss.curve, Side.UP)
         parts = parts_of(curve)
-        inner = any(_has_rounds(curve) for curve, _ in parts)
+        inner = any(any_inside(one, is_composed) for one, _ in parts)
         nested = "; points of nested rounds from their PLD" if inner else ""
         # If no rule can make the loss small, it is only added up.
         if (simple := given_up(curve)) is not None:
@@ -78,21 +77,16 @@ class AdvancedCompositionAccountant(Accountant):
                 low = middle
             if high - low < 1e-3:
                 break
-        return Answer(math.exp(high), method=f"advanced composition, {rule}")
-
-
-def _has_rounds(curve: Curve) -> bool:
-    """Return whether a curve contains a composition."""
-    return isinstance(curve, Composed) or any(map(_has_rounds, curve.inside))
+        return Answer(Up(math.exp(high)), method=f"advanced composition, {rule}")
 
 
 def _rounds(parts: Sequence[tuple[Curve, int]]) -> int:
     return sum(count for _, count in parts)
 
 
-def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
+def _basic_alone(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
     # delta / rounds, times rounds, must not exceed delta after rounding.
-    return basic(_points(parts, delta / _rounds(parts) * (1 - FEW))), "basic"
+    return basic(_points(parts, rounded_down(delta / _rounds(parts)))), "basic"
 
 
 def _near(share: float) -> list[float]:
@@ -100,7 +94,7 @@ def _near(share: float) -> list[float]:
     return [min(share * factor, 0.999) for factor in (0.6, 0.8, 1.25, 1.6)]
 
 
-def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float, str]:
+def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta inside the rounds."""
     best = _basic_alone(parts, delta)
     # With one round there is no share to choose.
@@ -109,7 +103,7 @@ def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[float
     if len(parts) > _MANY:
         return min(best, _with_share(parts, delta, _guessed_share(parts, delta)))
     # Any share is valid. A coarse search suffices, because the middle is flat.
-    split, best_share = (math.inf, ""), 0.5
+    split, best_share = (Up(math.inf), ""), 0.5
     for share in _SHARES:
         tried = _with_share(parts, delta, share, split[0])
         if tried < split:
@@ -176,7 +170,7 @@ def _response_excess(point: Point, delta: float, epsilon: float) -> float:
 
 def _with_share(
     parts: Sequence[tuple[Curve, int]], delta: float, share: float, known: float = math.inf
-) -> tuple[float, str]:
+) -> tuple[Up, str]:
     """Return (epsilon, rule) of the best rule; if epsilon >= ``known``, maybe another rule."""
     points = _points(parts, share * delta / _rounds(parts))
     found = _any_rounds(points, delta)
@@ -186,7 +180,7 @@ def _with_share(
     return min(found, (kairouz_homogeneous(points[0], delta, below), "Kairouz-Oh-Viswanath"))
 
 
-def _any_rounds(points: Sequence[Point], delta: float) -> tuple[float, str]:
+def _any_rounds(points: Sequence[Point], delta: float) -> tuple[Up, str]:
     """Return (epsilon, rule) of the rule for equal and unequal rounds."""
     return kairouz_heterogeneous(points, delta), "Kairouz-Oh-Viswanath, heterogeneous"
 
@@ -215,19 +209,19 @@ def _worse(curve: Curve, delta: float) -> float:
     return found
 
 
-def _certified(value: float) -> float:
+def _certified(value: float) -> Up:
     """Return a bound rounded up; NaN becomes infinity."""
-    return math.inf if math.isnan(value) else value * _MORE
+    return Up(math.inf if math.isnan(value) else value * _MORE)
 
 
 def _left_over(points: Sequence[Point], delta: float) -> float:
     """Return d with 1 - (1 - d) prod (1 - delta_i) = delta, rounded down."""
     log_rest = math.log1p(-delta) - math.fsum(p.times * math.log1p(-p.delta) for p in points)
     # A smaller d is on the safe side, and 1e-12 exceeds the rounding of the sums.
-    return -math.expm1(min(log_rest, 0.0)) * (1 - THOUSANDS)
+    return rounded_down(-math.expm1(min(log_rest, 0.0)), THOUSANDS)
 
 
-def basic(points: Sequence[Point]) -> float:
+def basic(points: Sequence[Point]) -> Up:
     """Return the sum of all epsilons; the deltas add too (Dwork and Roth 2014, Theorem 3.16)."""
     return _certified(math.fsum(p.times * p.epsilon for p in points))
 
@@ -238,19 +232,19 @@ def _deviation(points: Sequence[Point], rest: float) -> float:
     return math.sqrt(-2.0 * math.log(rest) * squares)
 
 
-def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> float:
+def kairouz_heterogeneous(points: Sequence[Point], delta: float) -> Up:
     """Return sum e_i tanh(e_i / 2) + sqrt(2 log(1/d) sum e_i^2), at most the sum of all e_i.
 
     Kairouz, Oh and Viswanath (2015), Theorem 3.5; 1 - (1 - d) prod (1 - delta_i) = delta.
     """
     rest = _left_over(points, delta)
     if rest <= 0 or any(p.epsilon > _LARGEST for p in points):
-        return math.inf
+        return Up(math.inf)
     drift = math.fsum(p.times * p.epsilon * math.tanh(p.epsilon / 2) for p in points)
     return min(_certified(drift + _deviation(points, rest)), basic(points))
 
 
-def kairouz_homogeneous(point: Point, delta: float, below: float = math.inf) -> float:
+def kairouz_homogeneous(point: Point, delta: float, below: float = math.inf) -> Up:
     """Return the optimal epsilon of times-fold composition of one (epsilon, delta).
 
     Kairouz, Oh and Viswanath (2015), Theorem 3.3: randomised response is the worst case.
@@ -261,24 +255,24 @@ def kairouz_homogeneous(point: Point, delta: float, below: float = math.inf) -> 
     rest = _left_over([point], delta)
     # Rounds with epsilon 0 compose to epsilon 0 while some delta is left.
     if point.epsilon == 0.0 < rest:
-        return 0.0
+        return Up(0.0)
     if rest <= 0 or not _within_reach(point):
-        return math.inf
+        return Up(math.inf)
     worst = Responses(point.epsilon, point.times)
     if worst.delta(np.zeros(1))[0] <= rest:
-        return 0.0
+        return Up(0.0)
     # The sum of all epsilons fits by basic composition, so it needs no probe.
     low, high = 0.0, basic([point])
     if below < high:
         if not worst.delta(np.array([below]))[0] <= rest:
-            return math.inf
-        high = below
+            return Up(math.inf)
+        high = Up(below)
     for _ in range(_PASSES):
         # 32 probes cost hardly more than one: the bound takes arrays.
         grid = np.linspace(low, high, _GRID + 2)
         fits = np.append(worst.delta(grid[1:-1]) <= rest, True)
         first = int(np.argmax(fits)) + 1
-        low, high = float(grid[first - 1]), float(grid[first])
+        low, high = float(grid[first - 1]), Up(float(grid[first]))
         if high - low < 1e-7 * high:
             break
     return high

@@ -22,11 +22,11 @@ from ..errors import (
 )
 from ..loss import Curve, MaxLoss, Side, kinds, orientations
 from ..loss.clock import time_limit
-from ..loss.curves.bracketed import one_side
+from ..loss.curves.between import one_side
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..rounding import FEW
+from ..rounding import Down, Up, rounded_up
 
 CURVES = Registry(lambda kind: issubclass(kind, Curve))
 """Every curve that a saved accountant may hold."""
@@ -51,14 +51,18 @@ _LITTLE = 2.0**-30
 """A relative increase of delta below this share does not matter for a lower end."""
 
 
+NOTHING = Down(0.0)
+"""The lower end that always holds."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """An accountant's numbers before they become a Bound. NaN means unknown."""
 
-    upper: float
-    low: float = 0.0
+    upper: Up
+    low: Down = NOTHING
     """Lower end for the dominating pair."""
-    attained: float = 0.0
+    attained: Down = NOTHING
     """Lower end for the attained pair."""
     method: str = ""
     reason: str = ""
@@ -84,16 +88,16 @@ class _Known:
     largest: dict[Curve, list[MaxLoss]] = field(default_factory=dict)
 
 
-def counted(off: float, epsilon: float) -> float:
+def counted(off: float, epsilon: float) -> Up:
     """Return (1 + e^epsilon) off, rounded up: the amount that inexact laws add to delta."""
-    return off * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + FEW) if off else 0.0
+    return Up(rounded_up(off * (1.0 + math.exp(min(epsilon, 700.0)))) if off else 0.0)
 
 
 def _divergence(loss: PrivacyLoss) -> float:
     """Return the largest Renyi divergence over all kinds of units, near order 1."""
     curves = [one for kind in kinds_of(loss) for one in orientations(kind.curve)]
     power = _NEAR_ONE - 1.0
-    return max(one_side(one, Side.UP).log_moment(_NEAR_ONE) / power for one in curves)
+    return max(one_side(one, Side.UP).moments().log_moment(_NEAR_ONE) / power for one in curves)
 
 
 class Accountant(ABC):
@@ -190,10 +194,10 @@ class Accountant(ABC):
         with time_limit(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
         if loss.off:
-            upper = math.nextafter(answer.upper + counted(loss.off, asked), math.inf)
+            upper = Up(math.nextafter(answer.upper + counted(loss.off, asked), math.inf))
             answer = replace(answer, upper=upper)
         if asked < target:
-            answer = replace(answer, low=0.0, attained=0.0)
+            answer = replace(answer, low=NOTHING, attained=NOTHING)
         return _bound("delta", target, loss, answer)
 
     def _at(self, loss: PrivacyLoss, delta: float) -> Answer:
@@ -225,7 +229,7 @@ class Accountant(ABC):
         amount.
         """
         most = math.log(delta / loss.off) if delta else -math.inf
-        found = Answer(math.inf, reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
+        found = Answer(Up(math.inf), reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
         # If the loss exceeds that on average, no closer look is needed.
         if most < _divergence(loss) < math.inf:
             return found
@@ -265,14 +269,14 @@ class Accountant(ABC):
         """Return the accountant's answer, or the sum of the largest losses if that is smaller."""
         if delta == 1.0:
             # Every mechanism is (0, 1)-private: no account is needed.
-            return Answer(0.0, method="delta = 1 allows everything")
+            return Answer(Up(0.0), method="delta = 1 allows everything")
         found = self._largest(loss.curve)
         # No loss exceeds the sum of the largest ones: pure privacy caps epsilon at every delta.
         cap = max(one.epsilon(delta - self.spare) for one in found)
         if delta == 0.0:
             # At delta 0, only an attained loss shows that no smaller epsilon holds.
             shown = self._largest(loss.witness.curve) if loss.witness else []
-            attained = max((one.certain for one in shown), default=0.0)
+            attained = max((one.certain for one in shown), default=NOTHING)
             reason = _UNBOUNDED if math.isinf(cap) else ""
             return Answer(cap, max(one.certain for one in found), attained, _BY_LARGEST, reason)
         answer = self._epsilon(loss, delta)
@@ -288,14 +292,14 @@ class Accountant(ABC):
         cap = max(one.delta(epsilon) for one in found)
         if math.isinf(epsilon):
             shown = self._largest(loss.witness.curve) if loss.witness else []
-            attained = max((one.infinite_low for one in shown), default=0.0)
+            attained = max((one.infinite_low for one in shown), default=NOTHING)
             return Answer(cap, max(one.infinite_low for one in found), attained, _BY_LARGEST)
         if cap == 0.0:
-            return Answer(0.0, method=_BY_LARGEST)
+            return Answer(Up(0.0), method=_BY_LARGEST)
         answer = self._delta(loss, epsilon)
         # A loss above epsilon has a positive delta, however small. An underflow is no upper end.
         if answer.upper == 0.0 and max(one.certain for one in found) > epsilon:
-            answer = replace(answer, upper=min(sys.float_info.min, cap))
+            answer = replace(answer, upper=min(Up(sys.float_info.min), cap))
         if cap >= answer.upper:
             return answer
         reason = answer.reason if cap - answer.low > self.tolerance * cap else ""
@@ -362,7 +366,7 @@ def _worst(answers: list[Answer]) -> Answer:
 
 
 def _largest(curve: Curve) -> list[MaxLoss]:
-    return [turned.max_loss() for turned in orientations(curve)]
+    return [turned.support().largest for turned in orientations(curve)]
 
 
 def _bound(quantity: str, given: float, loss: PrivacyLoss, answer: Answer) -> Bound:

@@ -11,7 +11,7 @@ from ..loss.strategies import adaptive_adversary
 from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval, Question
 from ..loss.strategies.search import interval
 from ..privacy_loss import PrivacyLoss
-from .base import Answer
+from .base import NOTHING, Answer
 from .pld import PldAccountant
 
 
@@ -54,7 +54,7 @@ class GameAccountant(PldAccountant):
         # The worse order counts, with the larger of the two lower ends.
         worst = max(both, key=lambda one: one.high)
         found = worst._replace(low=max(one.low for one in both))
-        shown = 0.0 if loss.witness is None else found.low
+        shown = NOTHING if loss.witness is None else found.low
         return replace(
             folded,
             upper=found.high,

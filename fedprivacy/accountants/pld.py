@@ -12,7 +12,7 @@ from ..loss.clock import left, time_limit
 from ..loss.strategies.queries import DeltaAt, EpsilonAt, Interval
 from ..loss.strategies.search import deltas, interval
 from ..privacy_loss import PrivacyLoss
-from .base import Accountant, Answer
+from .base import NOTHING, Accountant, Answer
 
 _ATTAINED = 1e-3
 """Relative distance below its supremum that is acceptable for an attained pair's number."""
@@ -90,12 +90,12 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
     attained end. Its tolerance is a share of the answer, if that is larger.
     """
     worst = _worst(loss.curve, ask, tolerance)
-    attained = 0.0
+    attained = NOTHING
     if loss.witness is not None:
         attained = worst.low
         # Out of time: the attained pair is left out, because 0 is also a lower end.
         if loss.witness.curve != loss.curve and left() <= 0.0:
-            attained = 0.0
+            attained = NOTHING
         elif loss.witness.curve != loss.curve:
             # An attained end is compared and shown, not refined. A share of the answer is enough.
             wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..loss.curves.lattice import Array
-from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_up
 
 MAX_EPSILON = 300.0
 """Largest epsilon of one response."""
@@ -99,7 +99,7 @@ class Responses(NamedTuple):
             # The remainder is bounded anyway. Once small, it may stay a bound.
             if np.all(rest <= _NEGLIGIBLE * found):
                 break
-        found = (found + rest) * (1.0 + THOUSANDS) + _TINY
+        found = rounded_up(found + rest, THOUSANDS) + _TINY
         # Even without any lie the loss does not exceed this epsilon.
         return np.where(crossing < 0.0, _TINY, np.minimum(found, 1.0))
 
@@ -108,7 +108,7 @@ class Responses(NamedTuple):
         lies = np.maximum(starts, 0.0)
         mass = np.exp(self.log_mass(lies))
         if block == 1:
-            terms = mass * -np.expm1(-2.0 * self.epsilon * (crossing - lies)) * (1.0 + HUNDREDS)
+            terms = rounded_up(mass * -np.expm1(-2.0 * self.epsilon * (crossing - lies)), HUNDREDS)
         else:
             fall = np.maximum(self.log_fall(lies), -700.0)
             every = _series(fall, block)
@@ -130,7 +130,7 @@ class Responses(NamedTuple):
 
     def _above(self, first: Array) -> Array:
         """Return a bound on P(more lies than this number), a number well above the mean."""
-        rise = (self.times - first) / (first + 1.0) * math.exp(-self.epsilon) * (1.0 + TENS)
+        rise = rounded_up((self.times - first) / (first + 1.0) * math.exp(-self.epsilon), TENS)
         rises = rise < 1.0 - THOUSANDS
         series = np.where(rises, rise, 0.5) / (1.0 - np.where(rises, rise, 0.5))
         return np.where(rises, np.exp(self.log_mass(first)) * series, 1.0)

@@ -25,7 +25,7 @@ from ..mechanisms import (
 from ..mechanisms.clear import CLEAR_WITNESS, SHOWN, WithoutNoise
 from ..mechanisms.upload import Upload
 from ..relations import Facts, Observer
-from ..rounding import HUNDREDS
+from ..rounding import HUNDREDS, rounded_down
 from ..sampling import Scheme, TableScheme, TruncatedPoisson
 
 
@@ -100,7 +100,7 @@ def _in_any(chance: float, times: int) -> float:
     """Return the chance to take part in one of several independent rounds, rounded down."""
     if chance >= 1.0:
         return 1.0
-    return max(chance, -math.expm1(times * math.log1p(-chance)) * (1.0 - HUNDREDS))
+    return max(chance, rounded_down(-math.expm1(times * math.log1p(-chance)), HUNDREDS))
 
 
 def clear_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, int, bool]]:
@@ -163,4 +163,4 @@ def least_drawn_with(scheme: Scheme) -> float:
     # Batches of a pass may differ by one unit.
     if length > 1 and population is not None:
         share = (population // length) / population
-    return float(share) * (1.0 - HUNDREDS)
+    return rounded_down(float(share), HUNDREDS)

@@ -25,7 +25,7 @@ from ..errors import (
     require,
 )
 from ..relations import Adjacency, Observer, Unit
-from ..rounding import FEW
+from ..rounding import rounded_up
 from ..sampling import FixedSize, Poisson, Scheme, TruncatedPoisson
 
 MAX_DEPTH = 32
@@ -391,7 +391,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     if multiplier == 0.0:
         return EVERYTHING
     # Rounded up: the mu is a guarantee.
-    mu = math.nextafter(math.sqrt(depth) / multiplier * (1.0 + FEW), math.inf)
+    mu = math.nextafter(rounded_up(math.sqrt(depth) / multiplier), math.inf)
     return _one(mechanisms.GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
 
 

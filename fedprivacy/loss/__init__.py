@@ -1,7 +1,8 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
 from .curves.allocation import Allocated
-from .curves.bracketed import Bracketed
+from .curves.between import Bracketed, LeastOf
+from .curves.components import Components, kinds
 from .curves.composed import Composed
 from .curves.curve import Curve, Swapped, orientations
 from .curves.discrete import Atoms
@@ -10,15 +11,16 @@ from .curves.gaussian import IDENTITY, GaussianMix, Gdp
 from .curves.laplace import LaplacePair
 from .curves.laplace_replace import LaplaceExchanged
 from .curves.lattice import Side, Tails
-from .curves.least_of import LeastOf
 from .curves.max_loss import MaxLoss
 from .curves.mixture import Mix
 from .curves.nested import Nested, rough_epsilon, scale
 from .curves.opposed import Opposed
 from .curves.sampled import Sampled
 from .curves.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
+from .curves.support import Support
 from .curves.triangles import Triangles, given_way
-from .curves.worst_of import AnyOf, compose, kinds
+from .curves.worst_of import AnyOf, compose
+from .moments.moments import MomentBounds, Moments, PairMoments
 
 __all__ = [
     "IDENTITY",
@@ -26,6 +28,7 @@ __all__ = [
     "AnyOf",
     "Atoms",
     "Bracketed",
+    "Components",
     "Composed",
     "Curve",
     "Fold",
@@ -36,13 +39,17 @@ __all__ = [
     "LeastOf",
     "MaxLoss",
     "Mix",
+    "MomentBounds",
+    "Moments",
     "Nested",
     "Opposed",
+    "PairMoments",
     "RenyiAndPoints",
     "RenyiLine",
     "RenyiPoints",
     "Sampled",
     "Side",
+    "Support",
     "Swapped",
     "Tails",
     "Triangles",

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rounding import TENS, UNIT
+from ..rounding import TENS, UNIT, rounded_up
 from .integers import bessel_ratios
 
 Array = NDArray[np.float64]
@@ -71,7 +71,7 @@ def near_losses(x: float, reach: int) -> tuple[Array, float]:
     # A step inwards multiplies an error by at most 1 - step / (1 + step).
     most = float(np.max(missed * (1.0 + step) / step))
     start = _at_end(x, float(y[-1]), float(rest[-1]))
-    off = most * (1.0 + 16.0 * UNIT) + start * math.exp(-_FORGOTTEN)
+    off = rounded_up(most, 16.0 * UNIT) + start * math.exp(-_FORGOTTEN)
     return -np.log1p(-here[:reach]), off
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from ..loss import Atoms, Curve, compose
-from ..rounding import TENS
+from ..rounding import TENS, rounded_down
 from .shifted import moved_up, sums_above
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ def rows_of(
     """
     unit = float(matrix.max()) / _FINE
     # Keep a quotient that is an integer up to rounding; ``moved_up`` covers the error.
-    steps = np.ceil(matrix / unit * (1.0 - TENS)).astype(np.int64)
+    steps = np.ceil(rounded_down(matrix / unit, TENS)).astype(np.int64)
     # Every nonzero entry counts, however small.
     steps = np.maximum(steps, matrix > 0.0)
     parts: Parts = []
@@ -76,7 +76,7 @@ def revealed(parts: Parts) -> float:
     >= exp(-KL) / 2 (Bretagnolle and Huber 1979), and the divergence of order 2 is at least KL. If
     rows lose very much, the result can be 1 or above, and it gives no bound.
     """
-    divergence = sum(count * curve.log_moment(2.0) for curve, count in parts)
+    divergence = sum(count * curve.moments().log_moment(2.0) for curve, count in parts)
     return 2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP
 
 
@@ -107,7 +107,7 @@ def rough_epsilon_of_rows(parts: Parts) -> float:
 
 def _by_moments(parts: Parts) -> float:
     costs = (
-        (sum(count * curve.log_moment(order) for curve, count in parts) + math.log(1e5))
+        (sum(count * curve.moments().log_moment(order) for curve, count in parts) + math.log(1e5))
         / (order - 1.0)
         for order in _ORDERS
     )

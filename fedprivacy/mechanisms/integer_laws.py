@@ -33,7 +33,7 @@ from scipy.special import gammaln, logsumexp
 
 from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from ..loss.curves.discrete import Atoms
-from ..rounding import FEW, TENS, THOUSANDS, UNIT
+from ..rounding import FEW, TENS, THOUSANDS, UNIT, rounded_down, rounded_up
 from .bessel import losses
 from .integers import gaussian_weights, skellam_weights
 
@@ -69,7 +69,7 @@ def sum_error(shares: int, variance: float) -> float:
     """
     if shares == 1:
         return 0.0
-    exponent = 2.0 * math.pi**2 * variance * (1.0 - THOUSANDS)
+    exponent = rounded_down(2.0 * math.pi**2 * variance, THOUSANDS)
     log_first = math.log(shares) - exponent
     if log_first > -0.5:
         return math.inf
@@ -89,7 +89,7 @@ def smoothing_error(variance: float) -> float:
     The difference is relative to the mean. By Poisson's summation formula it is 2 sum e^(-2 pi^2 v
     k^2), at most 2 q / (1 - q).
     """
-    q = math.exp(-2.0 * math.pi**2 * variance * (1.0 - THOUSANDS))
+    q = math.exp(-rounded_down(2.0 * math.pi**2 * variance, THOUSANDS))
     return 2.0 * q / (1.0 - q)
 
 
@@ -145,7 +145,7 @@ def gaussian_curve(shift: Shift, shares: int, share_variance: float) -> tuple[Cu
     eta = sum_error(shares, share_variance)
     if not eta < math.inf:
         return None
-    variance = shares * share_variance * (1.0 - TENS)
+    variance = rounded_down(shares * share_variance, TENS)
     mu = _gaussian_shift(shift, variance, eta)
     if mu is not None:
         return Gdp(mu), "I1, I2: sums of discrete Gaussians, as functions of one Gaussian"
@@ -167,7 +167,7 @@ def _second_line(shift: Shift, variance: float, width: float) -> float:
 def _line(rho: float, xi: float) -> RenyiLine:
     scale = 1.0 / math.sqrt(rho)
     orders = 1.0 + scale * np.geomspace(1e-3, 1e2, 122)
-    points = tuple((a, (xi + rho * a) * (1.0 + FEW)) for a in np.unique(orders).tolist())
+    points = tuple((a, rounded_up(xi + rho * a)) for a in np.unique(orders).tolist())
     return RenyiLine(tuple(pair for pair in points if pair[0] > 1.0), rho, xi)
 
 
@@ -333,7 +333,7 @@ class _UnitShift:
             above, below = float(terms[self._middle :].sum()), float(terms[: self._middle].sum())
             total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
             total += float(np.abs(terms) @ self.unsure)
-            return math.log1p(total * math.exp(-self.log_total)) * (1.0 + 64.0 * FEW)
+            return rounded_up(math.log1p(total * math.exp(-self.log_total)), 64.0 * FEW)
         power += self.log_mass
         top = float(power.max())
         log_sum = top + math.log(float(np.exp(power - top).sum()))
@@ -400,7 +400,7 @@ def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
         return None
     rho = 0.5 * shift.square * concentrated_unit(variance, highest) * _UP
     powers = np.geomspace(min(1e-3, 1e-2 * (most - 1.0)), most - 1.0, 300)
-    points = tuple((1.0 + b, rho * (1.0 + b) * (1.0 + FEW)) for b in powers.tolist())
+    points = tuple((1.0 + b, rounded_up(rho * (1.0 + b))) for b in powers.tolist())
     return RenyiPoints(points), "I4: Skellam noise, shifts as chains of shifts by one"
 
 
@@ -532,8 +532,10 @@ def scalar_curve(
     if not points:
         return None
     name = "I5: one whole number of a log-concave law, outcome by outcome"
-    if isinstance(other, Gdp):
-        other = _line(0.5 * other.mu**2 * _UP, 0.0)
+    cover = math.inf if other is None else other.support().cover
+    if cover < math.inf:
+        # A Gaussian pair of that mu dominates, and so do its divergences.
+        other = _line(0.5 * cover**2 * _UP, 0.0)
     if isinstance(other, RenyiPoints):
         return RenyiAndPoints(other.divergences, points), name
     return stated_pair(points), name

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from ..errors import UnsupportedCombination, between, refuse, settle
-from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, stated_pair
+from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, kinds, stated_pair
 from ..loss.curves.curve import orientations
 from ..loss.curves.lattice import Array
 from ..loss.curves.stated import MAX_EPSILON
@@ -19,7 +19,7 @@ from ..loss.strategies import queries, renyi, search
 from ..privacy_loss import PrivacyLoss, Witness, merged
 from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
-from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS
+from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_down, rounded_up
 from ..sampling import Scheme
 from .base import Mechanism, Several
 from .noise import drawn_from
@@ -100,7 +100,7 @@ class PoissonTrials(Trials):
     @property
     def nothing(self) -> float:
         """exp(-mean), rounded up."""
-        return max(math.exp(-self.mean) * (1.0 + FEW), 1e-16)
+        return max(rounded_up(math.exp(-self.mean)), 1e-16)
 
     @property
     def most(self) -> float:
@@ -121,9 +121,9 @@ class PoissonTrials(Trials):
         in e^epsilon.
         """
         # A slightly smaller epsilon needs a slightly larger delta: the safe side.
-        at = np.array([1.0 / (a - 1.0) for a, _ in base]) * (1.0 - TENS)
+        at = rounded_down(np.array([1.0 / (a - 1.0) for a, _ in base]), TENS)
         grid = np.expm1([epsilon for epsilon, _ in profile])
-        found = np.interp(at, grid, [delta for _, delta in profile]) * (1.0 + THOUSANDS)
+        found = rounded_up(np.interp(at, grid, [delta for _, delta in profile]), THOUSANDS)
         return tuple(
             (a, self._divergence(a - 1.0, each, delta))
             for (a, each), delta in zip(base, found.tolist(), strict=True)
@@ -392,8 +392,8 @@ class PrivateSelection(Several):
         if len(curves) == 1:
             return _of_kinds(curves[0], lambda curve: _selected((curve,), self.trials))
         # With several mechanisms, any trial may be of any kind of any mechanism.
-        kinds = [each.curves if isinstance(each, AnyOf) else (each,) for each in curves]
-        return _selected(tuple(dict.fromkeys(one for each in kinds for one in each)), self.trials)
+        every = dict.fromkeys(one for each in curves for one in kinds(each))
+        return _selected(tuple(every), self.trials)
 
     def _witness(self, base: Witness | None) -> Witness | None:
         """Return the base's witness, shown whenever there is a trial.
@@ -419,9 +419,8 @@ def _all(name: str, losses: Sequence[PrivacyLoss]) -> tuple[str, ...]:
 
 def _of_kinds(curve: Curve, change: Callable[[Curve], Curve]) -> Curve:
     """Return the changed curve; a curve of several kinds is changed kind by kind."""
-    if isinstance(curve, AnyOf):
-        return AnyOf(tuple(change(each) for each in curve.curves))
-    return change(curve)
+    several = curve.components().kinds
+    return AnyOf(tuple(map(change, several))) if several else change(curve)
 
 
 def _selected(bases: tuple[Curve, ...], trials: Trials) -> Curve:
@@ -450,8 +449,8 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
     """Return (order, divergence) of one trial in its worse orientation, where it is finite."""
     found = []
     for order in _ORDERS:
-        moment = max(each.log_moment(order) for each in turned)
-        divergence = max(moment, 0.0) / (order - 1.0) * (1.0 + FEW)
+        moment = max(each.moments().log_moment(order) for each in turned)
+        divergence = rounded_up(max(moment, 0.0) / (order - 1.0))
         # Log-moments are convex: after the first infinite order all are infinite.
         if not math.isfinite(divergence):
             break
@@ -462,10 +461,10 @@ def _divergences(turned: tuple[Curve, ...]) -> Points:
 @lru_cache(maxsize=64)
 def _profile(turned: tuple[Curve, ...]) -> Points:
     """Return certified (epsilon, delta) of one trial: increasing epsilons, decreasing deltas."""
-    ends = [each.max_loss() for each in turned]
+    ends = [each.support().largest for each in turned]
     top = max(each.high for each in ends)
-    reach = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
-    reach = min(reach, top, MAX_EPSILON)
+    far = max(renyi.epsilon(each, _DEPTH)[0] for each in turned)
+    reach = min(far, top, MAX_EPSILON)
     epsilons = reach * (np.arange(_GRID + 1) / _GRID) ** 2
     deltas = np.max([_deltas(each, epsilons) for each in turned], axis=0)
     if top <= MAX_EPSILON:
@@ -482,7 +481,7 @@ def _deltas(curve: Curve, epsilons: Array) -> Array:
     Deltas are inverted on lines shared by neighbouring epsilons, stretch by stretch. The remaining
     ones follow from Renyi divergences. Beyond the largest loss only the infinite loss is left.
     """
-    known, end = _divergences((curve,)), curve.max_loss()
+    known, end = _divergences((curve,)), curve.support().largest
     start = np.where(epsilons >= end.high, end.infinite_high, 1.0)
     if known:
         start = np.minimum(start, RenyiPoints(known).implied_delta(epsilons))

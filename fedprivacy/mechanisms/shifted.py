@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Curve, GaussianMix, Gdp
-from ..rounding import THOUSANDS, UNIT
+from ..rounding import THOUSANDS, UNIT, rounded_up
 
 Array = NDArray[np.float64]
 _RARE = 1e-6
@@ -73,5 +73,5 @@ def moved_up(above: Array, largest: int, unit: float, points: int = 64) -> Curve
     weights = np.append(above[:top] - np.append(above[1:top], beyond), beyond)
     moves, index = np.unique(np.append(at, max(largest, int(at[-1]))), return_inverse=True)
     counts = np.bincount(index, weights)
-    values = np.asarray(moves * unit * (1.0 + THOUSANDS), dtype=np.float64)
+    values = np.asarray(rounded_up(moves * unit, THOUSANDS), dtype=np.float64)
     return shifts(values, counts / counts.sum())

@@ -17,7 +17,7 @@ from ..loss.curves.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
-from ..rounding import FEW
+from ..rounding import rounded_up
 from .base import UnitGiven
 
 MAX_POINTS = 2000
@@ -260,5 +260,5 @@ class ConcentratedDp(Stated):
         powers = scale * np.geomspace(1e-3, 1e2, 122)
         orders = np.unique(1.0 + powers).tolist()
         # Near 1 a power is lost to rounding, and 1 is not a valid order.
-        found = ((a, (self.xi + self.rho * a) * (1.0 + FEW)) for a in orders if a > 1.0)
+        found = ((a, rounded_up(self.xi + self.rho * a)) for a in orders if a > 1.0)
         return tuple(found)

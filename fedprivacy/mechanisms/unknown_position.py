@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..loss import Allocated, Curve, Gdp, Nested, compose, rough_epsilon, scale
-from ..rounding import SPACING, TENS, THOUSANDS
+from ..rounding import SPACING, TENS, THOUSANDS, rounded_down, rounded_up
 from . import conditional
 from .shifted import moved_up, shifts, sums_above
 
@@ -52,7 +52,7 @@ def kernel(matrix: Array, places: int, multiplier: float) -> Array:
         sums[:, : part.shape[1]] += part
     # All entries are non-negative, so nothing cancels. Relative errors add up to at most this.
     terms = len(matrix) + matrix.shape[1] // places + 16.0
-    return np.asarray((sums.T @ sums) / multiplier**2 * (1.0 + 2.0 * terms * SPACING))
+    return np.asarray(rounded_up((sums.T @ sums) / multiplier**2, 2.0 * terms * SPACING))
 
 
 def envelope(gram: Array) -> Array:
@@ -76,7 +76,7 @@ def best_tree(gram: Array) -> Nested | Gdp:
     """
     above = envelope(gram)
     leaf = float(above[0])
-    alone = Gdp(math.sqrt(leaf) * (1.0 + SPACING))
+    alone = Gdp(rounded_up(math.sqrt(leaf), SPACING))
     best: dict[object, tuple[float, Levels]] = {}
     for levels in _trees(len(gram), above):
         # Keep the best of each root and depth: the second moment is a poor guide to tails.
@@ -162,8 +162,8 @@ def several_of(gram: Array, count: int, known: Curve) -> Curve:
     inside = float(np.diag(gram).max())
     shared = gram - np.diag(np.diag(gram))
     common = float(shared.max()) if len(gram) > 1 else 0.0
-    apart = math.sqrt(max(inside - common, 0.0)) * (1.0 + SPACING)
-    parts: list[tuple[Curve, int]] = [(Gdp(count * math.sqrt(common) * (1.0 + SPACING)), 1)]
+    apart = rounded_up(math.sqrt(max(inside - common, 0.0)), SPACING)
+    parts: list[tuple[Curve, int]] = [(Gdp(rounded_up(count * math.sqrt(common), SPACING)), 1)]
     # Fewer positions hide less, so their number is rounded down.
     parts.append((Allocated(apart, len(gram) // count), count))
     drawn, plain = map(conditional.rough_epsilon_of_rows, (parts, [(known, 1)]))
@@ -177,7 +177,7 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
     """
     unit = float(norms.max()) / _PARTS
     # Keep a quotient that is an integer up to rounding; ``moved_up`` covers the error.
-    steps = np.ceil(norms / unit * (1.0 - TENS)).astype(np.int64)
+    steps = np.ceil(rounded_down(norms / unit, TENS)).astype(np.int64)
     # Every nonzero norm counts, however small.
     steps = np.maximum(steps, norms > 0.0)
     above = sums_above(steps, np.full(len(norms), probability))
@@ -198,7 +198,7 @@ def poisson(
     if probability == 1.0:
         return known, "known"
     # Rounded up, to cover rounding and underflow in squares and roots.
-    norms = (matrix**2).sum(axis=0) ** 0.5 * (1.0 + THOUSANDS)
+    norms = rounded_up((matrix**2).sum(axis=0) ** 0.5, THOUSANDS)
     line = rank_one(np.maximum(norms, matrix.max(axis=0)), probability, multiplier)
     able: list[tuple[Curve, Why, conditional.Parts]]
     able = [(line, "line", [(line, 1)]), (known, "known", [(known, 1)])]

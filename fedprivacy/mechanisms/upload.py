@@ -17,7 +17,7 @@ from ..errors import UnsupportedCombination, integer, positive, refuse
 from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
-from ..rounding import FEW, THOUSANDS
+from ..rounding import FEW, THOUSANDS, rounded_down, rounded_up
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
 from .noise import check_readable
@@ -127,7 +127,7 @@ class Upload(Mechanism):
             rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
             refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
         # The last factor covers the rounding of this line.
-        return 1.0 / (1.0 - share) * (1.0 + THOUSANDS)
+        return rounded_up(1.0 / (1.0 - share), THOUSANDS)
 
     @abstractmethod
     def _replaced(self, facts: Facts) -> PrivacyLoss:
@@ -334,7 +334,7 @@ def varying(
         twice.append(left * left * size)
         left *= 1.0 - size * convexity[0]
     # Rounded down, because this is a lower end.
-    shown = abs(math.fsum(once)) / math.sqrt(math.fsum(twice)) * (1.0 - THOUSANDS)
+    shown = rounded_down(abs(math.fsum(once)) / math.sqrt(math.fsum(twice)), THOUSANDS)
     return curve, Gdp(shown / multiplier)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..bound import Bound
 from ..errors import ParameterError
-from ..loss import Curve, Mix, Triangles, orientations
+from ..loss import Curve, Mix, orientations
 from ..loss.moments.contour import NoMoments
 from ..loss.strategies import adaptive_adversary, inversion
 from ..mechanisms.base import Mechanism
@@ -85,8 +85,8 @@ def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
 
 def _unfolded(curve: Curve) -> Curve:
     """Return a curve as the pairs that compose it, in the form that the checker knows."""
-    if isinstance(curve, Triangles):
-        return curve.fold
+    if (family := curve.components().adaptive) is not None:
+        return family.fold
     if isinstance(curve, Mix):
         return Mix(tuple((weight, _unfolded(part)) for weight, part in curve.parts))
     return curve

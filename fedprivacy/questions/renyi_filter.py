@@ -8,7 +8,7 @@ from ..accountants.base import counted
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, merge_facts
 from ..relations import Facts
-from ..rounding import FEW
+from ..rounding import FEW, rounded_up
 
 
 class RenyiFilter:
@@ -50,7 +50,7 @@ class RenyiFilter:
     def _cost(curve: Curve, order: float) -> tuple[float, float]:
         """Return the divergences of both orientations, rounded up."""
         up = (1.0 + FEW) / (order - 1.0)
-        forward, backward = curve.log_moment(order), curve.swap().log_moment(order)
+        forward, backward = (one.moments().log_moment(order) for one in (curve, curve.swap()))
         return _number(forward * up), _number(backward * up)
 
     def _cost_here(self, curve: Curve) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class RenyiFilter:
         """Add the divergences of ``count`` rounds."""
         self.facts = self._together(loss)
         self.total = self._after(loss, count)
-        self.off = (self.off + count * loss.off) * (1.0 + FEW)
+        self.off = rounded_up(self.off + count * loss.off)
 
     def _together(self, loss: PrivacyLoss) -> Facts:
         return loss.facts if self.facts is None else merge_facts(self.facts, loss.facts)
@@ -85,7 +85,7 @@ class RenyiFilter:
     def _after(self, loss: PrivacyLoss, count: int) -> list[float]:
         """Return the sums after ``count`` more rounds, rounded up."""
         cost = self._cost_here(loss.curve)
-        return [(t + count * c) * (1.0 + FEW) for t, c in zip(self.total, cost, strict=True)]
+        return [rounded_up(t + count * c) for t, c in zip(self.total, cost, strict=True)]
 
 
 def _number(divergence: float) -> float:

@@ -23,7 +23,7 @@ from scipy.special import ndtr, ndtri
 
 from ..accountants.base import counted
 from ..loss import Curve
-from ..rounding import FEW, THOUSANDS
+from ..rounding import FEW, THOUSANDS, rounded_down, rounded_up
 from .effort import Effort
 
 Array = NDArray[np.float64]
@@ -167,11 +167,12 @@ class Sandwich:
 
     def __init__(self, curve: Curve, effort: Effort, off: float = 0.0) -> None:
         self.tolerance, self.effort, self.off = effort.tolerance, effort, off
-        self._cover = curve.cover()
+        support = curve.support()
+        self._cover = support.cover
         # The bracket of a rate combines several deltas. Each one adds to its width.
         fine = self.tolerance / 8.0
         self.near = Half(curve, fine, effort, off)
-        self.far = self.near if curve.symmetric else Half(curve.swap(), fine, effort, off)
+        self.far = self.near if support.symmetric else Half(curve.swap(), fine, effort, off)
 
     @property
     def halves(self) -> tuple[Half, ...]:
@@ -194,7 +195,7 @@ class Sandwich:
         if not self.off:
             return gaussian_rate(x, self._cover)
         moved = np.minimum(np.nextafter(x + self.off, 2.0), 1.0)
-        return np.asarray(np.minimum(gaussian_rate(moved, self._cover) + self.off, 1.0) * (1 + FEW))
+        return np.asarray(rounded_up(np.minimum(gaussian_rate(moved, self._cover) + self.off, 1.0)))
 
     def points(self, turned: bool = False) -> Points:
         """Return the known points of h of (P, Q), or of (Q, P) if turned."""
@@ -216,8 +217,8 @@ class Sandwich:
         corners, values = floor_of(points)
         lines = values + np.multiply.outer(x, corners)
         which = np.argmin(lines, axis=-1)
-        low = np.min(lines, axis=-1) * (1 - 4 * FEW)
-        high = np.min(points.high + np.multiply.outer(x, points.a), axis=-1) * (1 + 4 * FEW)
+        low = rounded_down(np.min(lines, axis=-1), 4 * FEW)
+        high = rounded_up(np.min(points.high + np.multiply.outer(x, points.a), axis=-1), 4 * FEW)
         high = np.minimum(high, self.covered(x))
         # Guessing has the true-positive rate x, and no test exceeds 1.
         return np.clip(low, x, 1.0), np.clip(high, x, 1.0), corners[which]
@@ -290,7 +291,7 @@ def symmetric_rates(pairs: Iterable[Sandwich], x: Array) -> Array:
     known = [pair.points(turned) for pair in given for turned in (False, True)]
     a = np.unique(np.concatenate([points.a for points in known]))
     high = np.max([np.interp(a, points.a, points.high) for points in known], axis=0)
-    rates = np.min(high + np.multiply.outer(x, a), axis=-1) * (1 + 8 * FEW)
+    rates = rounded_up(np.min(high + np.multiply.outer(x, a), axis=-1), 8 * FEW)
     covered = np.max([pair.covered(x) for pair in given], axis=0)
     return np.asarray(np.clip(np.minimum(rates, covered), x, 1.0))
 
@@ -381,8 +382,8 @@ def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
     # The hull has fewer chords, and they are the sharpest that the upper ends allow.
     a, high = lower_hull(points)
     x = -np.diff(high) / np.diff(a)
-    rate = np.minimum((high[:-1] + a[:-1] * x) * (1 + 4 * FEW), 1.0)
-    mus = _mu(x * (1 - 4 * FEW), rate - slack, up=True)
+    rate = np.minimum(rounded_up(high[:-1] + a[:-1] * x, 4 * FEW), 1.0)
+    mus = _mu(rounded_down(x, 4 * FEW), rate - slack, up=True)
     return np.append(mus, 0.0), np.stack([a, np.append(a[1:], a[-1])], axis=1)
 
 

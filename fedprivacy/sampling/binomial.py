@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..loss import Side
-from ..rounding import UNIT
+from ..rounding import UNIT, rounded_down, rounded_up
 
 Interval = tuple[float, float]
 
@@ -108,9 +108,9 @@ def log_below(trials: int, probability: float, successes: int) -> Interval:
 
 def complement(log_probability: Interval) -> Interval:
     """Return log(1 - p) from log p."""
-    low = math.exp(log_probability[0]) * (1.0 - 8 * UNIT)
+    low = rounded_down(math.exp(log_probability[0]), 8 * UNIT)
     # exp may underflow to 0, which is not a valid upper end.
-    high = math.exp(log_probability[1]) * (1.0 + 8 * UNIT) + _TINY
+    high = rounded_up(math.exp(log_probability[1]), 8 * UNIT) + _TINY
     least = math.log1p(-high) if high < 1.0 else -math.inf
     return widened((least, math.log1p(-low)), 8 * UNIT)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..errors import UnsupportedCombination, refuse
 from ..loss import Curve, Gdp, Mix, Side
 from ..relations import Observer
-from ..rounding import FEW
+from ..rounding import rounded_up
 from . import pairs
 from .binomial import Law, hypergeometric_law, law
 from .everyone import Everyone
@@ -105,7 +105,7 @@ def _split(found: Law) -> tuple[Law, Law]:
             start -= 1
             mass += found[start][0]
         if start < end:
-            rare.append((mass * (1.0 + FEW), found[end - 1][1]))
+            rare.append((rounded_up(mass), found[end - 1][1]))
             end = start
     top, number = found[end - 1]
     moved = math.fsum(w for w, _ in rare)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import UnsupportedCombination
-from ..loss import Curve, Fold, Gdp, RenyiPoints, Sampled, Side, Triangles
+from ..loss import Curve, Fold, Gdp, Sampled, Side, Triangles
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
@@ -59,9 +59,9 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
     For Renyi divergences this is the pair that dominates their implications in both directions.
     """
     loss = inner.privacy_loss(SWAP, observer)
-    if isinstance(loss.curve, RenyiPoints):
-        loss = replace(loss, curve=loss.curve.pair)
-    if not loss.curve.symmetric:
+    if (pair := loss.curve.components().pair) is not None:
+        loss = replace(loss, curve=pair())
+    if not loss.curve.support().symmetric:
         raise UnsupportedCombination(
             f"T1 needs a replace-one curve that equals its swap; this inner mechanism's, {inner}, "
             "is not known to; account for observer='server' instead"
@@ -113,10 +113,11 @@ def fixed_size_replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair
     """Return ``folded`` at a fixed size; rounds of one Gaussian sum are known to be triangles."""
     found, z = folded(inner, scheme, observer), inner.sum_multiplier
     # At rate 1 every unit takes part and there is no fold.
-    if z is None or not isinstance(found.curve, Fold):
+    if z is None or scheme.rate == 1.0:
         return found
     one = Sampled(Gdp(2.0 / z), scheme.rate)
-    return found if found.curve.up != one else found._replace(curve=Triangles(one, one))
+    same = found.curve == Fold(one, one)
+    return found._replace(curve=Triangles(one, one)) if same else found
 
 
 def visible(adjacency: Adjacency) -> Builder:

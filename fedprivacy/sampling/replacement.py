@@ -14,7 +14,7 @@ from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Oppose
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Observer
-from ..rounding import FEW, THOUSANDS
+from ..rounding import FEW, THOUSANDS, rounded_down, rounded_up
 from . import pairs
 from .binomial import Law
 from .binomial import law as binomial_law
@@ -265,7 +265,7 @@ class WithReplacement(TableScheme):
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
         """Return the loss of a client's runs; ``off`` grows by the mean number of runs."""
-        runs = max(1.0, self.draws * self.chance) * (1.0 + FEW)
+        runs = rounded_up(max(1.0, self.draws * self.chance))
         return replace(super().group(inner), off=inner.off * runs)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
@@ -293,8 +293,9 @@ class WithReplacement(TableScheme):
             return 0.0
         terms = [math.lgamma(n + 1.0) for n in (population, size, population - size)]
         error = THOUSANDS * math.fsum(map(abs, terms))
-        share = self.draws * math.log(size / population)
-        return terms[0] - terms[1] - terms[2] + share * (1.0 - THOUSANDS) + FEW * self.draws + error
+        # The logarithm is negative, so this raises it.
+        share = -rounded_down(-self.draws * math.log(size / population), THOUSANDS)
+        return terms[0] - terms[1] - terms[2] + share + FEW * self.draws + error
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted, one entry for each draw.

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedCombination, integer, refuse
-from ..loss import IDENTITY, Curve, Gdp, Mix, Side
+from ..loss import IDENTITY, Curve, Mix, Side
+from ..loss.curves.components import gaussian_shift
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import own_parts, plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -346,8 +347,10 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
         return
     moves = Adjacency(loss.facts.adjacency).moves
     curve = loss.curve
-    # The moment of order 2 of a Gaussian pair is mu^2.
-    found = curve.mu if isinstance(curve, Gdp) else math.sqrt(max(curve.log_moment(2.0), 0.0))
+    found = gaussian_shift(curve)
+    if found is None:
+        # The moment of order 2 of a Gaussian pair is mu^2.
+        found = math.sqrt(max(curve.moments().log_moment(2.0), 0.0))
     if not math.isclose(found, moves / z, rel_tol=1e-6):
         rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
         way_out = "let sum_multiplier be None where this is not one Gaussian sum of that noise"

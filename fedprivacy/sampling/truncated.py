@@ -115,7 +115,7 @@ def _replace(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair
 
 
 def _twice(curve: Curve) -> Curve:
-    return curve if curve.symmetric else Fold(curve, curve)
+    return curve if curve.support().symmetric else Fold(curve, curve)
 
 
 _ROOM = "r = places left by the others: Mix(P(r > 1): {0} at q, P(r = 1): {0} at p*, P(r = 0): id)"

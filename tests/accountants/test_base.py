@@ -10,7 +10,7 @@ import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS, RdpAccountant
 from fedprivacy.accountants.base import Answer
 from fedprivacy.errors import ContradictionError, UnsupportedCombination
-from fedprivacy.loss import Curve, Gdp, LaplacePair, Side, Tails
+from fedprivacy.loss import Curve, Gdp, LaplacePair, MomentBounds, Side, Tails
 from fedprivacy.loss.strategies import direct
 from fedprivacy.relations import Adjacency, Observer
 
@@ -24,8 +24,15 @@ class Blind(Curve):
     def tails(self, loss, side=Side.UP):
         return Tails(*np.full((4, *np.shape(loss)), math.nan))
 
-    def log_moment(self, order):
-        return math.nan
+    def moments(self):
+        return MomentBounds(lambda order: math.nan)
+
+
+class Unbounded(Blind):
+    """The same, with moments that follow from the tails."""
+
+    def moments(self):
+        return Curve.moments(self)
 
 
 def test_an_answer_holds_no_nan():

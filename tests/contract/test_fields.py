@@ -239,7 +239,7 @@ def curve_of(run, adjacency, observer="aggregate"):
 def inside(curve):
     """A curve and all that stands in it."""
     yield curve
-    for part in curve.inside:
+    for part in curve.components().inside:
         yield from inside(part)
 
 

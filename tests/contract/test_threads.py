@@ -8,6 +8,7 @@ from threading import Barrier
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import LaplacePair, Sampled
+from fedprivacy.loss.curves.laplace import LaplaceMoments
 
 BOTH = Barrier(2, timeout=250.0)
 
@@ -15,6 +16,13 @@ BOTH = Barrier(2, timeout=250.0)
 @dataclass(frozen=True)
 class Met(LaplacePair):
     """A curve that tells a moment once two threads have asked for it."""
+
+    def moments(self):
+        return Waiting(self.shift)
+
+
+class Waiting(LaplaceMoments):
+    """Moments that answer once two threads have asked."""
 
     def log_moment(self, order):
         BOTH.wait()
@@ -25,12 +33,12 @@ def test_moments_that_two_threads_add_at_once_are_those_of_their_orders():
     """A moment in the place of a higher order's would be too small, for good."""
     orders = range(2, 7)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(Sampled(Met(0.5), 0.1).log_moment, 6.0) for _ in range(2)]
+        runs = [pool.submit(Sampled(Met(0.5), 0.1).moments().log_moment, 6.0) for _ in range(2)]
         found = [run.result() for run in runs]
-    wanted = {n: Sampled(LaplacePair(0.5), 0.1).log_moment(float(n)) for n in orders}
+    wanted = {n: Sampled(LaplacePair(0.5), 0.1).moments().log_moment(float(n)) for n in orders}
     assert found == [wanted[6]] * 2
     # All are known now: nobody waits for another thread.
-    assert {n: Sampled(Met(0.5), 0.1).log_moment(float(n)) for n in orders} == wanted
+    assert {n: Sampled(Met(0.5), 0.1).moments().log_moment(float(n)) for n in orders} == wanted
     assert wanted[6] > wanted[5] > 0.0
 
 

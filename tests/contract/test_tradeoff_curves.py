@@ -262,18 +262,18 @@ def test_without_slack_sampling_does_not_lower_mu():
 def test_curves_below_a_gaussian():
     half = 1 - 0.25, 0.0
     mixed = GaussianMix(0.5, (half, (0.25, 1.0)), (half, (0.25, -1.0)))
-    assert mixed.cover() == pytest.approx(2.0, rel=1e-12)
+    assert mixed.support().cover == pytest.approx(2.0, rel=1e-12)
     for rare in (1e-12, 1e-17, 1e-30, 5e-324):
         # A sum of weights in doubles is 1 before the component that lies farthest out.
         far = GaussianMix(2.0, ((1.0 - rare, 0.0), (rare, 100.0)), ((1.0, 0.0),))
-        assert far.cover() == pytest.approx(50.0, rel=1e-12)
-    assert Sampled(Gdp(1.5), 0.1).cover() == 1.5
-    assert Allocated(1.5, 10).cover() == Allocated(1.5, 10).swap().cover() == 1.5
-    assert Sampled(Gdp(1.5), 0.1).swap().cover() == 1.5
-    assert Fold(Gdp(1.0), Sampled(Gdp(2.0), 0.1)).cover() == 2.0
-    assert Mix(((0.9, Gdp(0.0)), (0.1, Gdp(3.0)))).cover() == 3.0
+        assert far.support().cover == pytest.approx(50.0, rel=1e-12)
+    assert Sampled(Gdp(1.5), 0.1).support().cover == 1.5
+    assert Allocated(1.5, 10).support().cover == Allocated(1.5, 10).swap().support().cover == 1.5
+    assert Sampled(Gdp(1.5), 0.1).swap().support().cover == 1.5
+    assert Fold(Gdp(1.0), Sampled(Gdp(2.0), 0.1)).support().cover == 2.0
+    assert Mix(((0.9, Gdp(0.0)), (0.1, Gdp(3.0)))).support().cover == 3.0
     both = compose([(Sampled(Gdp(3.0), 0.1), 4), (Mix(((0.5, Gdp(0.0)), (0.5, Gdp(4.0)))), 4)])
-    assert both.cover() == pytest.approx(10.0, rel=1e-12)
+    assert both.support().cover == pytest.approx(10.0, rel=1e-12)
     assert 1.0300 < LaplacePair(1.0).cover() < 1.0301
 
 

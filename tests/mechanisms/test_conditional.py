@@ -84,7 +84,7 @@ def test_a_hardly_possible_round_is_not_forgotten():
     shift, q = 1.0, 1e-42
     line = unknown_position.rank_one(np.full(3, shift), q, 1.0)
     least = q * (deltas(Gdp(shift), [0.0])[0] - 1e-9)
-    assert 0.0 < least <= line.swap().log_moment(2.0) + line.log_moment(2.0)
+    assert 0.0 < least <= line.swap().moments().log_moment(2.0) + line.moments().log_moment(2.0)
     # Tails of nothing are bounded as well: something is always left beyond.
     above = sums_above(np.array([5, 5]), np.array([1e-41, 1e-41]))
     assert len(above) == 2 and 2e-41 <= above[1] < 1e-36

@@ -117,7 +117,7 @@ def test_gaussians_that_show_the_largest_are_contained(law):
 @pytest.mark.parametrize("order", [1.2, 2.0, 9.0])
 def test_moments_are_contained(law, order):
     curve = fp.PrivateSelection(fp.Gaussian(noise_multiplier=2.0), trials=law)
-    found = curve.privacy_loss("add_remove").curve.log_moment(order)
+    found = curve.privacy_loss("add_remove").curve.moments().log_moment(order)
     cells = np.linspace(-6.0, 7.0, 1500)
     p, q = (np.diff(np.concatenate([[0.0], ndtr(cells - x), [1.0]])) for x in (0.5, 0.0))
     for a, b in ((p, q), (q, p), (p[::-1], q[::-1])):
@@ -160,7 +160,7 @@ def test_pure_privacy_costs_two_and_eta_times_as_much(shape, mean):
     run = fp.PrivateSelection(fp.Laplace(noise_multiplier=2.0), trials=law)
     bound = epsilon(run, 0.0)
     assert bound.upper <= (2 + shape) * 0.5 * (1 + 1e-9)
-    assert run.privacy_loss("add_remove").curve.max_loss().high == pytest.approx(bound.upper)
+    assert run.privacy_loss("add_remove").curve.support().largest.high == pytest.approx(bound.upper)
 
 
 @pytest.mark.parametrize("shape", [5e-324, -5e-324, 1e-310])

@@ -132,7 +132,7 @@ def test_fold_of_one_pair_has_the_profile_of_theorem_t1(mu, q, epsilon):
     pair = Sampled(Gdp(mu), q)
     fold = Fold(pair, pair)
     exact = truth.sampled_delta(epsilon, mu, q)
-    assert fold.symmetric
+    assert fold.support().symmetric
     assert at(fold, epsilon, Side.DOWN) <= exact <= at(fold, epsilon, Side.UP)
 
 
@@ -186,7 +186,7 @@ def test_one_gaussian_has_the_known_advantage():
 
 
 def test_rdp_of_a_gaussian_is_the_closed_form():
-    assert Gdp(0.7).log_moment(3.5) == pytest.approx(3.5 * 2.5 * 0.49 / 2, rel=1e-15)
+    assert Gdp(0.7).moments().log_moment(3.5) == pytest.approx(3.5 * 2.5 * 0.49 / 2, rel=1e-15)
 
 
 def test_advanced_composition_of_one_round_is_the_exact_profile():
@@ -198,8 +198,8 @@ def test_advanced_composition_of_one_round_is_the_exact_profile():
 
 
 def test_composing_nothing_is_the_identity():
-    assert compose([]).log_moment(2.0) == 0.0
-    assert compose([]).symmetric
+    assert compose([]).moments().log_moment(2.0) == 0.0
+    assert compose([]).support().symmetric
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -77,7 +77,8 @@ def test_the_dearer_orientation_decides_whichever_it_is(chance):
     (one, rounds), (other, as_many) = filled(loss), filled(turned)
     assert rounds == as_many > 1 and one.order == other.order
     divergences = [
-        curve.log_moment(one.order) / (one.order - 1.0) for curve in (loss.curve, turned.curve)
+        curve.moments().log_moment(one.order) / (one.order - 1.0)
+        for curve in (loss.curve, turned.curve)
     ]
     assert max(divergences) > 1.2 * min(divergences)
     assert rounds == math.floor(one.limit / max(divergences))

@@ -135,4 +135,4 @@ def test_a_replaced_epoch_has_no_other_order():
     """Out and in again, or in and out: the same pair, whichever order it was made in."""
     one, other = (Allocated(1.0, 5, swapped=turned, replaced=True) for turned in (False, True))
     for order in (-0.5, 1.5, 4.0):
-        assert one.log_moment(order) == other.log_moment(order)
+        assert one.moments().log_moment(order) == other.moments().log_moment(order)

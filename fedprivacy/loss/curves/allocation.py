@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp, xlogy
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, Up, rounded_up
+from ..moments.moments import MomentBounds, Moments
 from .averages import REVEALED, Law, average_law, cell_of, fineness_of
+from .components import Components, Order, Unordered
 from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, by_way_of_q, merged, split
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails, nothing
 from .max_loss import NO_LIMIT, MaxLoss
+from .order import FARTHEST, NEAREST
+from .support import Support
 
 _MU_RANGE = (1e-9, 8.0)
 """Below this range, ratios differ from 1 by less than rounding. Above it, relevant Q-masses
@@ -37,6 +42,8 @@ LONG = 1 << 14
 """Laws of more rounds are coarse, because they take many doublings."""
 _BITS = 10
 """Number of leading bits kept of a long epoch's number of rounds: an error of at most 1 in 512."""
+_ORDER_BITS = 6
+"""The same for the number of rounds of a bound on several epochs: an error of at most 1 in 32."""
 _MAX_REFINED = 16_000
 """Laws of more outcomes are not refined."""
 _REVEALED = (1e-15, 1e-20)
@@ -82,13 +89,35 @@ class Allocated(Curve):
         if self.rounds < 1:
             raise ValueError(f"Allocated: rounds must be at least 1, got {self.rounds}")
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether the curve equals its swap: for one Gaussian round, and for a replacement."""
-        return self.exact or self.replaced
+    def moments(self) -> Moments:
+        """Return bounds on the moments; see ``log_moment``."""
+        return MomentBounds(self._log_moment)
+
+    def support(self) -> Support:
+        """Return no limit: the mean of log-normal ratios has none, nor has its inverse."""
+        return Support(
+            largest=NO_LIMIT if self.mu > 0.0 else MaxLoss.exactly(0.0),
+            symmetric=self._symmetric,
+            exact=self._exact,
+            # No lower bound is known for a replaced unit, or for parameters out of reach.
+            above_only=not self._certified(Side.DOWN) and not self._exact,
+            cover=self._cover,
+        )
+
+    def components(self) -> Components:
+        """Return the order by mu and the number of rounds."""
+        position = None
+        if not self.swapped:
+            position = math.log(max(self.mu, 1e-300)), -0.5 * math.log(self.rounds)
+        return Components(order=Order(_bound, position=position))
 
     @property
-    def exact(self) -> bool:
+    def _symmetric(self) -> bool:
+        """Whether the curve equals its swap: for one Gaussian round, and for a replacement."""
+        return self._exact or self.replaced
+
+    @property
+    def _exact(self) -> bool:
         """Whether the tails are exact; those of more rounds belong to a law above or below."""
         return self.rounds == 1 or self.mu == 0.0
 
@@ -104,22 +133,11 @@ class Allocated(Curve):
     @property
     def _gdp(self) -> Gdp:
         """The curve of a unit that knows its round, which dominates."""
-        return Gdp(self.cover())
+        return Gdp(self._cover)
 
     def swap(self) -> Curve:
         """Return the other orientation."""
-        return self if self.symmetric else replace(self, swapped=not self.swapped)
-
-    def rougher(self) -> tuple[Curve, ...]:
-        """Return the same epoch with laws that are farther apart and take less time."""
-        if self.exact or self.coarse or self.fineness or self.rounds > LONG:
-            return ()
-        return tuple(replace(self, fineness=each) for each in (COARSE, 3 * COARSE))
-
-    @property
-    def above_only(self) -> bool:
-        """Whether no lower bound is known: for a replaced unit, or parameters out of reach."""
-        return not self._certified(Side.DOWN) and not self.exact
+        return self if self._symmetric else replace(self, swapped=not self.swapped)
 
     def _atoms(self, side: Side, step: float | None = None, tail_mass: float = 0.0) -> DiscreteLaw:
         """Return the default law, or a law for the step of a lattice if it is not too costly."""
@@ -140,8 +158,9 @@ class Allocated(Curve):
         """Cells per standard deviation if they do not depend on a lattice; else 0."""
         return COARSE if self.coarse or self.rounds > LONG else self.fineness
 
-    def cover(self) -> float:
-        """Return the cover of one round, as if the round of the unit were published."""
+    @property
+    def _cover(self) -> float:
+        """The cover of one round, as if the round of the unit were published."""
         return 2.0 * self.mu if self.replaced else self.mu
 
     def _certified(self, side: Side) -> bool:
@@ -150,7 +169,7 @@ class Allocated(Curve):
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the law above (UP) or below (DOWN), moved by its errors."""
-        if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
+        if self._exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
             return self._gdp.tails(loss, side)
         if not self._certified(side):
             return nothing(loss)
@@ -158,14 +177,14 @@ class Allocated(Curve):
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the law's losses rounded to multiples of ``step``."""
-        if self.exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
+        if self._exact or (self.mu > _MU_RANGE[1] and side is Side.UP):
             return self._gdp.lattice(step, side, tail_mass)
         if not self._certified(side):
             return Lattice(step, 0, np.zeros(1), 0.0)
         atoms = self._atoms(side, step, tail_mass)
         return (split if side is Side.UP else merged)(atoms, step, tail_mass)
 
-    def log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the smaller of two bounds; see ``docs/theory/allocation.md``.
 
         The first has a closed form. Above 1 it is the exact moment at integer orders and the chord
@@ -173,15 +192,15 @@ class Allocated(Curve):
         order (order - 1) mu^2 / 2. The second bound is the moment of the law above, where the first
         bound covers the part beyond the law's ends.
         """
-        if self.exact:
-            return self._gdp.log_moment(order)
+        if self._exact:
+            return self._gdp.moments().log_moment(order)
         if self.replaced:
             return self._moment_by_way_of_q(order)
         # Swapping P and Q turns the order a into 1 - a.
         order = 1.0 - order if self.swapped else order
         # Powers between 0 and 1 are concave, so these moments are at most 1.
         if 0.0 <= order <= 1.0:
-            return 0.0
+            return Up(0.0)
         # Both bound the moment from above, so the smaller one does.
         closed = self._closed_moment(order)
         # At integer orders the closed sum is the moment itself, which a law cannot improve.
@@ -190,34 +209,34 @@ class Allocated(Curve):
             return closed
         return min(closed, self._numeric_moment(order))
 
-    def _moment_by_way_of_q(self, order: float) -> float:
+    def _moment_by_way_of_q(self, order: float) -> Up:
         """Return Holder's bound, with the exponents at which it is exact for Gaussian pairs."""
         # The two data sets can exchange roles, which turns the order a into 1 - a.
         order = max(order, 1.0 - order)
         if order <= 1.0:
-            return 0.0
+            return Up(0.0)
         absent = replace(self, swapped=False, replaced=False)
-        there = order / (2.0 * order - 1.0) * absent.log_moment(2.0 * order - 1.0)
-        back = (order - 1.0) / (2.0 * order - 1.0) * absent.log_moment(1.0 - 2.0 * order)
-        return min(self._gdp.log_moment(order), (there + back) * (1.0 + TENS))
+        there = order / (2.0 * order - 1.0) * absent._log_moment(2.0 * order - 1.0)
+        back = (order - 1.0) / (2.0 * order - 1.0) * absent._log_moment(1.0 - 2.0 * order)
+        return min(self._gdp.moments().log_moment(order), rounded_up(there + back, TENS))
 
-    def _closed_moment(self, order: float) -> float:
-        known = self._gdp.log_moment(order)
+    def _closed_moment(self, order: float) -> Up:
+        known: float = self._gdp.moments().log_moment(order)
         if order < 0:
             # X is at least the geometric mean of the Z, so a negative power is at most that of the
             # mean.
             mean = 0.5 * self.mu * self.mu * order * (order / self.rounds - 1.0)
-            return min(known, mean) * (1.0 + TENS)
+            return rounded_up(min(known, mean), TENS)
         known *= 1.0 + TENS
         if order >= self._most_order:
-            return known
+            return Up(known)
         most = _FEW_ORDERS if order < _FEW_ORDERS else self._most_order
         moments, below = _whole_moments(self.mu, self.rounds, most), math.floor(order)
         share = order - below
         chord = (1.0 - share) * moments[below] + share * moments[below + 1]
-        return min(known, float(chord) * (1.0 + FEW))
+        return Up(min(known, rounded_up(float(chord))))
 
-    def _numeric_moment(self, order: float) -> float:
+    def _numeric_moment(self, order: float) -> Up:
         """Bound the moment by that of the law above, its power continued by tangents."""
         atoms = replace(self, swapped=False)._atoms(Side.UP)
         slack = abs(order) * (atoms.shift + FEW) + HUNDREDS
@@ -229,11 +248,16 @@ class Allocated(Curve):
         else:
             tangent = math.log1p(-order) + order * end + math.log(atoms.q_infinite)
             beyond = _left_moment(max(self.mu, _MU_RANGE[0]), self.rounds, order, end)
-        return float(logsumexp([inside, tangent, beyond])) + slack
+        return Up(float(logsumexp([inside, tangent, beyond])) + slack)
 
-    def max_loss(self) -> MaxLoss:
-        """Return no limit: the mean of log-normal ratios has none, nor has its inverse."""
-        return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
+
+def _bound(curves: Sequence[Allocated], side: Side, _: int) -> Curve:
+    """Return the epoch of the largest mu and the fewest rounds, or of the smallest and the most."""
+    if len({(curve.swapped, curve.replaced) for curve in curves}) > 1:
+        raise Unordered
+    rounds = with_few_bits(NEAREST[side](curve.rounds for curve in curves), side, _ORDER_BITS)
+    mu = FARTHEST[side](curve.mu for curve in curves)
+    return replace(curves[0], mu=mu, rounds=rounds, coarse=True)
 
 
 def _fineness(mu: float, rounds: int, side: Side, step: float | None) -> int:

@@ -11,21 +11,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
+from ...rounding import THOUSANDS, Up, lowered, raised, rounded_up
 from ..clock import check_deadline
 from ..moments import spectrum as spectra
 from ..moments.batched_rounds import Bundle
 from ..moments.contour import Contour, NoMoments
+from ..moments.moments import Moments
 from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..strategies.convolution import Composition
 from . import lattice as lattices
 from . import max_loss as max_losses
+from .components import Components, Trimmed, parts_of, trim
 from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import MaxLoss, lowered, raised
+from .max_loss import MaxLoss
+from .support import Support
 
-Parts = Sequence[tuple[Curve, int]]
-"""Curves with their numbers of runs."""
+Parts = Sequence[tuple[Moments, int]]
+"""Moments of curves, with the numbers of rounds."""
 
 _FEW = 10
 """Number of parts of a long composition that are used, twice, to choose parameters."""
@@ -44,31 +48,9 @@ class Composed(Curve):
     parts: tuple[tuple[Curve, int], ...]
 
     @property
-    def symmetric(self) -> bool:
-        """A composition of symmetric curves is symmetric."""
-        return all(curve.symmetric for curve, _ in self.parts)
-
-    # The tails are those of a lattice.
-    exact = False
-
-    @property
-    def amplifiable(self) -> bool:
-        """Whether the lattice from below never raises Q: true if all parts are exact."""
-        return all(curve.exact for curve, _ in self.parts)
-
-    @property
     def count(self) -> int:
         """The number of composed rounds."""
         return sum(count for _, count in self.parts)
-
-    @property
-    def mesh(self) -> float:
-        """The common mesh of the parts."""
-        return lattices.common_mesh([part.mesh for part, _ in self.parts])
-
-    def cover(self) -> float:
-        """Return the root of the sum of squares."""
-        return math.hypot(*(math.sqrt(n) * part.cover() for part, n in self.parts))
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails of the composed lattice: dominating for UP, dominated for DOWN."""
@@ -76,15 +58,100 @@ class Composed(Curve):
         index = np.searchsorted(losses, loss, side="right")
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
-    def log_moment(self, order: float) -> float:
+    def moments(self) -> Moments:
+        """Return the products of the moments of the parts."""
+        return self._moments
+
+    @functools.cached_property
+    def _moments(self) -> Moments:
+        return ComposedMoments([(curve.moments(), count) for curve, count in self.parts])
+
+    def support(self) -> Support:
+        """Return the sums of the losses of the rounds."""
+        parts = [(curve.support(), count) for curve, count in self.parts]
+        # The tails are those of a lattice. From below it never raises Q if all parts are exact.
+        return Support(
+            largest=lambda: _largest(parts),
+            symmetric=lambda: all(part.symmetric for part, _ in parts),
+            exact=False,
+            amplifiable=lambda: all(part.exact for part, _ in parts),
+            above_only=lambda: any(part.above_only for part, _ in parts),
+            mesh=lambda: lattices.common_mesh([part.mesh for part, _ in parts]),
+            cover=lambda: math.hypot(*(math.sqrt(n) * part.cover for part, n in parts)),
+        )
+
+    def components(self) -> Components:
+        """Return the curves of all rounds with their counts."""
+        inside = tuple(curve for curve, _ in self.parts)
+        return Components(inside=inside, rounds=self.parts, trim=self._trimmed)
+
+    def _trimmed(self, allowed: float) -> Trimmed:
+        # Total variation adds up over independent rounds, so each gets an equal share.
+        share = allowed / self.count
+        found = [(trim(part, share), count) for part, count in self.parts]
+        slack = rounded_up(sum(count * part.slack for part, count in found), THOUSANDS)
+        if slack == 0.0:
+            return Trimmed(self, 0.0)
+        reach = min(part.reach for part, _ in found)
+        return Trimmed(compose((part.curve, count) for part, count in found), slack, reach)
+
+    def swap(self) -> Curve:
+        """Return the composition of the swapped parts."""
+        return Composed(tuple((curve.swap(), count) for curve, count in self.parts))
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the composed loss rounded to multiples of ``step``."""
+        return self.composition(step, side, tail_mass).lattice()
+
+    def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
+        """Return the convolution of the rounds' lattices; see ``convolved``."""
+        return convolved(self, step, side, tail_mass)
+
+
+def convolved(curve: Curve, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
+    """Return the convolution of the lattices of a composition's rounds, all of one step."""
+    # The mass outside the tails adds up over the rounds.
+    rounds = parts_of(curve)
+    share, parts = tail_mass / sum(count for _, count in rounds), []
+    for part, count in rounds:
+        check_deadline()
+        parts.append((part.lattice(step, side, share), count))
+    return Composition(parts, side)
+
+
+def _largest(supports: Sequence[tuple[Support, int]]) -> MaxLoss:
+    """Return the sum of the largest losses of the rounds."""
+    parts = [(part.largest, count) for part, count in supports]
+    return MaxLoss(
+        max_losses.sum_down([(part.low, count) for part, count in parts]),
+        max_losses.sum_up([(part.high, count) for part, count in parts]),
+        lowered(max_losses.any_of([(part.infinite_low, count) for part, count in parts])),
+        min(
+            raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])),
+            Up(1.0),
+        ),
+    )
+
+
+class ComposedMoments(Moments):
+    """Products of moments, one factor for each kind of round.
+
+    Args:
+        parts: the moments of the kinds, with their numbers of rounds.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    def log_moment(self, order: float) -> Up:
         """Return the sum of the moments of the parts; many Gaussian pairs are batched."""
         if order > 1.0 and len(self.parts) > 1:
             # Batched moments are faster where they are available; else one by one.
             with contextlib.suppress(NoMoments):
                 alone, sums = self._bundle.log_moments(order - 1.0)
                 alike = [count * self.parts[k][0].log_moment(order) for k, count in alone]
-                return math.fsum(alike + sums)
-        return sum(count * curve.log_moment(order) for curve, count in self.parts)
+                return Up(math.fsum(alike + sums))
+        return Up(sum(float(count * part.log_moment(order)) for part, count in self.parts))
 
     def spectrum(self, line: Contour) -> Spectrum:
         """Return the product of the spectra of the parts."""
@@ -95,13 +162,13 @@ class Composed(Curve):
         return Bundle(self.parts)
 
     @functools.cached_property
-    def _typical(self) -> tuple[Bundle, Composed, Bundle | None]:
+    def _typical(self) -> tuple[Bundle, Parts, Bundle | None]:
         """Return (sample of the parts with counts, parts that fall with the height, all others).
 
         The sample and the falling parts both contain the strongest parts, and some of the rest.
         """
         if len(self.parts) <= 2 * _FEW:
-            return self._bundle, self, None
+            return self._bundle, self.parts, None
         strength = np.empty(len(self.parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
@@ -118,9 +185,9 @@ class Composed(Curve):
         falling, others = falling + others[:more], others[more:]
         # Counts are scaled, so that the sample weighs as much as all the parts it represents.
         share = sum(count for _, count in rest) / sum(count for _, count in chosen)
-        few = [(curve, count * share) for curve, count in chosen]
+        few = [(part, count * share) for part, count in chosen]
         left = Bundle(others) if others else None
-        return Bundle([*strong, *few]), Composed((*strong, *falling)), left
+        return Bundle([*strong, *few]), [*strong, *falling], left
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
@@ -130,71 +197,37 @@ class Composed(Curve):
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
         """Return the product of the bounds of the parts; with many parts, only some fall."""
         _, falling, others = self._typical
-        found = [(curve.decay(tilt, heights, fine), n) for curve, n in falling.parts]
+        found = [(part.decay(tilt, heights, fine), n) for part, n in falling]
         # Parts that are not evaluated do not fall, and their level is always a bound.
         bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
         return bound.of_all() if self._bundle.keeps_atoms else bound
-
-    @property
-    def inside(self) -> tuple[Curve, ...]:
-        """The curves of all rounds."""
-        return tuple(curve for curve, _ in self.parts)
-
-    def swap(self) -> Curve:
-        """Return the composition of the swapped parts."""
-        return Composed(tuple((curve.swap(), count) for curve, count in self.parts))
-
-    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the composed loss rounded to multiples of ``step``."""
-        return self.composition(step, side, tail_mass).lattice()
-
-    def composition(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Composition:
-        """Return the convolution of the parts' lattices of the given step."""
-        # The mass outside the tails adds up over the rounds.
-        share, parts = tail_mass / self.count, []
-        for curve, count in self.parts:
-            check_deadline()
-            parts.append((curve.lattice(step, side, share), count))
-        return Composition(parts, side)
-
-    def max_loss(self) -> MaxLoss:
-        """Return the sum of the largest losses of the rounds."""
-        parts = [(part.max_loss(), count) for part, count in self.parts]
-        return MaxLoss(
-            max_losses.exact_sum([(part.low, count) for part, count in parts], -math.inf),
-            max_losses.exact_sum([(part.high, count) for part, count in parts], math.inf),
-            lowered(max_losses.any_of([(part.infinite_low, count) for part, count in parts])),
-            min(
-                raised(max_losses.any_of([(part.infinite_high, count) for part, count in parts])),
-                1.0,
-            ),
-        )
 
 
 def _until(parts: Parts, others: Parts) -> int:
     """Return how many of the others, with the parts, have moments that can fall by e^-_FALL."""
     left = _FALL
-    for k, (curve, count) in enumerate((*parts, *others)):
-        left -= count * _deepest(curve)
+    for k, (part, count) in enumerate((*parts, *others)):
+        left -= count * _deepest(part)
         if left <= 0.0:
             return max(k + 1 - len(parts), 0)
     return len(others)
 
 
-def _deepest(curve: Curve) -> float:
+def _deepest(part: Moments) -> float:
     """Return minus the approximate log of a curve's mass at loss 0; inf if there is none."""
-    if curve.lone_pair() is not None:
+    if part.lone_pair() is not None:
         return math.inf
     try:
-        return -curve.spectrum(Contour(1.0, 0.0, 1)).log_atom
+        return -part.spectrum(Contour(1.0, 0.0, 1)).log_atom
     except NoMoments:
         return math.inf
 
 
 def spread(curve: Curve) -> float:
     """Return the root mean square of the finite loss under P, to a few per cent; for step sizes."""
-    if isinstance(curve, Composed):
-        return math.sqrt(sum(count * spread(part) ** 2 for part, count in curve.parts))
+    rounds = curve.components().rounds
+    if rounds:
+        return math.sqrt(sum(count * spread(part) ** 2 for part, count in rounds))
     half = np.geomspace(1e-9, 1e3, 700)
     above = np.exp(curve.tails(half).p_above)
     below = np.exp(curve.tails(-half).p_below)
@@ -243,11 +276,6 @@ def _cumulated(curve: Composed, side: Side) -> tuple[Array, Array, Array, Array,
 def _cumulated_sum(values: Array) -> Array:
     """Return cumulated sums, rounded once: in extended precision where the machine supports it."""
     return np.cumsum(values, dtype=np.longdouble).astype(np.float64)
-
-
-def parts_of(curve: Curve) -> tuple[tuple[Curve, int], ...]:
-    """Return the composed curves with their counts; for a single round, itself and 1."""
-    return curve.parts if isinstance(curve, Composed) else ((curve, 1),)
 
 
 def _flat(parts: Iterable[tuple[Curve, int]]) -> Iterator[tuple[Curve, int]]:

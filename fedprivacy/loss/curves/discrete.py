@@ -11,14 +11,16 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS, UNIT
+from ...rounding import FEW, HUNDREDS, TENS, UNIT, Up, rounded_down
 from ..moments.contour import Contour, NoMoments
+from ..moments.moments import Labelled, Moments
 from ..moments.points import Points
 from ..moments.spectrum import Cumulants, Decay, Rule, Spectrum
-from .curve import TAIL_MASS, Curve, Labelled
+from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, merged, split
 from .lattice import Array, Lattice, Side, Tails, common_mesh, multiples
 from .max_loss import MaxLoss
+from .support import Support
 
 _TOTAL = 1e-9
 """Largest rounding error of the total of the masses."""
@@ -44,7 +46,7 @@ class Atoms(Curve):
     swapped: bool = False
 
     def __post_init__(self) -> None:
-        loss, p, q = self._columns
+        loss, p, q = self.columns
         if not (np.isfinite(loss).all() and (np.diff(loss) > 0).all()):
             raise ValueError(f"Atoms: losses must be finite and increasing, got {loss}")
         if not ((p > 0).all() and 0 <= self.infinite <= 1 and 0 <= self.vanishing <= 1):
@@ -54,35 +56,42 @@ class Atoms(Curve):
             raise ValueError(f"Atoms: masses must add up to 1, got {totals}")
 
     @functools.cached_property
-    def _columns(self) -> tuple[Array, Array, Array]:
+    def columns(self) -> tuple[Array, Array, Array]:
         """Return losses, P-masses and Q-masses as given, whether swapped or not."""
         table = np.array(self.points, dtype=np.float64).reshape(-1, 2)
         return table[:, 0], table[:, 1], table[:, 1] * np.exp(-table[:, 0])
 
     @functools.cached_property
     def _mirrored(self) -> bool:
-        loss, p, q = self._columns
+        loss, p, q = self.columns
         same = np.array_equal(loss, -loss[::-1]) and self.infinite == self.vanishing
         # Q-masses are rounded exponentials, so mirror images agree only to a few units.
         return bool(same and np.allclose(p, q[::-1], rtol=HUNDREDS, atol=0.0))
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether the points are their own mirror image, to rounding."""
-        return self._mirrored
+    def moments(self) -> Moments:
+        """Return finite sums over the points."""
+        return AtomsMoments(self)
+
+    def support(self) -> Support:
+        """Return the last of the losses, and the step of all."""
+        return Support(
+            largest=self._largest, symmetric=lambda: self._mirrored, mesh=lambda: self._mesh
+        )
 
     def swap(self) -> Curve:
         """Return the other orientation."""
-        return self if self.symmetric else replace(self, swapped=not self.swapped)
+        # The points are their own mirror image, to rounding.
+        return self if self._mirrored else replace(self, swapped=not self.swapped)
 
-    def _law(self, side: Side) -> DiscreteLaw:
-        law = DiscreteLaw(*self._columns, self.infinite, self.vanishing, 0.0, 0.0, side)
+    def law(self, side: Side) -> DiscreteLaw:
+        """Return the points of the curve's orientation."""
+        law = DiscreteLaw(*self.columns, self.infinite, self.vanishing, 0.0, 0.0, side)
         return law.swap() if self.swapped else law
 
     @functools.cached_property
     def _sums(self) -> tuple[Array, Tails]:
         """Return the losses, and log-masses above and below every gap between them."""
-        law = self._law(Side.UP)
+        law = self.law(Side.UP)
         p, q = law.p.tolist(), law.q.tolist()
         # Each tail is summed from its own end, so that its digits are kept.
         above = [_running([law.p_infinite, *p[::-1]])[::-1], _running([0.0, *q[::-1]])[::-1]]
@@ -96,20 +105,6 @@ class Atoms(Curve):
         index = np.searchsorted(losses, loss, side="right")
         return Tails(*(column[index] for column in sums))
 
-    def log_moment(self, order: float) -> float:
-        """Return the sum over the points; infinite if one law has mass that the other lacks."""
-        order = 1.0 - order if self.swapped else order
-        # If one law lacks a mass, the moment is infinite once its ratio has a positive power.
-        if self.infinite > 0 < order - 1.0 or self.vanishing > 0 > order:
-            return math.inf
-        loss, p, _ = self._columns
-        # No finite loss: an empty sum.
-        if not len(p):
-            return -math.inf
-        exponent = (order - 1.0) * loss + np.log(p)
-        rounding = FEW * (8.0 + float(np.max(np.abs(exponent))))
-        return float(logsumexp(exponent)) + rounding
-
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the points unchanged if they lie on the lattice.
 
@@ -118,7 +113,7 @@ class Atoms(Curve):
         There is a first-order error only at the ends: for DOWN, the last group goes to the point
         below its mean.
         """
-        law = self._law(side)
+        law = self.law(side)
         index = multiples(law.loss, step)
         # On the lattice no loss is moved, and only masses are rounded.
         if index is not None and len(index):
@@ -130,13 +125,50 @@ class Atoms(Curve):
             rounded = split(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
             return rounded if len(law.p) else replace(rounded, infinite=law.p_infinite)
         rounded = merged(law, step, min(tail_mass, TAIL_MASS)) if len(law.p) else _empty(step)
-        return replace(rounded, infinite=law.p_infinite * (1.0 - FEW))
+        return replace(rounded, infinite=rounded_down(law.p_infinite))
 
     @property
-    def mesh(self) -> float:
+    def _mesh(self) -> float:
         """The smallest loss above 0, if the others are multiples of that loss."""
-        loss = np.abs(self._columns[0])
+        loss = np.abs(self.columns[0])
         return common_mesh(loss[loss > 0.0].tolist())
+
+    def _largest(self) -> MaxLoss:
+        """Return the last of the losses."""
+        losses = [loss for loss, _ in self.points]
+        ends, infinite = losses[-1:], self.infinite
+        # After swapping, losses change sign: the smallest becomes the largest, and mass that P
+        # lacks is infinite.
+        if self.swapped:
+            ends, infinite = [-loss for loss in losses[:1]], self.vanishing
+        top = max([0.0, *ends])
+        return MaxLoss.exactly(top, infinite)
+
+
+class AtomsMoments(Moments):
+    """Moments of finitely many losses.
+
+    Args:
+        atoms: the pair.
+    """
+
+    def __init__(self, atoms: Atoms) -> None:
+        self._atoms = atoms
+
+    def log_moment(self, order: float) -> Up:
+        """Return the sum over the points; infinite if one law has mass that the other lacks."""
+        atoms = self._atoms
+        order = 1.0 - order if atoms.swapped else order
+        # If one law lacks a mass, the moment is infinite once its ratio has a positive power.
+        if atoms.infinite > 0 < order - 1.0 or atoms.vanishing > 0 > order:
+            return Up(math.inf)
+        loss, p, _ = atoms.columns
+        # No finite loss: an empty sum.
+        if not len(p):
+            return Up(-math.inf)
+        exponent = (order - 1.0) * loss + np.log(p)
+        rounding = FEW * (8.0 + float(np.max(np.abs(exponent))))
+        return Up(float(logsumexp(exponent)) + rounding)
 
     def pairs(self) -> Labelled:
         """Return the pair, so that samples can be formed.
@@ -144,9 +176,9 @@ class Atoms(Curve):
         Raises:
             NoMoments: there is mass that only one of the laws has.
         """
-        if self.infinite > 0.0 or self.vanishing > 0.0:
+        if self._atoms.infinite > 0.0 or self._atoms.vanishing > 0.0:
             raise NoMoments
-        law = self._law(Side.UP)
+        law = self._atoms.law(Side.UP)
         off = abs(math.fsum(law.p) - 1.0) + abs(math.fsum(law.q) - 1.0) + TENS
         points = tuple(zip(law.loss.tolist(), law.p.tolist(), strict=True))
         return ((1.0, Points(points, off)),)
@@ -157,7 +189,7 @@ class Atoms(Curve):
         Raises:
             NoMoments: there is mass at infinite loss.
         """
-        law = self._law(Side.UP)
+        law = self._atoms.law(Side.UP)
         if law.p_infinite > 0:
             raise NoMoments
         moves = law.loss != 0.0
@@ -184,17 +216,6 @@ class Atoms(Curve):
         """Return the level: sums of few waves return to their size again and again."""
         # Few losses interfere at every height, so their sum vanishes at no large height.
         return self.spectrum(Contour(tilt, 0.0, 1)).level(heights)
-
-    def max_loss(self) -> MaxLoss:
-        """Return the last of the losses."""
-        losses = [loss for loss, _ in self.points]
-        ends, infinite = losses[-1:], self.infinite
-        # After swapping, losses change sign: the smallest becomes the largest, and mass that P
-        # lacks is infinite.
-        if self.swapped:
-            ends, infinite = [-loss for loss in losses[:1]], self.vanishing
-        top = max([0.0, *ends])
-        return MaxLoss(top, top, infinite, infinite)
 
 
 def _empty(step: float) -> Lattice:

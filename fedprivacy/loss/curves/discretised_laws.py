@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, UNIT
+from ...rounding import FEW, HUNDREDS, TENS, THOUSANDS, UNIT, rounded_down, rounded_up
 from .averages import sums_from_right
 from .curve import Curve
 from .lattice import MAX_POINTS, Array, Lattice, Side, Tails, TooLarge, support
@@ -177,7 +177,7 @@ def merged(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice:
     # The last group counts at its mean, minus the rounding.
     mean = group.point + math.log(group.p / group.q) - 4.0 * group.guard
     mass[max(math.floor(mean / step) - first, 0)] += group.mass()
-    return Lattice(step, first, mass * (1.0 - FEW), 0.0)
+    return Lattice(step, first, rounded_down(mass), 0.0)
 
 
 def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
@@ -198,7 +198,7 @@ def cells_law(curve: Curve, width: float, tail_mass: float) -> DiscreteLaw:
         error = np.where(right, up[:-1], down[1:]) * (FEW * 800.0)
         mass[1:-1] += -error if mass is p else error
     some = p > 0.0
-    p, q = p[some] * (1.0 - THOUSANDS), q[some] * (1.0 + THOUSANDS)
+    p, q = rounded_down(p[some], THOUSANDS), rounded_up(q[some], THOUSANDS)
     loss = np.log(p) - np.log(q)
     order = np.argsort(loss, kind="stable")
     return DiscreteLaw(loss[order], p[order], q[order], 0.0, 0.0, HUNDREDS, width, Side.DOWN)
@@ -229,7 +229,7 @@ def merged_downwards(law: DiscreteLaw, step: float, tail_mass: float) -> Lattice
                 mass[index - first] += kept
                 index, kept, spare = _floor(loss, step), 0.0, 0.0
     mass[index - first] += kept
-    return Lattice(step, first, mass * (1.0 - THOUSANDS), 0.0)
+    return Lattice(step, first, rounded_down(mass, THOUSANDS), 0.0)
 
 
 def _floor(loss: float, step: float) -> int:

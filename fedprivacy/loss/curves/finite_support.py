@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...rounding import TENS
-from ..moments.points import Points
+from ..moments.contour import NoMoments
+from ..moments.moments import Moments
+from ..moments.spectrum import HalfLine, Leaf
 from . import lattice as lattices
 from .lattice import Array, Lattice, Side
 
@@ -49,15 +50,27 @@ class Few(NamedTuple):
         return Lattice(step, first, mass, 0.0)
 
 
-def few_of(labelled: Sequence[tuple[float, object]], atom: float) -> Few | None:
-    """Return the losses of labelled pairs and a mass at loss 0; None if not finitely many."""
-    found = [(weight, one) for weight, one in labelled if isinstance(one, Points)]
-    if not found or len(found) < len(labelled):
+def few_of(moments: Moments) -> Few | None:
+    """Return the losses of a law with P's masses; None if not finitely many."""
+    labelled: list[tuple[float, Leaf | HalfLine]]
+    try:
+        if (part := moments.part()) is not None:
+            labelled, atom = [(piece.weight, piece) for piece in part.pieces], part.atom
+        else:
+            labelled, atom = list(moments.pairs()), 0.0
+    except NoMoments:
         return None
-    columns = [one.columns for _, one in found]
-    loss = np.concatenate([loss for loss, _ in columns])
-    weighed = zip(found, columns, strict=True)
-    mass = np.concatenate([weight * mass for (weight, _), (_, mass) in weighed])
+    known = [(weight, found) for weight, one in labelled if (found := one.finite) is not None]
+    if not known or len(known) < len(labelled):
+        return None
+    loss = np.concatenate([one.loss for _, one in known])
+    mass = np.concatenate([weight * one.mass for weight, one in known])
     # An atom is 1 minus all masses, so it has the error of their total.
-    off = sum(weight * one.off for weight, one in found) + TENS
+    off = sum(weight * one.off for weight, one in known) + TENS
     return Few(loss, mass, atom, off)
+
+
+def mesh_of(moments: Moments) -> float:
+    """Return a step that divides all losses; 0 if there is none or the losses are not finite."""
+    few = few_of(moments)
+    return 0.0 if few is None else lattices.common_mesh(few.sizes)

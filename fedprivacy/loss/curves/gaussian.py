@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from ...registry import registered
-from ...rounding import FEW, TENS, THOUSANDS, UNIT
+from ...rounding import TENS, THOUSANDS, UNIT, Down, Up, lowered, raised, rounded_down, rounded_up
 from ..moments.contour import Complex, Contour
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture, log_sum, log_sum_error, posterior_mean
+from ..moments.moments import Labelled, Moments, PairMoments
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
-from .curve import TAIL_MASS, Curve, Labelled
+from .components import Components, Draws, Order, Trimmed, Unordered, moved
+from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import NO_LIMIT, MaxLoss, lowered, raised
+from .max_loss import NO_LIMIT, MaxLoss
+from .order import FARTHEST, NEAREST, law, tails_of_weights
+from .support import Support
 
 _MOST_EXPONENT = 660.0
 """Products of sizes down to e^-660 are far from underflow."""
 _LEAST = 1 << 1074
 """Every double is an integer multiple of 1 / _LEAST."""
+_FARTHEST_TRIMMED = 35.0
+"""Mass that is moved within Q is counted up to this epsilon."""
 _BLOCK = 1 << 15
 """Number of losses in one evaluation of a mixture's tails, which fits into a cache."""
 
@@ -38,18 +46,6 @@ class Gdp(Curve):
     def __post_init__(self) -> None:
         if not self.mu >= 0.0:
             raise ValueError(f"Gdp: mu must be at least 0, got {self.mu}")
-
-    # The reflection y -> mu - y swaps the pair.
-    symmetric = True
-
-    @property
-    def mesh(self) -> float:
-        """Infinity without a loss, because every step is then a mesh; else 0."""
-        return math.inf if self.mu == 0.0 else 0.0
-
-    def cover(self) -> float:
-        """Return mu."""
-        return self.mu
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails: L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
@@ -66,9 +62,45 @@ class Gdp(Curve):
             log_ndtr(scaled + half),
         )
 
-    def log_moment(self, order: float) -> float:
+    def moments(self) -> Moments:
+        """Return the moments in closed form."""
+        return GdpMoments(self.mu)
+
+    def support(self) -> Support:
+        """Return the facts about a Gaussian loss: no limit, or 0 without a loss."""
+        some = self.mu > 0.0
+        # The reflection y -> mu - y swaps the pair. Without a loss every step is a mesh.
+        return Support(
+            largest=NO_LIMIT if some else MaxLoss.exactly(0.0),
+            symmetric=True,
+            mesh=0.0 if some else math.inf,
+            cover=self.mu,
+        )
+
+    def components(self) -> Components:
+        """Return the order by mu."""
+        return Components(order=Order(_bound_gaussians, draws=Draws(1, 1.0, self.mu)))
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the rounded loss; a loss of 0 is rounded exactly."""
+        if self.mu == 0.0:
+            return Lattice(step, 0, np.ones(1), 0.0)
+        return super().lattice(step, side, tail_mass)
+
+
+class GdpMoments(Moments):
+    """Moments of N(mu, 1) against N(0, 1), in closed form.
+
+    Args:
+        mu: at least 0.
+    """
+
+    def __init__(self, mu: float) -> None:
+        self.mu = mu
+
+    def log_moment(self, order: float) -> Up:
         """Return order (order - 1) mu^2 / 2."""
-        return order * (order - 1.0) * self.mu * self.mu / 2
+        return Up(order * (order - 1.0) * self.mu * self.mu / 2)
 
     def pairs(self) -> Labelled:
         """Return the pair itself."""
@@ -96,18 +128,12 @@ class Gdp(Curve):
             return Decay(0.0, np.full_like(heights, -np.inf))
         # For a huge loss the moment vanishes, so an infinite fall is right.
         with np.errstate(over="ignore"):
-            fall = 0.5 * (heights * self.mu) ** 2 * (1 - THOUSANDS)
-        return Decay(-math.inf, size * (1 + TENS) + 1e-9 - fall)
+            fall = rounded_down(0.5 * (heights * self.mu) ** 2, THOUSANDS)
+        return Decay(-math.inf, rounded_up(size, TENS) + 1e-9 - fall)
 
-    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the rounded loss; a loss of 0 is rounded exactly."""
-        if self.mu == 0.0:
-            return Lattice(step, 0, np.ones(1), 0.0)
-        return super().lattice(step, side, tail_mass)
 
-    def max_loss(self) -> MaxLoss:
-        """Return no limit, or 0 without a loss."""
-        return NO_LIMIT if self.mu > 0.0 else MaxLoss(0.0, 0.0)
+def _bound_gaussians(curves: Sequence[Gdp], side: Side, _: int) -> Curve:
+    return Gdp(FARTHEST[side](curve.mu for curve in curves))
 
 
 def _less_one(log_size: float, exponent: Complex) -> Near | None:
@@ -184,13 +210,51 @@ class GaussianMix(Curve):
         """The pair, scaled to unit variance."""
         return GaussianPair(*self._scaled())
 
-    def pairs(self) -> Labelled:
-        """Return the pair, scaled to unit variance."""
-        return ((1.0, self.pair),)
+    def moments(self) -> Moments:
+        """Return the integrals over the pair (see ``moments.gaussian_rules``)."""
+        return PairMoments.of((1.0, self.pair))
 
-    def log_moment(self, order: float) -> float:
-        """Return the quadrature's upper bound (see ``moments.gaussian_rules``)."""
-        return self.quadrature_moment(order)
+    def support(self) -> Support:
+        """Return the losses of the mixtures.
+
+        The cover is the largest distance of components that are coupled in their order, in stds.
+        """
+        return Support(
+            largest=self._largest,
+            swapped_largest=self._swapped_largest,
+            cover=lambda: self._cover,
+        )
+
+    def components(self) -> Components:
+        """Return the order by noise, weights and means, and how rare weights are removed."""
+        position, drawn = None, is_drawn(self)
+        if len(self.p) > 3:
+            chance = 1.0 - max(weight for weight, _ in self.p)
+            position = -math.log(self.std), 0.25 * math.log(max(chance, 1e-300))
+        draws = Draws(0, self.p[1][0], 2.0 * self.p[1][1] / self.std) if drawn else None
+        return Components(
+            trim=self._trimmed,
+            swapped_trim=self._swapped_trimmed,
+            order=Order(_bound_mixtures, position=position, draws=draws, groups=3),
+        )
+
+    def _trimmed(self, allowed: float) -> Trimmed:
+        # Only P is trimmed: a profile is 1-Lipschitz in P, but e^epsilon-Lipschitz in Q.
+        p, mass = moved(self.p, allowed)
+        if not mass:
+            return Trimmed(self, 0.0)
+        # Without a component the pair may have an unsupported form; then it stays.
+        with contextlib.suppress(ValueError):
+            return Trimmed(GaussianMix(self.std, p, self.q), mass)
+        return Trimmed(self, 0.0)
+
+    def _swapped_trimmed(self, allowed: float) -> Trimmed:
+        """Return the swapped pair, trimmed: mass that is moved within Q counts e^epsilon times."""
+        inner = self._trimmed(allowed * math.exp(-_FARTHEST_TRIMMED))
+        if inner.slack == 0.0:
+            return Trimmed(self.swap(), 0.0)
+        slack = inner.slack * math.exp(_FARTHEST_TRIMMED)
+        return Trimmed(inner.curve.swap(), slack, _FARTHEST_TRIMMED)
 
     def _loss(self, y: Array) -> Array:
         p, q = self._scaled()
@@ -309,14 +373,10 @@ class GaussianMix(Curve):
         everything = loss < values[lowest]
         return np.where(everything, 0.0, left), np.where(everything, 0.0, right)
 
-    def cover(self) -> float:
-        """Return the largest distance of components that are coupled in their order, in stds."""
-        return self._cover
-
     @functools.cached_property
     def _cover(self) -> float:
-        """``cover``, cached because it is needed often."""
-        return _farthest(_by_mean(self.p), _by_mean(self.q)) / self.std * (1 + FEW)
+        """The cover, cached because it is needed often."""
+        return rounded_up(_farthest(_by_mean(self.p), _by_mean(self.q)) / self.std)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the tails: {L > x} is the outside of [left, right], whose ends may be infinite."""
@@ -329,12 +389,12 @@ class GaussianMix(Curve):
         q_above, q_below = _outside_and_inside(q, left, right)
         return Tails(p_above, q_above, p_below, q_below)
 
-    def max_loss(self) -> MaxLoss:
+    def _largest(self) -> MaxLoss:
         """Return the larger limit at an end: the loss is monotone, or it falls and then rises."""
         top = max(self._limit(-1.0), self._limit(1.0))
-        return MaxLoss(max(lowered(top), 0.0), max(raised(top), 0.0))
+        return MaxLoss(max(lowered(top), Down(0.0)), max(raised(top), Up(0.0)))
 
-    def swapped_max_loss(self) -> MaxLoss:
+    def _swapped_largest(self) -> MaxLoss:
         """Return minus the smallest loss: a limit at an end, or a minimum found on a grid.
 
         The loss rises throughout if Q has one mean below all means of P. Otherwise it falls and
@@ -346,7 +406,7 @@ class GaussianMix(Curve):
         if limits == -math.inf:
             return NO_LIMIT
         if len(self.q) == 1 and all(mean >= self.q[0][1] for _, mean in self.p):
-            return MaxLoss(max(lowered(-limits), 0.0), max(raised(-limits), 0.0))
+            return MaxLoss(max(lowered(-limits), Down(0.0)), max(raised(-limits), Up(0.0)))
         y, _, lowest = self._table
         # The grid of the table is coarse; the smallest loss lies next to its lowest point.
         around = y[max(lowest - 2, 0) : lowest + 3]
@@ -358,7 +418,8 @@ class GaussianMix(Curve):
         # Between grid points the loss may be lower by the sag. A computed point is attained.
         least, most = float(np.min(loss - error) - sag), float(np.min(loss + error))
         return MaxLoss(
-            max(lowered(-most), lowered(-limits), 0.0), max(raised(-least), raised(-limits), 0.0)
+            max(lowered(-most), lowered(-limits), Down(0.0)),
+            max(raised(-least), raised(-limits), Up(0.0)),
         )
 
     def _limit(self, end: float) -> float:
@@ -373,6 +434,42 @@ class GaussianMix(Curve):
             for mixture in (self.p, self.q)
         )
         return math.log(p / q)
+
+
+def is_drawn(curve: GaussianMix) -> bool:
+    """Return whether the curve is (1-q) N(-s) + q N(s) against (1-q) N(-s) + q N(0), s > 0."""
+    if len(curve.p) != 2 or len(curve.q) != 2:
+        return False
+    (_, least), (q, most) = curve.p
+    return curve.q == (curve.p[0], (q, 0.0)) and least == -most < 0.0
+
+
+def _bound_mixtures(curves: Sequence[GaussianMix], side: Side, _: int) -> Curve:
+    """Return the mixture of the least noise and of the law above; or of the most and below."""
+    std = NEAREST[side](curve.std for curve in curves)
+    if all(_one_sided(curve) for curve in curves):
+        means = sorted({mean for curve in curves for _, mean in curve.p})
+        weights = law([_at(curve.p, means) for curve in curves], side)
+        p = tuple((w, m) for w, m in zip(weights, means, strict=True) if w > 0.0)
+        return GaussianMix(std, p, ((1.0, 0.0),))
+    # For one number of draws only the probability can differ.
+    if not all(map(is_drawn, curves)) or len({curve.p[1][1] for curve in curves}) > 1:
+        raise Unordered
+    likeliest = FARTHEST[side](curves, key=lambda curve: curve.p[1][0])
+    return GaussianMix(std, likeliest.p, likeliest.q)
+
+
+def _at(mixture: Mixture, means: Sequence[float]) -> list[float]:
+    """Return, for each of increasing means, the weight of that mean and all larger ones."""
+    weights = dict.fromkeys(means, 0.0)
+    for weight, mean in mixture:
+        weights[mean] += weight
+    return tails_of_weights([(weight, mean) for mean, weight in weights.items()])
+
+
+def _one_sided(curve: GaussianMix) -> bool:
+    """Return whether the curve is a mixture of N(a), a >= 0, against N(0)."""
+    return curve.q == ((1.0, 0.0),) and all(mean >= 0.0 for _, mean in curve.p)
 
 
 def _less_scaled(a: float, b: float, loss: Array) -> Array:

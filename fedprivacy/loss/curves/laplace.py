@@ -9,13 +9,15 @@ import numpy as np
 from scipy.special import ndtri
 
 from ...registry import registered
-from ...rounding import FEW, THOUSANDS, UNIT
+from ...rounding import FEW, THOUSANDS, UNIT, Up, rounded_up
 from ..moments.contour import Complex, Contour, NoMoments
 from ..moments.laplace_rules import LaplaceMix
+from ..moments.moments import Labelled, Moments
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum
-from .curve import Curve, Labelled
+from .curve import Curve
 from .lattice import Array, Side, Tails
 from .max_loss import MaxLoss
+from .support import Support
 
 
 @registered
@@ -32,13 +34,20 @@ class LaplacePair(Curve):
         if not self.shift >= 0.0:
             raise ValueError(f"LaplacePair: the shift must be at least 0, got {self.shift}")
 
-    # The reflection y -> s - y swaps the pair.
-    symmetric = True
+    def moments(self) -> Moments:
+        """Return the moments in closed form."""
+        return LaplaceMoments(self.shift)
 
-    def cover(self) -> float:
+    def support(self) -> Support:
+        """Return the facts about the loss, whose size is at most the shift."""
+        # The reflection y -> s - y swaps the pair.
+        largest = MaxLoss.exactly(self.shift)
+        return Support(largest=largest, symmetric=True, cover=self._cover)
+
+    def _cover(self) -> float:
         """Return -2 Phi^-1(exp(-shift / 2) / 2), rounded up: exact (docs/curves.md)."""
         exact = -2.0 * float(ndtri(0.5 * math.exp(-0.5 * self.shift)))
-        return exact * (1 + THOUSANDS) + FEW
+        return rounded_up(exact, THOUSANDS) + FEW
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the exact tails; inside, P(L <= x) = exp((x - s) / 2) / 2."""
@@ -56,7 +65,18 @@ class LaplacePair(Curve):
             np.where(below, -np.inf, np.where(above, 0.0, q_below)),
         )
 
-    def log_moment(self, order: float) -> float:
+
+class LaplaceMoments(Moments):
+    """Moments of Laplace(s, 1) against Laplace(0, 1), in closed form.
+
+    Args:
+        shift: s, at least 0.
+    """
+
+    def __init__(self, shift: float) -> None:
+        self.shift = shift
+
+    def log_moment(self, order: float) -> Up:
         """Return log[a / (2a - 1) e^{(a-1) s} + (a - 1) / (2a - 1) e^{-a s}] (Mironov 2017)."""
         # The pair is symmetric, so the moment at a equals that at 1 - a.
         a = max(order, 1.0 - order)
@@ -64,7 +84,7 @@ class LaplacePair(Curve):
         # after the log, since it is above -1/2. The sum is right to 3 units of its terms.
         second = (a - 1) / (2 * a - 1) * math.expm1(-(2 * a - 1) * self.shift)
         total = (a - 1) * self.shift + math.log1p(second)
-        return max(total, 0.0) + 18.0 * UNIT * (1.0 + a * self.shift)
+        return Up(max(total, 0.0) + 18.0 * UNIT * (1.0 + a * self.shift))
 
     def pairs(self) -> Labelled:
         """Return the pair, so that samples can be formed."""
@@ -107,10 +127,6 @@ class LaplacePair(Curve):
         first = np.hypot(1.0 + tilt, heights) / np.hypot(1.0 + 2.0 * tilt, 2.0 * heights)
         logs = np.logaddexp(np.log(first) + tilt * self.shift, -_LOG_2 - (1 + tilt) * self.shift)
         return Decay(-math.inf, logs + THOUSANDS * (1.0 + tilt * self.shift))
-
-    def max_loss(self) -> MaxLoss:
-        """Return the shift."""
-        return MaxLoss(self.shift, self.shift)
 
 
 _LOG_2 = math.log(2.0)

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...registry import registered
+from ...rounding import Up, lowered, raised
+from ..moments.contour import Contour
 from ..moments.laplace_rules import LaplaceMix
+from ..moments.moments import Moments
+from ..moments.spectrum import Cumulants, Decay, Spectrum
 from ..moments.truncated_moments import Part
-from .curve import Curve, OfPart
+from .curve import Curve
 from .laplace import LaplacePair
 from .lattice import Array, Side, Tails
-from .max_loss import MaxLoss, log_kept, lowered, raised
+from .max_loss import MaxLoss, log_kept
+from .support import Support
 
 _FEW = 1e-15
 """Upper bound on the relative error of the largest loss."""
@@ -24,7 +29,7 @@ FAR = 300.0
 
 @registered
 @dataclass(frozen=True)
-class LaplaceExchanged(OfPart):
+class LaplaceExchanged(Curve):
     """(1-q) Laplace(0) + q Laplace(there) against (1-q) Laplace(0) + q Laplace(-back), scale 1.
 
     The loss rises with the outcome. It is constant below ``-back`` and above ``there``. On either
@@ -53,18 +58,22 @@ class LaplaceExchanged(OfPart):
         """Return whether the distance of a part is supported."""
         return 0.0 < far <= FAR
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether both parts have the same distance: the mirror image is the swap."""
-        return self.there == self.back
+    def moments(self) -> Moments:
+        """Return the moments of both half lines."""
+        return _ExchangedMoments(self)
+
+    def support(self) -> Support:
+        """Return ``most``, and the cover of a unit that is known to be drawn."""
+        # With one distance of both parts the mirror image is the swap.
+        return Support(
+            largest=lambda: MaxLoss(lowered(self.most), raised(self.most)),
+            symmetric=self.there == self.back,
+            cover=lambda: LaplacePair(self.there + self.back).support().cover,
+        )
 
     def swap(self) -> Curve:
         """Return the mirror image."""
         return LaplaceExchanged(self.q, self.back, self.there)
-
-    def cover(self) -> float:
-        """Return the cover of a unit that is known to be drawn."""
-        return LaplacePair(self.there + self.back).cover()
 
     @property
     def most(self) -> float:
@@ -112,12 +121,6 @@ class LaplaceExchanged(OfPart):
         """Return the mass of (1-q) Laplace(0) + q Laplace(mean) above y."""
         return (1.0 - self.q) * _above(y) + self.q * _above(y - mean)
 
-    def log_moment(self, order: float) -> float:
-        """Return the quadrature's upper bound, or the bound from the largest loss if smaller."""
-        order, curve = (order, self) if order >= 0.0 else (1.0 - order, self.swap())
-        assert isinstance(curve, LaplaceExchanged)
-        return min(curve.quadrature_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12))
-
     @functools.cached_property
     def part(self) -> Part:
         """All outcomes: above 0 Q is a share of Laplace(0); below 0 P is, mirrored."""
@@ -125,9 +128,34 @@ class LaplaceExchanged(OfPart):
         below = LaplaceMix(self.back, 0.0, self.q, start=0.0, log_p=self._log_rest(self.there))
         return Part((above, below))
 
-    def max_loss(self) -> MaxLoss:
-        """Return ``most``."""
-        return MaxLoss(lowered(self.most), raised(self.most))
+
+class _ExchangedMoments(Moments):
+    def __init__(self, curve: LaplaceExchanged) -> None:
+        self._curve = curve
+
+    def part(self) -> Part:
+        """Return all outcomes."""
+        return self._curve.part
+
+    def spectrum(self, line: Contour) -> Spectrum:
+        """Return the sum of the half lines' integrals."""
+        return self._curve.part.spectrum(line)
+
+    def cumulants(self, tilt: float) -> Cumulants:
+        """Return the cumulants of the mixture of the half lines."""
+        return self._curve.part.cumulants(tilt)
+
+    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
+        """Return the bounds on the half lines' integrals."""
+        return self._curve.part.decay(tilt, heights, fine)
+
+    def log_moment(self, order: float) -> Up:
+        """Return the quadrature's upper bound, or the bound from the largest loss if smaller."""
+        curve = self._curve
+        if order < 0.0:
+            mirrored = LaplaceExchanged(curve.q, curve.back, curve.there)
+            return _ExchangedMoments(mirrored).log_moment(1.0 - order)
+        return Up(min(super().log_moment(order), max(order - 1.0, 0.0) * curve.most * (1 + 1e-12)))
 
 
 def _above(y: Array) -> Array:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...rounding import FEW, HUNDREDS, THOUSANDS, UNIT
+from ...rounding import FEW, HUNDREDS, THOUSANDS, UNIT, rounded_down
 
 Array = NDArray[np.float64]
 
@@ -145,15 +145,27 @@ def _first_small(log_tail: Array, cut: float) -> int:
 
 
 def discretise(
-    tails: Callable[[Array], Tails], step: float, side: Side, tail_mass: float
+    tails: Callable[[Array], Tails],
+    step: float,
+    side: Side,
+    tail_mass: float,
+    infinite: float = 0.0,
 ) -> Lattice:
-    """Round the loss with the given ``tails`` to multiples of ``step`` on the given side."""
+    """Round the loss with the given ``tails`` to multiples of ``step`` on the given side.
+
+    Args:
+        tails: of the curve.
+        step: above 0.
+        side: of the rounding.
+        tail_mass: mass of P that may be left out on each side.
+        infinite: at least this much of P has an infinite loss, so that much keeps it from below.
+    """
     # e^step would overflow. Zero loss is always valid from below.
     if side is Side.DOWN and step > _WIDE:
         return Lattice(step, 0, np.zeros(1), 0.0)
     low, high = support(tails, step, tail_mass)
     if side is Side.DOWN:
-        return _merge(tails, step, low, high)
+        return _merge(tails, step, low, high, infinite)
     edges = step * np.arange(low, high + 1, dtype=np.float64)
     mass, beyond = connect_the_dots(tails, edges)
     return Lattice(step, low, mass, beyond)
@@ -177,7 +189,10 @@ def floored(tails: Callable[[Array], Tails], step: float, tail_mass: float) -> L
     # Beyond the last edge Q counts at the edge's ratio, which is at most P's own mass.
     top = math.exp(min(float(found.q_above[-1]) + edges[-1], 0.0))
     return Lattice(
-        step, low, np.append(np.maximum(cells.q - cells.error, 0.0), top * (1 - THOUSANDS)), 0.0
+        step,
+        low,
+        np.append(np.maximum(cells.q - cells.error, 0.0), rounded_down(top, THOUSANDS)),
+        0.0,
     )
 
 
@@ -221,7 +236,9 @@ def connect_the_dots(tails: Callable[[Array], Tails], edges: Array) -> tuple[Arr
     return mass, float(np.exp(found.p_above[-1]) + _rounding(found.p_above[-1:])[0])
 
 
-def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) -> Lattice:
+def _merge(
+    tails: Callable[[Array], Tails], step: float, low: int, high: int, infinite: float
+) -> Lattice:
     """Merge cells around the points low ... high; the point ``low - 1`` takes mass that falls."""
     points = step * np.arange(low, high + 1, dtype=np.float64)
     edges = np.append(points - step / 2, points[-1] + step / 2)
@@ -243,8 +260,10 @@ def _merge(tails: Callable[[Array], Tails], step: float, low: int, high: int) ->
     mass = np.zeros(len(points) + 1)
     mass[1:] += np.where(falls, 0.0, kept + taken)
     mass[:-1] += np.where(falls, kept, 0.0)
-    mass[-1] += np.exp(found.p_above[-1]) * (1 - THOUSANDS)
-    return Lattice(step, low - 1, mass, 0.0)
+    beyond = rounded_down(float(np.exp(found.p_above[-1])), THOUSANDS)
+    never = min(infinite, beyond)
+    mass[-1] += beyond - never
+    return Lattice(step, low - 1, mass, never)
 
 
 def _shifted(values: Array, by: int) -> Array:

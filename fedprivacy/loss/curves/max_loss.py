@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from ...rounding import FEW
+from ...rounding import Down, Up
 
 _EXPONENT = 700.0
 """The largest exponent for which exp does not overflow."""
@@ -21,35 +22,45 @@ _EXPONENT = 700.0
 class MaxLoss(NamedTuple):
     """Certified ends of a pair's largest finite loss, at least 0, and of P's mass at infinity."""
 
-    low: float
-    high: float
-    infinite_low: float = 0.0
+    low: Down
+    high: Up
+    infinite_low: Down = Down(0.0)
     """At least this much of P has an infinite loss."""
-    infinite_high: float = 0.0
+    infinite_high: Up = Up(0.0)
     """At most this much of P has an infinite loss."""
 
-    def epsilon(self, delta: float) -> float:
+    def epsilon(self, delta: float) -> Up:
         """Return an epsilon that suffices at a delta of at least 0, or inf."""
-        return self.high if self.infinite_high <= delta else math.inf
+        return self.high if self.infinite_high <= delta else Up(math.inf)
 
-    def delta(self, epsilon: float) -> float:
+    def delta(self, epsilon: float) -> Up:
         """Return a delta that suffices at an epsilon, or 1."""
-        return self.infinite_high if self.high <= epsilon else 1.0
+        return self.infinite_high if self.high <= epsilon else Up(1.0)
+
+    @classmethod
+    def exactly(cls, loss: float, infinite: float = 0.0) -> MaxLoss:
+        """Return a largest loss and a mass at infinity that are exact.
+
+        Args:
+            loss: the largest finite loss, at least 0.
+            infinite: P's mass at infinite loss, in [0, 1].
+        """
+        return cls(Down(loss), Up(loss), Down(infinite), Up(infinite))
 
     @property
-    def certain(self) -> float:
+    def certain(self) -> Down:
         """Below this no epsilon suffices at delta = 0."""
-        return math.inf if self.infinite_low > 0.0 else self.low
+        return Down(math.inf) if self.infinite_low > 0.0 else self.low
 
     @property
-    def possible(self) -> float:
+    def possible(self) -> Up:
         """An epsilon that suffices at delta = 0."""
         return self.epsilon(0.0)
 
 
-UNKNOWN = MaxLoss(0.0, math.inf, 0.0, 1.0)
+UNKNOWN = MaxLoss(Down(0.0), Up(math.inf), Down(0.0), Up(1.0))
 """The trivial ends for an unknown curve. Renyi divergences of finite orders bound no loss."""
-NO_LIMIT = MaxLoss(math.inf, math.inf)
+NO_LIMIT = MaxLoss.exactly(math.inf)
 """The ends for Gaussian losses."""
 
 
@@ -68,8 +79,17 @@ def log_kept(q: float, loss: float) -> float:
     return math.log1p(change) if abs(change) < 0.5 else math.log((1.0 - q) + q * math.exp(-loss))
 
 
-def exact_sum(terms: list[tuple[float, int]], towards: float) -> float:
-    """Return the exact sum of value * count, rounded once, towards an end."""
+def sum_up(terms: Sequence[tuple[Up, int]]) -> Up:
+    """Return the sum of value * count, exact except for one rounding, upwards."""
+    return Up(_exact_sum(terms, math.inf))
+
+
+def sum_down(terms: Sequence[tuple[Down, int]]) -> Down:
+    """Return the sum of value * count, exact except for one rounding, downwards."""
+    return Down(_exact_sum(terms, -math.inf))
+
+
+def _exact_sum(terms: Sequence[tuple[float, int]], towards: float) -> float:
     # Fractions cannot represent infinity.
     if any(math.isinf(value) for value, _ in terms):
         return math.inf
@@ -91,13 +111,3 @@ def any_of(terms: list[tuple[float, int]]) -> float:
         return 1.0
     # Subtracted from 0.0, since -expm1(0) would be a negative zero.
     return 0.0 - math.expm1(math.fsum(count * math.log1p(-chance) for chance, count in terms))
-
-
-def lowered(value: float) -> float:
-    """Return a value with a few rounding errors, lowered by more than these errors."""
-    return value - FEW * abs(value) if math.isfinite(value) else value
-
-
-def raised(value: float) -> float:
-    """Return a value with a few rounding errors, raised by more than these errors."""
-    return value + FEW * abs(value) if math.isfinite(value) else value

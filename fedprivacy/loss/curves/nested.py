@@ -17,13 +17,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...registry import registered
-from ...rounding import FEW
+from ...rounding import rounded_up
+from ..moments.moments import MomentBounds, Moments
 from .allocation import discrete, tails_of
 from .averages import Law, averaged, product, single
 from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, merged, split
 from .gaussian import Gdp
 from .lattice import Array, Lattice, Side, Tails, nothing
+from .support import Support
 
 Levels = tuple[tuple[int, float], ...]
 """(children, covariance) of every level, from the root."""
@@ -56,21 +58,22 @@ class Nested(Curve):
         if not (inner[0] >= 0.0 and inner == sorted(inner) and inner[-1] <= self.leaf < math.inf):
             raise ValueError(f"Nested: covariances must not fall, got {inner}, {self.leaf}")
 
-    # The tails are those of laws above and below.
-    exact = False
-
     @property
     def _gdp(self) -> Gdp:
         """The curve of an observer who knows the position, which dominates."""
-        return Gdp(math.sqrt(self.leaf) * (1.0 + FEW))
+        return Gdp(rounded_up(math.sqrt(self.leaf)))
 
     def swap(self) -> Curve:
         """Return the other orientation."""
         return replace(self, swapped=not self.swapped)
 
-    def cover(self) -> float:
-        """Return the cover for a published position."""
-        return self._gdp.mu
+    def moments(self) -> Moments:
+        """Return the moments if the position is known, by Jensen; there is no amplification."""
+        return MomentBounds(self._gdp.moments().log_moment)
+
+    def support(self) -> Support:
+        """Return the cover for a published position; the tails are those of laws on either side."""
+        return Support(exact=False, cover=lambda: self._gdp.mu)
 
     def _atoms(self, side: Side) -> DiscreteLaw:
         atoms = _atoms(self.levels, self.leaf, side)
@@ -89,10 +92,6 @@ class Nested(Curve):
                 return self._gdp.lattice(step, side, tail_mass)
             return super().lattice(step, side, tail_mass)
         return (split if side is Side.UP else merged)(self._atoms(side), step, tail_mass)
-
-    def log_moment(self, order: float) -> float:
-        """Return the moment if the position is known, by Jensen; there is no amplification."""
-        return self._gdp.log_moment(order)
 
 
 def scale(levels: Levels, leaf: float) -> float:

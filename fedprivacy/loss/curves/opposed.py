@@ -14,14 +14,17 @@ import numpy as np
 from scipy.special import ndtr
 
 from ...registry import registered
-from ...rounding import HUNDREDS, TENS, UNIT
+from ...rounding import HUNDREDS, TENS, UNIT, Down
+from ..moments.moments import MomentBounds, Moments
 from .allocation import tails_of
+from .components import Components
 from .curve import TAIL_MASS, Curve
 from .discretised_laws import DiscreteLaw, merged, split
 from .gaussian import GaussianMix, Gdp
 from .lattice import Array, Lattice, Side, Tails
-from .max_loss import NO_LIMIT, MaxLoss
+from .max_loss import NO_LIMIT
 from .mixture import Mix
+from .support import Support
 
 Times = tuple[tuple[float, int], ...]
 
@@ -69,10 +72,23 @@ class Opposed(Curve):
         every = 1 < len(numbers) <= 256 and numbers == list(range(len(numbers)))
         return every and numbers[-1] <= _FARTHEST * std
 
-    @property
-    def exact(self) -> bool:
-        """False: the masses of the cells are rounded, differently for each side."""
-        return False
+    def moments(self) -> Moments:
+        """Return the moments of the mixture with visible labels, which dominates."""
+        visible = Mix(tuple((w, Gdp(s / self.std)) for w, s in self.times))
+        return MomentBounds(visible.moments().log_moment)
+
+    def support(self) -> Support:
+        """Return no limit of P against Q, whose means lie lower; the swapped ratio has one."""
+        # The masses of the cells are rounded, differently for each side.
+        return Support(
+            largest=NO_LIMIT._replace(low=Down(0.0)) if self.swapped else NO_LIMIT,
+            exact=False,
+            cover=self._cover,
+        )
+
+    def components(self) -> Components:
+        """Return the simpler pair of data whose other units send 0."""
+        return Components(simpler=lambda: self.plain)
 
     @property
     def plain(self) -> Curve:
@@ -84,13 +100,10 @@ class Opposed(Curve):
         """Return the other orientation."""
         return replace(self, swapped=not self.swapped)
 
-    def cover(self) -> float:
-        """Return the cover of the largest number."""
+    @property
+    def _cover(self) -> float:
+        """The cover of the largest number."""
         return max(s for _, s in self.times) / self.std
-
-    def log_moment(self, order: float) -> float:
-        """Return the log-moment of the mixture with visible labels, which dominates."""
-        return Mix(tuple((w, Gdp(s / self.std)) for w, s in self.times)).log_moment(order)
 
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the cells' tails."""
@@ -103,7 +116,7 @@ class Opposed(Curve):
     def _cells(self, side: Side) -> DiscreteLaw:
         """Return the cells in increasing loss; UP raises P and lowers Q, DOWN the reverse."""
         p, q = self._masses[::-1] if self.swapped else self._masses
-        off = _ROUNDED + _PLACED * self.cover()
+        off = _ROUNDED + _PLACED * self._cover
         more, less = 1.0 + off, 1.0 - off
         if side is Side.UP:
             p, q = p * more + LEFT_OUT, q * less
@@ -124,16 +137,12 @@ class Opposed(Curve):
     @functools.cached_property
     def _masses(self) -> tuple[Array, Array]:
         """The cells' masses under P and Q."""
-        most = 2.0 * self.cover()
+        most = 2.0 * self._cover
         count = min(math.ceil((most + 2.0 * _FAR) / _FINE), _MOST_CELLS)
         inner = np.linspace(-_FAR, most + _FAR, count)
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
         apart = 1.0 / self.std
         return masses(edges, self.times, 2.0 * apart), masses(edges, self.times, apart)
-
-    def max_loss(self) -> MaxLoss:
-        """Return no limit of P against Q, whose means lie lower; the swapped ratio has one."""
-        return NO_LIMIT._replace(low=0.0) if self.swapped else NO_LIMIT
 
 
 def masses(edges: Array, times: Times, moves: float) -> Array:

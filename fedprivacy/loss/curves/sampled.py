@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ...registry import registered
-from ...rounding import TENS
+from ...rounding import TENS, Up, lowered, raised
+from ..moments.moments import Labelled, Moments, PairMoments
 from . import lattice as lattices
 from . import max_loss as max_losses
-from .curve import Curve, Labelled
+from .components import Components, Draws, Order, Trimmed, gaussian_shift, trim
+from .curve import Curve
+from .finite_support import mesh_of
 from .lattice import Array, Side, Tails
-from .max_loss import MaxLoss, log_kept, lowered, raised
+from .max_loss import MaxLoss, log_kept
+from .order import FARTHEST, bound
+from .support import Support
 
 _MAX_CHORD_ORDER = 2048
 
@@ -35,19 +41,10 @@ class Sampled(Curve):
         if not 0.0 < self.q < 1.0:
             raise ValueError(f"Sampled: q = {self.q} must be in (0, 1); at 1 it is the inner curve")
 
-    @property
-    def inside(self) -> tuple[Curve, ...]:
-        """The sampled curve."""
-        return (self.inner,)
-
-    def cover(self) -> float:
-        """Return the inner curve's: with probability 1 - q replace the output by a draw of Q."""
-        return self.inner.cover()
-
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Return the mixed inner tails at the inner loss; no mass from below if not amplifiable."""
         # Sampling mixes Q into P. With a raised Q the result would not be valid from below.
-        if side is Side.DOWN and not self.inner.amplifiable:
+        if side is Side.DOWN and not self.inner.support().amplifiable:
             return lattices.nothing(loss)
         inner_loss = _inner_loss(loss, self.q)
         inner = self.inner.tails(inner_loss, side)
@@ -63,54 +60,104 @@ class Sampled(Curve):
             np.where(none_below, -np.inf, inner.q_below),
         )
 
-    @property
-    def exact(self) -> bool:
-        """Whether the inner tails are exact."""
-        return self.inner.exact
+    def moments(self) -> Moments:
+        """Return the moments of the sampled pairs; see ``SampledMoments``."""
+        return SampledMoments(self.inner, self.q)
 
-    @property
-    def amplifiable(self) -> bool:
-        """Whether the inner curve is amplifiable."""
-        return self.inner.amplifiable
+    def support(self) -> Support:
+        """Return the losses log(1 - q + q e^L), where L are the losses of the inner curve.
 
-    def pairs(self) -> Labelled:
-        """Return the sampled pairs: the label has the same law with and without the unit."""
-        return tuple((weight, pair.sampled(self.q)) for weight, pair in self.inner.pairs())
+        The cover is the inner curve's: with probability 1 - q replace the output by a draw of Q.
+        """
+        inner = self.inner.support()
+        return Support(
+            largest=lambda: self._largest(inner.largest),
+            swapped_largest=self._swapped_largest,
+            exact=lambda: inner.exact,
+            amplifiable=lambda: inner.amplifiable,
+            above_only=lambda: inner.above_only,
+            mesh=lambda: mesh_of(self.moments()),
+            cover=lambda: inner.cover,
+        )
 
-    def log_moment(self, order: float) -> float:
+    def _largest(self, inner: MaxLoss) -> MaxLoss:
+        q = self.q
+        low, high = max_losses.sampled(inner.low, q), max_losses.sampled(inner.high, q)
+        infinite = q * inner.infinite_low, q * inner.infinite_high
+        return MaxLoss(lowered(low), raised(high), lowered(infinite[0]), raised(infinite[1]))
+
+    def _swapped_largest(self) -> MaxLoss:
+        """Return -log(1 - q + q e^-L), where L is the loss of the inner (Q, P); always finite."""
+        inner = self.inner.swap().support().largest
+        low, high = (-log_kept(self.q, loss) for loss in (inner.certain, inner.possible))
+        return MaxLoss(lowered(low), raised(high))
+
+    def components(self) -> Components:
+        """Return the inner curve; sampling acts within every label."""
+        inner = self.inner.components()
+        order, draws, position = inner.order or Order(_bound), None, None
+        if (shift := gaussian_shift(self.inner)) is not None:
+            draws = Draws(1, self.q, shift)
+        if order.first_shift is not None:
+            position = math.log(order.first_shift), 0.25 * math.log(self.q)
+        own = Order(_bound, half_position=position, draws=draws, rising=order.rising)
+        return Components(
+            inside=(self.inner,),
+            labels=inner.labels,
+            trim=self._trimmed if inner.labels else None,
+            order=own,
+        )
+
+    def _trimmed(self, allowed: float) -> Trimmed:
+        inner = trim(self.inner, allowed)
+        return Trimmed(Sampled(inner.curve, self.q), inner.slack)
+
+
+class SampledMoments(PairMoments):
+    """Moments of sampled pairs: the label has the same law with and without the unit.
+
+    Args:
+        inner: the sampled curve.
+        q: the probability.
+    """
+
+    def __init__(self, inner: Curve, q: float) -> None:
+        super().__init__(self._sampled)
+        self._inner, self._q = inner, q
+
+    def _sampled(self) -> Labelled:
+        labelled = self._inner.moments().pairs()
+        return tuple((weight, pair.sampled(self._q)) for weight, pair in labelled)
+
+    def log_moment(self, order: float) -> Up:
         """Return log E_Q (1 - q + q e^L)^order, by exact quadrature if the inner curve has one.
 
         Otherwise, for order > 1 it is the chord between the binomial sums at the two neighbouring
         integers, because the log-moment is convex in the order. For order < 0 it is E_Q e^{q order
         L}, by 1 - q + q e^L >= e^{q L}.
         """
-        exact = self.quadrature_moment(order)
+        exact = super().log_moment(order)
         if math.isfinite(exact):
             return exact
         if order < 0:
-            return self.inner.log_moment(self.q * order)
+            return self._inner.moments().log_moment(self._q * order)
         # Longer binomial sums cost too much, and infinity is always a bound.
         if order > _MAX_CHORD_ORDER:
-            return math.inf
+            return Up(math.inf)
         below = math.floor(order)
         share = order - below
-        at_below = _binomial_moment(self.inner, self.q, below)
+        at_below = _binomial_moment(self._inner, self._q, below)
         if share == 0.0:
             return at_below
-        return (1 - share) * at_below + share * _binomial_moment(self.inner, self.q, below + 1)
+        return Up(
+            (1 - share) * at_below + share * _binomial_moment(self._inner, self._q, below + 1)
+        )
 
-    def max_loss(self) -> MaxLoss:
-        """Return log(1 - q + q e^L), where L is the largest loss of the inner curve."""
-        inner, q = self.inner.max_loss(), self.q
-        low, high = max_losses.sampled(inner.low, q), max_losses.sampled(inner.high, q)
-        infinite = q * inner.infinite_low, q * inner.infinite_high
-        return MaxLoss(lowered(low), raised(high), lowered(infinite[0]), raised(infinite[1]))
 
-    def swapped_max_loss(self) -> MaxLoss:
-        """Return -log(1 - q + q e^-L), where L is the loss of the inner (Q, P); always finite."""
-        inner = self.inner.swap().max_loss()
-        low, high = (-log_kept(self.q, loss) for loss in (inner.certain, inner.possible))
-        return MaxLoss(lowered(low), raised(high))
+def _bound(curves: Sequence[Sampled], side: Side, labels: int) -> Curve:
+    """Return the sample of a bound of the inner curves, at the extreme probability."""
+    chance = FARTHEST[side](curve.q for curve in curves)
+    return Sampled(bound([curve.inner for curve in curves], side, labels), chance)
 
 
 def _inner_loss(loss: Array, q: float) -> Array:
@@ -136,19 +183,20 @@ def _known_moments(curve: Curve) -> dict[int, float]:
 def _integer_moments(curve: Curve, order: int) -> list[float]:
     """Return the log-moments at orders 0 .. ``order``."""
     known = _known_moments(curve)
+    moments = curve.moments()
     # By order and not by appending, because another thread may add the same orders.
     for pick in range(len(known), order + 1):
-        known[pick] = curve.log_moment(float(pick))
+        known[pick] = moments.log_moment(float(pick))
     return [known[pick] for pick in range(order + 1)]
 
 
-def _binomial_moment(inner: Curve, q: float, order: int) -> float:
+def _binomial_moment(inner: Curve, q: float, order: int) -> Up:
     """Return log sum_l C(order, l) (1-q)^(order-l) q^l e^{inner moment at l}, rounded up."""
     if order <= 1:
-        return 0.0
+        return Up(0.0)
     picks = np.arange(order + 1)
     inside = np.array(_integer_moments(inner, order))
     choose = gammaln(order + 1) - gammaln(picks + 1) - gammaln(order - picks + 1)
     terms = choose + (order - picks) * math.log1p(-q) + picks * math.log(q) + inside
     # gammaln's rounding grows with the order.
-    return float(logsumexp(terms)) + TENS * order
+    return Up(float(logsumexp(terms)) + TENS * order)

@@ -17,11 +17,14 @@ from fractions import Fraction
 import numpy as np
 
 from ...registry import registered
-from ...rounding import FEW, HUNDREDS, TENS
+from ...rounding import HUNDREDS, TENS, Down, Up, rounded_down, rounded_up
+from ..moments.moments import MomentBounds, Moments
+from .components import Components
 from .curve import TAIL_MASS, Curve
 from .discrete import Atoms
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import MaxLoss
+from .support import Support
 
 Points = tuple[tuple[float, float], ...]
 Vertex = tuple[Fraction, Fraction]
@@ -138,11 +141,19 @@ class RenyiPoints(Curve):
         if not all(0.0 <= value < math.inf for value in values):
             raise ValueError(f"RenyiPoints: divergences must be finite, at least 0, got {values}")
 
-    # Nodes that need a symmetric curve assume that moments and tails belong to one pair.
-    symmetric = False
+    def moments(self) -> Moments:
+        """Return the guarantee: the chord between given orders."""
+        return MomentBounds(self._log_moment)
+
+    def components(self) -> Components:
+        """Return the pair behind the tails."""
+        return Components(pair=lambda: self.pair)
 
     def swap(self) -> Curve:
-        """Return the curve itself: the guarantee holds in both orientations."""
+        """Return the curve itself: the guarantee holds in both orientations.
+
+        Its support is not symmetric, because symmetry is that of one pair.
+        """
         return self
 
     @functools.cached_property
@@ -153,7 +164,7 @@ class RenyiPoints(Curve):
         orders, moments = zip(*hull, strict=True)
         return np.array(orders, dtype=np.float64), np.array(moments, dtype=np.float64)
 
-    def log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the chord between given orders, 0 at order 1; infinite beyond the last.
 
         log E_P e^{(a-1) L} is convex in a and 0 at a = 1. Negative orders are those of the swap.
@@ -161,12 +172,12 @@ class RenyiPoints(Curve):
         order = max(order, 1.0 - order)
         orders, moments = self._knots
         if order > orders[-1]:
-            return math.inf
-        return float(np.interp(order, orders, moments)) * (1.0 + FEW)
+            return Up(math.inf)
+        return rounded_up(float(np.interp(order, orders, moments)))
 
-    def _moments(self, orders: Array) -> Array:
-        """Return ``log_moment`` at orders above 1, up to the last given one."""
-        return np.asarray(np.interp(orders, *self._knots) * (1.0 + FEW))
+    def _moments_at(self, orders: Array) -> Array:
+        """Return log-moments at orders above 1, up to the last given one."""
+        return np.asarray(rounded_up(np.interp(orders, *self._knots)))
 
     def implied_delta(self, epsilons: Array) -> Array:
         """Return a delta that follows from the divergences at each epsilon of at least 0.
@@ -177,14 +188,14 @@ class RenyiPoints(Curve):
         """
         orders = self._tried
         power = orders - 1.0
-        size = self._moments(orders) + power * np.log1p(-1.0 / orders) - np.log(orders)
+        size = self._moments_at(orders) + power * np.log1p(-1.0 / orders) - np.log(orders)
         log_delta = np.min(size - np.multiply.outer(epsilons, power), axis=1)
-        delta = np.exp(np.minimum(log_delta * (1.0 - TENS) + HUNDREDS, 0.0))
-        variance = math.expm1(min(self.log_moment(2.0), 700.0)) * (1.0 + TENS)
+        delta = np.exp(np.minimum(HUNDREDS - rounded_down(-log_delta, TENS), 0.0))
+        variance = rounded_up(math.expm1(min(self._log_moment(2.0), 700.0)), TENS)
         beyond = np.expm1(epsilons)
         # The difference of a root and a - 1, rationalised to avoid cancellation at large a.
         spread = 0.5 * variance / (np.hypot(math.sqrt(variance), beyond) + beyond + 1e-300)
-        return np.asarray(np.minimum(delta, spread * (1.0 + TENS)))
+        return np.asarray(np.minimum(delta, rounded_up(spread, TENS)))
 
     @functools.cached_property
     def _tried(self) -> Array:
@@ -195,6 +206,10 @@ class RenyiPoints(Curve):
         rest = [np.linspace(a, b, _PER_CHORD)[1:] for a, b in itertools.pairwise(power[1:])]
         found = 1.0 + np.concatenate([first, *rest])
         return np.asarray(found[(found > 1.0) & (found <= self._knots[0][-1])])
+
+    def _points(self) -> Points:
+        """Return the (epsilon, delta) guarantees that hold besides the divergences."""
+        return ()
 
     @property
     def pair(self) -> Atoms:
@@ -226,13 +241,13 @@ class RenyiLine(RenyiPoints):
     rho: float
     xi: float
 
-    def log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return (a - 1) (xi + rho a), rounded up."""
         order = max(order, 1.0 - order)
-        return (order - 1.0) * (self.xi + self.rho * order) * (1.0 + FEW)
+        return rounded_up((order - 1.0) * (self.xi + self.rho * order))
 
-    def _moments(self, orders: Array) -> Array:
-        return np.asarray((orders - 1.0) * (self.xi + self.rho * orders) * (1.0 + FEW))
+    def _moments_at(self, orders: Array) -> Array:
+        return np.asarray(rounded_up((orders - 1.0) * (self.xi + self.rho * orders)))
 
 
 @registered
@@ -247,28 +262,34 @@ class RenyiAndPoints(RenyiPoints):
 
     guarantees: Points
 
-    def log_moment(self, order: float) -> float:
+    def _log_moment(self, order: float) -> Up:
         """Return the smaller of the chord and of the moment of the guarantees' pair."""
-        return min(super().log_moment(order), stated_pair(self.guarantees).log_moment(order))
+        return min(super()._log_moment(order), self._stated.moments().log_moment(order))
 
-    def _moments(self, orders: Array) -> Array:
-        return np.array([self.log_moment(float(order)) for order in orders])
+    def _moments_at(self, orders: Array) -> Array:
+        return np.array([self._log_moment(float(order)) for order in orders])
 
-    def max_loss(self) -> MaxLoss:
-        """Return the upper ends of its guarantees; no attained loss is known."""
-        found = stated_pair(self.guarantees).max_loss()
-        return MaxLoss(0.0, found.high, 0.0, found.infinite_high)
+    @property
+    def _stated(self) -> Atoms:
+        return stated_pair(self.guarantees)
+
+    def support(self) -> Support:
+        """Return the upper ends of the guarantees; no attained loss is known."""
+        found = self._stated.support().largest
+        return Support(largest=MaxLoss(Down(0.0), found.high, Down(0.0), found.infinite_high))
+
+    def _points(self) -> Points:
+        return self.guarantees
 
 
 @functools.lru_cache(maxsize=64)
 def _implied_pair(curve: RenyiPoints) -> Atoms:
     orders = curve._tried
     # Beyond this epsilon some order already shows delta below e^-DEPTH.
-    reach = float(np.min((curve._moments(orders) + _DEPTH) / (orders - 1.0)))
+    reach = float(np.min((curve._moments_at(orders) + _DEPTH) / (orders - 1.0)))
     shares = np.arange(_GRID + 1) / _GRID
     # Squares are denser near 0, where the profile bends most.
     epsilons = min(reach, MAX_EPSILON) * shares**2
     deltas = curve.implied_delta(epsilons)
     pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-    stated = curve.guarantees if isinstance(curve, RenyiAndPoints) else ()
-    return stated_pair((*pairs, *stated))
+    return stated_pair((*pairs, *curve._points()))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...registry import registered
-from .composed import parts_of
+from .components import Components, Draws, parts_of
 from .curve import Curve
 from .fold import Fold
 from .gaussian import GaussianMix, Gdp
@@ -32,14 +33,11 @@ class Triangles(Fold):
     """
 
     def __post_init__(self) -> None:
-        sample = self._sample
-        known = isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
-        other = self.down if sample is self.up else self.up
-        if known and isinstance(other, GaussianMix) and isinstance(sample, Sampled):
-            away = given_way(other.std, sample.q)
-            known = other == away and sample.inner == Gdp(1.0 / other.std)
-        elif other != sample:
-            known = False
+        sample, others = self._sample, {self.up, self.down} - {self._sample}
+        known = sample == Sampled(Gdp(self.mu), self.q) if self._draws is not None else False
+        for other in others:
+            std = getattr(other, "std", math.nan)
+            known = known and other == given_way(std, self.q) and self.mu == 1.0 / std
         if not known:
             raise ValueError(
                 f"Triangles: up = {self.up}, down = {self.down} must be one sampled Gaussian "
@@ -48,7 +46,12 @@ class Triangles(Fold):
 
     @property
     def _sample(self) -> Curve:
-        return self.up if isinstance(self.up, Sampled) else self.down
+        """The half that is a sampled Gaussian pair."""
+        return self.up if _sampled_draws(self.up) is not None else self.down
+
+    @property
+    def _draws(self) -> Draws | None:
+        return _sampled_draws(self._sample)
 
     @property
     def zeroed(self) -> bool:
@@ -58,7 +61,7 @@ class Triangles(Fold):
     @property
     def turned(self) -> bool:
         """Whether the point of Q is the one that is not the centre."""
-        return self.zeroed and isinstance(self.up, Sampled)
+        return self.zeroed and self._sample is self.up
 
     @property
     def corners(self) -> tuple[Curve, Curve]:
@@ -68,28 +71,37 @@ class Triangles(Fold):
     @property
     def mu(self) -> float:
         """The largest distance of two means; ``zeroed``: of one from the centre."""
-        sample = self._sample
-        assert isinstance(sample, Sampled) and isinstance(sample.inner, Gdp)
-        return sample.inner.mu
+        return math.nan if self._draws is None else self._draws.shift
 
     @property
     def q(self) -> float:
         """The sampling probability."""
-        assert isinstance(self._sample, Sampled)
-        return self._sample.q
+        return math.nan if self._draws is None else self._draws.chance
 
     @property
     def fold(self) -> Fold:
         """The fold without the triangle."""
         return Fold(self.up, self.down)
 
+    def components(self) -> Components:
+        """Return both halves, and the family of pairs of an adaptive adversary."""
+        return Components(inside=(self.up, self.down), upper=self.up, adaptive=self)
+
     def swap(self) -> Curve:
         """Return the fold of the other order."""
         return Triangles(self.down, self.up)
+
+
+def _sampled_draws(half: Curve) -> Draws | None:
+    """Return the draws of a sampled Gaussian pair; None for any other curve."""
+    order = half.components().order
+    draws = None if order is None else order.draws
+    return draws if draws is not None and draws.rank == 1 and draws.chance < 1.0 else None
 
 
 def triangles(curve: Curve) -> tuple[Triangles, int] | None:
     """Return (round, number of runs) if a curve consists of only one round of triangles."""
     parts = parts_of(curve)
     one, rounds = parts[0]
-    return (one, rounds) if len(parts) == 1 and isinstance(one, Triangles) else None
+    family = one.components().adaptive if len(parts) == 1 else None
+    return None if family is None else (family, rounds)

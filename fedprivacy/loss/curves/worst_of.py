@@ -9,11 +9,15 @@ from typing import NoReturn
 
 from ...errors import UnsupportedCombination
 from ...registry import registered
+from ...rounding import Up
+from ..moments.moments import MomentBounds, Moments
 from . import composed
-from .bracketed import fewer
+from .between import fewer
+from .components import Components
 from .curve import Curve
 from .discrete import Atoms
 from .lattice import Array, Side, Tails
+from .support import Support
 
 APART = Atoms((), infinite=1.0, vanishing=1.0)
 """Two laws without a common outcome: the loss is infinite, and other outcomes cannot change that.
@@ -35,11 +39,6 @@ class AnyOf(Curve):
 
     curves: tuple[Curve, ...]
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether every curve is symmetric."""
-        return all(curve.symmetric for curve in set(self.curves))
-
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
         """Refuse: the worst of several pairs is not a pair.
 
@@ -49,17 +48,27 @@ class AnyOf(Curve):
         del loss, side
         self._refuse()
 
-    def log_moment(self, order: float) -> float:
+    def moments(self) -> Moments:
         """Return the largest moment of any kind: an upper bound for each."""
-        # Many kinds share a curve, so each curve is evaluated once.
-        found = [curve.log_moment(order) for curve in set(self.curves)]
-        # max() of a NaN depends on the order; infinity is always a bound.
-        return math.inf if any(map(math.isnan, found)) else max(found)
+        return MomentBounds(self._log_moment)
 
-    @property
-    def inside(self) -> tuple[Curve, ...]:
-        """All curves."""
-        return self.curves
+    def _log_moment(self, order: float) -> Up:
+        # Many kinds share a curve, so each curve is evaluated once.
+        found = [curve.moments().log_moment(order) for curve in set(self.curves)]
+        # max() of a NaN depends on the order; infinity is always a bound.
+        return Up(math.inf if any(map(math.isnan, found)) else max(found))
+
+    def support(self) -> Support:
+        """Return whether every curve is symmetric; no other fact holds for all kinds."""
+        each = [curve.support() for curve in set(self.curves)]
+        return Support(
+            symmetric=lambda: all(one.symmetric for one in each),
+            above_only=lambda: any(one.above_only for one in each),
+        )
+
+    def components(self) -> Components:
+        """Return the curves of all kinds."""
+        return Components(inside=self.curves, kinds=self.curves)
 
     def swap(self) -> Curve:
         """Return the curves swapped, kind by kind."""
@@ -73,11 +82,6 @@ class AnyOf(Curve):
         )
 
 
-def kinds(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curves of all kinds; the curve itself if there is only one kind."""
-    return curve.curves if isinstance(curve, AnyOf) else (curve,)
-
-
 def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
     """Compose curves kind by kind; see ``composed.compose`` for one kind.
 
@@ -88,7 +92,8 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         UnsupportedCombination: parts for different numbers of kinds.
     """
     given = list(parts)
-    widths = sorted({len(curve.curves) for curve, _ in given if isinstance(curve, AnyOf)})
+    several = [(curve.components().kinds, curve, count) for curve, count in given]
+    widths = sorted({len(each) for each, _, _ in several if each})
     if not widths:
         return _composed(given)
     # The k-th kind must be the same unit in every round, or sums would mix units.
@@ -99,7 +104,7 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
         )
     return AnyOf(
         tuple(
-            _composed([(c.curves[k] if isinstance(c, AnyOf) else c, n) for c, n in given])
+            _composed([(each[k] if each else curve, count) for each, curve, count in several])
             for k in range(widths[0])
         )
     )

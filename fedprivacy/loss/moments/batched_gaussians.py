@@ -39,8 +39,8 @@ _FALL = 100.0
 def stackable(part: Part) -> tuple[tuple[int, int, bool], ...] | None:
     """Return the shape of a part that may share arrays with others; None for any other part."""
     shape = []
-    for piece in part.pieces:
-        if not isinstance(piece, Piece) or piece.stop < math.inf:
+    for piece in [one.divisible for one in part.pieces]:
+        if piece is None or piece.stop < math.inf:
             return None
         if not math.isfinite(piece.start) or piece.most not in (0.0, math.inf):
             return None
@@ -212,11 +212,13 @@ class Folds:
     halves: tuple[_Half, ...]
     log_atom: Array
 
+    keeps_atoms = True
+
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Folds:
         """Return the folds as rows."""
         sides = zip(*(part.pieces for part in parts), strict=True)
-        halves = tuple(_Half.of([one for one in c if isinstance(one, Piece)]) for c in sides)
+        halves = tuple(_Half.of([piece for one in c if (piece := one.divisible)]) for c in sides)
         with np.errstate(divide="ignore"):
             log_atom = np.log(np.array([part.atom for part in parts]))[:, None]
         return cls(tuple(parts), halves, log_atom)

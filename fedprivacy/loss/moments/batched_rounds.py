@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from . import gaussian_rules
 from .batched_gaussians import Folds, enough, stackable
 from .contour import Array, Contour, PerRow
 from .mixtures import Columns, columns
-from .spectrum import Cumulants, Decay, Moments, Spectrum
+from .moments import Moments
+from .spectrum import Cumulants, Decay, Spectrum
 from .truncated_moments import Part
 
 Rows = NDArray[np.intp]
@@ -32,16 +33,6 @@ _LEAST = 4
 """Fewer pairs than this are not batched."""
 
 
-class Round(Moments, Protocol):
-    """A round that may consist of a single Gaussian pair."""
-
-    def lone_pair(self) -> gaussian_rules.GaussianPair | None:
-        """Return the pair; None if there is no single pair or better moments are known."""
-
-    def lone_part(self) -> Part | None:
-        """Return the part that a fold consists of; None if the round is not a fold."""
-
-
 class Together(NamedTuple):
     """Spectra of some rounds of a run, and the number of rounds of each kind."""
 
@@ -50,19 +41,19 @@ class Together(NamedTuple):
     count: PerRow
 
 
-def _pair_of(part: Round) -> tuple[Hashable, gaussian_rules.GaussianPair] | None:
+def _pair_of(part: Moments) -> tuple[Hashable, gaussian_rules.GaussianPair] | None:
     pair = part.lone_pair()
     return None if pair is None else ((len(pair.p), len(pair.q)), pair)
 
 
-def _fold_of(part: Round) -> tuple[Hashable, Part] | None:
-    fold = part.lone_part() if part.lone_pair() is None else None
+def _fold_of(part: Moments) -> tuple[Hashable, Part] | None:
+    fold = part.part() if part.lone_pair() is None else None
     shape = None if fold is None else stackable(fold)
     return (shape, fold) if shape and fold is not None else None
 
 
 def _together(
-    parts: Sequence[tuple[Round, float]], of: Callable[[Round], tuple[Hashable, T] | None]
+    parts: Sequence[tuple[Moments, float]], of: Callable[[Moments], tuple[Hashable, T] | None]
 ) -> list[tuple[Rows, list[T]]]:
     """Return the results of ``of``, grouped by shape, with the indices of their rounds."""
     shapes: dict[Hashable, list[tuple[int, T]]] = {}
@@ -80,7 +71,7 @@ class Bundle:
         parts: (moments, count), in the order of the indices in ``Together.at``.
     """
 
-    def __init__(self, parts: Sequence[tuple[Round, float]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Moments, float]]) -> None:
         self._counts = np.array([count for _, count in parts], dtype=np.float64)
         self._stacks: list[tuple[Rows, Stack | Folds]] = [
             (at, Stack.of(pairs)) for at, pairs in _together(parts, _pair_of)
@@ -94,7 +85,7 @@ class Bundle:
     @property
     def keeps_atoms(self) -> bool:
         """Whether the spectra of some rounds include masses at loss 0 without reporting them."""
-        return any(isinstance(stack, Folds) for _, stack in self._stacks)
+        return any(stack.keeps_atoms for _, stack in self._stacks)
 
     def spectra(self, line: Contour) -> Iterator[Together]:
         """Yield the moments of all rounds on a line.
@@ -153,6 +144,8 @@ class Stack:
     p: Columns
     q: Columns
     ends: gaussian_rules.Ends
+
+    keeps_atoms = False
 
     @classmethod
     def of(cls, pairs: Sequence[gaussian_rules.GaussianPair]) -> Stack:

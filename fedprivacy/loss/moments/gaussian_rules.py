@@ -105,6 +105,15 @@ class GaussianPair:
     p: Mixture
     q: Mixture
 
+    finite = None
+    halved = None
+    jumps_alike = False
+
+    @property
+    def gaussian(self) -> GaussianPair:
+        """The pair itself."""
+        return self
+
     def swap(self) -> GaussianPair:
         """Return the pair (Q, P)."""
         return GaussianPair(self.q, self.p)

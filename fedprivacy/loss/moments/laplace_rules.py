@@ -47,6 +47,16 @@ class LaplaceMix:
     log_p: float = 0.0
     log_q: float = 0.0
 
+    gaussian = None
+    finite = None
+    divisible = None
+    jumps_alike = True
+
+    @property
+    def halved(self) -> LaplaceMix:
+        """The pair itself."""
+        return self
+
     def swap(self) -> LaplaceMix:
         """Return the pair (Q, P)."""
         return replace(self, a=self.b, b=self.a, log_p=self.log_q, log_q=self.log_p)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...rounding import UNIT
 from .contour import Array, NoMoments
-from .spectrum import Cumulants, Rule, Spectrum, log_total
+from .spectrum import Cumulants, Finite, Rule, Spectrum, log_total
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,15 @@ class Points:
     off: float
     weight: float = 1.0
 
+    gaussian = None
+    divisible = None
+    jumps_alike = False
+
+    @property
+    def finite(self) -> Finite:
+        """All losses and P's masses."""
+        return Finite(*self.columns, self.off)
+
     @property
     def columns(self) -> tuple[Array, Array]:
         """Losses and P-masses, without the label's weight."""
@@ -41,6 +50,11 @@ class Points:
         return replace(
             self, points=tuple(zip(loss[some].tolist(), mass[some].tolist(), strict=True))
         )
+
+    @property
+    def halved(self) -> Points:
+        """The pair itself."""
+        return self
 
     def swap(self) -> Points:
         """Return the pair (Q, P)."""

@@ -13,13 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...rounding import FEW, TENS, THOUSANDS, UNIT
 from .contour import Array, Complex, Contour, NoMoments, PerRow, summing, transform, turned
+
+if TYPE_CHECKING:
+    from .gaussian_rules import GaussianPair
+    from .truncated_moments import Piece
 
 
 def log_total(logs: Array) -> Array:
@@ -134,18 +138,74 @@ class Leaf(Protocol):
     def lost(self, at: Spectrum, heights: Array) -> Array:
         """Return how far moments at and above each height lie below the moment at height 0."""
 
+    @property
+    def gaussian(self) -> GaussianPair | None:
+        """The pair itself if both laws are Gaussian mixtures, else None."""
 
-class Moments(Protocol):
-    """An object with moments E e^{s L} on vertical lines: a curve, or a part of its outcomes."""
+    @property
+    def halved(self) -> Halved | None:
+        """The pair itself if it states its outcomes with a loss above 0, else None."""
 
-    def spectrum(self, line: Contour) -> Spectrum:
-        """Return the moments at the points of a line."""
+    @property
+    def finite(self) -> Finite | None:
+        """All losses and their masses if these are finitely many, else None."""
+
+    @property
+    def jumps_alike(self) -> bool:
+        """Whether all outcomes with a large loss have the same loss."""
+
+
+class Halved(Protocol):
+    """A leaf whose outcomes with a loss above 0 are known."""
+
+    def above(self, weight: float) -> HalfLine:
+        """Return these outcomes, with the weight of the label."""
+
+
+class HalfLine(Protocol):
+    """Some outcomes of a leaf's pair, with the weight of its label."""
+
+    @property
+    def weight(self) -> float:
+        """The weight of the label."""
+
+    @property
+    def mass(self) -> float:
+        """P's mass, with the weight."""
+
+    @property
+    def divisible(self) -> Piece | None:
+        """The half line itself if it can be divided at any outcome, else None."""
+
+    @property
+    def finite(self) -> Finite | None:
+        """All losses and their masses if these are finitely many, else None."""
+
+    def swap(self) -> HalfLine:
+        """Return the same outcomes of (Q, P)."""
+
+    def rule(self, tilt: float, height: float, near: bool, whole: bool, log_size: float) -> Rule:
+        """Return nodes and weights, without the weight of the label; see ``Piece.rule``."""
 
     def cumulants(self, tilt: float) -> Cumulants:
-        """Return the log-moment at a tilt and two derivatives, to a few digits."""
+        """Return the log of the integral and two derivatives, without the weight."""
 
-    def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return bounds on the moments at and above each height."""
+    def lost(self, at: Spectrum, heights: Array) -> Array:
+        """Return how far the integral falls at and above each height, with the weight."""
+
+
+class Finite(NamedTuple):
+    """Finitely many losses.
+
+    Args:
+        loss: shape ``(n,)``, in any order; several may be equal.
+        mass: P's mass of each loss, without the weight of the label.
+        off: bound on the difference of either law's total mass from 1.
+    """
+
+    loss: Array
+    mass: Array
+    off: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,9 @@ from ..clock import check_deadline
 from . import spectrum as spectra
 from .contour import Array, Contour, NoMoments
 from .gaussian_rules import DEPTH, MAX_NODES, GaussianPair, Weighed, between
-from .laplace_rules import LaplaceMix
 from .legendre import legendre
-from .points import Points
-from .spectrum import Cumulants, Decay, Leaf, Rule, Spectrum, log_total
+from .moments import Moments
+from .spectrum import Cumulants, Decay, HalfLine, Leaf, Rule, Spectrum, log_total
 
 LOG_OFF_ATOM = -34.5
 """Log of a bound on the rounding of an atom, which is 1 minus the masses of the pieces."""
@@ -88,6 +87,13 @@ class Piece:
     start: float = -math.inf
     stop: float = math.inf
     most: float = math.inf
+
+    finite = None
+
+    @property
+    def divisible(self) -> Piece:
+        """The piece itself."""
+        return self
 
     def swap(self) -> Piece:
         """Return the same outcomes of (Q, P), whose losses are at most 0 where P's were above."""
@@ -253,25 +259,22 @@ class Piece:
         return list(tops + np.log(16.0 * UNIT * (1.0 + np.abs(ends))))
 
 
-Cuttable = Piece | LaplaceMix | Points
-"""Some outcomes of a label's pair."""
-
-
-def above(weight: float, pair: Leaf) -> Cuttable:
+def above(weight: float, pair: Leaf) -> HalfLine:
     """Return the outcomes of a pair with a loss above 0.
 
     Raises:
         NoMoments: they are not known to be a half line.
     """
-    if isinstance(pair, LaplaceMix | Points):
-        return pair.above(weight)
-    assert isinstance(pair, GaussianPair)
-    oriented, start = pair.oriented()
+    if pair.halved is not None:
+        return pair.halved.above(weight)
+    if pair.gaussian is None:
+        raise NoMoments
+    oriented, start = pair.gaussian.oriented()
     return Piece(weight, oriented, start)
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Moments):
     """Some outcomes of a round: pieces of its labels' pairs, and a mass at loss 0.
 
     Args:
@@ -281,7 +284,7 @@ class Part:
         rare: whether most of the mass is missing: the moments of the part are then far from 1.
     """
 
-    pieces: tuple[Cuttable, ...]
+    pieces: tuple[HalfLine, ...]
     atom: float = 0.0
     missing: float = 0.0
     rare: bool = False
@@ -329,7 +332,7 @@ class Part:
         return spectra.mix_cumulants([*found, (self.atom, Cumulants(0.0, 0.0, 0.0))])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return bounds on the moments at and above each height: see ``Curve.decay``."""
+        """Return bounds on the moments at and above each height: see ``Moments.decay``."""
 
         def lost(at: Spectrum) -> Array:
             return np.asarray(sum(piece.lost(at, heights) for piece in self.pieces))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import FEW, UNIT
+from ...rounding import FEW, UNIT, Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.composed import compose
@@ -96,7 +96,7 @@ def alone(curve: Curve) -> Curve:
     return compose([(found[0].up, found[1])])
 
 
-def refine(question: Question, folded: Interval, attained: float) -> Interval:
+def refine(question: Question, folded: Interval, attained: Down) -> Interval:
     """Return an interval of the largest loss of adaptive rounds; its lower end is attained.
 
     Args:
@@ -147,7 +147,7 @@ class _Board:
         assert found is not None
         one, rounds = found
         log_delta, epsilon = question.place(known)
-        chernoff = inversion.chernoff(question.curve, -log_delta)
+        chernoff = inversion.chernoff(question.curve.moments(), -log_delta)
         tilt = chernoff.tilt
         low = -_BESIDE / (1.0 + tilt) - 1.0
         high = 1.3 * max(epsilon, chernoff.reach) + 1.0
@@ -169,7 +169,7 @@ class _Board:
             raise TooLarge
         return Window(step, start, stop - start, self.tilt, offset)
 
-    def low(self, known: Interval) -> float:
+    def low(self, known: Interval) -> Down:
         """Return the number that the two corners attain, each played where it is worse."""
         # Two pairs cost little, so they get a much finer step than the many pairs above.
         step = self.step(0.1 * self.question.off(known, 0.005, self.tilt))
@@ -182,7 +182,7 @@ class _Board:
             merged_downwards(cells_law(below, 0.25 * step, tail), step, 0.0),
         ]
         offset = 0.0
-        best = 0.0
+        best = Down(0.0)
         # The second lattice has a point at the loss where the first one reaches delta.
         for _ in range(2):
             window = self.window(step, offset)
@@ -191,7 +191,7 @@ class _Board:
             offset = self.question.near(window.losses(), logs) % step
         return best
 
-    def high(self, mesh: Mesh, known: Interval) -> float:
+    def high(self, mesh: Mesh, known: Interval) -> Up:
         """Return the upper end that the pairs of a mesh give."""
         step = self.step(self.question.off(known, mesh.gap, self.tilt))
         window = self.window(step)

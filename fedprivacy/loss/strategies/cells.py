@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import FEW, HUNDREDS, UNIT
+from ...rounding import HUNDREDS, UNIT, rounded_up
 from ..clock import check_deadline
 from ..curves.lattice import Array
 
@@ -62,7 +62,7 @@ def above_cell(mu: float, g: tuple[float, float], b: tuple[float, float]) -> Gra
     # less.
     share = math.exp(min(max(0.5 * mu * mu * (vv - uu), -30.0), 30.0))
     # Rounded up by far more than the rounding errors.
-    more = mu * mu * (1.0 + HUNDREDS)
+    more = rounded_up(mu * mu, HUNDREDS)
     return Gram(
         more * (uu + half * share + HUNDREDS),
         more * (vv + half / share + HUNDREDS),
@@ -77,7 +77,7 @@ def above_zeroed(mu: float, low: float, high: float) -> Gram:
     the lower end of the range. Then it suffices to add half of the length of the range to the
     square of v.
     """
-    more = mu * mu * (1.0 + HUNDREDS)
+    more = rounded_up(mu * mu, HUNDREDS)
     return Gram(
         more * (2.0 - 2.0 * low + HUNDREDS),
         more * (1.0 + 0.5 * (high - low) + HUNDREDS),
@@ -182,7 +182,7 @@ def _summed(gram: Gram, q: float, losses: Array) -> Array:
         gain, lost = there @ nodes[1], c * (neither @ nodes[0]) + a * (neither @ nodes[2])
         slack = (RELATIVE + UNIT * len(x)) * (gain + lost) + off * (1.0 + a + c)
         found[start : start + rows] = gain - lost + slack
-    return q * np.maximum(found, 0.0) * (1.0 + FEW)
+    return rounded_up(q * np.maximum(found, 0.0))
 
 
 def _steps(steep: float, v: float) -> tuple[float, float]:

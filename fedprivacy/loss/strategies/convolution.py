@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT
+from ...rounding import FEW, FFT, HUNDREDS, TENS, UNIT, rounded_down, rounded_up
 from ..clock import check_deadline
 from ..curves.lattice import LOSS_ROUNDING, MAX_POINTS, Array, Lattice, Side, TooLarge
 from ..moments.contour import Complex
@@ -129,7 +129,7 @@ class Composition:
         """Return the probability that the loss of any round is infinite, rounded to the side."""
         # The cap avoids log(0); FEW below exceeds the mass that the cap removes.
         log_finite = sum(c * math.log1p(-min(la.infinite, 1.0 - 1e-16)) for la, c in self.parts)
-        return -math.expm1(log_finite) * (1.0 + (FEW if self.side is Side.UP else -TENS))
+        return rounded_up(-math.expm1(log_finite), FEW if self.side is Side.UP else -TENS)
 
     def moment(self, tilt: float) -> float:
         """Return the log moment generating function of the finite loss at ``tilt``."""
@@ -149,7 +149,7 @@ class Composition:
         epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved
         finite = self._at(first, bounds, epsilon)
         if self.side is Side.DOWN:
-            return min((max(finite, 0.0) + self.infinite()) * (1.0 - FEW), 1.0)
+            return min(rounded_down(max(finite, 0.0) + self.infinite()), 1.0)
         # If a loss above epsilon exists, delta is above 0, even if it underflows.
         least = sys.float_info.min if self._extreme(1) > epsilon else 0.0
         return float(np.clip(finite + self.infinite(), least, 1.0))
@@ -442,7 +442,7 @@ def _counting(transform: Complex, count: int, per_bin: float) -> NDArray[np.bool
     least = math.exp(-_VANISHED / count) - per_bin
     if least <= 0.0:
         return slice(None)
-    return np.asarray(transform.real**2 + transform.imag**2 > least * least * (1.0 - TENS))
+    return np.asarray(transform.real**2 + transform.imag**2 > rounded_down(least * least, TENS))
 
 
 def _power_errors(log_size: Array, log_most: Array, phase: Array) -> Array:

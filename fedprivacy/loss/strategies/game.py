@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...rounding import FFT, TENS, THOUSANDS, UNIT
+from ...rounding import FFT, TENS, THOUSANDS, UNIT, rounded_down, rounded_up
 from ..clock import check_deadline
 from ..curves.lattice import Array, Lattice, Side
 from .convolution import fast_length
@@ -65,8 +65,8 @@ def chords(excess: Array, knots: Array, step: float) -> Lattice:
     masses = a * (np.diff(slopes) + 8 * UNIT * (sizes[1:] + sizes[:-1]))
     masses[np.searchsorted(knots, 0)] += 1.0
     whole = np.zeros(int(knots[-1] - knots[0]) + 1)
-    whole[knots - knots[0]] = np.maximum(masses * (1.0 + 8 * UNIT), 0.0)
-    return Lattice(step, int(knots[0]), whole, float(excess[-1]) * (1.0 + 8 * UNIT))
+    whole[knots - knots[0]] = np.maximum(rounded_up(masses, 8 * UNIT), 0.0)
+    return Lattice(step, int(knots[0]), whole, rounded_up(float(excess[-1]), 8 * UNIT))
 
 
 def play(lattices: Sequence[Lattice], rounds: int, window: Window, side: Side) -> Array:
@@ -94,7 +94,7 @@ class _Game:
         sums = kernels.sum(axis=1)
         self.log_scale = math.log(float(sums.max()))
         kernels *= math.exp(-self.log_scale)
-        self.largest = float(kernels.sum(axis=1).max()) * (1.0 + THOUSANDS)
+        self.largest = rounded_up(float(kernels.sum(axis=1).max()), THOUSANDS)
         self.transforms = np.fft.rfft(kernels, axis=1)
         self.inexact = 3.1 * FFT * math.log2(self.length) * self.largest
 
@@ -125,11 +125,11 @@ class _Game:
         left, right = one[: inside.start], one[inside.stop :]
         if self.up:
             # Right of the window h is at most its last value.
-            last = held[-1] / one[inside.stop - 1] * (1.0 + THOUSANDS)
+            last = rounded_up(held[-1] / one[inside.stop - 1], THOUSANDS)
             padded = np.concatenate([left, held, last * right])
         else:
             below = -np.expm1(np.minimum(around[: inside.start], 0.0)) * left
-            padded = np.concatenate([below * (1.0 - THOUSANDS), held, np.zeros(len(right))])
+            padded = np.concatenate([rounded_down(below, THOUSANDS), held, np.zeros(len(right))])
         spectrum = np.fft.rfft(padded, self.length)
         found = np.fft.irfft(spectrum * self.transforms, self.length, axis=1)
         shift = self.before + self.after_
@@ -138,7 +138,7 @@ class _Game:
         scaled = one[inside] * math.exp(-self.log_scale)
         if self.up:
             best = (found + self.infinite[:, None] * scaled).max(axis=0) + error
-            return np.asarray(np.minimum(best, scaled) * (1.0 + TENS))
+            return np.asarray(rounded_up(np.minimum(best, scaled), TENS))
         # Every profile is at least (1 - a)^+, so h is at least 1 - a for a below 1.
-        least = -np.expm1(np.minimum(around[inside], 0.0)) * scaled * (1.0 - THOUSANDS)
-        return np.asarray(np.maximum(found.max(axis=0) - error, least) * (1.0 - TENS))
+        least = rounded_down(-np.expm1(np.minimum(around[inside], 0.0)) * scaled, THOUSANDS)
+        return np.asarray(rounded_down(np.maximum(found.max(axis=0) - error, least), TENS))

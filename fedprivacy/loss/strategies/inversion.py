@@ -21,12 +21,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...rounding import HUNDREDS, TENS, UNIT
+from ...rounding import HUNDREDS, TENS, UNIT, Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.curve import Curve
 from ..moments.contour import Array, Contour, NoMoments
-from ..moments.spectrum import Cumulants, Decay, Moments, Spectrum
+from ..moments.moments import Moments
+from ..moments.spectrum import Cumulants, Decay, Spectrum
 
 _DEPTH = 27.0
 """Images and omitted heights should be below about exp(-27) = 2e-12 of the answer."""
@@ -150,11 +151,11 @@ class Chernoff(NamedTuple):
     here: Cumulants
 
 
-def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
+def chernoff(moments: Moments, depth: float, start: float = 1.0) -> Chernoff:
     """Return where tilt (log A)' - log A, which never falls, takes the value ``depth``."""
     # These 24 powers of ten hold every tilt that doubles can use.
     low, high = math.log(1e-12), math.log(1e12)
-    at, here = math.log(start), _cumulants(curve, start)
+    at, here = math.log(start), _cumulants(moments, start)
     for _ in range(60):
         tilt = math.exp(at)
         ratio = (tilt * here.mean - here.value) / depth
@@ -165,7 +166,7 @@ def chernoff(curve: Moments, depth: float, start: float = 1.0) -> Chernoff:
         # The derivative of t (log A)' - log A in log t is t^2 (log A)''.
         slope = tilt * tilt * here.variance / (ratio * depth) if ratio > 0 else 0.0
         at = _step(at, ratio, slope, low, high)
-        here = _cumulants(curve, math.exp(at))
+        here = _cumulants(moments, math.exp(at))
     return Chernoff(math.exp(at), (here.value + depth) / math.exp(at), here)
 
 
@@ -181,9 +182,9 @@ def _step(at: float, ratio: float, slope: float, low: float, high: float) -> flo
     return max(0.5 * (low + high), at - 3.0) if high < 25.0 else at + 1.0
 
 
-def _cumulants(curve: Moments, tilt: float) -> Cumulants:
+def _cumulants(moments: Moments, tilt: float) -> Cumulants:
     try:
-        return curve.cumulants(tilt)
+        return moments.cumulants(tilt)
     except (NoMoments, OverflowError):
         # Too far out: the ratio is then not a number, and the search turns back.
         return Cumulants(math.inf, math.inf, math.inf)
@@ -196,7 +197,7 @@ def invert(curve: Curve, x: float, log_delta: float, start: float = 1.0) -> Inve
     Raises:
         NoMoments: the curve has no moments there, or too many points would be needed.
     """
-    return invert_moments(curve, x, _DEPTH - log_delta, _MAX_POINTS, start=start)
+    return invert_moments(curve.moments(), x, _DEPTH - log_delta, _MAX_POINTS, start=start)
 
 
 def invert_moments(
@@ -257,19 +258,19 @@ def invert_moments(
 
 
 def _height(
-    curve: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
+    moments: Moments, tilt: float, here: Cumulants, log_target: float, enough: float
 ) -> tuple[float, float]:
     """Return a height above which A is below e^log_target, and the log of a bound on A there."""
     # Below two deviations of the tilted loss there is no decay yet.
     heights = np.geomspace(2.0, 1e6, 48) / math.sqrt(max(here.variance, 1e-300))
-    found = _first_small(heights, curve.decay(tilt, heights), log_target)
+    found = _first_small(heights, moments.decay(tilt, heights), log_target)
     if found[0] <= enough:
         return found
     # The first steps cannot be small, because there is no decay so near to 0.
     finer = np.linspace(0.0, found[0], 129)[4:]
     try:
         # Both bounds hold, and the lower height needs fewer points.
-        return min(found, _first_small(finer, curve.decay(tilt, finer, True), log_target))
+        return min(found, _first_small(finer, moments.decay(tilt, finer, True), log_target))
     except NoMoments:
         return found
 
@@ -288,9 +289,9 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
         NoMoments: the method does not reach this curve.
     """
     # The required depth depends on delta, which is the unknown. Iterate until both agree.
-    guess, log_delta = 0.0, -1.0
+    guess, log_delta, moments = 0.0, -1.0, curve.moments()
     for _ in range(4):
-        found = chernoff(curve, -log_delta)
+        found = chernoff(moments, -log_delta)
         guess = min(found.here.value - found.tilt * epsilon, -0.1)
         if guess > 1.2 * log_delta - 1.0:
             break
@@ -298,19 +299,19 @@ def inverted_at(curve: Curve, epsilon: float) -> Inversion:
     return invert(curve, epsilon, guess)
 
 
-def delta_interval(curve: Curve, epsilon: float) -> tuple[float, float]:
+def delta_interval(curve: Curve, epsilon: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the profile of one orientation at an epsilon of at least 0.
 
     Raises:
         NoMoments: the method does not reach this curve.
     """
     low, high = inverted_at(curve, epsilon).bounds(np.array([epsilon]))
-    return float(low[0]), min(1.0, float(high[0]))
+    return Down(float(low[0])), min(Up(1.0), Up(float(high[0])))
 
 
 def epsilon_interval(
     curve: Curve, delta: float, tolerance: float, slack: float = 0.0
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta.
 
     Args:
@@ -324,7 +325,7 @@ def epsilon_interval(
         NoMoments: the method does not reach this curve.
     """
     log_delta = math.log(delta)
-    found = chernoff(curve, -log_delta)
+    found = chernoff(curve.moments(), -log_delta)
     spread = math.sqrt(max(found.here.variance, 0.0))
     # Chernoff's bound is too large by a factor of about sqrt(2 pi) tilt spread (Bahadur and Rao
     # 1960). So the wanted epsilon is smaller by the log of that factor over the tilt.
@@ -345,7 +346,7 @@ def close_in(
     delta: float,
     tolerance: float,
     slack: float,
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta, from inversions at several epsilons.
 
     Args:
@@ -360,7 +361,7 @@ def close_in(
         NoMoments: the first inversion fails.
     """
     x, slope = start
-    best, started = (0.0, math.inf), clock.now()
+    best, started = (Down(0.0), Up(math.inf)), clock.now()
     for again in range(_TRIES):
         # The next inversion takes as long as the last, so stop while an answer can still be
         # returned.
@@ -377,7 +378,7 @@ def close_in(
             raise
         # Delta suffices at 0, and no epsilon is smaller.
         if inverted.bounds(np.zeros(1))[1][0] <= delta - slack:
-            return 0.0, 0.0
+            return Down(0.0), Up(0.0)
         before, best = best, _meet(best, _around(inverted, delta, x, slack))
         if best[1] - best[0] < 0.5 * tolerance:
             break
@@ -406,7 +407,7 @@ def solve(inverted: Inverted, delta: float, start: float) -> tuple[float, float]
     return x, slope
 
 
-def _meet(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _meet(one: tuple[Down, Up], other: tuple[Down, Up]) -> tuple[Down, Up]:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
@@ -428,13 +429,14 @@ def at_most(curve: Curve, delta: float, epsilon: float) -> bool:
 
     Tilts of a few -log(delta) / epsilon suffice if the loss stays far below, and they cost least.
     """
+    moments = curve.moments()
     least = -math.log(delta) / epsilon if epsilon > 0.0 else math.inf
-    if any(_bounded(curve, times * least, delta, epsilon) for times in (1.5, 4.0)):
+    if any(_bounded(moments, times * least, delta, epsilon) for times in (1.5, 4.0)):
         return True
-    return _bounded(curve, chernoff(curve, -math.log(delta)).tilt, delta, epsilon)
+    return _bounded(moments, chernoff(moments, -math.log(delta)).tilt, delta, epsilon)
 
 
-def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
+def _bounded(moments: Moments, tilt: float, delta: float, epsilon: float) -> bool:
     """Return whether one moment shows that delta suffices.
 
     (1 - e^{x - L})^+ is at most c^c / (1 + c)^{1 + c} times e^{c (L - x)}, for any c > 0.
@@ -442,7 +444,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     if not 0.0 < tilt < 1e12:
         return False
     try:
-        log_delta = float(curve.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
+        log_delta = float(moments.spectrum(Contour(tilt, 0.0, 1)).log_moment) - tilt * epsilon
     except NoMoments:
         return False
     # c log c - (1 + c) log(1 + c), written so that large c cause no cancellation.
@@ -452,7 +454,7 @@ def _bounded(curve: Curve, tilt: float, delta: float, epsilon: float) -> bool:
     return log_delta + TENS * size <= math.log(delta)
 
 
-def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[float, float]:
+def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta from one inversion."""
     most, least = delta + slack, delta - slack
 
@@ -473,10 +475,11 @@ def _around(inverted: Inverted, delta: float, start: float, slack: float) -> tup
     # Each probe is certified separately, so the bounds need not be monotone.
     below = _first(lambda x: both(x)[0] >= most, at, -step(most - both(at)[0]))
     above = _first(lambda x: both(x)[1] <= least, at, step(both(at)[1] - least))
-    ends = 0.0 if below is None else below, math.inf if above is None else above
+    ends = Down(0.0 if below is None else below), Up(math.inf if above is None else above)
     # The inversion is most accurate at its centre, so that point may be better than the searches.
     low, high = both(start)
-    return _meet(ends, (start if low >= most else 0.0, start if high <= least else math.inf))
+    centre = Down(start if low >= most else 0.0), Up(start if high <= least else math.inf)
+    return _meet(ends, centre)
 
 
 def _first(holds: Callable[[float], bool], start: float, step: float) -> float | None:

@@ -14,17 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...rounding import HUNDREDS, THOUSANDS
+from ...rounding import HUNDREDS, THOUSANDS, Down, Up, rounded_up
 from .. import clock
 from ..clock import LateError
-from ..curves.bracketed import one_side
-from ..curves.composed import Composed
+from ..curves.between import one_side, readings
+from ..curves.components import any_inside, is_composed, trim
 from ..curves.curve import Curve
 from ..curves.lattice import Array, Side
-from ..curves.least_of import readings
-from ..curves.stated import RenyiPoints
 from ..moments.contour import NoMoments
-from . import direct, inversion, renyi, second_moment, tail_splitting, trimming
+from . import direct, inversion, renyi, second_moment, tail_splitting
 from .convolution import Composition
 from .too_large import REASON, too_large
 
@@ -34,6 +32,8 @@ than a tenth for every unit of epsilon, unless epsilon itself is large."""
 _STILL = 3.0
 """In tolerances. If the upper end falls by less from one attempt to the next, all later attempts
 together lower it by a fraction of one tolerance. Each attempt is about ten times closer."""
+ENDS = (Side.DOWN, Side.UP)
+"""The sides of the two ends of an interval."""
 LATE = "the deadline was near before the asked tolerance was reached"
 STUCK = "the asked tolerance was not reached by refining"
 SETTLED = "nothing is certified from below of such rounds; the upper end no longer falls"
@@ -43,8 +43,8 @@ GROUPED = "many different rounds are put together in groups, each between two ro
 class Interval(NamedTuple):
     """Certified ends of one orientation's number, the method, and the reason for its width."""
 
-    low: float
-    high: float
+    low: Down
+    high: Up
     method: str
     reason: str = ""
 
@@ -59,8 +59,8 @@ class Interval(NamedTuple):
 
     def numbers(self) -> Interval:
         """Return the interval with each NaN replaced by the trivial end."""
-        low = 0.0 if math.isnan(self.low) else self.low
-        return self._replace(low=low, high=math.inf if math.isnan(self.high) else self.high)
+        low = Down(0.0) if math.isnan(self.low) else self.low
+        return self._replace(low=low, high=Up(math.inf) if math.isnan(self.high) else self.high)
 
 
 @dataclass(frozen=True)
@@ -96,29 +96,29 @@ class _Asked:
 
     @functools.cached_property
     def stated(self) -> bool:
-        """Whether any part of the curve is a guarantee without a pair."""
-        return _stated(self.curve)
+        """Whether the moments of any part of the curve are those of a guarantee, not of a pair."""
+        return any_inside(self.curve, lambda one: one.components().pair is not None)
 
     @functools.cached_property
-    def rescue(self) -> tuple[float, float]:
+    def rescue(self) -> tuple[Up, float]:
         """A sufficient number from a Renyi divergence, and its order; infinity if there is none."""
         # This fallback for late answers must not be late itself.
         with clock.time_limit(None), contextlib.suppress(NoMoments, OverflowError):
             return self.bounded()
-        return math.inf, math.nan
+        return Up(math.inf), math.nan
 
     @functools.cached_property
-    def converted(self) -> tuple[float, float]:
+    def converted(self) -> tuple[Up, float]:
         """The same as ``rescue`` at the best order, found by search while there is time."""
         with contextlib.suppress(NoMoments, OverflowError, LateError):
             return self.bounded(search=True)
-        return math.inf, math.nan
+        return Up(math.inf), math.nan
 
-    def shown_by_moments(self) -> float:
+    def shown_by_moments(self) -> Down:
         """Return a number that two moments show to be too small; 0 if they show none."""
         raise NotImplementedError
 
-    def bounded(self, search: bool = False) -> tuple[float, float]:
+    def bounded(self, search: bool = False) -> tuple[Up, float]:
         """Return a sufficient number from a Renyi divergence, and its order.
 
         Args:
@@ -157,9 +157,9 @@ class EpsilonAt(_Asked):
         beside = {"ceiling": ceiling, "spare": spare}
         untrimmed = cls(curve, tolerance, floor, delta, spare, curve, **beside)
         # The tails of a single round are read without trimming.
-        if not isinstance(curve, Composed):
+        if not is_composed(curve):
             return untrimmed
-        few, slack, reach = trimming.trim(curve, SLACK * min(tolerance, 1.0) * delta)
+        few, slack, reach = trim(curve, SLACK * min(tolerance, 1.0) * delta)
         trimmed = replace(untrimmed, curve=few, slack=slack + spare, reach=reach)
         return untrimmed if floor > reach else trimmed
 
@@ -195,33 +195,35 @@ class EpsilonAt(_Asked):
         least = self.delta - self.slack
         return self.floor > 0 and _holds(self.curve, least, self.floor)
 
-    def inverted(self) -> tuple[float, float]:
+    def inverted(self) -> tuple[Down, Up]:
         """Return epsilon from the moments."""
         return inversion.epsilon_interval(self.curve, self.delta, self.tolerance, self.slack)
 
-    def cut(self) -> tuple[float, float]:
+    def cut(self) -> tuple[Down, Up]:
         """Return epsilon from the moments of split rounds, which are trimmed there."""
         return tail_splitting.epsilon_interval(self.whole, self.delta, self.tolerance, self.spare)
 
-    def read(self, side: Side) -> float:
-        """Return an end of epsilon from the tails."""
-        return direct.epsilon(self.curve, self._beyond(side), side)
+    def read(self) -> tuple[Down, Up]:
+        """Return both ends of epsilon from the tails."""
+        ends = [direct.epsilon(self.curve, self._beyond(side), side) for side in ENDS]
+        return Down(ends[0]), Up(ends[1])
 
-    def on(self, composition: Composition) -> float:
-        """Return an end of epsilon from a lattice; the trimmed mass counts against it."""
-        return composition.epsilon(self._beyond(composition.side))
+    def on(self, below: Composition, above: Composition) -> tuple[Down, Up]:
+        """Return both ends of epsilon from two lattices; the trimmed mass counts against them."""
+        low, high = (one.epsilon(self._beyond(one.side)) for one in (below, above))
+        return Down(low), Up(high)
 
     def _beyond(self, side: Side) -> float:
         """Return a delta: UP must hold for a profile higher by the slack, DOWN for a lower one."""
         return self.delta - self.slack if side is Side.UP else self.delta + self.slack
 
-    def bounded(self, search: bool = False) -> tuple[float, float]:
+    def bounded(self, search: bool = False) -> tuple[Up, float]:
         """Return a sufficient epsilon from a Renyi divergence, and its order."""
         least = self.delta - self.slack
         orders = () if search else _orders(self.curve, -math.log(least))
         return renyi.epsilon(self.curve, least, orders)
 
-    def shown_by_moments(self) -> float:
+    def shown_by_moments(self) -> Down:
         """Return an epsilon that two moments show to be too small."""
         return second_moment.epsilon(self.curve, self.delta + self.slack)
 
@@ -234,24 +236,24 @@ class EpsilonAt(_Asked):
         del tilt
         return max(0.3 * self.tolerance, share * (known.high - known.low))
 
-    def covered(self, losses: Array, logs: Array) -> float:
+    def covered(self, losses: Array, logs: Array) -> Up:
         """Return an end from upper bounds of a convex profile's logs at increasing losses."""
         inside = np.flatnonzero((logs <= math.log(self.delta)) & (losses >= 0.0))
         if not len(inside):
-            return math.inf
+            return Up(math.inf)
         at = int(inside[0])
         # If no delta above 0 is needed, no interpolation is needed.
         if at == 0 or losses[at - 1] < 0.0:
-            return float(losses[at])
+            return Up(float(losses[at]))
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
         share = (high - self.delta) / (high - low)
         gap = float(losses[at] - losses[at - 1])
-        return float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + THOUSANDS
+        return Up(float(losses[at - 1]) + math.log1p(share * math.expm1(gap)) + THOUSANDS)
 
-    def shown(self, losses: Array, logs: Array) -> float:
+    def shown(self, losses: Array, logs: Array) -> Down:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
         inside = np.flatnonzero(logs >= math.log(self.delta) + THOUSANDS)
-        return max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0
+        return Down(max(float(losses[inside[-1]]), 0.0) if len(inside) else 0.0)
 
     def near(self, losses: Array, logs: Array) -> float:
         """Return a loss slightly below the approximate crossing of the profile with delta."""
@@ -283,7 +285,8 @@ class DeltaAt(_Asked):
         """A number well below delta: the best of a few Chernoff bounds, times e^-10."""
         orders = (1.5, 3.0, 8.0, 24.0, 80.0)
         # Without a finite moment there is no scale; this value leaves out a negligible mass.
-        least = min(self.curve.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
+        moments = self.curve.moments()
+        least = min(moments.log_moment(a) - (a - 1.0) * self.epsilon for a in orders)
         return math.exp(min(max(least - 10.0, -600.0), 0.0)) if math.isfinite(least) else 1e-13
 
     @property
@@ -291,28 +294,30 @@ class DeltaAt(_Asked):
         """Whether the floor, as a delta, suffices at epsilon."""
         return self.floor > 0 and _holds(self.curve, self.floor, self.epsilon)
 
-    def inverted(self) -> tuple[float, float]:
+    def inverted(self) -> tuple[Down, Up]:
         """Return delta from the moments."""
         return inversion.delta_interval(self.curve, self.epsilon)
 
-    def cut(self) -> tuple[float, float]:
+    def cut(self) -> tuple[Down, Up]:
         """Return delta from the moments of split rounds."""
         return tail_splitting.delta_interval(self.curve, self.epsilon, self.tolerance)
 
-    def read(self, side: Side) -> float:
-        """Return an end of delta from the tails."""
-        return float(direct.delta(self.curve, np.array([self.epsilon]), side)[0])
+    def read(self) -> tuple[Down, Up]:
+        """Return both ends of delta from the tails."""
+        at = np.array([self.epsilon])
+        low, high = (float(direct.delta(self.curve, at, side)[0]) for side in ENDS)
+        return Down(low), Up(high)
 
-    def on(self, composition: Composition) -> float:
-        """Return an end of delta from a lattice."""
-        return composition.delta(self.epsilon)
+    def on(self, below: Composition, above: Composition) -> tuple[Down, Up]:
+        """Return both ends of delta from two lattices."""
+        return Down(below.delta(self.epsilon)), Up(above.delta(self.epsilon))
 
-    def bounded(self, search: bool = False) -> tuple[float, float]:
+    def bounded(self, search: bool = False) -> tuple[Up, float]:
         """Return a sufficient delta from a Renyi divergence, and its order."""
         orders = () if search else _orders(self.curve, 5.0, 15.0, 40.0)
         return renyi.delta(self.curve, self.epsilon, orders)
 
-    def shown_by_moments(self) -> float:
+    def shown_by_moments(self) -> Down:
         """Return a delta that two moments show to be too small."""
         return second_moment.delta(self.curve, self.epsilon)
 
@@ -324,19 +329,19 @@ class DeltaAt(_Asked):
         """Return the allowed shift of a profile; log delta moves by the tilt times as much."""
         return max(0.3 * self.tolerance, share * (1.0 - known.low / known.high)) / tilt
 
-    def covered(self, losses: Array, logs: Array) -> float:
+    def covered(self, losses: Array, logs: Array) -> Up:
         """Return an end from upper bounds of a convex profile's logs at increasing losses."""
         at = int(np.searchsorted(losses, self.epsilon, side="right"))
         if not 0 < at < len(losses):
-            return 1.0
+            return Up(1.0)
         share = math.expm1(self.epsilon - losses[at - 1]) / math.expm1(losses[at] - losses[at - 1])
         high, low = math.exp(logs[at - 1]), math.exp(logs[at])
-        return (high + (low - high) * share) * (1.0 + THOUSANDS)
+        return rounded_up(high + (low - high) * share, THOUSANDS)
 
-    def shown(self, losses: Array, logs: Array) -> float:
+    def shown(self, losses: Array, logs: Array) -> Down:
         """Return an end from lower bounds of a profile's logs at increasing losses."""
         inside = np.flatnonzero(losses >= self.epsilon + HUNDREDS)
-        return math.exp(logs[inside[0]]) if len(inside) else 0.0
+        return Down(math.exp(logs[inside[0]]) if len(inside) else 0.0)
 
     def near(self, losses: Array, logs: Array) -> float:
         """Return a loss slightly above epsilon."""
@@ -355,7 +360,7 @@ Question = EpsilonAt | DeltaAt
 
 def met(question: Question, found: Interval) -> bool:
     """Return whether an interval meets the tolerance, or needs no refinement."""
-    if found.high <= question.floor or found.low > question.ceiling:
+    if found.high <= question.floor or found.low > question.ceiling or math.isinf(found.low):
         return True
     # If the moments of a stated guarantee give more than its pair, they replace every other answer.
     if question.stated and question.rescue[0] < found.low:
@@ -365,20 +370,18 @@ def met(question: Question, found: Interval) -> bool:
 
 def settled(question: Question, before: Interval, after: Interval) -> bool:
     """Return whether the curve has only an upper end and this end no longer falls."""
-    if not question.curve.above_only or not math.isfinite(before.high):
+    if not question.curve.support().above_only or not math.isfinite(before.high):
         return False
-    return question.excess(after._replace(low=after.high, high=before.high)) <= _STILL
-
-
-def _stated(curve: Curve) -> bool:
-    return isinstance(curve, RenyiPoints) or any(map(_stated, curve.inside))
+    # The fall of the upper end, measured as the width of an interval.
+    fall = after._replace(low=Down(after.high), high=before.high)
+    return question.excess(fall) <= _STILL
 
 
 def _orders(curve: Curve, *depths: float) -> renyi.Orders:
     """Return the orders at which Chernoff's bound leaves out e^-depth; none if not known."""
-    found = [inversion.chernoff(curve, depth) for depth in depths]
+    found = [inversion.chernoff(curve.moments(), depth) for depth in depths]
     return tuple(1.0 + one.tilt for one in found if math.isfinite(one.here.value))
 
 
 def _holds(curve: Curve, delta: float, epsilon: float) -> bool:
-    return isinstance(curve, Composed) and inversion.at_most(curve, delta, epsilon)
+    return is_composed(curve) and inversion.at_most(curve, delta, epsilon)

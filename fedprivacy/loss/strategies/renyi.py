@@ -13,17 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...rounding import FEW
-from ..curves.bracketed import one_side
-from ..curves.composed import parts_of
+from ...rounding import FEW, Up, rounded_up
+from ..curves.between import one_side, readings
+from ..curves.components import parts_of, trim
 from ..curves.curve import Curve
 from ..curves.lattice import Side
-from ..curves.least_of import readings
 from ..moments.contour import NoMoments
+from ..moments.moments import Moments
 from .convolution import golden
 from .direct import TINY
 from .too_large import given_up
-from .trimming import trim
 
 _NEAR = (0.99, 1.0, 1.01)
 """Multiples of the recommended power: the recommendation from a few parts has an error of 0.5 %."""
@@ -41,11 +40,11 @@ _MANY = 256
 """For more kinds of rounds only the recommended order is certified; it costs 1e-4 of epsilon."""
 
 Orders = tuple[float, ...]
-_Conversion = Callable[[float, float], float]
+_Conversion = Callable[[float, float], Up]
 """Converts a log-moment at an order to the number."""
 
 
-def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, float]:
+def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[Up, float]:
     """Return (an epsilon that suffices at a delta, the order that shows it).
 
     Args:
@@ -56,7 +55,7 @@ def epsilon(curve: Curve, delta: float, orders: Orders = ()) -> tuple[float, flo
     return min(_epsilon_of(one_side(one, Side.UP), delta, orders) for one in readings(curve))
 
 
-def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
+def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[Up, float]:
     # Moments are dominated by events much rarer than delta, so these events are left out.
     few, slack, reach = trim(curve, _SHARE * delta)
     if slack > 0.0:
@@ -66,57 +65,59 @@ def _epsilon_of(curve: Curve, delta: float, orders: Orders) -> tuple[float, floa
     return _epsilon(curve, delta, orders)
 
 
-def _epsilon(curve: Curve, delta: float, orders: Orders) -> tuple[float, float]:
-    def at(log_moment: float, order: float) -> float:
+def _epsilon(curve: Curve, delta: float, orders: Orders) -> tuple[Up, float]:
+    def at(log_moment: float, order: float) -> Up:
         power = order - 1.0
         terms = (log_moment / power, math.log1p(-1.0 / order))
         # Kept separate: their sizes give the rounding error, but their sum is often near 0.
         gains = (-math.log(delta) / power, -math.log(order) / power)
-        return max(_sum_up((*terms, *gains)), 0.0)
+        return max(_sum_up((*terms, *gains)), Up(0.0))
 
     return _best(curve, at, orders)
 
 
-def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[float, float]:
+def delta(curve: Curve, epsilon: float, orders: Orders = ()) -> tuple[Up, float]:
     """Return (a delta that suffices at an epsilon, the order that shows it); see ``epsilon``."""
 
-    def at(log_moment: float, order: float) -> float:
+    def at(log_moment: float, order: float) -> Up:
         power = order - 1.0
         terms = (log_moment, -power * epsilon)
         return _sum_up((*terms, power * math.log1p(-1.0 / order), -math.log(order)))
 
     every = [one_side(one, Side.UP) for one in readings(curve)]
     value, order = min(_best(one, at, orders) for one in every)
-    return max(math.exp(min(value, 0.0)) * (1.0 + FEW), TINY), order
+    return max(rounded_up(math.exp(min(value, 0.0))), Up(TINY)), order
 
 
-def _sum_up(terms: tuple[float, ...]) -> float:
+def _sum_up(terms: tuple[float, ...]) -> Up:
     """Return a sum of terms that are right to a few units, rounded up; inf if one is not finite."""
     if not all(map(math.isfinite, terms)):
-        return math.inf
+        return Up(math.inf)
     # fsum rounds once, so only the errors of the terms remain.
-    return math.fsum(terms) + FEW * math.fsum(map(abs, terms))
+    return Up(math.fsum(terms) + FEW * math.fsum(map(abs, terms)))
 
 
-def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
+def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[Up, float]:
     """Return (value, order): certified moments at the order that uncertified ones recommend.
 
     Cumulants cost a tenth of a certified moment, and for a long run only a few parts are used.
     """
+    moments = curve.moments()
 
-    def certified(order: float) -> float:
-        return _finite(at(curve.log_moment(order), order))
+    def certified(order: float) -> Up:
+        return _finite(at(moments.log_moment(order), order))
 
     def likely(order: float) -> float:
-        return _finite(at(_about(curve, order - 1.0, mean_loss), order))
+        return _finite(at(_about(moments, order - 1.0, mean_loss), order))
 
     if orders and math.isfinite((first := min((certified(one), one) for one in orders))[0]):
         return first
     if (simple := given_up(curve)) is not None:
-        return min((_finite(at(simple.log_moment(order), order)), order) for order in _LOW)
-    found = math.inf, math.nan
+        rough = simple.moments()
+        return min((_finite(at(rough.log_moment(order), order)), order) for order in _LOW)
+    found = Up(math.inf), math.nan
     try:
-        mean_loss = float(curve.cumulants(_TINY).mean)
+        mean_loss = float(moments.cumulants(_TINY).mean)
         order = _best_order(likely)
         expected = likely(order)
         shares = (1.0,) if len(parts_of(curve)) > _MANY else _NEAR
@@ -133,7 +134,7 @@ def _best(curve: Curve, at: _Conversion, orders: Orders) -> tuple[float, float]:
     return min(found, (certified(order), order))
 
 
-def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
+def _about(moments: Moments, tilt: float, mean_loss: float) -> float:
     """Return approximately log E_P e^(tilt L), within the range that convexity allows.
 
     Cumulants are quadratures with an absolute error of 1e-8 per round. Over billions of rounds this
@@ -142,11 +143,11 @@ def _about(curve: Curve, tilt: float, mean_loss: float) -> float:
     at the tilt, which are exact to a few digits.
 
     Args:
-        curve: one orientation.
+        moments: those of one orientation.
         tilt: above 0.
         mean_loss: the derivative at 0.
     """
-    found = curve.cumulants(tilt)
+    found = moments.cumulants(tilt)
     low, high = tilt * mean_loss, tilt * float(found.mean)
     inside = low * (1.0 - _LOOSE) <= found.value <= high * (1.0 + _LOOSE)
     return float(found.value) if inside or not low <= high else 0.5 * (low + high)
@@ -169,5 +170,5 @@ def _best_order(at: Callable[[float], float]) -> float:
     return refined if at(refined) <= values[best] else grid[best]
 
 
-def _finite(value: float) -> float:
-    return math.inf if math.isnan(value) else value
+def _finite(value: Up) -> Up:
+    return Up(math.inf) if math.isnan(value) else value

@@ -16,17 +16,19 @@ from typing import Protocol
 
 import numpy as np
 
+from ...rounding import Down, Up
 from .. import clock
 from ..clock import LateError
-from ..curves.composed import Composed
+from ..curves.between import readings
+from ..curves.components import Trimmed, count_of, is_composed, parts_of, trim
+from ..curves.composed import convolved
 from ..curves.curve import Curve
 from ..curves.lattice import MAX_POINTS, Array, Side, TooLarge
-from ..curves.least_of import readings
 from ..moments.contour import NoMoments
-from ..moments.laplace_rules import LaplaceMix
-from . import direct, inversion, tail_splitting, trimming
+from . import direct, inversion, tail_splitting
 from .memo import remembered
 from .queries import (
+    ENDS,
     GROUPED,
     LATE,
     SETTLED,
@@ -43,7 +45,7 @@ from .too_large import REASON, crude
 
 _COARSE = "the asked tolerance would need a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
-_UNTOLD = Interval(0.0, math.inf, _INVERTED, STUCK)
+_UNTOLD = Interval(Down(0.0), Up(math.inf), _INVERTED, STUCK)
 _RAREST = (1e-12, 1e-18)
 """A question for a small delta leaves out components with at most this total probability."""
 
@@ -68,78 +70,60 @@ class Reading:
 
         Tails of compositions are those of a coarse lattice and are not used.
         """
-        if isinstance(question.curve, Composed):
+        if is_composed(question.curve):
             return None
-        return 1e-4 if question.curve.exact else 0.1
+        return 1e-4 if question.curve.support().exact else 0.1
 
     def answer(self, question: Question) -> Interval:
         """Return the ends that the tails give on either side."""
-        return Interval(question.read(Side.DOWN), question.read(Side.UP), self.method)
+        return Interval(*question.read(), self.method)
 
 
-class Skimming:
-    """Both ends from the tails of similar curves that are faster to evaluate, for one round."""
-
-    def cost(self, question: Question) -> float | None:
-        """Return less than the cost of the curve's own tails; None if there is no faster curve."""
-        return 0.05 if question.curve.rougher() else None
-
-    def answer(self, question: Question) -> Interval:
-        """Return the answer of the roughest curve that is narrow enough; else of all curves."""
-        found = _NOTHING
-        for rough in question.curve.rougher():
-            # Its upper pair lies above the curve's upper pair, its lower pair below the lower one.
-            before, found = found, Reading().answer(replace(question, curve=rough)).meet(found)
-            if settled(question, before, found):
-                return found._replace(reason=SETTLED)
-            if met(question, found):
-                break
-        return found
-
-
+@dataclass(frozen=True)
 class Inverting:
-    """Moments on one line: milliseconds for any number of rounds."""
+    """Moments on lines of the complex plane: one line for the run, or one for each of its terms.
+
+    Args:
+        split: whether rounds are split at a large loss. Then there is one term, and one line, for
+            every number of rounds with a larger loss.
+    """
+
+    split: bool = False
 
     def cost(self, question: Question) -> float | None:
-        """Return a few milliseconds; None if the tails are exact and can be read."""
-        return None if question.curve.exact else 5e-3
+        """Return a few milliseconds for one line, and the cost of about ten terms for a split run.
 
-    def answer(self, question: Question) -> Interval:
-        """Return the interval of one line."""
-        return _unless_none(question.inverted)
-
-
-class Cutting:
-    """Rounds split at a large loss: one line for every number of jumps."""
-
-    def cost(self, question: Question) -> float | None:
-        """Return the cost of about ten terms, for runs with few kinds of rounds.
-
-        Rounds with finitely many losses give one term, on a line of few nodes. In Laplace rounds
-        all jumps of P have one loss, so a few terms suffice.
+        One line is not used if the tails are exact and can be read. A run is split if it has few
+        kinds of rounds. Rounds with finitely many losses give one term, on a line of few nodes. In
+        Laplace rounds all jumps of P have one loss, so a few terms suffice.
         """
         curve = question.curve
-        if not isinstance(curve, Composed) or len(curve.parts) >= tail_splitting.MOST_TERMS:
+        if not self.split:
+            return None if curve.support().exact else 5e-3
+        rounds = curve.components().rounds
+        if not 0 < len(rounds) < tail_splitting.MOST_TERMS:
             return None
-        if curve.count > _FEW and _of_laplace(curve):
+        if count_of(curve) > _FEW and _jumps_alike(curve):
             return 0.05
-        return 0.12 if all(tail_splitting.uncut(part) for part, _ in curve.parts) else 0.2
+        return 0.12 if all(tail_splitting.uncut(part) for part, _ in rounds) else 0.2
 
     def answer(self, question: Question) -> Interval:
-        """Return the interval of the sum of all terms."""
+        """Return the interval of one line, or of the sum of all terms."""
+        if not self.split:
+            return _unless_none(question.inverted)
         return _TOO_LARGE if question.too_large else _unless_none(question.cut)
 
 
-def _of_laplace(run: Composed) -> bool:
-    """Return whether every round is of Laplace noise, sampled or not."""
+def _jumps_alike(run: Curve) -> bool:
+    """Return whether all outcomes of a round with a large loss have the same loss."""
     try:
-        made = [pair for one, _ in run.parts for _, pair in one.pairs()]
+        made = [pair for one, _ in parts_of(run) for _, pair in one.moments().pairs()]
     except NoMoments:
         return False
-    return all(isinstance(pair, LaplaceMix) for pair in made)
+    return all(pair.jumps_alike for pair in made)
 
 
-def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
+def _unless_none(ask: Callable[[], tuple[Down, Up]]) -> Interval:
     try:
         return Interval(*ask(), _INVERTED, STUCK)
     # A strategy that does not reach a curve is no error, because the next one may.
@@ -147,7 +131,7 @@ def _unless_none(ask: Callable[[], tuple[float, float]]) -> Interval:
         return _UNTOLD
 
 
-_NOTHING = Interval(0.0, math.inf, "PLD, lattice composition", STUCK)
+_NOTHING = Interval(Down(0.0), Up(math.inf), "PLD, lattice composition", STUCK)
 _TOO_LARGE = _NOTHING._replace(reason=REASON)
 _ATTEMPTS = 10
 """Largest number of lattices; each is a few times finer than the last, and more never helped."""
@@ -200,7 +184,7 @@ class Lattices:
         curve = question.curve
         if _exact(curve):
             return 1e-3
-        few = isinstance(curve, Composed) and self.served < curve.count <= self.rounds
+        few = is_composed(curve) and self.served < count_of(curve) <= self.rounds
         return self.seconds if few else None
 
     def answer(self, question: Question) -> Interval:
@@ -249,17 +233,16 @@ class Lattices:
         Rounding is of order step^2 per round, and its sum reaches the tolerance.
         """
         curve = question.curve
-        assert isinstance(curve, Composed)
         if _exact(curve):
-            return curve.mesh
-        likely = math.sqrt(question.tolerance / (4.0 * curve.count))
+            return curve.support().mesh
+        likely = math.sqrt(question.tolerance / (4.0 * count_of(curve)))
         return min(_FIRST * likely, _LARGEST_STEP)
 
 
 def _exact(curve: Curve) -> bool:
     """Return whether all losses of a run that is not too long are multiples of one step."""
-    short = isinstance(curve, Composed) and curve.count <= SMALL
-    return short and 0.0 < curve.mesh < math.inf
+    short = is_composed(curve) and count_of(curve) <= SMALL
+    return short and 0.0 < curve.support().mesh < math.inf
 
 
 def _hardly_helped(before: float, after: float) -> bool:
@@ -290,7 +273,7 @@ def _enough(question: Question, last: Interval, best: Interval, begun: float) ->
 
 def _ratio(question: Question, too_wide: float, stuck: bool) -> float:
     """Return the ratio of the next step to the last."""
-    if question.curve.above_only:
+    if question.curve.support().above_only:
         return _UNBOUNDED
     known = math.isfinite(too_wide) and not stuck
     return min(max(_AIMED / math.sqrt(too_wide) if known else _UNKNOWN, _FINER[0]), _FINER[1])
@@ -305,12 +288,11 @@ def _pair(question: Question, step: float) -> tuple[Interval, int]:
     # A larger lattice starts with the steps of a smaller one, so answers are cached.
     if (known := question.on_lattices.get(step)) is not None:
         return known
-    assert isinstance(question.curve, Composed)
     # Kept a normal number, for every delta.
     tail_mass = max(_NEGLIGIBLE * question.scale, 1e-290)
-    both = [question.curve.composition(step, side, tail_mass) for side in (Side.DOWN, Side.UP)]
-    low, high = (question.on(one) for one in both)
-    found = Interval(low, high, _NOTHING.method, STUCK), max(one.points for one in both)
+    both = [convolved(question.curve, step, side, tail_mass) for side in ENDS]
+    ends = question.on(*both)
+    found = Interval(*ends, _NOTHING.method, STUCK), max(one.points for one in both)
     question.on_lattices[step] = found
     return found
 
@@ -322,13 +304,12 @@ SMALL = 1 << 17
 _FEW = 64
 STRATEGIES: tuple[Strategy, ...] = (
     Reading(),
-    Skimming(),
     Inverting(),
     # Up to this number of rounds a small lattice is faster than the many terms of a split.
     Lattices(SMALL, _FEW, 0.1),
     # For more rounds, a small lattice if its first step shows that it suffices.
     Lattices(SMALL, 4096, 0.15, _FEW, early=True),
-    Cutting(),
+    Inverting(split=True),
     Lattices(MAX_POINTS, math.inf, 3.0),
 )
 
@@ -352,13 +333,13 @@ def _either(question: Question) -> Interval:
         return _interval(question) if near is None else near
     above, below = (question.on_side(side) for side in (Side.UP, Side.DOWN))
     try:
-        above.curve.cumulants(1.0)
+        above.curve.moments().cumulants(1.0)
     except (NoMoments, OverflowError, LateError):
         # Without moments a lattice has both ends already, each from its own side.
         found = _interval(question)
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
-    return found._replace(low=min(least.low, found.high), reason=found.reason or GROUPED)
+    return found._replace(low=min(least.low, Down(found.high)), reason=found.reason or GROUPED)
 
 
 def _least(several: Sequence[Question]) -> Interval:
@@ -385,13 +366,15 @@ def _lower(found: Sequence[Interval]) -> Interval:
 def _without_rarest(question: DeltaAt) -> Interval | None:
     """Return delta's interval without the curve's rarest components; None if they matter."""
     # The tails of a single round are read without trimming.
-    for rarest in _RAREST if isinstance(question.curve, Composed) else ():
-        few, slack, reach = trimming.trim(question.curve, rarest)
+    for rarest in _RAREST if is_composed(question.curve) else ():
+        few, slack, reach = trim(question.curve, rarest)
         if slack == 0.0 or question.epsilon > reach:
             return None
         found = _interval(replace(question, curve=few))
         if slack <= SLACK * question.tolerance * found.low:
-            return found._replace(low=found.low - slack, high=min(found.high + slack, 1.0))
+            return found._replace(
+                low=Down(found.low - slack), high=min(Up(found.high + slack), Up(1.0))
+            )
     return None
 
 
@@ -407,12 +390,12 @@ def _interval(question: Question) -> Interval:
     # deadline.
     if question.stated:
         return _or_bounded(question, found, question.rescue)
-    if not found.reason or question.curve.exact or not isinstance(question.curve, Composed):
+    if not found.reason or question.curve.support().exact or not is_composed(question.curve):
         return found
     if found.reason == LATE:
         unknown = math.isinf(found.high)
         return _or_bounded(question, found, question.rescue) if unknown else found
-    if not question.curve.above_only:
+    if not question.curve.support().above_only:
         with contextlib.suppress(LateError):
             found = found._replace(low=max(found.low, question.shown_by_moments()))
     return _or_bounded(question, found, question.converted)
@@ -422,17 +405,17 @@ def _why_wide(question: Question, found: Interval) -> str:
     """Return why an interval is wider than the tolerance; "" if it is not."""
     if met(question, found):
         return ""
-    return found.reason or (SETTLED if question.curve.above_only else "")
+    return found.reason or (SETTLED if question.curve.support().above_only else "")
 
 
-def _or_bounded(question: Question, found: Interval, bound: tuple[float, float]) -> Interval:
+def _or_bounded(question: Question, found: Interval, bound: tuple[Up, float]) -> Interval:
     """Return the known interval, or the bound of a Renyi divergence if that is smaller."""
     high, order = bound
     if not high < found.high:
         return found
     # For a stated Renyi guarantee, moments and tails do not come from one pair. Its number is then
     # not bracketed, and only the upper end remains.
-    low = found.low if found.low <= high else 0.0
+    low = found.low if found.low <= high else Down(0.0)
     return found._replace(low=low, high=high, method=f"RDP, order {order:.5g}")
 
 
@@ -444,7 +427,7 @@ def _tried(question: Question) -> Interval:
         return _TOO_LARGE
     try:
         if question.below_floor:
-            return Interval(0.0, question.floor, _INVERTED)
+            return Interval(Down(0.0), Up(question.floor), _INVERTED)
         costs = [(cost, way) for way in STRATEGIES if (cost := way.cost(question)) is not None]
         for _, way in sorted(costs, key=itemgetter(0)):
             answer = _answer(way, question)
@@ -452,7 +435,7 @@ def _tried(question: Question) -> Interval:
             if answer.reason == SETTLED:
                 return found._replace(reason=SETTLED)
             # Exact tails are the best possible, so other strategies would only repeat the answer.
-            if met(question, found) or question.curve.exact:
+            if met(question, found) or question.curve.support().exact:
                 break
             clock.check_deadline()
     except LateError:
@@ -479,14 +462,14 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
         of_each = [deltas(one, at, tolerance) for one in several]
         common = set.intersection(*map(set, of_each))
         return {x: _lower([one[x] for one in of_each]) for x in common}
-    if curve.exact:
+    if curve.support().exact:
         # One vectorised reading serves all epsilons, and there is no line to share.
-        low, high = (direct.delta(curve, at, side) for side in (Side.DOWN, Side.UP))
+        low, high = (direct.delta(curve, at, side) for side in ENDS)
         ends = zip(at.tolist(), low.tolist(), high.tolist(), strict=True)
-        return {x: Interval(a, b, Reading.method).numbers() for x, a, b in ends}
+        return {x: Interval(Down(a), Up(b), Reading.method).numbers() for x, a, b in ends}
     found: dict[float, Interval] = {}
     for rarest in _RAREST:
-        few = trimming.trim(curve, rarest)
+        few = trim(curve, rarest)
         asked = np.array([x for x in at.tolist() if x not in found and x <= few.reach])
         found |= _on_lines(few, asked, tolerance)
         if few.slack == 0.0:
@@ -494,7 +477,7 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     return found
 
 
-def _on_lines(few: trimming.Trimmed, at: Array, tolerance: float) -> dict[float, Interval]:
+def _on_lines(few: Trimmed, at: Array, tolerance: float) -> dict[float, Interval]:
     """Return delta's intervals at the epsilons where lines meet the tolerance."""
     found: dict[float, Interval] = {}
     stretches = [at] if len(at) else []
@@ -513,7 +496,7 @@ def _on_lines(few: trimming.Trimmed, at: Array, tolerance: float) -> dict[float,
         low, high = low - few.slack, np.minimum(high + few.slack, 1.0)
         met = small & ((high - low <= tolerance * high) | (high <= 1e-300))
         ends = zip(part[met].tolist(), low[met].tolist(), high[met].tolist(), strict=True)
-        found |= {x: Interval(a, b, _INVERTED) for x, a, b in ends}
+        found |= {x: Interval(Down(a), Up(b), _INVERTED) for x, a, b in ends}
         # A line that fails at its own centre is useless for the neighbours.
         if met[middle]:
             sides = (part[:middle][~met[:middle]], part[middle:][~met[middle:]])

@@ -9,7 +9,7 @@ of a round below and above the cut. Then A^T, the moment of T rounds, is
 Each term has a separate tilt, and the profile is the sum of the profiles of the terms. See
 docs/theory/jumps.md.
 
-Jumps that are much rarer than delta are left out before that: see ``trimming``.
+Jumps that are much rarer than delta are left out before that: see ``components.trim``.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ...rounding import THOUSANDS, UNIT
+from ...rounding import THOUSANDS, UNIT, Down, Up, rounded_down, rounded_up
 from ..clock import check_deadline
-from ..curves.composed import Composed
+from ..curves.components import count_of, is_composed, parts_of, trim
 from ..curves.curve import Curve
-from ..curves.fold import Fold
-from ..curves.gaussian import Gdp
+from ..curves.gaussian import GdpMoments
 from ..moments.contour import Array, Contour, NoMoments
 from ..moments.gaussian_rules import GaussianPair
 from ..moments.legendre import legendre
 from ..moments.mixtures import log_sum
-from ..moments.points import Points
+from ..moments.moments import Moments
 from ..moments.spectrum import (
     Cumulants,
     Decay,
-    Moments,
+    HalfLine,
+    Leaf,
     Spectrum,
     power,
     power_cumulants,
@@ -47,7 +47,6 @@ from ..moments.spectrum import (
 )
 from ..moments.truncated_moments import Part, Piece
 from .inversion import Chernoff, Inverted, chernoff, close_in, invert_moments
-from .trimming import trim
 
 _DEPTH = 12.0
 """Omitted mass should be below about exp(-12) = 6e-6 of the answer."""
@@ -85,7 +84,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class Term(Moments):
     """All outcomes of a run with given numbers of jumps.
 
     Args:
@@ -118,7 +117,7 @@ class Term:
     def smoothed(self, std: float) -> Term:
         """Return the outcomes composed with N(std, 1) against N(0, 1)."""
         # Smoothing is one more independent round, so all bounds on parts remain valid.
-        return Term((*self.parts, (Gdp(std), 1)), self.log_ways)
+        return Term((*self.parts, (GdpMoments(std), 1)), self.log_ways)
 
 
 class Terms(NamedTuple):
@@ -191,8 +190,8 @@ class Smoothed:
         others[_HATS] = 0.0
         # Outside the nodes only delta <= 1 is known, so their whole probability counts.
         around = others.sum(axis=0) + beyond
-        least = (low[_HATS] * (1 - THOUSANDS) - around * (1 + THOUSANDS)) / (
-            shares[_HATS] * (1 + THOUSANDS)
+        least = (rounded_down(low[_HATS], THOUSANDS) - rounded_up(around, THOUSANDS)) / (
+            rounded_up(shares[_HATS], THOUSANDS)
         )
         return np.maximum(least, 0.0), high[_HATS]
 
@@ -233,11 +232,12 @@ def cut_round(curve: Curve, loss: float) -> Cut:
 
     Every division of the outcomes is valid, so the cut need not be exactly at that loss.
     """
+    moments = curve.moments()
     try:
-        pieces, atom = _everything(curve)
+        pieces, atom = _everything(moments)
     except NoMoments:
         # No split is possible: the whole round lies below the cut, and one term is the whole run.
-        return Cut(curve, None, 0.0)
+        return Cut(moments, None, 0.0)
     calm: list[Piece] = []
     jumps: list[Piece] = []
     for piece in pieces:
@@ -252,43 +252,44 @@ def cut_round(curve: Curve, loss: float) -> Cut:
     mass = sum(piece.mass for piece in jumps)
     # No mass lies above the cut, so a division would only add an empty term.
     if mass == 0.0:
-        return Cut(curve, None, 0.0)
+        return Cut(moments, None, 0.0)
     return Cut(
         Part(tuple(calm), atom, missing=mass),
         Part(tuple(jumps), missing=1.0 - mass, rare=True),
-        mass * (1.0 + THOUSANDS),
+        rounded_up(mass, THOUSANDS),
     )
 
 
-def _everything(curve: Curve) -> tuple[list[Piece], float]:
+def _everything(moments: Moments) -> tuple[list[Piece], float]:
     """Return all outcomes and the separate mass at loss 0; only Gaussian pairs are split.
 
     Raises:
-        NoMoments: the curve has other pairs.
+        NoMoments: the law has other pairs.
     """
-    part = curve.part if isinstance(curve, Fold) else None
-    each = (
-        part.pieces
-        if part
-        else [
-            Piece(weight, pair) for weight, pair in curve.pairs() if isinstance(pair, GaussianPair)
-        ]
-    )
-    pieces = [piece for piece in each if isinstance(piece, Piece)]
+    part = moments.part()
+    if part is not None:
+        pieces = [piece for one in part.pieces if (piece := one.divisible)]
+        count, atom = len(part.pieces), part.atom
+    else:
+        pairs = moments.pairs()
+        pieces = [Piece(weight, pair.gaussian) for weight, pair in pairs if pair.gaussian]
+        count, atom = len(pairs), 0.0
     # A part with other pieces stays whole, because splitting half of it would lose their mass.
-    if not pieces or len(pieces) < len(part.pieces if part else curve.pairs()):
+    if not pieces or len(pieces) < count:
         raise NoMoments
-    return pieces, part.atom if part else 0.0
+    return pieces, atom
 
 
 def uncut(curve: Curve) -> bool:
     """Return whether a round has finitely many losses; its moments are sums without a split."""
-    part = curve.lone_part()
+    moments = curve.moments()
+    part = moments.part()
+    each: Sequence[HalfLine | Leaf]
     try:
-        each = part.pieces if part else tuple(pair for _, pair in curve.pairs())
+        each = part.pieces if part else tuple(pair for _, pair in moments.pairs())
     except NoMoments:
         return False
-    return all(isinstance(one, Points) for one in each)
+    return all(one.finite is not None for one in each)
 
 
 def _crossings(piece: Piece, loss: float) -> tuple[float, float]:
@@ -353,7 +354,7 @@ def _largest(piece: Piece, stop: float) -> float:
     return math.inf
 
 
-def divide(curve: Composed, loss: float, log_least: float) -> Terms:
+def divide(curve: Curve, loss: float, log_least: float) -> Terms:
     """Return the terms of a run, split at a loss, except those with mass below e^log_least.
 
     More than J jumps in all have at most the mass m^{J+1} / (J+1)!, where m is the expected number.
@@ -361,9 +362,9 @@ def divide(curve: Composed, loss: float, log_least: float) -> Terms:
     Raises:
         NoMoments: too many terms are relevant.
     """
-    cuts = [(cut_round(part, loss), count) for part, count in curve.parts]
+    cuts = [(cut_round(part, loss), count) for part, count in parts_of(curve)]
     expected = sum(cut.mass * count for cut, count in cuts)
-    most, log_rest = _most_jumps(expected, curve.count, log_least)
+    most, log_rest = _most_jumps(expected, count_of(curve), log_least)
     counting: list[tuple[Term, float]] = []
     dropped = 0.0
     for jumps in _patterns([n if cut.jumps else 0 for cut, n in cuts], most):
@@ -431,7 +432,7 @@ def _term(cuts: Sequence[tuple[Cut, int]], jumps: Sequence[int]) -> tuple[Term, 
 
 
 def invert(
-    curve: Composed,
+    curve: Curve,
     x: float,
     log_delta: float,
     error: float,
@@ -483,9 +484,9 @@ def _invert(term: Term, x: float, depth: float, std: float, log_mass: float) -> 
         return Smoothed(invert_moments(smooth, x, depth, _MAX_POINTS, log_mass, False), std)
 
 
-def _start(curve: Composed, log_delta: float) -> tuple[float, float]:
+def _start(curve: Curve, log_delta: float) -> tuple[float, float]:
     """Return an approximate upper bound on the epsilon of e^log_delta, and the slope there."""
-    found = chernoff(curve, -log_delta)
+    found = chernoff(curve.moments(), -log_delta)
     # Rough moments may give an infinite reach, but a cut needs a finite number.
     x, slope = min(found.reach, 1e6), found.tilt
     for _ in range(_STEPS):
@@ -510,7 +511,7 @@ def _sharper(tail: Chernoff) -> float:
 
 def epsilon_interval(
     curve: Curve, delta: float, tolerance: float, spare: float = 0.0
-) -> tuple[float, float]:
+) -> tuple[Down, Up]:
     """Return certified (low, high) of the epsilon at a delta: see ``inversion.epsilon_interval``.
 
     ``spare`` bounds the difference between the wanted profile and that of the curve.
@@ -522,27 +523,27 @@ def epsilon_interval(
     # Terms are evaluated at large epsilons, where mass moved within Q is not bounded.
     if reach < math.inf:
         run, slack = curve, 0.0
-    if not isinstance(run, Composed):
+    if not is_composed(run):
         raise NoMoments
-    composed, log_delta = run, math.log(delta)
+    log_delta = math.log(delta)
 
     def near(x: float, slope: float) -> Inverted:
         # An error of epsilon is an error of log delta divided by the slope; other errors get the
         # rest.
         error = 0.3 * tolerance * slope
-        return invert(composed, x, log_delta, error, 0.3 * tolerance)
+        return invert(run, x, log_delta, error, 0.3 * tolerance)
 
-    start = _start(composed, log_delta)
+    start = _start(run, log_delta)
     return close_in(near, start, _LEAST_SLOPE, delta, tolerance, slack + spare)
 
 
-def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[float, float]:
+def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[Down, Up]:
     """Return certified (low, high) of the profile at an epsilon above 0.
 
     Raises:
         NoMoments: the method does not reach this curve.
     """
-    if not isinstance(curve, Composed) or not epsilon > 0.0:
+    if not is_composed(curve) or not epsilon > 0.0:
         raise NoMoments
     # The required depth depends on delta, which is the unknown. Iterate until both agree.
     guess, log_delta = 0.0, -1.0
@@ -558,4 +559,4 @@ def delta_interval(curve: Curve, epsilon: float, tolerance: float) -> tuple[floa
             break
         log_delta = guess
     low, high = invert(curve, epsilon, guess, tolerance).bounds(np.array([epsilon]))
-    return float(low[0]), min(1.0, float(high[0]))
+    return Down(float(low[0])), min(Up(1.0), Up(float(high[0])))

@@ -6,13 +6,11 @@ import math
 
 import numpy as np
 
-from ..curves.composed import Composed
+from ..curves.components import count_of, is_composed, parts_of
 from ..curves.curve import Curve
-from ..curves.fold import Fold
 from ..curves.gaussian import Gdp
 from ..curves.lattice import Side
 from ..moments.contour import NoMoments
-from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture
 
 MOST_LOSS = 1e4
@@ -36,16 +34,16 @@ def too_large(curve: Curve) -> bool:
     This is not certified: it limits the computation and never enters a number. If ``crude`` has a
     pair, that pair already implies the answer.
     """
-    if not isinstance(curve, Composed) or curve.exact:
+    if not is_composed(curve) or curve.support().exact:
         return False
     try:
         # At so small a tilt the mean is that of P itself.
-        return not curve.cumulants(1e-12).mean < MOST_LOSS
+        return not curve.moments().cumulants(1e-12).mean < MOST_LOSS
     except (NoMoments, OverflowError):
         # The Gaussian pair that dominates the run has a larger mean than the run.
-        if curve.cover() < math.sqrt(2.0 * MOST_LOSS):
+        if curve.support().cover < math.sqrt(2.0 * MOST_LOSS):
             return False
-        return curve.count > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
+        return count_of(curve) > MOST_ROUNDS or _least_mean(curve) >= MOST_LOSS
 
 
 def given_up(curve: Curve) -> Curve | None:
@@ -54,15 +52,13 @@ def given_up(curve: Curve) -> Curve | None:
     return curve if simple is None and too_large(curve) else simple
 
 
-def _least_mean(curve: Composed) -> float:
+def _least_mean(curve: Curve) -> float:
     """Return a lower bound on the mean loss of rounds: x P(L > x), minus the part below 0."""
     total = 0.0
-    for part, count in curve.parts:
-        # The roughest substitute for the round is accurate enough for so rough a question.
-        rough = (*part.rougher(), part)[0]
-        shares = np.exp(np.minimum(rough.tails(_LOSSES, Side.DOWN).p_above, 0.0))
+    for part, count in parts_of(curve):
+        shares = np.exp(np.minimum(part.tails(_LOSSES, Side.DOWN).p_above, 0.0))
         # Infinite losses are not part of a mean, and rounding must not include them.
-        shares = np.maximum(shares - 1.000001 * part.max_loss().infinite_high, 0.0)
+        shares = np.maximum(shares - 1.000001 * part.support().largest.infinite_high, 0.0)
         # The part of a mean below 0 is at least -1/e.
         total += count * (float(np.max(_LOSSES * shares)) - 1.0)
     return total
@@ -74,19 +70,19 @@ def crude(curve: Curve) -> Gdp | None:
     It serves rounds of many components. Their moments take long, and the rough bound loses no
     useful detail.
     """
-    if not isinstance(curve, Composed) or not math.isfinite(cover := curve.cover()):
+    if not is_composed(curve) or not math.isfinite(cover := curve.support().cover):
         return None
-    found = [(_distance(part), count) for part, count in curve.parts]
+    found = [(_distance(part), count) for part, count in parts_of(curve)]
     return Gdp(cover) if sum(far * count for far, count in found) >= _MOST_OF_MANY else None
 
 
 def _distance(curve: Curve) -> float:
     """Return the approximate mean loss of a round of many components; 0 for any other round."""
     try:
-        labelled = (curve.up if isinstance(curve, Fold) else curve).pairs()
+        labelled = (curve.components().upper or curve).moments().pairs()
     except NoMoments:
         return 0.0
-    pairs = [(w, pair) for w, pair in labelled if isinstance(pair, GaussianPair)]
+    pairs = [(w, pair.gaussian) for w, pair in labelled if pair.gaussian is not None]
     if sum(len(pair.p) + len(pair.q) for _, pair in pairs) < _MANY:
         return 0.0
     total = 0.0

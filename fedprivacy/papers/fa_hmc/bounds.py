@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...errors import closed_unit, integer, non_negative, positive, refuse
-from ...rounding import THOUSANDS
+from ...rounding import THOUSANDS, rounded_up
 from ...systems.fa_hmc.law import DynamicSteps
 from ..statement import Statement
 
@@ -72,7 +72,7 @@ class HamiltonianProblem:
     def _stable(self, step_size: float) -> str:
         limit = 1.0 / (self.leapfrog_steps * math.sqrt(self.smoothness))
         # Steps chosen to meet the limit may exceed it by a rounding error.
-        if positive(step_size=step_size) > limit * (1.0 + THOUSANDS):
+        if positive(step_size=step_size) > rounded_up(limit, THOUSANDS):
             refuse("step_size", step_size, f"be at most 1 / (K sqrt(L)) = {limit:g}")
         return f"step_size <= 1 / (K sqrt(L)) = {limit:g}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...errors import count, listed, moderate, refuse, require
-from ...rounding import THOUSANDS
+from ...rounding import THOUSANDS, rounded_up
 from ...systems.settings import MODERATE, MODERATE_OR_ZERO, SIZE, Settings, setting
 from ..averaging.bounds import ConvergenceBound
 
@@ -100,7 +100,7 @@ class SmpSetting(Settings):
         require(gamma < 0.5, "gamma", gamma, "lie strictly between 0 and 1/2")
         error = 1.0 - k / d
         most = gamma * (1.0 - 1.0 / self.draws) if self.draws > 1 else gamma
-        if error > most * (1.0 + THOUSANDS):
+        if error > rounded_up(most, THOUSANDS):
             refuse("kept", k, f"be at least {math.ceil(d * (1.0 - most))}", "Theorem 2 needs it")
         return _Shape(error, 4.0 / gamma, 1.0 - 2.0 * gamma)
 
@@ -127,7 +127,7 @@ def fed_smp_bound(setting: SmpSetting) -> ConvergenceBound:
     shape, clip = setting.shape(k), _clip(setting, k)
     smooth, eta, tau = setting.smoothness, setting.step_size, setting.local_steps
     largest = _largest_step(smooth * tau, shape, setting.dissimilarity)
-    if eta > largest * (1.0 + THOUSANDS):
+    if eta > rounded_up(largest, THOUSANDS):
         refuse("step_size", eta, f"be at most {largest:.6g}", "the theorem's condition")
     zeta, kappa = setting.gradient_variance, setting.heterogeneity
     step = eta * tau
@@ -201,7 +201,7 @@ def _fewest(setting: SmpSetting) -> int:
             shape = setting.shape(k)
         except ValueError:
             return False
-        return step <= shape.step / (8.0 * (1.0 + shape.error)) * (1.0 + THOUSANDS)
+        return step <= rounded_up(shape.step / (8.0 * (1.0 + shape.error)), THOUSANDS)
 
     low, high = 0, setting.dimension
     while high - low > 1:

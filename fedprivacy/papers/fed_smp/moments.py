@@ -197,7 +197,7 @@ def fed_smp_printed_epsilon(
 
     def divergence(order: float) -> float:
         # A log moment is at least 0, apart from rounding.
-        return total * max(curve.log_moment(order), 0.0) / (order - 1.0)
+        return total * max(curve.moments().log_moment(order), 0.0) / (order - 1.0)
 
     claimed, order = _best(OPACUS_ORDERS, divergence, delta, conversion)
     remark = f"{_named(order)} The moments are those of Poisson cohorts under add_remove."

@@ -94,7 +94,7 @@ def test_sampled_laplace(epsilon, q):
             (curve, mpmath.log(1 - rate + rate * mpmath.exp(s))),
             (curve.swap(), -mpmath.log(1 - rate + rate * mpmath.exp(-s))),
         ):
-            found = one.max_loss()
+            found = one.support().largest
             assert found.low <= truth <= found.high
             assert found.high - found.low <= 1e-14 * found.high
             assert found.infinite_high == 0.0
@@ -104,13 +104,13 @@ def test_sampled_laplace(epsilon, q):
 def test_absence_shows_little_under_sampling(q):
     """Without the unit at most -log(1 - q), even where its presence shows everything."""
     for inner in (Gdp(3.0), GaussianMix(1.0, ((0.5, 0.0), (0.5, 4.0)), ((1.0, 0.0),))):
-        assert Sampled(inner, q).max_loss().high == math.inf
+        assert Sampled(inner, q).support().largest.high == math.inf
     with mpmath.workdps(40):
         truth = -mpmath.log(1 - mpmath.mpf(q))
     for inner in (Gdp(3.0), Atoms((), 1.0, 1.0), RenyiPoints(((2.0, 0.1),))):
-        found = Sampled(inner, q).swap().max_loss()
+        found = Sampled(inner, q).swap().support().largest
         assert found.low <= truth <= found.high
-    revealed = Sampled(Atoms((), 1.0, 1.0), q).max_loss()
+    revealed = Sampled(Atoms((), 1.0, 1.0), q).support().largest
     assert revealed.infinite_low <= q <= revealed.infinite_high
 
 
@@ -135,7 +135,7 @@ def test_mixtures_against_mpmath(curve):
     with mpmath.workdps(40):
         points = [loss(mpmath.mpf(y)) for y in grid]
         for one, seen in ((curve, max(points)), (Swapped(curve), -min(points))):
-            found = one.max_loss()
+            found = one.support().largest
             assert seen <= found.high
             if math.isinf(found.high):
                 assert seen > 100.0
@@ -145,16 +145,16 @@ def test_mixtures_against_mpmath(curve):
 
 
 def test_rare_kinds_of_curves():
-    assert IDENTITY.max_loss().high == 0.0
-    assert Allocated(0.5, 10).max_loss().low == math.inf
-    assert Allocated(0.5, 10).swap().max_loss().low == math.inf
-    unknown = AnyOf((IDENTITY, Gdp(1.0))).max_loss()
+    assert IDENTITY.support().largest.high == 0.0
+    assert Allocated(0.5, 10).support().largest.low == math.inf
+    assert Allocated(0.5, 10).swap().support().largest.low == math.inf
+    unknown = AnyOf((IDENTITY, Gdp(1.0))).support().largest
     assert (unknown.low, unknown.epsilon(0.0), unknown.delta(5.0)) == (0.0, math.inf, 1.0)
     pair = LaplacePair(0.5)
     fold = Fold(pair, Sampled(pair, 0.1))
-    assert fold.max_loss() == pair.max_loss()
-    assert fold.swap().max_loss() == Sampled(pair, 0.1).max_loss()
-    mixed = Mix(((0.25, stated_pair(((1.0, 0.5),))), (0.75, pair))).max_loss()
+    assert fold.support().largest == pair.support().largest
+    assert fold.swap().support().largest == Sampled(pair, 0.1).support().largest
+    mixed = Mix(((0.25, stated_pair(((1.0, 0.5),))), (0.75, pair))).support().largest
     assert mixed.infinite_low <= 0.125 <= mixed.infinite_high
     assert mixed.high >= 1.0
 
@@ -164,7 +164,7 @@ def test_sums_are_rounded_once_and_outwards():
     for count in (3, 10, 10**15):
         with mpmath.workdps(50):
             truth = mpmath.mpf(shift) * count
-            found = Composed(((LaplacePair(shift), count),)).max_loss()
+            found = Composed(((LaplacePair(shift), count),)).support().largest
             assert found.low <= truth <= found.high
             assert found.high - found.low <= math.ulp(found.high)
 
@@ -192,7 +192,7 @@ def test_randomised_response_is_a_discrete_pair():
     """Two points of loss 1 and -1: 5 of them lose 5, the truth at 0."""
     lie = 1.0 / (1.0 + math.e)
     pair = Atoms(((-1.0, lie), (1.0, 1.0 - lie)))
-    found = Composed(((pair, 5),)).max_loss()
+    found = Composed(((pair, 5),)).support().largest
     assert (found.low, found.high, found.infinite_high) == (5.0, 5.0, 0.0)
 
 

@@ -91,10 +91,10 @@ def test_cells_of_means_far_out_are_within_their_rounding():
     curve = Opposed(1e-3, tuple(zip([1 / 143] * 143, range(143), strict=True)))
     low, high = (curve._cells(side) for side in (Side.DOWN, Side.UP))
     assert np.exp(low.loss).size and low.p.sum() < 1.0 < high.p.sum() + high.p_infinite
-    most, count = 2.0 * curve.cover(), opposed._MOST_CELLS
+    most, count = 2.0 * curve.support().cover, opposed._MOST_CELLS
     inner = np.linspace(-12.0, most + 12.0, count)
     shown = masses(np.concatenate([[-np.inf], inner, [np.inf]]), curve.times, 2e3)
-    off = opposed._ROUNDED + opposed._PLACED * curve.cover()
+    off = opposed._ROUNDED + opposed._PLACED * curve.support().cover
     with mpmath.workdps(60):
         for at in np.flatnonzero(shown[1:-1] > 1e-280)[:60:3]:
             ends = [mpmath.mpf(float(end)) for end in inner[at : at + 2]]
@@ -111,6 +111,6 @@ def test_cells_of_means_far_out_are_within_their_rounding():
 def test_the_other_order_has_a_largest_loss():
     """Q's means lie lower: its ratio to P falls to 0 above, and tends to 1 below."""
     curve = Opposed(1.0, law(3, 0.5))
-    assert curve.max_loss().low == np.inf
-    assert curve.swap().max_loss().low == 0.0
+    assert curve.support().largest.low == np.inf
+    assert curve.swap().support().largest.low == 0.0
     assert Opposed(1.0, law(2, 0.5)).plain == GaussianMix(1.0, law(2, 0.5), ((1.0, 0.0),))

@@ -67,7 +67,7 @@ def test_labels_and_mixed_mechanisms():
     labelled = Sampled(Mix(((0.3, inner), (0.7, Gdp(0.2)))), 0.2)
     low, high = epsilon_interval(Composed(((labelled, 10),)), 1e-5)
     assert 0.9 * high < low <= high
-    assert not Composed(((Sampled(inner, 0.5), 2),)).amplifiable
+    assert not Composed(((Sampled(inner, 0.5), 2),)).support().amplifiable
     assert (
         Sampled(Composed(((Sampled(inner, 0.5), 2),)), 0.1).lattice(0.1, Side.DOWN).mass.sum() == 0
     )

@@ -55,7 +55,7 @@ def apart(spectrum):
 def side_by_side(curves, line):
     """The curves' spectra, in their order."""
     found = {}
-    for some in Bundle([(curve, 1) for curve in curves]).spectra(line):
+    for some in Bundle([(curve.moments(), 1) for curve in curves]).spectra(line):
         found.update(zip(some.at.tolist(), apart(some.spectrum), strict=True))
     return [found[k] for k in range(len(curves))]
 
@@ -142,7 +142,7 @@ def test_what_moments_exceed_one_by_is_what_it_is_alone():
         tilt, spacing = (float(np.exp(rng.uniform(a, b))) for a, b in ((-5, 3.4), (-4, 3)))
         line, curves = Contour(tilt, spacing, 9), some_alike(rng)
         for curve, found in zip(curves, side_by_side(curves, line), strict=True):
-            alone = curve.spectrum(line)
+            alone = curve.moments().spectrum(line)
             if found.near is None or alone.near is None:
                 assert min(found.log_size, alone.log_size) > 0.099
                 continue
@@ -157,7 +157,7 @@ def test_what_moments_exceed_one_by_is_what_it_is_alone():
 def a_few_rules(tilt):
     """Rules of four rare rounds, and what is sure of them."""
     curves = [sampled(z, q) for z, q in ((0.8, 1e-4), (1.0, 1e-3), (2.0, 1e-3), (3.0, 3e-3))]
-    stack = Stack.of([curve.pairs()[0][1] for curve in curves])
+    stack = Stack.of([curve.moments().pairs()[0][1] for curve in curves])
     plan = stack._plan(Contour(tilt, 0.0, 1))
     weighed = stack._weighed(plan, np.arange(4), tilt)
     assert (plan.serves_p & weighed.near()).all()

@@ -10,6 +10,7 @@ from mpmath import mpf
 import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval
 from fedprivacy.loss import Atoms, Composed, Fold, LaplacePair, Sampled, Side
+from fedprivacy.loss.curves.finite_support import few_of
 from fedprivacy.loss.moments.contour import Contour, NoMoments
 
 
@@ -60,7 +61,7 @@ def test_moments_hold_the_truth(seed):
     rng = random.Random(seed)
     curve = some_curve(rng)
     line = Contour(math.exp(rng.uniform(-4, 3)), math.exp(rng.uniform(-3, 4)), 6)
-    found = curve.spectrum(line)
+    found = curve.moments().spectrum(line)
     with mpmath.workdps(40):
         points = law(curve)
         for k in (0, 1, 5):
@@ -90,29 +91,28 @@ def test_folds_of_three_losses_lie_on_a_lattice(rate, swapped):
     mass = math.exp(0.7) / (1 + math.exp(0.7)) * 0.8
     one = Sampled(Atoms(((-0.7, 0.8 - mass), (0.0, 0.2), (0.7, mass))), rate)
     curve = Fold(one, one)
-    assert curve.mesh == pytest.approx(math.log1p(rate * math.expm1(0.7)), rel=1e-12)
-    assert one.mesh == 0.0
+    assert curve.support().mesh == pytest.approx(math.log1p(rate * math.expm1(0.7)), rel=1e-12)
+    assert one.support().mesh == 0.0
     run = Composed(((curve.swap() if swapped else curve, 5),))
     with mpmath.workdps(40):
         for steps in (0.3, 1.5, 4.2):
-            exact = delta_of(law(curve), 5, mpf(steps * curve.mesh))
-            low, high = delta_interval(run, steps * curve.mesh)
+            exact = delta_of(law(curve), 5, mpf(steps * curve.support().mesh))
+            low, high = delta_interval(run, steps * curve.support().mesh)
             assert low <= exact <= high
             assert high - low <= 1e-9 * exact + 1e-13
 
 
 def test_losses_that_are_no_multiples_are_put_on_no_lattice_as_they_are():
-    few = Sampled(
-        Atoms(((-0.5, 1 / (1 + math.exp(0.5))), (0.5, 1 / (1 + math.exp(-0.5))))), 0.3
-    ).few
+    atoms = Atoms(((-0.5, 1 / (1 + math.exp(0.5))), (0.5, 1 / (1 + math.exp(-0.5)))))
+    few = few_of(Sampled(atoms, 0.3).moments())
     assert few.lattice(0.1, Side.UP) is None
-    assert LaplacePair(1.0).few is None
-    assert Sampled(LaplacePair(1.0), 0.3).few is None
+    assert few_of(LaplacePair(1.0).moments()) is None
+    assert few_of(Sampled(LaplacePair(1.0), 0.3).moments()) is None
 
 
 def test_what_one_law_alone_has_gives_no_points():
     with pytest.raises(NoMoments):
-        Atoms(((0.0, 0.9),), 0.1, 0.1).pairs()
+        Atoms(((0.0, 0.9),), 0.1, 0.1).moments().pairs()
 
 
 @pytest.mark.parametrize(("noise", "rate", "rounds"), [(0.16, 2e-4, 32975), (0.5, 0.05, 3000)])

@@ -212,11 +212,11 @@ def holds(spectrum, k, exact, atom=0):
 def check_moments(rng):
     """Containment at one height of a random line, with the atom and without."""
     curve, tilt = some_curve(rng), log_uniform(rng, 1e-3, 30)
-    spread = math.sqrt(max(curve.cumulants(tilt).variance, 1e-24))
+    spread = math.sqrt(max(curve.moments().cumulants(tilt).variance, 1e-24))
     top = log_uniform(rng, 1e-2, 20) / spread
     line = Contour(tilt, top / 4, 5)
     try:
-        spectrum, k = curve.spectrum(line), rng.randrange(5)
+        spectrum, k = curve.moments().spectrum(line), rng.randrange(5)
     except NoMoments:
         return
     exact = exact_moment(curve, complex(tilt, line.heights()[k]))
@@ -260,7 +260,7 @@ def exact_near(curve, s):
 def test_moments_near_one_are_right_beyond_the_digits_of_one(maker, tilt):
     """Rounds that hardly count: a million of them need A - 1 to 1e-6 of itself, or better."""
     curve, line = maker(0.9, 3e-6), Contour(tilt, 2.0, 3)
-    spectrum = curve.spectrum(line)
+    spectrum = curve.moments().spectrum(line)
     for k in (0, 2):
         exact = exact_near(curve, mpmath.mpc(tilt, line.heights()[k]))
         off = abs(mpmath.mpc(complex(spectrum.near.values[k])) - exact)
@@ -300,7 +300,7 @@ def labelled(kind, q):
 def test_labelled_moments_near_one_are_right_beyond_the_digits_of_one(kind, q, tilt):
     curve, excess = labelled(kind, q)
     line = Contour(tilt, 0.4, 3)
-    near = curve.spectrum(line).near
+    near = curve.moments().spectrum(line).near
     for k in (2,) if kind == "folded" else (0, 2):
         exact = excess(mpmath.mpc(tilt, line.heights()[k]))
         assert abs(mpmath.mpc(complex(near.values[k])) - exact) <= near.error[k] <= 1e-13
@@ -324,7 +324,7 @@ def test_moments_near_one_fall_from_where_they_are(maker, tilt, q):
     """The bound on all heights above one bounds that one."""
     curve, heights = maker(1.0, q), np.array([1e-3, 0.1, 1.0])
     for fine in (False, True):
-        decay = curve.decay(tilt, heights, fine)
+        decay = curve.moments().decay(tilt, heights, fine)
         for height, log_rest in zip(heights, decay.log_rest, strict=True):
             rest = exact_rest(curve, complex(tilt, height))
             assert float(np.log(np.abs(rest))) <= log_rest + 1e-13
@@ -363,7 +363,7 @@ def test_moments_side_by_side_hold_the_truth_and_meet_those_taken_alone(seed):
     line = Contour(tilt, log_uniform(rng, 0.03, 30), 7)
     together = side_by_side(curves, line)
     for curve, found in zip(curves, together, strict=True):
-        alone = curve.spectrum(line)
+        alone = curve.moments().spectrum(line)
         apart = found.values - alone.values * math.exp(alone.log_size - found.log_size)
         assert np.all(np.abs(apart) <= 1.01 * (found.error + alone.error)), curve
         assert np.all(found.error <= 1e-11 + 10 * alone.error), curve
@@ -376,9 +376,11 @@ def test_moments_side_by_side_hold_the_truth_and_meet_those_taken_alone(seed):
 def test_cumulants_side_by_side_are_those_taken_alone():
     curves = some_alike(random.Random(1))
     for tilt in (0.01, 1.0, 20.0):
-        for at, found, _ in Bundle([(curve, 1) for curve in curves]).cumulants(tilt):
+        for at, found, _ in Bundle([(curve.moments(), 1) for curve in curves]).cumulants(tilt):
             for k, row in zip(at, np.atleast_2d(np.transpose(found)), strict=True):
-                assert tuple(row) == pytest.approx(curves[k].cumulants(tilt), rel=1e-4, abs=1e-9)
+                assert tuple(row) == pytest.approx(
+                    curves[k].moments().cumulants(tilt), rel=1e-4, abs=1e-9
+                )
 
 
 def test_many_different_rounds_meet_their_lattice():
@@ -400,7 +402,7 @@ def test_moments_where_a_sum_is_nearly_zero(z, q, sign):
     line = Contour(3.0, 0.4, 2)
     for k in range(2):
         exact = exact_moment(curve, complex(3, line.heights()[k]))
-        assert holds(curve.spectrum(line), k, exact)
+        assert holds(curve.moments().spectrum(line), k, exact)
 
 
 @pytest.mark.parametrize("q", [1e-25, 1e-9, 0.3])
@@ -427,15 +429,15 @@ def test_quadrature_weights_are_right_to_the_last_bit(count):
 def check_decay(rng):
     """Bounds on what is left of A at and above a height."""
     curve, tilt = some_curve(rng), log_uniform(rng, 1e-2, 20)
-    spread = math.sqrt(max(curve.cumulants(tilt).variance, 1e-24))
+    spread = math.sqrt(max(curve.moments().cumulants(tilt).variance, 1e-24))
     heights = np.geomspace(0.1, 60, 24) / spread
     try:
-        decay = curve.decay(tilt, heights)
+        decay = curve.moments().decay(tilt, heights)
     except NoMoments:
         return
     if rng.random() < 0.4:
         with contextlib.suppress(NoMoments):
-            decay = curve.decay(tilt, heights, True)
+            decay = curve.moments().decay(tilt, heights, True)
     for k in (rng.randrange(12), rng.randrange(18)):
         height = heights[k] * rng.choice([1, rng.uniform(1, 2)])
         rest = abs(exact_rest(curve, complex(tilt, height)))

@@ -90,8 +90,8 @@ def test_a_small_lattice_serves_more_rounds_before_they_are_cut():
     run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 100
     question = EpsilonAt.of(run.privacy_loss("add_remove").curve, 1e-6, 1e-3, 0.0)
     small = next(way for way in search.STRATEGIES if getattr(way, "early", False))
-    assert small.cost(question) < search.Cutting().cost(question)
+    assert small.cost(question) < search.Inverting(split=True).cost(question)
     low, high = small.answer(question)[:2]
-    cut = search.Cutting().answer(question)
+    cut = search.Inverting(split=True).answer(question)
     assert low <= cut.high and cut.low <= high
     assert small.cost(EpsilonAt.of(LAPLACE, 1e-6, 1e-3, 0.0)) is None

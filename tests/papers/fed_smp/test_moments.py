@@ -94,7 +94,7 @@ def test_the_sum_term_by_term(order, rate, sigma):
 def test_the_sum_bounds_the_divergence_of_a_cohort_of_fixed_size(order, sigma):
     step = fp.Gaussian(noise_multiplier=sigma, unit="client")
     fixed = step.sampled(fp.FixedSize(100, population=6000))
-    exact = fixed.privacy_loss("add_remove").curve.log_moment(order) / (order - 1)
+    exact = fixed.privacy_loss("add_remove").curve.moments().log_moment(order) / (order - 1)
     known = {"order": order, "sampling_probability": 1 / 60, "noise_multiplier": sigma}
     assert exact <= lemma_3_divergence(**known, sensitivity=2)
     assert sigma > 2.0 or exact > lemma_3_divergence(**known)

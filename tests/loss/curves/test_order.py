@@ -8,8 +8,9 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
 from fedprivacy.loss import Bracketed, Fold, Gdp, LeastOf, Mix, Sampled, Side, compose
-from fedprivacy.loss.curves import bracketed
-from fedprivacy.loss.curves.ordered import Unordered, bound
+from fedprivacy.loss.curves import between
+from fedprivacy.loss.curves.components import Unordered
+from fedprivacy.loss.curves.order import bound
 from fedprivacy.loss.strategies import direct
 
 EPSILONS = np.array([0.0, 0.05, 0.5, 2.0, 6.0])
@@ -105,7 +106,7 @@ def test_groups_hold_the_answer_of_all_rounds(adjacency, name, monkeypatch):
         return account.epsilon(1e-5)
 
     exact = asked()
-    monkeypatch.setattr(bracketed, "MOST", 5 if adjacency == "add_remove" else 8)
+    monkeypatch.setattr(between, "MOST", 5 if adjacency == "add_remove" else 8)
     wide = asked()
     assert wide.resolution[0] <= exact.resolution[0] <= exact.upper < wide.upper
     # What is attained may be asked with another tolerance.
@@ -128,7 +129,7 @@ def test_deltas_are_held_too(monkeypatch):
 
     exact = asked()
     assert exact.upper <= 1.001 * exact.resolution[0]
-    monkeypatch.setattr(bracketed, "MOST", 2)
+    monkeypatch.setattr(between, "MOST", 2)
     wide = asked()
     assert any(isinstance(part, Bracketed) for part, _ in compose(every).parts)
     assert 0.0 < wide.resolution[0] < exact.resolution[0] <= exact.upper < wide.upper

@@ -8,9 +8,9 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.accountants import PldAccountant
 from fedprivacy.loss import Composed, Fold, GaussianMix, Gdp, Mix, Sampled, Side
-from fedprivacy.loss.curves.least_of import readings
+from fedprivacy.loss.curves.between import readings
+from fedprivacy.loss.curves.components import trim
 from fedprivacy.loss.strategies import direct
-from fedprivacy.loss.strategies.trimming import trim
 
 RARE = ((0.9, 0.0), (0.0989, 1.0), (1e-3, 6.0), (1e-4, 9.0))
 LABELLED = Mix(((0.7, Gdp(0.5)), (0.2989, Gdp(1.0)), (1e-3, Gdp(6.0)), (1e-4, Gdp(9.0))))
