@@ -10,7 +10,7 @@ from ..errors import LedgerError, UnsupportedCombination
 from ..ledger import Joint, Ledger, Round
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
-from ..mechanisms.base import ROUNDING
+from ..mechanisms.base import ROUNDING, single_uploads
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
@@ -153,7 +153,7 @@ class Evidence:
         Raises:
             UnsupportedCombination: if no theorem covers it.
         """
-        alone = None if self.run is None else self.run.single_uploads()
+        alone = None if self.run is None else single_uploads(self.run)
         if alone is None:
             return None
         # An aborted round released no sum, but the server saw its uploads.
@@ -162,7 +162,7 @@ class Evidence:
                 f"the uploads of {self.aborted} rounds that were aborted were seen as well"
             )
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
-        certain = None if self.certain is None else self.certain.single_uploads()
+        certain = None if self.certain is None else single_uploads(self.certain)
         return replace(loss, witness=_witness(certain, alone, loss))
 
 

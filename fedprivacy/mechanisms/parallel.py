@@ -13,7 +13,16 @@ from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from .base import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism, Several
+from ..sampling.traits import Traits
+from .base import (
+    CohortMechanism,
+    HeldMechanism,
+    Mechanism,
+    SampledMechanism,
+    Several,
+    check_not_nested,
+    mechanisms_in,
+)
 from .correlated import SampledNoise
 
 APART = (
@@ -63,7 +72,7 @@ class Parallel(Several):
         for one in self.mechanisms:
             if not isinstance(one, Mechanism):
                 refuse("mechanisms", type(one).__name__, "hold mechanisms only")
-            one.check_not_nested()
+            check_not_nested(one)
         # Nested kinds are flattened.
         nested = [
             one.mechanisms if isinstance(one, Parallel) else (one,) for one in self.mechanisms
@@ -72,23 +81,16 @@ class Parallel(Several):
         _ = self.protects
 
     @property
-    def _every(self) -> tuple[Mechanism, ...]:
-        return self.mechanisms
-
-    # Sampling goes inside, because each kind may have its own scheme.
-    samples_its_unit = True
+    def traits(self) -> Traits:
+        """Those of all kinds. Sampling goes inside: each kind may have its own scheme."""
+        return super().traits._replace(samples_its_unit=True)
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
 
-    def rescaled(self, fraction: float) -> Parallel | None:
-        """Return it with the fraction of every kind's noise."""
-        made = [one.rescaled(fraction) for one in self.mechanisms]
-        kept = tuple(one for one in made if one is not None)
-        return Parallel(kept) if len(kept) == len(made) else None
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the worst kind."""
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
         # Equal kinds have equal losses, so one curve is enough.
         if len(set(losses)) == 1:
@@ -156,7 +158,7 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
         case CohortMechanism():
             return [mechanism.scheme] if seen else []
     # Any inner mechanism may draw, also inside a user-defined wrapper.
-    return [scheme for one in mechanism.holds for scheme in _draws(one, seen=seen)]
+    return [scheme for one in mechanisms_in(mechanism) for scheme in _draws(one, seen=seen)]
 
 
 def _witness(losses: list[PrivacyLoss]) -> Witness | None:

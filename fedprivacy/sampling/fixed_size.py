@@ -42,12 +42,12 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
-    z = inner.sum_multiplier
+    z = inner.traits.sum_multiplier
     # Every unit takes part, so there is no amplification.
     if q == 1.0:
         return pairs.unamplified_same(inner, pairs.ZERO, observer)
     # T9 needs a Gaussian sum. T1 needs zeroing to be a special case of replacing.
-    if z is None and not inner.zeroing_replaces:
+    if z is None and not inner.traits.zeroing_replaces:
         return pairs.unamplified(inner, scheme, observer)
     if z is None:
         # The attained pair is the pair of zeroing; the curve is the pair of replacing.

@@ -61,7 +61,7 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    if not inner.zeroed_is_absent:
+    if not inner.traits.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     return pairs.sampled_pair(inner.privacy_loss(pairs.ZERO, observer), scheme.rate)
 
@@ -84,8 +84,8 @@ def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | Non
     T9 gives it for one Gaussian sum, and T1 for Laplace noise that hides removal. The result is
     None for other mechanisms.
     """
-    if inner.sum_multiplier is not None:
-        return partial(_gaussian, inner.sum_multiplier)
+    if inner.traits.sum_multiplier is not None:
+        return partial(_gaussian, inner.traits.sum_multiplier)
     # For all other mechanisms, leaving a unit out must be a special case of replacing it.
     pairs.removable(inner)
     alone = inner.privacy_loss(pairs.ZERO, observer).curve

@@ -48,12 +48,12 @@ class Counted(Protocol):
 
 def multiplier_of(inner: Lossy) -> float:
     """Return the noise multiplier of one Gaussian sum; refuse every other mechanism."""
-    if inner.sum_multiplier is None:
+    if inner.traits.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
             f"{inner}; use Poisson or FixedSize for this mechanism"
         )
-    return inner.sum_multiplier
+    return inner.traits.sum_multiplier
 
 
 def against_none(z: float, moves: float, law: Law) -> Curve:

@@ -14,6 +14,7 @@ from ..loss import IDENTITY, Curve, Gdp, Mix, Side
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import own_parts, plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
+from .traits import Traits
 
 Indices = NDArray[np.int64]
 
@@ -30,16 +31,8 @@ class Lossy(Protocol):
         """The privacy unit: the owner of one unit of data."""
 
     @property
-    def sum_multiplier(self) -> float | None:
-        """Noise multiplier of a Gaussian sum of clipped vectors, else None."""
-
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether a zeroed unit releases the same as an absent unit."""
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether zeroing a unit out is a special case of replacing its data."""
+    def traits(self) -> Traits:
+        """The properties that theorems need."""
 
     def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
         """Return the loss of one run."""
@@ -341,7 +334,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
     Raises:
         ParameterError: the two disagree.
     """
-    z = inner.sum_multiplier
+    z = inner.traits.sum_multiplier
     if z is None:
         return
     moves = Adjacency(loss.facts.adjacency).moves
@@ -351,7 +344,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
     if not math.isclose(found, moves / z, rel_tol=1e-6):
         rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
         way_out = "let sum_multiplier be None where this is not one Gaussian sum of that noise"
-        refuse(f"{type(inner).__name__}.sum_multiplier", z, rule, way_out)
+        refuse(f"{type(inner).__name__}.traits.sum_multiplier", z, rule, way_out)
 
 
 def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:

@@ -77,7 +77,7 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     low, high = scheme.full
     # The probability of the label is known up to an interval. Its width gets the worse of both
     # pairs.
-    removes = inner.zeroed_is_absent and inner.zeroing_replaces
+    removes = inner.traits.zeroed_is_absent and inner.traits.zeroing_replaces
     # If removal is a special case of replacement, an exchanged slot loses at least as much.
     either = slot if removes else _above(alone, slot)
     parts = (
@@ -99,7 +99,7 @@ def _above(first: Curve, second: Curve) -> Curve:
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
     # T10 treats a zeroed unit as an absent unit. If it may be visible, there is no amplification.
-    if not inner.zeroed_is_absent:
+    if not inner.traits.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(pairs.ZERO, observer).curve
     mixture = scheme.by_room(lambda q: pairs.sampled(curve, q))

@@ -566,7 +566,7 @@ def test_mutated_records_raise_our_errors_and_never_read_as_less_than_one_round(
         )
         for part, _ in parts:
             inner = getattr(part, "inner", part)
-            assert 0 < inner.sum_multiplier <= quietest
+            assert 0 < inner.traits.sum_multiplier <= quietest
         if read % 25 == 1:
             assert fp.audit(record, **asked(name)).verdict != "HOLDS"
     assert read > 0 and fp.audit(path_of(name, text, tmp_path), **asked(name)).verdict == "FAILS"

@@ -233,7 +233,7 @@ def test_several_sums_and_lost_shares_are_priced_together():
     quiet = fp.SparsifiedPerturbation(
         noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25, missing=9
     )
-    assert quiet.sum_multiplier == 2.0 * 0.8
+    assert quiet.traits.sum_multiplier == 2.0 * 0.8
     assert made.run == (quiet * 4).sampled(cohort) * 6
     assert made.certain == (quiet * 4).sampled(cohort) * 3
     assert made.granted.keys() == {"denominator"}

@@ -465,7 +465,7 @@ class FederatedAveraging:
         cohort, mask = chosen
         noise = self._now(state)
         if noise is not None:
-            noise = noise.of_round(self._generator("rotation", state.round))
+            noise = noise.encoding.of_round(self._generator("rotation", state.round))
         running = Collected(cohort, self._travels, mask, noise, self.device, parts)
         missing = rounds.silent(dropout, cohort)
         answering = [client for client in running.turns if client not in missing]
