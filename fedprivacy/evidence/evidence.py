@@ -9,8 +9,9 @@ from typing import Self
 from ..errors import LedgerError, UnsupportedCombination
 from ..ledger import Joint, Ledger, Round
 from ..loss import IDENTITY
-from ..mechanisms import CorrelatedRow, Mechanism
+from ..mechanisms import Mechanism
 from ..mechanisms.base import ROUNDING, single_uploads
+from ..mechanisms.correlated import whole_run
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
@@ -210,8 +211,7 @@ def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     by_draw: dict[Hashable, list[Round]] = {}
     for r in rounds:
         # All rows belong to one run, as other rounds belong to one kind of draw.
-        whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
-        by_draw.setdefault(draws_of(whole), []).append(r)
+        by_draw.setdefault(draws_of(whole_run(r.mechanism)), []).append(r)
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 

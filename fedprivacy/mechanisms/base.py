@@ -28,7 +28,7 @@ from ..privacy_loss import (
 from ..registry import alike, held_by, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
-from ..sampling.scheme import check_kind
+from ..sampling.scheme import check_kind, independent_draws
 from ..sampling.traits import Traits
 
 ROUNDING = 1e-9
@@ -319,11 +319,11 @@ class Combined(Shared, Mechanism):
 
     def rescaled(self, fraction: float) -> Self | None:
         """Return it with the fraction of the noise of every mechanism inside."""
-        return self._changed(lambda one: one.rescaled(fraction))
+        return self.changed(lambda one: one.rescaled(fraction))
 
     def single_uploads(self) -> Self | None:
         """Return it made of the single uploads of every mechanism inside; None if one has none."""
-        return self._changed(single_uploads)
+        return self.changed(single_uploads)
 
     def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the error text of the only mechanism inside; one number cannot check several."""
@@ -332,7 +332,7 @@ class Combined(Shared, Mechanism):
             return ""
         return noise_mismatch(inside[0], shares=shares, noise_multiplier=noise_multiplier)
 
-    def _changed(self, change: Callable[[Mechanism], Mechanism | None]) -> Self | None:
+    def changed(self, change: Callable[[Mechanism], Mechanism | None]) -> Self | None:
         """Return it with all mechanisms inside changed; None if a change returns None."""
         made = {id(one): change(one) for one in mechanisms_in(self)}
         if any(one is None for one in made.values()):
@@ -536,7 +536,7 @@ class HeldMechanism(Drawn):
         drawn = holding(self.scheme, self.held)
         loss = drawn.amplify(self.inner, facts.adjacency, facts.observer)
         told = [f"a client holds at most {self.held} records; each is clipped and drawn by itself"]
-        shown = facts.observer is Observer.SERVER or not getattr(self.scheme, "apart", False)
+        shown = facts.observer is Observer.SERVER or not independent_draws(self.scheme)
         if shown and facts.adjacency is Adjacency.REPLACE_ONE:
             told.append("a client whose records are replaced holds as many as before")
         return replace(

@@ -27,7 +27,7 @@ from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from ..sampling.scheme import check_kind
 from ..sampling.traits import Traits
 from . import unknown_position
-from .base import Combined
+from .base import Combined, Mechanism
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
@@ -335,6 +335,11 @@ class CorrelatedRow(Combined):
             raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
         return replace(whole, witness=None)  # it needs the whole run
+
+
+def whole_run(mechanism: Mechanism) -> Mechanism:
+    """Return the run that a row of correlated noise belongs to; any other mechanism itself."""
+    return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
 
 
 _SERVES = (

@@ -13,6 +13,7 @@ from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
+from ..sampling.scheme import independent_draws
 from ..sampling.traits import Traits
 from .base import (
     CohortMechanism,
@@ -119,7 +120,7 @@ class Parallel(Several):
             for scheme in _draws(other)
         ]
         # Schemes with independent draws never give a unit's slot to another kind.
-        hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
+        hidden = [scheme for scheme in _draws(one, seen=False) if not independent_draws(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
             return one.privacy_loss(facts.adjacency, facts.observer)
         if facts.adjacency is Adjacency.ADD_REMOVE:
@@ -139,10 +140,6 @@ class Parallel(Several):
             ) from problem
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)
-
-
-def _apart(scheme: Scheme) -> bool:
-    return getattr(scheme, "apart", False)
 
 
 def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:

@@ -225,7 +225,7 @@ class RandomAllocation(EpochScheme):
         (SERVER, SWAP): _REPLACED,
     }
 
-    apart = True
+    independent_draws = True
 
     @property
     def secret_size(self) -> bool:

@@ -18,11 +18,11 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     Scheme,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     beyond,
 )
@@ -106,12 +106,12 @@ class FixedSize(TableScheme):
         return self.size / self.population
 
     @property
-    def most(self) -> int:
+    def max_cohort(self) -> int:
         """The cohort size."""
         return self.size
 
     @property
-    def least(self) -> int:
+    def min_cohort(self) -> int:
         """The cohort size."""
         return self.size
 
@@ -135,7 +135,7 @@ class FixedSize(TableScheme):
             refuse("cohort", self.size, rule, "draw fewer, or let clients come back sooner")
         return replace(self, population=free)
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault for each size other than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
 

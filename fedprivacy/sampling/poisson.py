@@ -20,11 +20,11 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     Scheme,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     at_least_once,
 )
@@ -155,7 +155,7 @@ class Poisson(TableScheme):
         """
         return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
-    apart = True
+    independent_draws = True
 
     @property
     def rate(self) -> float:
@@ -167,10 +167,10 @@ class Poisson(TableScheme):
         """Whether the number of drawn units is random and must stay secret; see ``TableScheme``."""
         return self.probability < 1.0
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault if no single population fits the sizes; see ``TableScheme.unlikely``."""
         told = excluded(sizes, self.probability, chance)
-        return [Odd(told, tuple(sizes))] if told else []
+        return [UnlikelySizes(told, tuple(sizes))] if told else []
 
     def among_free(self, free: int) -> Poisson:
         """Return the scheme itself: available units are drawn as before."""

@@ -62,7 +62,7 @@ class Scheme(Protocol):
         """Return the indices of the participants of one round."""
 
     @property
-    def apart(self) -> bool:
+    def independent_draws(self) -> bool:
         """Whether every unit is drawn independently of all others, so that it has no slot."""
 
 
@@ -95,7 +95,7 @@ Rows = dict[tuple[Observer, Adjacency], Cell]
 """The cells of one scheme in the table."""
 
 
-class Odd(NamedTuple):
+class UnlikelySizes(NamedTuple):
     """A fault of recorded cohorts, and the sizes that show it."""
 
     told: str
@@ -112,7 +112,7 @@ class TableScheme:
     rows: ClassVar[Rows]
 
     @property
-    def apart(self) -> bool:
+    def independent_draws(self) -> bool:
         """Whether every unit is drawn independently of all others; False by default."""
         return False
 
@@ -127,12 +127,12 @@ class TableScheme:
         return False
 
     @property
-    def most(self) -> int | None:
+    def max_cohort(self) -> int | None:
         """Upper bound on the number of units in one draw; None if no number is stated."""
         return None
 
     @property
-    def least(self) -> int:
+    def min_cohort(self) -> int:
         """Lower bound on the number of different units in one draw."""
         return 0
 
@@ -186,7 +186,7 @@ class TableScheme:
             )
         return cell
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return faults of recorded cohorts: none with probability at least 1 - ``chance``.
 
         The test assumes that the scheme drew all rounds from one population.
@@ -363,7 +363,7 @@ def expected_size(scheme: Scheme, population: int) -> int:
     return max(1, math.ceil(scheme.rate * population - 1e-9))
 
 
-def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
     """Return the faults that a scheme finds in recorded cohorts; none if it lacks the method.
 
     See ``TableScheme.unlikely``.
@@ -378,20 +378,25 @@ def secret_size(scheme: object) -> bool:
     return bool(getattr(scheme, "secret_size", False))
 
 
+def independent_draws(scheme: object) -> bool:
+    """Return whether a scheme draws every unit independently of all others; False if not stated."""
+    return bool(getattr(scheme, "independent_draws", False))
+
+
 def most_drawn(scheme: object) -> int | None:
     """Return an upper bound on the number of units in one draw of a scheme; None if not stated."""
-    return getattr(scheme, "most", None)
+    return getattr(scheme, "max_cohort", None)
 
 
 def least_drawn(scheme: object) -> int:
     """Return a lower bound on the number of different units in one draw of a scheme, or 0."""
-    return int(getattr(scheme, "least", 0))
+    return int(getattr(scheme, "min_cohort", 0))
 
 
-def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:
+def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[UnlikelySizes]:
     """Return one fault for each size that does not fit; ``what`` describes the sizes that do."""
     return [
-        Odd(f"{size} participants where the scheme draws {what}", (size,))
+        UnlikelySizes(f"{size} participants where the scheme draws {what}", (size,))
         for size in sizes
         if not fits(size)
     ]

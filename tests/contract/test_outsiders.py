@@ -52,7 +52,7 @@ class HalfThere:
     """Draws every unit with probability 1/2; who takes part is seen."""
 
     rate = 0.5
-    apart = True
+    independent_draws = True
 
     def amplify(self, inner, adjacency, observer):
         return self.group(inner.privacy_loss(adjacency, observer))

@@ -31,7 +31,7 @@ from ...errors import (
 from ...ledger import Ledger
 from ...relations import Adjacency
 from ...sampling import Scheme
-from ...sampling.scheme import cohort_of
+from ...sampling.scheme import cohort_of, independent_draws
 from ...training import rounds
 from ...training.data import FederatedData, Group
 from ...training.lazy import LazyData
@@ -181,7 +181,7 @@ class FederatedAveraging:
 
     def _check_perturbation(self, perturbation: mechanisms.Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
-        if self.sparsification is not None and isinstance(perturbation, mechanisms.CorrelatedNoise):
+        if self.sparsification is not None and self._correlated is not None:
             raise UnsupportedCombination(
                 "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
                 "noise away only in the coordinates that both have, so a mask has to stay for a "
@@ -196,12 +196,12 @@ class FederatedAveraging:
 
     def _check_correlated(self) -> None:
         """Refuse schemes that cannot draw from the clients that a participation rule allows."""
-        correlated = isinstance(self.perturbation, mechanisms.CorrelatedNoise)
+        correlated = self._correlated is not None
         if correlated and not hasattr(self.scheme, "among_free"):
             way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
         rule = getattr(getattr(self.perturbation, "participation", None), "apart", False)
-        if correlated and rule and not getattr(self.scheme, "apart", False):
+        if correlated and rule and not independent_draws(self.scheme):
             way_out = "draw by Poisson or Everyone, or leave apart out and account for zero_out"
             told = "draw every client by itself for a participation with apart=True"
             refuse("scheme", self.scheme, told, way_out)
@@ -217,9 +217,15 @@ class FederatedAveraging:
             require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
-        if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
+        if self.server_momentum and self._correlated is None:
             rule = "be 0 without CorrelatedNoise"
             refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
+
+    @property
+    def _correlated(self) -> mechanisms.CorrelatedNoise | None:
+        """The perturbation if its noise is correlated between rounds, else None."""
+        noise = self.perturbation
+        return noise if isinstance(noise, mechanisms.CorrelatedNoise) else None
 
     @cached_property
     def optimiser(self) -> LocalSGD:
@@ -234,8 +240,8 @@ class FederatedAveraging:
     @cached_property
     def round_mechanism(self) -> mechanisms.SampledMechanism | mechanisms.CorrelatedRow | None:
         """One round as a mechanism, None without privacy; with correlated noise the first row."""
-        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
-            return self.perturbation.row(0)
+        if self._correlated is not None:
+            return self._correlated.row(0)
         return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
 
     @cached_property
@@ -264,7 +270,7 @@ class FederatedAveraging:
         noise = self.perturbation
         if isinstance(noise, mechanisms.AdaptiveClipping):
             return AdaptiveState(0, state.parameters, state.learning_rate, noise.clip_norm)
-        return begun(state, noise) if isinstance(noise, mechanisms.CorrelatedNoise) else state
+        return state if self._correlated is None else begun(state, self._correlated)
 
     def step(
         self,
@@ -299,8 +305,8 @@ class FederatedAveraging:
         """
         rounds.check_given(State, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger, budget)
-        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
-            return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
+        if self._correlated is not None:
+            return self._row(state, data, self._correlated, ledger, budget, dropout, on_release)
         books = books_of(self.round_mechanism, self._now(state), ledger, budget, self.seed)
         return rounds.run_round(
             books,
