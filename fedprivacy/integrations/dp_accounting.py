@@ -83,7 +83,9 @@ def to_event(
 ) -> dpa.DpEvent:
     """Return the event that describes a run exactly.
 
-    An event has no clip norm and no unit: neither enters the arithmetic.
+    An event has no clip norm and no unit: neither enters the arithmetic. A mechanism of another
+    package is described by its method ``as_event()``, a scheme by ``as_event(inner)`` with the
+    event of the inner mechanism. Both must be exact, or None.
 
     Args:
         run: a mechanism, sampled and repeated exactly as it ran.

@@ -38,7 +38,7 @@ _UNLISTED = "the unit is a record (a client's membership would show in the list 
 
 
 class Algebra:
-    """What is written with mechanisms; no class of a mechanism needs to implement it."""
+    """What users write with mechanisms; a class of a mechanism implements none of it."""
 
     @overload
     def sampled(self, scheme: Scheme) -> SampledMechanism: ...
@@ -90,8 +90,8 @@ class Algebra:
 class Mechanism(Algebra, ABC):
     """Base class of everything with a known privacy loss.
 
-    A class of a mechanism implements ``protects`` and ``loss_under``, and states what else it knows
-    of itself by the other six members. What it does not state is not assumed.
+    A class of a mechanism implements ``protects`` and ``loss_under``. Six more members state
+    further properties. A property that is not stated is not assumed (docs/extending.md).
     """
 
     @property
@@ -423,10 +423,8 @@ class Drawn(Combined):
         check_kind(self.scheme)
         check_not_nested(self.inner)
 
-    @property
-    def traits(self) -> Traits:
-        """The unit, or the client that holds it, is sampled here."""
-        return Traits(samples_its_unit=True)
+    # The unit, or the client that holds it, is sampled here.
+    traits = Traits(samples_its_unit=True)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of the scheme and of the inner mechanism."""
