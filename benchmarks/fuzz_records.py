@@ -152,7 +152,7 @@ def _priced(run: Any, data: bytes) -> str:
     numbers += [value for value in binary if math.isfinite(value)]
     quietest = max([1.0, *numbers])
     for part, count in run.sequence():
-        noise = getattr(part, "inner", part).sum_multiplier
+        noise = getattr(part, "inner", part).traits.sum_multiplier
         if count < 1 or noise is None or not 0.0 < noise <= quietest:
             return f"{count} rounds of noise {noise}, where the file says at most {quietest}"
     return ""

@@ -115,10 +115,10 @@ def _of_class(value: object, name: str) -> object:
 
 def _found(values: Iterable[object], kind: type[T]) -> Iterator[T]:
     for value in values:
-        if isinstance(value, kind):
-            yield value
-        elif isinstance(value, tuple | list):
+        if isinstance(value, tuple | list):
             yield from _found(value, kind)
+        elif isinstance(value, kind):
+            yield value
 
 
 def own_parts(kind: type, base: type) -> frozenset[str]:

@@ -75,7 +75,7 @@ def test_an_attack_better_than_the_best_is_an_error(ask, more):
     class Torn(fp.Mechanism):
         protects = None
 
-        def _loss(self, facts):
+        def loss_under(self, facts):
             return PrivacyLoss(Gdp(1.0), facts, Witness(more, "this and that"))
 
     with pytest.raises(ContradictionError, match="this and that"):

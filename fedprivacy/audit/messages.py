@@ -215,9 +215,7 @@ def _sparsified(m: mechanisms.SparsifiedPerturbation) -> str:
 
 
 def _integers(m: mechanisms.IntegerPerturbation) -> str:
-    kind = (
-        "discrete Gaussian" if isinstance(m, mechanisms.DistributedDiscreteGaussian) else "Skellam"
-    )
+    kind = "Skellam" if m.divisible else "discrete Gaussian"
     turned = "rotated, " if m.rotated else ""
     whole = f"{turned}rounded to whole multiples of {exactly(m.grid)} and summed modulo 2^{m.bits}"
     return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"

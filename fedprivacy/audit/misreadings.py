@@ -364,9 +364,9 @@ def _louder(factor: float) -> _Change:
     """Return a change that multiplies the noise of plain Gaussian sums by ``factor``."""
 
     def change(inner: Mechanism, scheme: Scheme | None, count: int) -> tuple[Mechanism, int] | None:
-        if inner.sum_multiplier is None:
+        if inner.traits.sum_multiplier is None:
             return None
-        louder: Mechanism = Gaussian(noise_multiplier=inner.sum_multiplier * factor)
+        louder: Mechanism = Gaussian(noise_multiplier=inner.traits.sum_multiplier * factor)
         return (louder if scheme is None else louder.sampled(scheme)), count
 
     return change
@@ -377,11 +377,11 @@ def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
     found = []
     for part, count in run.sequence():
         inner, scheme = _opened(part)
-        if inner.sum_multiplier is None:
+        if inner.traits.sum_multiplier is None:
             return None
         rounds = getattr(scheme, "rounds_per_epoch", 1)
         share = 1.0 if scheme is None else scheme.rate / rounds
-        found.append((inner.sum_multiplier, share, count * rounds))
+        found.append((inner.traits.sum_multiplier, share, count * rounds))
     return found
 
 

@@ -8,13 +8,7 @@ statement, and risks that are not counted.
 from __future__ import annotations
 
 from ..bound import exactly
-from ..mechanisms import (
-    CohortMechanism,
-    CorrelatedNoise,
-    HeldMechanism,
-    Mechanism,
-    SampledMechanism,
-)
+from ..mechanisms import CorrelatedNoise, Drawn, Mechanism
 from ..relations import Adjacency, Observer, Unit
 from .accounting import Audit
 from .judging import SINGLE
@@ -120,7 +114,7 @@ def sampler_in_words(found: Audit) -> str:
 
 
 def _scheme(part: Mechanism) -> str:
-    if isinstance(part, SampledMechanism | HeldMechanism | CohortMechanism):
+    if isinstance(part, Drawn):
         return scheme_in_words(part.scheme)
     if isinstance(part, CorrelatedNoise):
         return participation_in_words(part.participation)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..mechanisms import IntegerPerturbation, Skellam
+from ..mechanisms import IntegerPerturbation
 from ..mechanisms.integers import gaussian_weights, skellam_weights
 from ..relations import Adjacency
 from .conformance import Conformance, Finding, agreement, gaussian_ends, shape_p_value
@@ -157,7 +157,7 @@ class _Replay:
         modulus = 1 << self.mechanism.bits
         centred = (numbers + modulus // 2) % modulus - modulus // 2
         spread = self.source.uniform(size=centred.shape)
-        skellam = isinstance(self.mechanism, Skellam)
+        skellam = self.mechanism.divisible
         if std > _ONE_LAW and not skellam:
             return np.asarray((centred - 0.5 + spread) / std)
         half = _half_law(std, skellam)

@@ -8,15 +8,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from ..ledger import Ledger, Round
 from ..mechanisms import (
     AdaptiveClipping,
-    CohortMechanism,
     CorrelatedNoise,
     CorrelatedRow,
-    HeldMechanism,
+    Drawn,
     Mechanism,
     Parallel,
     Run,
-    SampledMechanism,
 )
+from ..mechanisms.base import mechanisms_in, noise_mismatch
 from ..mechanisms.sparsification import fingerprint
 from ..sampling import Poisson, Scheme
 from ..sampling.cohorts import FALSE_DOUBT, told_by
@@ -94,9 +93,8 @@ def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
             continue
         # A refused contribution still came with a share of the noise.
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.noise_mismatch(
-            shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm
-        )
+        ratio = r.done.noise_std / r.clip_norm
+        told = noise_mismatch(r.mechanism, shares=shares, noise_multiplier=ratio)
         if told:
             found.setdefault(told, []).append(r)
     return _in_words(found)
@@ -136,13 +134,9 @@ def _most_drawn(mechanism: Mechanism) -> int | None:
     drawn = _one_draw(mechanism)
     if drawn is not None:
         return most_drawn(drawn.scheme)
-    if isinstance(mechanism, Parallel):
-        parts = [(one, 1) for one in mechanism.mechanisms]
-    elif isinstance(mechanism, Run):
-        parts = list(mechanism.parts)
-    else:
+    parts, all_draws = _parts(mechanism), 0
+    if not parts:
         return None
-    all_draws = 0
     for part, count in parts:
         most = _most_drawn(part)
         if most is None:
@@ -156,11 +150,16 @@ def _least_drawn(mechanism: Mechanism) -> int:
     drawn = _one_draw(mechanism)
     if drawn is not None:
         return least_drawn(drawn.scheme)
-    # Trials are secret, and so are their participants.
-    if not isinstance(mechanism, Run | Parallel):
-        return 0
     # All draws may take the same units, and kinds may share a draw, so the largest minimum counts.
-    return max(map(_least_drawn, mechanism.holds))
+    return max((_least_drawn(part) for part, _ in _parts(mechanism)), default=0)
+
+
+def _parts(mechanism: Mechanism) -> tuple[tuple[Mechanism, int], ...]:
+    """Return the mechanisms that all run in a round, with counts; empty if this is not known."""
+    if isinstance(mechanism, Parallel):
+        return tuple((one, 1) for one in mechanism.mechanisms)
+    # Trials of a selection are secret, and so are their participants.
+    return mechanism.parts if isinstance(mechanism, Run) else ()
 
 
 def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
@@ -189,21 +188,15 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
 
 def _learns(mechanism: Mechanism) -> bool:
     """Return whether the clip norm of the rounds is learned from earlier rounds."""
-    return isinstance(mechanism, AdaptiveClipping) or any(map(_learns, mechanism.holds))
+    return isinstance(mechanism, AdaptiveClipping) or any(map(_learns, mechanisms_in(mechanism)))
 
 
-_Drawn = SampledMechanism | HeldMechanism | CohortMechanism
-
-
-def _one_draw(mechanism: Mechanism) -> _Drawn | None:
+def _one_draw(mechanism: Mechanism) -> Drawn | None:
     """Return the single draw of a round, also inside a run or a kind of one."""
-    if isinstance(mechanism, _Drawn):
+    if isinstance(mechanism, Drawn):
         return mechanism
-    once = isinstance(mechanism, Parallel) or (
-        isinstance(mechanism, Run) and sum(count for _, count in mechanism.parts) == 1
-    )
-    inside = mechanism.holds if once else ()
-    return _one_draw(inside[0]) if len(inside) == 1 else None
+    parts = _parts(mechanism)
+    return _one_draw(parts[0][0]) if [count for _, count in parts] == [1] else None
 
 
 def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:

@@ -9,8 +9,9 @@ from typing import Self
 from ..errors import LedgerError, UnsupportedCombination
 from ..ledger import Joint, Ledger, Round
 from ..loss import IDENTITY
-from ..mechanisms import CorrelatedRow, Mechanism
-from ..mechanisms.base import ROUNDING
+from ..mechanisms import Mechanism
+from ..mechanisms.base import ROUNDING, single_uploads
+from ..mechanisms.correlated import whole_run
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
@@ -153,7 +154,7 @@ class Evidence:
         Raises:
             UnsupportedCombination: if no theorem covers it.
         """
-        alone = None if self.run is None else self.run.single_uploads()
+        alone = None if self.run is None else single_uploads(self.run)
         if alone is None:
             return None
         # An aborted round released no sum, but the server saw its uploads.
@@ -162,7 +163,7 @@ class Evidence:
                 f"the uploads of {self.aborted} rounds that were aborted were seen as well"
             )
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
-        certain = None if self.certain is None else self.certain.single_uploads()
+        certain = None if self.certain is None else single_uploads(self.certain)
         return replace(loss, witness=_witness(certain, alone, loss))
 
 
@@ -210,8 +211,7 @@ def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     by_draw: dict[Hashable, list[Round]] = {}
     for r in rounds:
         # All rows belong to one run, as other rounds belong to one kind of draw.
-        whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
-        by_draw.setdefault(draws_of(whole), []).append(r)
+        by_draw.setdefault(draws_of(whole_run(r.mechanism)), []).append(r)
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 

@@ -22,6 +22,7 @@ from ..mechanisms import (
     Run,
     SampledMechanism,
 )
+from ..mechanisms.base import mechanisms_in
 from ..mechanisms.clear import CLEAR_WITNESS, SHOWN, WithoutNoise
 from ..mechanisms.upload import Upload
 from ..relations import Facts, Observer
@@ -109,7 +110,7 @@ def clear_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, in
 
 
 def _is_clear(mechanism: Mechanism) -> bool:
-    return isinstance(mechanism, WithoutNoise) or any(map(_is_clear, mechanism.holds))
+    return isinstance(mechanism, WithoutNoise) or any(map(_is_clear, mechanisms_in(mechanism)))
 
 
 def in_clear(mechanism: Mechanism) -> Mechanism:
@@ -139,7 +140,7 @@ def least_chance(mechanism: Mechanism) -> float:
             return least_drawn_with(mechanism.scheme) * least_chance(mechanism.inner)
         # The neighbouring data sets may differ in a unit of the kind with the most frequent draw.
         case Parallel() | Run():
-            return max(map(least_chance, mechanism.holds))
+            return max(map(least_chance, mechanisms_in(mechanism)))
         case WithoutNoise() | Perturbation() | Upload():
             return 1.0
     return 0.0

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import UnsupportedCombination
 from ..ledger import Joint, Ledger, Round
-from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
+from ..mechanisms import CorrelatedNoise, Mechanism
+from ..mechanisms.correlated import whole_run
 from .repricing import as_observed, as_released, in_sequence, spent
 
 
@@ -71,19 +72,14 @@ def _told_apart(
     return [r for r, named in held if named], [r for r, named in held if not named]
 
 
-def _whole(mechanism: Mechanism) -> Mechanism:
-    """Return the plan's name for a round: a row of correlated noise belongs to its whole run."""
-    return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
-
-
 def _is_named(mechanism: Mechanism, parts: Mapping[Mechanism, int]) -> bool:
-    return all(part in parts for part, _ in _whole(mechanism).sequence())
+    return all(part in parts for part, _ in whole_run(mechanism).sequence())
 
 
 def _parts(rounds: Iterable[Round]) -> Iterator[tuple[Mechanism, int]]:
     """Yield the parts of rounds under the names of the plan, with counts."""
     for r in rounds:
-        for part, count in _whole(r.mechanism).sequence():
+        for part, count in whole_run(r.mechanism).sequence():
             yield part, count * r.times
 
 

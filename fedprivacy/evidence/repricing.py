@@ -15,7 +15,7 @@ from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombinati
 from ..factors import Matrix
 from ..ledger import Round
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
-from ..mechanisms.base import ROUNDING, together
+from ..mechanisms.base import ROUNDING, mechanisms_in, together
 
 _TOLD_APART = 1024
 """Above this number of rounds, rows with different noise are priced together."""
@@ -155,7 +155,7 @@ def as_observed(
 
 def _knows_norm(mechanism: Mechanism, clip_norm: float) -> bool:
     """Return whether the clip norm fixes the scale of the noise, in every part of a mechanism."""
-    inside = all(_knows_norm(one, clip_norm) for one in mechanism.holds)
+    inside = all(_knows_norm(one, clip_norm) for one in mechanisms_in(mechanism))
     return inside and mechanism.knows_norm(clip_norm)
 
 

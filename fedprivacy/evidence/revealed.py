@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..mechanisms import Mechanism
+from ..mechanisms.base import mechanisms_in
 from ..sampling.scheme import secret_size
 
 
@@ -42,14 +43,14 @@ def secret_sizes(run: Mechanism | None) -> bool:
     """Return whether a step of the run relies on secret cohort sizes."""
     if run is None:
         return False
-    own = run.secret_size or secret_size(getattr(run, "scheme", None))
-    return own or any(map(secret_sizes, run.holds))
+    own = run.traits.secret_size or secret_size(getattr(run, "scheme", None))
+    return own or any(map(secret_sizes, mechanisms_in(run)))
 
 
 def schemes(run: Mechanism) -> frozenset[object]:
     """Return every sampling scheme in a run, at any depth."""
     own = getattr(run, "scheme", None)
-    inside = frozenset().union(*map(schemes, run.holds))
+    inside = frozenset().union(*map(schemes, mechanisms_in(run)))
     return inside if own is None else inside | {own}
 
 

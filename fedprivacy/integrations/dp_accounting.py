@@ -83,7 +83,9 @@ def to_event(
 ) -> dpa.DpEvent:
     """Return the event that describes a run exactly.
 
-    An event has no clip norm and no unit: neither enters the arithmetic.
+    An event has no clip norm and no unit: neither enters the arithmetic. A mechanism of another
+    package is described by its method ``as_event()``, a scheme by ``as_event(inner)`` with the
+    event of the inner mechanism. Both must be exact, or None.
 
     Args:
         run: a mechanism, sampled and repeated exactly as it ran.
@@ -118,11 +120,16 @@ def _lost(what: str, why: str) -> NoReturn:
 
 def _event(run: mechanisms.Mechanism) -> dpa.DpEvent:
     writer = _WRITERS.get(type(run))
-    # Mechanisms of other packages may define their event.
-    found = run.as_event() if writer is None else writer(run)
+    found = _own_event(run) if writer is None else writer(run)
     if not isinstance(found, dpa.DpEvent):
         _lost(f"what {type(run).__name__} does", "it has no event for this mechanism")
     return found
+
+
+def _own_event(run: mechanisms.Mechanism) -> object:
+    """Return the event of a mechanism of another package, None if it defines none."""
+    own = getattr(run, "as_event", None)
+    return None if own is None else own()
 
 
 def _gaussian_event(run: mechanisms.Gaussian) -> dpa.DpEvent:
@@ -150,13 +157,13 @@ def _guarantee_event(run: mechanisms.ApproximateDp) -> dpa.DpEvent:
 
 def _sparsified_event(run: mechanisms.SparsifiedPerturbation) -> dpa.DpEvent:
     """One Gaussian sum, if its noise is known exactly and not only bounded from below."""
-    if run.sum_multiplier != run.noise_multiplier:
+    if run.counted_multiplier != run.noise_multiplier:
         _lost(
             f"that {run.missing} shares of the noise may be missing and {run.colluding} known",
             "an event has one noise multiplier"
             if run.colluding
             else "an event has one noise multiplier; for the worst case convert "
-            f"Gaussian(noise_multiplier={run.sum_multiplier!r})",
+            f"Gaussian(noise_multiplier={run.counted_multiplier!r})",
         )
     # Absent clients change the population of a sample.
     if run.absent and not run.topped_up:

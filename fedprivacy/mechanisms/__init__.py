@@ -3,8 +3,11 @@
 Names in ``__all__`` are also available as ``fp.NAME``.
 """
 
+from ..sampling.traits import Traits as Traits
 from .adaptive import AdaptiveClipping
 from .base import CohortMechanism as CohortMechanism
+from .base import Combined as Combined
+from .base import Drawn as Drawn
 from .base import HeldMechanism as HeldMechanism
 from .base import Mechanism
 from .base import Run as Run
@@ -22,6 +25,7 @@ from .langevin import FederatedLangevin
 from .laplace import Laplace
 from .mixture import MixtureOfGaussians
 from .parallel import Parallel
+from .perturbation import Encoding as Encoding
 from .perturbation import Perturbation as Perturbation
 from .selection import PoissonTrials, PrivateSelection, TruncatedNegativeBinomial
 from .selection import Trials as Trials

@@ -23,6 +23,7 @@ from ..registry import registered
 from ..relations import Facts
 from .gaussian import Gaussian
 from .noise import norm
+from .perturbation import OnGrid
 from .rounded import on_grid
 from .tensors import is_tensor
 
@@ -39,6 +40,22 @@ _WITNESS = (
     "one unit sends an update of the threshold's norm and its bit, every other the same as before "
     "(replace_one: it sends that, or a longer one of the other sign, whose bit is the other one)"
 )
+
+
+class WithBit(OnGrid):
+    """Updates with one more value, the bit."""
+
+    def travelling(self, kept: int) -> int:
+        """Return one more than the number of coordinates, for the bit."""
+        return kept + 1
+
+    def upload_bits(self, kept: int) -> int:
+        """Return 32 bits per coordinate plus 1 for the bit."""
+        return 32 * kept + 1
+
+    def decoded(self, total: Any) -> Any:
+        """Return the noisy sum of updates, without the sum of bits."""
+        return total[:-1]
 
 
 @registered
@@ -115,13 +132,10 @@ class AdaptiveClipping(Gaussian):
         """Std of the noise on the sum of bits in {-1/2, +1/2}: z_bits / 2."""
         return self.full_noise_std / (2.0 * self.bit)
 
-    def travelling(self, kept: int) -> int:
-        """Return one more than the number of coordinates, for the bit."""
-        return kept + 1
-
-    def upload_bits(self, kept: int) -> int:
-        """Return 32 bits per coordinate plus 1 for the bit."""
-        return 32 * kept + 1
+    @property
+    def encoding(self) -> WithBit:
+        """An update with its bit."""
+        return WithBit(self)
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
         """Return a clipped update and its bit, on the grid, shape (d + 1,), norm at most C.
@@ -152,10 +166,6 @@ class AdaptiveClipping(Gaussian):
             return 0.0
         return self.bit if size <= self.threshold else -self.bit
 
-    def decoded(self, total: Any) -> Any:
-        """Return the noisy sum of updates, without the sum of bits."""
-        return total[:-1]
-
     def share_within(self, released: Any, denominator: float) -> float:
         """Return the noisy share of updates within the threshold, clipped to [0, 1].
 
@@ -183,8 +193,9 @@ class AdaptiveClipping(Gaussian):
         """Return the mechanism of a round with another clip norm."""
         return replace(self, clip_norm=clip_norm)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
-        loss = super()._loss(facts)
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one Gaussian sum of updates and bits."""
+        loss = super().loss_under(facts)
         theorem = "updates and their bits are one Gaussian sum (Andrew et al. 2021, Theorem 1)"
         witness = None if loss.witness is None else loss.witness._replace(datasets=_WITNESS)
         return replace(loss, theorems=(*loss.theorems, theorem), witness=witness)

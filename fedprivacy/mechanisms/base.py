@@ -1,17 +1,18 @@
-"""The algebra of mechanisms: sampling, repetition, sequence, and a mechanism inside a cohort.
+"""Mechanisms, and their algebra: sampling, repetition, sequence, a mechanism inside a cohort.
 
-A mechanism is a frozen value with one main method, ``privacy_loss(adjacency, observer)``.
-``step.sampled(scheme)`` samples the mechanism's own units. ``inner.in_cohort(scheme)`` samples the
-clients that hold them. ``m * count`` repeats a mechanism and ``a + b`` runs both.
+``Mechanism`` is what a class of a mechanism implements. ``Algebra`` is what a user writes with
+mechanisms: ``step.sampled(scheme)`` samples the mechanism's own units, ``inner.in_cohort(scheme)``
+samples the clients that hold them, ``m * count`` repeats a mechanism and ``a + b`` runs both.
+``Combined`` is the base of the results.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, reduce
-from typing import ClassVar, Self, overload
+from typing import Any, Self, cast, overload
 
 from ..errors import UnsupportedCombination, integer, member, refuse, settle
 from ..loss.strategies.memo import remembered
@@ -27,7 +28,8 @@ from ..privacy_loss import (
 from ..registry import alike, held_by, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
-from ..sampling.scheme import check_kind
+from ..sampling.scheme import check_kind, independent_draws
+from ..sampling.traits import Traits
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
@@ -35,60 +37,90 @@ ROUNDING = 1e-9
 _UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
 
 
-class Mechanism(ABC):
-    """Base class of everything with a known privacy loss."""
+class Algebra:
+    """What users write with mechanisms; a class of a mechanism implements none of it."""
+
+    @overload
+    def sampled(self, scheme: Scheme) -> SampledMechanism: ...
+
+    @overload
+    def sampled(self, scheme: Scheme, held: int) -> SampledMechanism | HeldMechanism: ...
+
+    def sampled(self, scheme: Scheme, held: int = 1) -> SampledMechanism | HeldMechanism:
+        """Return the mechanism run on the units that ``scheme`` draws.
+
+        Args:
+            scheme: how units are drawn.
+            held: largest number of drawn units that one client holds. Above 1 they are records, the
+                privacy unit is the client, and a neighbour differs in all of its records (T13).
+
+        Raises:
+            ParameterError: ``held`` is not an integer from 1 to 10^9, or exceeds the population.
+            UnsupportedCombination: no theorem covers a client with several records here.
+        """
+        if integer(1, held=held) == 1:
+            return SampledMechanism(cast(Mechanism, self), scheme)
+        return HeldMechanism(cast(Mechanism, self), scheme, held)
+
+    def in_cohort(self, scheme: Scheme) -> CohortMechanism:
+        """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
+
+        The privacy unit is a record of the client. A mechanism that protects clients raises.
+        """
+        return CohortMechanism(cast(Mechanism, self), scheme)
+
+    def __mul__(self, count: int) -> Run:
+        """Return ``count`` runs in sequence."""
+        times = integer(1, count=count)
+        return Run(tuple((part, k * times) for part, k in self.sequence()))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Mechanism) -> Run:
+        """Return this mechanism followed by another."""
+        if not isinstance(other, Mechanism):
+            return NotImplemented
+        return Run(together(self.sequence() + other.sequence()))
+
+    def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Return the mechanism as (part, count) pairs, in the order of their first run."""
+        return ((cast(Mechanism, self), 1),)
+
+
+class Mechanism(Algebra, ABC):
+    """Base class of everything with a known privacy loss.
+
+    A class of a mechanism implements ``protects`` and ``loss_under``. Six more members state
+    further properties. A property that is not stated is not assumed (docs/extending.md).
+    """
 
     @property
     @abstractmethod
     def protects(self) -> Unit | None:
         """Privacy unit; None if the mechanism was made without one."""
 
-    @property
-    def sum_multiplier(self) -> float | None:
-        """Noise std over clip norm if this is one Gaussian sum of clipped vectors, else None.
-
-        The table rows of theorem T9 hold only for this kind of sum.
-        """
-        return None
-
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether a zeroed unit leads to the same release as an absent unit (T2, T10, T11).
-
-        This is true for a sum if its noise does not depend on the number of contributors. If it is
-        False, the mechanism is not amplified under ``zero_out`` (T4), because it may show who takes
-        part.
-        """
-        return self.sum_multiplier is not None
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether zeroing a unit out is one way to replace its data (T1)."""
-        return self.sum_multiplier is not None
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """Whether the mechanism already samples its own units inside."""
-        return False
-
-    @property
-    def secret_size(self) -> bool:
-        """Whether the mechanism itself, not its schemes, needs a secret number of drawn units."""
-        return False
-
     @abstractmethod
-    def _loss(self, facts: Facts) -> PrivacyLoss:
-        """Return the loss under validated facts."""
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one run. Users call ``privacy_loss``, which checks the result.
 
-    depends_on: ClassVar[tuple[str, ...]] = ()
-    """Names of public numbers that no field holds."""
+        Args:
+            facts: the unit, the adjacency and the observer, all valid. The observer is ``final``
+                only if ``traits.states_final``.
+
+        Raises:
+            UnsupportedCombination: no theorem covers the facts.
+        """
+
+    @property
+    def traits(self) -> Traits:
+        """The properties that theorems about sampling and nesting need; by default none."""
+        return Traits()
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers: those that a release or its law shows or depends on.
 
         The assumptions of every Bound name them. The guarantee holds only if these numbers are
-        public and the same for neighbouring data sets. By default they are the fields and
-        ``depends_on``.
+        public and the same for neighbouring data sets. By default they are the fields.
 
         Args:
             adjacency: how neighbouring data sets differ. A number that may differ between
@@ -98,21 +130,18 @@ class Mechanism(ABC):
             Numbers by name; None for a number that is not known here.
         """
         del adjacency
-        return plain_fields(self) | dict.fromkeys(self.depends_on)
-
-    @property
-    def holds(self) -> tuple[Mechanism, ...]:
-        """The mechanisms in this mechanism's fields. Each of them has its own ``holds``."""
-        return held_by(self, Mechanism)  # type: ignore[type-abstract]
-
-    def check_not_nested(self) -> None:  # noqa: B027
-        """Raise if the mechanism's loss is not valid inside another mechanism."""
-
-    def check_scheme(self, scheme: Scheme) -> None:  # noqa: B027
-        """Raise if the mechanism's noise is not valid under ``scheme``."""
+        return plain_fields(self)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
-        """Return the scheme as seen by an observer who knows which units cannot take part."""
+        """Return the scheme as seen by an observer who knows which units cannot take part.
+
+        Args:
+            scheme: draws the units, or the clients that hold them.
+
+        Raises:
+            UnsupportedCombination: the mechanism's noise is not valid under ``scheme``.
+            ParameterError: a number of the scheme contradicts one of the mechanism.
+        """
         return scheme
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
@@ -150,32 +179,6 @@ class Mechanism(ABC):
             "method rescaled that says what it then is, or account the round by hand"
         )
 
-    def single_uploads(self) -> Mechanism | None:
-        """Return the mechanism of one upload without a secure sum; None if there is no sum.
-
-        Raises:
-            UnsupportedCombination: it depends on an unknown value.
-        """
-        return None
-
-    def as_event(self) -> object | None:
-        """Return dp-accounting's event for a user-defined mechanism; None if it has none.
-
-        The event must be exact. ``to_event`` knows the built-in mechanisms. A user-defined scheme
-        has ``as_event(inner)``, which converts the event of a mechanism.
-        """
-        return None
-
-    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return an error text if a round's noise is inconsistent; empty if it is consistent.
-
-        Args:
-            shares: number of clients that sent a share of the noise.
-            noise_multiplier: recorded std of the noise in their sum over the clip norm.
-        """
-        del shares, noise_multiplier
-        return ""
-
     def privacy_loss(
         self,
         adjacency: Adjacency | str,
@@ -198,27 +201,27 @@ class Mechanism(ABC):
         )
         parameters = getattr(self, "__dataclass_params__", None)
         # Only frozen values that equality describes fully can be cached by value.
-        if parameters is None or not parameters.frozen or not self._told:
-            return self._loss_of(facts)
-        return remembered((self, facts), lambda: self._loss_of(facts))
+        if parameters is None or not parameters.frozen or not self._equals_lose_alike:
+            return self._checked_loss(facts)
+        return remembered((self, facts), lambda: self._checked_loss(facts))
 
-    def _loss_of(self, facts: Facts) -> PrivacyLoss:
-        if facts.observer is Observer.FINAL:
+    def _checked_loss(self, facts: Facts) -> PrivacyLoss:
+        if facts.observer is Observer.FINAL and not self.traits.states_final:
             # The final view is a function of the aggregate view.
-            seen = self._answered(facts._replace(observer=Observer.AGGREGATE))
+            seen = self._asked_loss(facts._replace(observer=Observer.AGGREGATE))
             return self._with_public(seen.seen_at_the_end())
-        loss = self._with_public(self._answered(facts))
+        loss = self._with_public(self._asked_loss(facts))
         check_listed(facts)
         if facts[1:] != (Adjacency.ADD_REMOVE, Observer.SERVER) or facts.unit is not None:
             return loss
         return replace(loss, assumptions=(*loss.assumptions, _UNLISTED))
 
-    def _answered(self, facts: Facts) -> PrivacyLoss:
+    def _asked_loss(self, facts: Facts) -> PrivacyLoss:
         # A wrapper may forget to pass the facts on.
-        return asked_about(f"{type(self).__name__}._loss", self._loss(facts), facts)
+        return asked_about(f"{type(self).__name__}.loss_under", self.loss_under(facts), facts)
 
     @cached_property
-    def _told(self) -> bool:
+    def _equals_lose_alike(self) -> bool:
         """Whether every equal value has the same loss."""
         try:
             hash(self)
@@ -234,61 +237,30 @@ class Mechanism(ABC):
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
         return replace(loss, public=merged([loss.public, in_words(own)]))
 
-    @overload
-    def sampled(self, scheme: Scheme) -> SampledMechanism: ...
-
-    @overload
-    def sampled(self, scheme: Scheme, held: int) -> SampledMechanism | HeldMechanism: ...
-
-    def sampled(self, scheme: Scheme, held: int = 1) -> SampledMechanism | HeldMechanism:
-        """Return the mechanism run on the units that ``scheme`` draws.
-
-        Args:
-            scheme: how units are drawn.
-            held: largest number of drawn units that one client holds. Above 1 they are records, the
-                privacy unit is the client, and a neighbour differs in all of its records (T13).
-
-        Raises:
-            ParameterError: ``held`` is not an integer from 1 to 10^9, or exceeds the population.
-            UnsupportedCombination: no theorem covers a client with several records here.
-        """
-        if integer(1, held=held) == 1:
-            return SampledMechanism(self, scheme)
-        return HeldMechanism(self, scheme, held)
-
-    def in_cohort(self, scheme: Scheme) -> CohortMechanism:
-        """Return the mechanism run inside one client of a cohort that ``scheme`` draws.
-
-        The privacy unit is a record of the client. A mechanism that protects clients raises.
-        """
-        return CohortMechanism(self, scheme)
-
-    def __mul__(self, count: int) -> Run:
-        """Return ``count`` runs in sequence."""
-        times = integer(1, count=count)
-        return Run(tuple((part, k * times) for part, k in self.sequence()))
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: Mechanism) -> Run:
-        """Return this mechanism followed by another."""
-        if not isinstance(other, Mechanism):
-            return NotImplemented
-        return Run(together(self.sequence() + other.sequence()))
-
-    def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
-        """Return the mechanism as (part, count) pairs, in the order of their first run."""
-        return ((self, 1),)
-
 
 def together(parts: Iterable[tuple[Mechanism, int]]) -> tuple[tuple[Mechanism, int], ...]:
     """Return parts in sequence with equal parts merged. Composition does not depend on order."""
     counts: dict[object, tuple[Mechanism, int]] = {}
     for part, count in parts:
-        # Equal parts may have different losses, unless ``_told``.
-        key = part if part._told else id(part)
+        # Equal parts may have different losses.
+        key = part if part._equals_lose_alike else id(part)
         counts[key] = part, counts.get(key, (part, 0))[1] + count
     return tuple(counts.values())
+
+
+def mechanisms_in(mechanism: Mechanism) -> tuple[Mechanism, ...]:
+    """Return the mechanisms in a mechanism's fields, in order; those inside them are not listed."""
+    return held_by(mechanism, Mechanism)  # type: ignore[type-abstract]
+
+
+def check_not_nested(mechanism: Mechanism) -> None:
+    """Refuse a mechanism whose loss is not valid inside another mechanism.
+
+    Raises:
+        UnsupportedCombination: its traits state a reason.
+    """
+    if mechanism.traits.alone:
+        raise UnsupportedCombination(mechanism.traits.alone)
 
 
 class UnitGiven(Mechanism):
@@ -305,52 +277,100 @@ class UnitGiven(Mechanism):
         return None if self.unit is None else Unit(self.unit)
 
 
-class Several(Mechanism):
-    """A mechanism made of several mechanisms with the same unit."""
+class Shared(ABC):
+    """A mechanism whose noise may come in shares of many clients; an audit asks about them."""
 
-    @property
     @abstractmethod
-    def _every(self) -> tuple[Mechanism, ...]:
-        """All parts, at least one."""
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
+        """Return an error text if a round's noise is inconsistent; empty if it is consistent.
+
+        Args:
+            shares: number of clients that sent a share of the noise.
+            noise_multiplier: recorded std of the noise in their sum over the clip norm.
+        """
+
+    @abstractmethod
+    def single_uploads(self) -> Mechanism | None:
+        """Return the mechanism of one upload without a secure sum; None if there is no sum.
+
+        Raises:
+            UnsupportedCombination: it depends on an unknown value.
+        """
+
+
+def noise_mismatch(mechanism: Mechanism, *, shares: int, noise_multiplier: float) -> str:
+    """Return ``Shared.noise_mismatch`` of a mechanism; empty if its noise has no shares."""
+    if not isinstance(mechanism, Shared):
+        return ""
+    return mechanism.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
+
+
+def single_uploads(mechanism: Mechanism) -> Mechanism | None:
+    """Return ``Shared.single_uploads`` of a mechanism; None if its noise has no shares."""
+    return mechanism.single_uploads() if isinstance(mechanism, Shared) else None
+
+
+class Combined(Shared, Mechanism):
+    """A mechanism that is made of the mechanisms in its fields and adds no noise to them."""
+
+    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
+        """Return the ratios of all mechanisms inside."""
+        return frozenset().union(*(one.noise_ratios(clip_norm) for one in mechanisms_in(self)))
+
+    def rescaled(self, fraction: float) -> Self | None:
+        """Return it with the fraction of the noise of every mechanism inside."""
+        return self.changed(lambda one: one.rescaled(fraction))
+
+    def single_uploads(self) -> Self | None:
+        """Return it made of the single uploads of every mechanism inside; None if one has none."""
+        return self.changed(single_uploads)
+
+    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
+        """Return the error text of the only mechanism inside; one number cannot check several."""
+        inside = mechanisms_in(self)
+        if len(inside) > 1:
+            return ""
+        return noise_mismatch(inside[0], shares=shares, noise_multiplier=noise_multiplier)
+
+    def changed(self, change: Callable[[Mechanism], Mechanism | None]) -> Self | None:
+        """Return it with all mechanisms inside changed; None if a change returns None."""
+        made = {id(one): change(one) for one in mechanisms_in(self)}
+        if any(one is None for one in made.values()):
+            return None
+        own: Any = self
+        new = {each.name: _replaced(getattr(self, each.name), made) for each in fields(own)}
+        return cast(Self, replace(own, **new))
+
+
+def _replaced(value: object, made: dict[int, Mechanism | None]) -> object:
+    """Return a field's value with new mechanisms in place of those with the given identities."""
+    if isinstance(value, tuple):
+        return tuple(_replaced(each, made) for each in value)
+    return made.get(id(value), value)
+
+
+class Several(Combined):
+    """A mechanism made of several mechanisms with the same unit."""
 
     @property
     def protects(self) -> Unit | None:
         """The common unit of all parts."""
-        return reduce(merge_units, (one.protects for one in self._every))
+        return reduce(merge_units, (one.protects for one in mechanisms_in(self)))
 
     @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether it holds for every part."""
-        return all(one.zeroed_is_absent for one in self._every)
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether it holds for every part."""
-        return all(one.zeroing_replaces for one in self._every)
-
-    @property
-    def samples_its_unit(self) -> bool:
-        """Whether any part samples its units."""
-        return any(one.samples_its_unit for one in self._every)
-
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Check every part."""
-        for one in self._every:
-            one.check_scheme(scheme)
+    def traits(self) -> Traits:
+        """The properties that hold for every part; a sample of any part counts."""
+        every = [one.traits for one in mechanisms_in(self)]
+        return Traits(
+            zeroed_is_absent=all(one.zeroed_is_absent for one in every),
+            zeroing_replaces=all(one.zeroing_replaces for one in every),
+            samples_its_unit=any(one.samples_its_unit for one in every),
+        )
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Return the scheme of the part that draws a unit most often."""
-        return max((one.worst_scheme(scheme) for one in self._every), key=lambda each: each.rate)
-
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the ratios of all parts."""
-        return frozenset().union(*(one.noise_ratios(clip_norm) for one in self._every))
-
-    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return the error text of the only part; one number cannot check several parts."""
-        if len(self._every) > 1:
-            return ""
-        return self._every[0].noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
+        every = (one.worst_scheme(scheme) for one in mechanisms_in(self))
+        return max(every, key=lambda each: each.rate)
 
 
 @registered
@@ -371,30 +391,19 @@ class Run(Several):
             way_out = "write mechanism * count, or one mechanism + another"
             refuse("parts", self.parts, "be pairs of a mechanism and a count", way_out)
         for part, _ in pairs:
-            part.check_not_nested()
+            check_not_nested(part)
         settled = tuple((part, integer(1, count=count)) for part, count in pairs)
         object.__setattr__(self, "parts", settled)
         # This refuses parts with different units now.
         _ = self.protects
-
-    @property
-    def _every(self) -> tuple[Mechanism, ...]:
-        return tuple(part for part, _ in self.parts)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return an empty dict: the losses of the parts have their own public numbers."""
         del adjacency
         return {}
 
-    def rescaled(self, fraction: float) -> Run | None:
-        """Return the run with the fraction of every part's noise."""
-        return _rebuilt((part.rescaled(fraction), count) for part, count in self.parts)
-
-    def single_uploads(self) -> Run | None:
-        """Return the run of single uploads of every part; None if one part has none."""
-        return _rebuilt((part.single_uploads(), count) for part, count in self.parts)
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the composed losses of the parts."""
         losses = [(part.privacy_loss(facts.adjacency, facts.observer), k) for part, k in self.parts]
         return compose_losses(losses)
 
@@ -403,15 +412,8 @@ class Run(Several):
         return self.parts
 
 
-def _rebuilt(parts: Iterable[tuple[Mechanism | None, int]]) -> Run | None:
-    """Return a run of the parts; None if any part is None."""
-    made = list(parts)
-    kept = tuple((part, count) for part, count in made if part is not None)
-    return Run(kept) if len(kept) == len(made) else None
-
-
 @dataclass(frozen=True)
-class _Drawn(Mechanism):
+class Drawn(Combined):
     """A mechanism whose units or clients a scheme draws; its noise is that of ``inner``."""
 
     inner: Mechanism
@@ -419,7 +421,10 @@ class _Drawn(Mechanism):
 
     def __post_init__(self) -> None:
         check_kind(self.scheme)
-        self.inner.check_not_nested()
+        check_not_nested(self.inner)
+
+    # The unit, or the client that holds it, is sampled here.
+    traits = Traits(samples_its_unit=True)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of the scheme and of the inner mechanism."""
@@ -428,50 +433,35 @@ class _Drawn(Mechanism):
         own = plain_fields(self.scheme) if asked is None else asked(adjacency)
         return {**self.inner.public(adjacency), **own}
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return those of the inner mechanism."""
-        return self.inner.noise_ratios(clip_norm)
-
-    def rescaled(self, fraction: float) -> Self | None:
-        """Return the mechanism with the fraction of the inner mechanism's noise."""
-        inner = self.inner.rescaled(fraction)
-        return None if inner is None else replace(self, inner=inner)
-
-    def single_uploads(self) -> Self | None:
-        """Return the single uploads of the inner mechanism, drawn by the same scheme."""
-        inner = self.inner.single_uploads()
-        return None if inner is None else replace(self, inner=inner)
-
     def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the inner mechanism's error text; empty if a client may send several shares."""
         if getattr(self.scheme, "repeats", False):
             return ""
-        return self.inner.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
+        return super().noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
 
 
 @registered
 @dataclass(frozen=True)
-class SampledMechanism(_Drawn):
+class SampledMechanism(Drawn):
     """A mechanism run on sampled units; made by ``sampled``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inner.samples_its_unit:
+        if self.inner.traits.samples_its_unit:
             raise UnsupportedCombination(
                 f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
                 ".in_cohort(scheme) to sample the clients that hold it"
             )
-        self.inner.check_scheme(self.scheme)
+        # This refuses a scheme under which the mechanism's noise is not valid.
+        _ = self.inner.worst_scheme(self.scheme)
 
     @property
     def protects(self) -> Unit | None:
         """The inner mechanism's unit."""
         return self.inner.protects
 
-    # The units are sampled here.
-    samples_its_unit = True
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the scheme's loss, for the worst scheme that an observer may see."""
         drawn = self.scheme.amplify(self.inner, facts.adjacency, facts.observer)
         as_stated = asked_about(f"{type(self.scheme).__name__}.amplify", drawn, facts)
         worst = self.inner.worst_scheme(self.scheme)
@@ -490,7 +480,7 @@ class SampledMechanism(_Drawn):
 
 @registered
 @dataclass(frozen=True)
-class HeldMechanism(_Drawn):
+class HeldMechanism(Drawn):
     """A mechanism run on sampled records, for a client that holds several of them (T13).
 
     Made by ``sampled(scheme, held=k)``. Every record is clipped and drawn separately. The unit is
@@ -518,14 +508,13 @@ class HeldMechanism(_Drawn):
                 f"held={self.held} counts the records of a client, and this mechanism's unit is a "
                 "client already; leave held out, or make the mechanism with unit='record'"
             )
-        if self.inner.sum_multiplier is None:
+        if self.inner.traits.sum_multiplier is None:
             raise UnsupportedCombination(
                 f"no theorem covers held={self.held} records of one client in a mechanism that is "
                 f"not one Gaussian sum of clipped contributions, got {self.inner}; sample "
                 "Gaussian(noise_multiplier=...) round by round, or account for a record and use "
                 "group privacy: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))"
             )
-        self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
                 f"no theorem covers units that are known to be away with held={self.held}, got "
@@ -536,18 +525,16 @@ class HeldMechanism(_Drawn):
     # The unit is the client that holds the records.
     protects = Unit.CLIENT
 
-    # The client's records are sampled here.
-    samples_its_unit = True
-
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of scheme and mechanism, and the most records of a client."""
         return {**super().public(adjacency), "records of a client, at most": self.held}
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the scheme's loss for a client that holds several records (T13)."""
         drawn = holding(self.scheme, self.held)
         loss = drawn.amplify(self.inner, facts.adjacency, facts.observer)
         told = [f"a client holds at most {self.held} records; each is clipped and drawn by itself"]
-        shown = facts.observer is Observer.SERVER or not getattr(self.scheme, "apart", False)
+        shown = facts.observer is Observer.SERVER or not independent_draws(self.scheme)
         if shown and facts.adjacency is Adjacency.REPLACE_ONE:
             told.append("a client whose records are replaced holds as many as before")
         return replace(
@@ -559,7 +546,7 @@ class HeldMechanism(_Drawn):
 
 @registered
 @dataclass(frozen=True)
-class CohortMechanism(_Drawn):
+class CohortMechanism(Drawn):
     """A mechanism run inside a client that may be drawn; made by ``in_cohort``.
 
     T4 compares rounds with the same cohort, which holds when a record changes. Adding or removing a
@@ -573,7 +560,6 @@ class CohortMechanism(_Drawn):
                 "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
                 f"client itself, got {self.scheme}; use .sampled(scheme), or unit='record'"
             )
-        self.inner.check_scheme(self.scheme)
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
                 "no theorem covers units that are known to be away inside a cohort, got "
@@ -583,14 +569,12 @@ class CohortMechanism(_Drawn):
     # The unit is a client's record, also if the inner mechanism was made without a unit.
     protects = Unit.RECORD
 
-    def check_scheme(self, scheme: Scheme) -> None:
-        """Check the inner mechanism: this scheme draws it too."""
-        self.inner.check_scheme(scheme)
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
+        """Return the inner mechanism's: this scheme draws it too."""
+        return self.inner.worst_scheme(scheme)
 
-    # Units inside a client cannot be sampled again from outside.
-    samples_its_unit = True
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the scheme's mixture of rounds with and without the client (T4)."""
         inner = self.inner.privacy_loss(facts.adjacency, facts.observer)
         drawn = self.scheme.group(inner.under(facts))
         return asked_about(f"{type(self.scheme).__name__}.group", drawn, facts)

@@ -25,5 +25,6 @@ class WithoutNoise(UnitGiven):
 
     unit: Unit | str | None = None
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return an unbounded loss."""
         return PrivacyLoss(NO_NOISE, facts, Witness(NO_NOISE, CLEAR_WITNESS), (SHOWN,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from ..registry import alike, own_parts, registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Poisson, RandomAllocation, Scheme, priced_as
 from ..sampling.scheme import check_kind
+from ..sampling.traits import Traits
 from . import unknown_position
-from .base import Mechanism
+from .base import Combined, Mechanism
 from .gaussian import Gaussian, NoisySum
 from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
@@ -146,11 +147,8 @@ class CorrelatedNoise(NoisySum):
             return None
         return _mask(self.kept, self.dimension, f"mask {self.block_of(row)} {nonce}")
 
-    # A unit may send 0.
-    zeroing_replaces = True
-
-    # Rounds are dependent, so no scheme's theorem for one round applies.
-    samples_its_unit = True
+    # A unit may send 0. Rounds are dependent, so no scheme's theorem for one round applies.
+    traits = Traits(zeroing_replaces=True, samples_its_unit=True)
 
     @property
     def stream(self) -> NoiseStream:
@@ -223,7 +221,8 @@ class CorrelatedNoise(NoisySum):
             run=self, row=number, separation=separation, participations=participations
         )
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one Gaussian of the whole run."""
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.participation.apart:
             raise UnsupportedCombination(
                 "CorrelatedNoise has no theorem for add_remove: when a unit leaves, others move to "
@@ -265,7 +264,7 @@ def _sensitivity_once(factor: Factor, rounds: int, participation: Participation)
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedRow(Mechanism):
+class CorrelatedRow(Combined):
     """One round of a run with correlated noise, as a ledger names it.
 
     The losses of single rows do not add up. Every row is priced as the whole run. A row cannot be
@@ -314,36 +313,33 @@ class CorrelatedRow(Mechanism):
         """The run's unit."""
         return self.run.protects
 
-    # As for the run.
-    samples_its_unit = True
-
-    def check_not_nested(self) -> NoReturn:
-        """Refuse: inside another mechanism the released rows and their number are unknown.
-
-        Raises:
-            UnsupportedCombination: always.
-        """
-        raise UnsupportedCombination(
+    @property
+    def traits(self) -> Traits:
+        """Inside another mechanism the released rows and their number are unknown."""
+        alone = (
             "one row of a run with correlated noise stands for itself alone: rows have no price "
             f"that adds up, and the whole run is paid for at once, got row {self.row}; account for "
             "the whole run, CorrelatedNoise, sampled or in_cohort; a ledger takes rows one by one"
         )
+        return Traits(samples_its_unit=True, alone=alone)
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the run's ratios."""
-        return self.run.noise_ratios(clip_norm)
-
-    def rescaled(self, fraction: float) -> CorrelatedRow | None:
+    def rescaled(self, fraction: float) -> Self | None:
         """Return row 0 of a run with a fraction of the noise; it pays for the whole run."""
         run = self.run.rescaled(fraction)
         return None if run is None else replace(self, run=run, row=0)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the whole run."""
         if not self.kept:
             told = f"a unit came after {self.separation} rounds, or {self.participations} times"
             raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
         return replace(whole, witness=None)  # it needs the whole run
+
+
+def whole_run(mechanism: Mechanism) -> Mechanism:
+    """Return the run that a row of correlated noise belongs to; any other mechanism itself."""
+    return mechanism.run if isinstance(mechanism, CorrelatedRow) else mechanism
 
 
 _SERVES = (
@@ -367,7 +363,7 @@ _SENT = "a unit sends C u in its rounds, every other sends 0; "
 
 @registered
 @dataclass(frozen=True)
-class SampledNoise(Mechanism):
+class SampledNoise(Combined):
     """A whole run of correlated noise with secret sampling of units.
 
     Made by ``CorrelatedNoise.sampled``. The participation describes how rounds belong together. The
@@ -444,18 +440,10 @@ class SampledNoise(Mechanism):
         """The run's unit."""
         return self.noise.protects
 
-    samples_its_unit = True
+    traits = Traits(samples_its_unit=True)
 
-    def noise_ratios(self, clip_norm: float) -> frozenset[float]:
-        """Return the run's ratios."""
-        return self.noise.noise_ratios(clip_norm)
-
-    def rescaled(self, fraction: float) -> SampledNoise | None:
-        """Return it with a fraction of the run's noise."""
-        noise = self.noise.rescaled(fraction)
-        return None if noise is None else replace(self, noise=noise)
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the amplified loss of the whole run."""
         if self._kind == "cycle":
             return self._cycle(facts)
         # Units are drawn independently: no unit moves when another leaves.

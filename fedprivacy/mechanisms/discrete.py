@@ -107,15 +107,17 @@ class RandomizedResponse(_Discrete):
             return self.answers * told / self.chance
         return (self.answers - 1) * told
 
-    def check_scheme(self, scheme: Scheme) -> None:
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Refuse every scheme but Everyone, because a missing answer is seen."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
                 "whoever is not drawn gives no answer, and that is seen: randomised response is "
                 f"not amplified by sampling, got {scheme}; account for it unsampled"
             )
+        return scheme
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one answer."""
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
                 "RandomizedResponse gives one answer of every unit, and the number of answers "
@@ -216,7 +218,8 @@ class DiscreteLaplace(_Discrete):
             )
         return replace(self, noise_parameter=a)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one coordinate that the unit moves."""
         pair = discrete_laplace(self.noise_parameter, facts.adjacency.moves * self.sensitivity)
         theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"

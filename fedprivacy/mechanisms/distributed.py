@@ -23,10 +23,12 @@ from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
+from ..sampling.traits import Traits
 from . import integer_laws, integers
 from .arrays import doubles, floored, jittered, squared_norm, truncated
 from .gaussian import Gaussian
 from .noise import is_finite, norm, private_generator
+from .perturbation import Encoding
 from .rotation import padded, rotated, rotated_back, signs_of
 from .rounded import LARGEST, PART, bits_of
 from .sparsified import SparsifiedPerturbation
@@ -58,7 +60,7 @@ _LONGEST = float(1 << 25)
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerPerturbation(SparsifiedPerturbation):
+class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     """Common base of the integer mechanisms; see ``DistributedDiscreteGaussian``."""
 
     kept: int = 0
@@ -99,8 +101,6 @@ class IntegerPerturbation(SparsifiedPerturbation):
         self._check_room()
         self._check_shares()
 
-    # ---- sizes
-
     @property
     def width(self) -> int:
         """Number of integers sent: ``kept``, padded to a power of two if rotated."""
@@ -115,6 +115,11 @@ class IntegerPerturbation(SparsifiedPerturbation):
         """The granularity: size of one integer step, in the unit of the update."""
         assert self.granularity is not None
         return self.granularity
+
+    @property
+    def encoding(self) -> Encoding:
+        """Integers: this mechanism itself encodes and decodes them."""
+        return self
 
     # Contributions are integers.
     spacing = 1.0
@@ -236,8 +241,6 @@ class IntegerPerturbation(SparsifiedPerturbation):
         if whole > self.widest:
             most = f"leave the noise a std of at most {self.widest:g} whole numbers, not {whole:g}"
             refuse("granularity", self.grid, most, "coarser: fewer bits do")
-
-    # ---- what a round does
 
     def of_round(self, generator: np.random.Generator | None = None) -> IntegerPerturbation:
         """Return the mechanism with a round's own public signs, the same for all its clients.
@@ -424,13 +427,10 @@ class IntegerPerturbation(SparsifiedPerturbation):
         del kept
         return self.bits * self.width
 
-    # ---- the account
-
-    # Zeros are a valid contribution.
-    zeroing_replaces = True
-
-    # Theorems about one Gaussian sum do not apply.
-    sum_multiplier = None
+    @property
+    def traits(self) -> Traits:
+        """Zeros are a valid contribution. Theorems about one Gaussian sum do not apply."""
+        return super().traits._replace(sum_multiplier=None)
 
     @property
     def _summed(self) -> tuple[int, float]:
@@ -455,7 +455,8 @@ class IntegerPerturbation(SparsifiedPerturbation):
         """Return weights of one number of the counted noise; see ``scalar_law``."""
         return integer_laws.scalar_law(*self._summed, skellam=self.divisible)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the sum of integers, modulo 2^bits."""
         # This refuses add_remove for noise that is not topped up, and returns the assumptions.
         assumed = self._assumed(facts)
         times = facts.adjacency.moves

@@ -10,6 +10,7 @@ from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts, Unit
+from ..sampling.traits import Traits
 from .base import UnitGiven
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
@@ -72,9 +73,9 @@ class Gaussian(NoisySum):
     """
 
     @property
-    def sum_multiplier(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
+    def traits(self) -> Traits:
+        """The traits of one Gaussian sum."""
+        return Traits.of_sum(self.noise_multiplier)
 
     def noise_ratios(self, clip_norm: float) -> frozenset[float]:
         """Return the noise multiplier."""
@@ -102,7 +103,8 @@ class Gaussian(NoisySum):
         std = self.full_noise_std
         return noise_like(like, std=std, grid=self.grid, generator=generator), std
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one Gaussian sum."""
         return gaussian_sum_loss(self.noise_multiplier, facts)
 
     def release(self, value: Any, generator: Any = None) -> Any:

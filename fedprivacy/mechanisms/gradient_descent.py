@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 from ..errors import UnsupportedCombination, natural, positive, settle
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
-from ..registry import registered
-from ..relations import Facts
+from ..registry import plain_fields, registered
+from ..relations import Adjacency, Facts
 from .base import ROUNDING
 from .gaussian import MU_GDP
 from .upload import (
@@ -66,8 +65,6 @@ class NoisyGradientDescent(Upload):
         ParameterError: a value out of its range, or only one of convexity and smoothness is given.
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
-
     step_size: float
     noise_std: float
     sensitivity: float
@@ -81,6 +78,10 @@ class NoisyGradientDescent(Upload):
         if self._convexity is not None:
             # Check now: a step that does not contract is refused before any accounting.
             contracted(1.0, 1, self.step_size, self._convexity)
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and what they follow from."""
+        return plain_fields(self) | dict.fromkeys(DEPENDS_ON)
 
     @property
     def _convexity(self) -> tuple[float, float] | None:

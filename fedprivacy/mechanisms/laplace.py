@@ -14,6 +14,7 @@ from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
+from ..sampling.traits import Traits
 from .gaussian import SUM_WITNESS, NoisySum
 from .noise import readable
 from .rounded import bits_of, noisy_laplace_sum, numbers, same_kind
@@ -37,10 +38,8 @@ class Laplace(NoisySum):
         ParameterError: a value that is not a finite number above 0, or an unknown unit.
     """
 
-    zeroed_is_absent = True
-
     # A unit's number may be 0.
-    zeroing_replaces = True
+    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True)
 
     @property
     def full_noise_std(self) -> float:
@@ -84,7 +83,8 @@ class Laplace(NoisySum):
         bits = bits_of(generator)
         return noisy_laplace_sum(total, scale=self._scale, grid=self.grid, bits=bits)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of shifted Laplace noise."""
         curve = LaplacePair(facts.adjacency.moves / self.noise_multiplier)
         theorem = "Laplace mechanism: the shifted pair dominates (Zhu, Dong, Wang 2022)"
         assumption = "every unit's number is clipped to the clip norm before the sum"

@@ -11,6 +11,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling.scheme import VISIBLE
+from ..sampling.traits import Traits
 from .base import UnitGiven
 
 ROUNDED = 2.0**-50
@@ -60,13 +61,10 @@ class MixtureOfGaussians(UnitGiven):
         # This refuses values that do not form a pair.
         _ = self.curve
 
-    # The draw of the move is a sample.
-    samples_its_unit = True
-
     @property
-    def secret_size(self) -> bool:
-        """Whether a move is drawn: the number of units with each move is then random and secret."""
-        return len(self._moves) > 1
+    def traits(self) -> Traits:
+        """The draw of the move is a sample; the number of units with each move is then secret."""
+        return Traits(samples_its_unit=True, secret_size=len(self._moves) > 1)
 
     @property
     def _largest(self) -> float:
@@ -143,7 +141,8 @@ class MixtureOfGaussians(UnitGiven):
             refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")
         return tuple(kept)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the stated pair."""
         if facts.adjacency is Adjacency.REPLACE_ONE:
             raise UnsupportedCombination(
                 "MixtureOfGaussians says how a unit that is there moves the sum, not how two "

@@ -13,7 +13,17 @@ from ..privacy_loss import PrivacyLoss, Witness, merge_facts, merged
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer
 from ..sampling import Scheme
-from .base import CohortMechanism, HeldMechanism, Mechanism, SampledMechanism, Several
+from ..sampling.scheme import independent_draws
+from ..sampling.traits import Traits
+from .base import (
+    CohortMechanism,
+    HeldMechanism,
+    Mechanism,
+    SampledMechanism,
+    Several,
+    check_not_nested,
+    mechanisms_in,
+)
 from .correlated import SampledNoise
 
 APART = (
@@ -63,7 +73,7 @@ class Parallel(Several):
         for one in self.mechanisms:
             if not isinstance(one, Mechanism):
                 refuse("mechanisms", type(one).__name__, "hold mechanisms only")
-            one.check_not_nested()
+            check_not_nested(one)
         # Nested kinds are flattened.
         nested = [
             one.mechanisms if isinstance(one, Parallel) else (one,) for one in self.mechanisms
@@ -72,23 +82,16 @@ class Parallel(Several):
         _ = self.protects
 
     @property
-    def _every(self) -> tuple[Mechanism, ...]:
-        return self.mechanisms
-
-    # Sampling goes inside, because each kind may have its own scheme.
-    samples_its_unit = True
+    def traits(self) -> Traits:
+        """Those of all kinds. Sampling goes inside: each kind may have its own scheme."""
+        return super().traits._replace(samples_its_unit=True)
 
     def in_cohort(self, scheme: Scheme) -> Parallel:  # type: ignore[override]
         """Return every kind run inside a client that the scheme draws."""
         return Parallel(tuple(one.in_cohort(scheme) for one in self.mechanisms))
 
-    def rescaled(self, fraction: float) -> Parallel | None:
-        """Return it with the fraction of every kind's noise."""
-        made = [one.rescaled(fraction) for one in self.mechanisms]
-        kept = tuple(one for one in made if one is not None)
-        return Parallel(kept) if len(kept) == len(made) else None
-
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the worst kind."""
         losses = [self._of_one_kind(k, facts) for k in range(len(self.mechanisms))]
         # Equal kinds have equal losses, so one curve is enough.
         if len(set(losses)) == 1:
@@ -117,7 +120,7 @@ class Parallel(Several):
             for scheme in _draws(other)
         ]
         # Schemes with independent draws never give a unit's slot to another kind.
-        hidden = [scheme for scheme in _draws(one, seen=False) if not _apart(scheme)]
+        hidden = [scheme for scheme in _draws(one, seen=False) if not independent_draws(scheme)]
         if facts.observer is Observer.SERVER or not any(scheme in others for scheme in hidden):
             return one.privacy_loss(facts.adjacency, facts.observer)
         if facts.adjacency is Adjacency.ADD_REMOVE:
@@ -139,10 +142,6 @@ class Parallel(Several):
         return replace(loss, facts=facts, witness=None, theorems=theorems)
 
 
-def _apart(scheme: Scheme) -> bool:
-    return getattr(scheme, "apart", False)
-
-
 def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
     """Return the schemes that draw a kind's participants; draws inside a client are its own.
 
@@ -156,7 +155,7 @@ def _draws(mechanism: Mechanism, *, seen: bool = True) -> list[Scheme]:
         case CohortMechanism():
             return [mechanism.scheme] if seen else []
     # Any inner mechanism may draw, also inside a user-defined wrapper.
-    return [scheme for one in mechanism.holds for scheme in _draws(one, seen=seen)]
+    return [scheme for one in mechanisms_in(mechanism) for scheme in _draws(one, seen=seen)]
 
 
 def _witness(losses: list[PrivacyLoss]) -> Witness | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_down, rounded_up
 from ..sampling import Scheme
-from .base import Mechanism, Several
+from .base import Mechanism, Several, check_not_nested, mechanisms_in, noise_mismatch
 from .noise import drawn_from
 
 Points = tuple[tuple[float, float], ...]
@@ -307,8 +307,8 @@ class PrivateSelection(Several):
         for name, each in (("base", self.base), *(("others", one) for one in self.others)):
             if not isinstance(each, Mechanism):
                 refuse(name, each, "be a mechanism", "pass Gaussian(noise_multiplier=1.0) * 10")
-            each.check_not_nested()
-        units = {each.protects for each in self._every}
+            check_not_nested(each)
+        units = {each.protects for each in mechanisms_in(self)}
         if len(units) > 1:
             rule = "protect the unit that the base does"
             refuse("others", sorted(map(str, units)), rule, "account for each unit by itself")
@@ -319,10 +319,6 @@ class PrivateSelection(Several):
                 "number of trials is composed: base * number"
             )
             refuse("trials", self.trials, rule, way_out)
-
-    @property
-    def _every(self) -> tuple[Mechanism, ...]:
-        return (self.base, *self.others)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the law's numbers; the base's loss has its own."""
@@ -335,7 +331,7 @@ class PrivateSelection(Several):
         Raises:
             UnsupportedCombination: the trials have different schemes.
         """
-        found = {each.worst_scheme(scheme) for each in self._every}
+        found = {each.worst_scheme(scheme) for each in mechanisms_in(self)}
         if len(found) > 1:
             raise UnsupportedCombination(
                 f"trials that look differently drawn under {scheme!r} are not served; account for "
@@ -343,35 +339,23 @@ class PrivateSelection(Several):
             )
         return found.pop()
 
-    def rescaled(self, fraction: float) -> PrivateSelection | None:
-        """Return the selection with the fraction of every trial's noise."""
-        return self._of([each.rescaled(fraction) for each in self._every])
-
-    def single_uploads(self) -> PrivateSelection | None:
-        """Return the selection among single uploads."""
-        return self._of([each.single_uploads() for each in self._every])
-
-    def _of(self, every: Sequence[Mechanism | None]) -> PrivateSelection | None:
-        known = [each for each in every if each is not None]
-        if len(known) < len(every):
-            return None
-        return replace(self, base=known[0], others=tuple(known[1:]))
-
     def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
         """Return the first error text of a trial; empty if no trial has one."""
         said = (
-            x.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier) for x in self._every
+            noise_mismatch(each, shares=shares, noise_multiplier=noise_multiplier)
+            for each in mechanisms_in(self)
         )
         return next(filter(None, said), "")
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the best trial, by Renyi divergences and by T14."""
         if facts.observer is Observer.SERVER:
             raise UnsupportedCombination(
                 f"PrivateSelection shows the best trial only, and observer='{facts.observer}' sees "
                 "who took part in all and every result; account for observer='aggregate', or "
                 "compose every trial: base * number"
             )
-        every = [each.privacy_loss(facts.adjacency, facts.observer) for each in self._every]
+        every = [each.privacy_loss(facts.adjacency, facts.observer) for each in mechanisms_in(self)]
         return PrivacyLoss(
             self._curve([each.curve for each in every]),
             facts,

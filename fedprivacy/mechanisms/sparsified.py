@@ -14,7 +14,8 @@ from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement, priced_as
-from .base import ROUNDING
+from ..sampling.traits import Traits
+from .base import ROUNDING, Shared
 from .gaussian import Gaussian, gaussian_sum_loss
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
@@ -52,7 +53,7 @@ _TOPPED_UP = (
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class SparsifiedPerturbation(Perturbation):
+class SparsifiedPerturbation(Perturbation, Shared):
     """One round of Fed-SMP, seen through secure aggregation; the unit is a client.
 
     Each of ``cohort`` clients keeps ``kept`` of ``dimension`` coordinates of its update, clips them
@@ -134,9 +135,12 @@ class SparsifiedPerturbation(Perturbation):
         return Sparsification(kept=self.kept, dimension=self.dimension, sparsifier=self.sparsifier)
 
     @property
-    def sum_multiplier(self) -> float | None:
-        """``counted_multiplier``: the sum's noise is Gaussian."""
-        return self.counted_multiplier
+    def traits(self) -> Traits:
+        """The traits of one Gaussian sum.
+
+        Zeroed clients send a share of the noise. Absent clients send none, unless it is topped up.
+        """
+        return Traits.of_sum(self.counted_multiplier)._replace(zeroed_is_absent=self.topped_up)
 
     @property
     def counted_multiplier(self) -> float:
@@ -144,11 +148,6 @@ class SparsifiedPerturbation(Perturbation):
         # Topped-up noise is complete. Otherwise the fewest honest shares count.
         lost = 0 if self.topped_up else self.colluding + self.missing
         return self.noise_multiplier * math.sqrt((self.cohort - lost) / self.cohort)
-
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether the noise is topped up: else zeroed clients send a share, absent ones none."""
-        return self.topped_up
 
     @property
     def share_std(self) -> float:
@@ -260,7 +259,7 @@ class SparsifiedPerturbation(Perturbation):
             unit=self.protects,
         )
 
-    def check_scheme(self, scheme: Scheme) -> None:
+    def _check_scheme(self, scheme: Scheme) -> None:
         """Refuse cohorts in which the clients' shares do not add up to the stated noise."""
         if isinstance(scheme, FixedSize) and scheme.size != self.cohort:
             refuse("cohort", self.cohort, f"equal the scheme's size = {scheme.size}")
@@ -281,8 +280,6 @@ class SparsifiedPerturbation(Perturbation):
                 f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
                 "or leave colluding at 0"
             )
-        # This refuses schemes without a known worst scheme.
-        _ = self.worst_scheme(scheme)
 
     def _check_rounds(self, scheme: Shuffled) -> None:
         """Refuse an epoch whose rounds may lack the counted shares.
@@ -314,8 +311,11 @@ class SparsifiedPerturbation(Perturbation):
         j) / (n - a) <= r / (n - a). The accounted loss increases with this probability.
 
         Raises:
-            ParameterError: ``absent`` for draws by a probability, whose population is not known.
+            ParameterError: ``absent`` for draws by a probability, whose population is not known, or
+                a cohort of another size.
+            UnsupportedCombination: the shares of a cohort do not add up to the stated noise.
         """
+        self._check_scheme(scheme)
         away = 0 if self.topped_up else self.absent
         if isinstance(scheme, WithReplacement) and away:
             if scheme.population is None:
@@ -326,7 +326,8 @@ class SparsifiedPerturbation(Perturbation):
             return FixedSize(min(scheme.size, left), population=left)
         return scheme
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of one Gaussian sum with the counted shares of the noise."""
         assumed = self._assumed(facts)
         loss = gaussian_sum_loss(self.counted_multiplier, facts)
         return replace(loss, assumptions=(*loss.assumptions, *assumed))

@@ -6,14 +6,14 @@ import functools
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar
 
 from ..errors import UnsupportedCombination
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
-from ..relations import Facts, Observer, Unit
+from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import Everyone, Scheme
+from ..sampling.traits import Traits
 from ..theory.splitting_privacy import (
     Attained,
     PrivateSplitting,
@@ -56,8 +56,6 @@ class SplittingRun(Mechanism):
         ParameterError: a value out of its range.
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = DEPENDS_ON
-
     step_size: float
     noise_scale: float
     sensitivity: float
@@ -78,10 +76,10 @@ class SplittingRun(Mechanism):
 
     protects = Unit.RECORD
 
-    # A whole run is not sampled from outside.
-    samples_its_unit = True
+    # A whole run is not sampled from outside. The final models have a loss of their own.
+    traits = Traits(samples_its_unit=True, states_final=True)
 
-    def check_scheme(self, scheme: Scheme) -> None:
+    def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Refuse every scheme but Everyone: every agent takes part in every round."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
@@ -89,6 +87,11 @@ class SplittingRun(Mechanism):
                 f"{scheme}; where agents are drawn account for the rounds: "
                 "run.round.in_cohort(scheme) * run.rounds"
             )
+        return scheme
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and what they follow from."""
+        return super().public(adjacency) | dict.fromkeys(DEPENDS_ON)
 
     @cached_property
     def round(self) -> NoisyGradientDescent:
@@ -111,11 +114,9 @@ class SplittingRun(Mechanism):
         scale = fraction * self.noise_scale
         return replace(self, noise_scale=scale) if scale > 0.0 else None
 
-    def _loss_of(self, facts: Facts) -> PrivacyLoss:
-        return self._with_public(self._seen_by(facts))
-
-    def _seen_by(self, facts: Facts) -> PrivacyLoss:
-        whole = self._loss(facts)
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of all uploads, or of the models after the last round."""
+        whole = self._every_upload(facts)
         if facts.observer is not Observer.FINAL:
             return whole
         shown = self._shown(Observer.FINAL)
@@ -127,7 +128,7 @@ class SplittingRun(Mechanism):
         assumptions = (OWN_SENSITIVITY, SENSITIVE, EVERYBODY, ONLY_MODELS)
         return PrivacyLoss(Gdp(mu), facts, shown, (theorem,), assumptions)
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def _every_upload(self, facts: Facts) -> PrivacyLoss:
         replacing_only(self, facts)
         seen = Observer.AGGREGATE if facts.observer is Observer.FINAL else facts.observer
         loss = (self.round * self.rounds).privacy_loss(facts.adjacency, seen)

@@ -18,6 +18,7 @@ from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Facts, Observer, Unit
 from ..rounding import rounded_up
+from ..sampling.traits import Traits
 from .base import UnitGiven
 
 MAX_POINTS = 2000
@@ -83,16 +84,18 @@ class Stated(UnitGiven):
         super().__post_init__()
 
     @property
-    def secret_size(self) -> bool:
-        """Whether the guarantee may need the number of participants to be secret."""
-        return self.observer is Observer.AGGREGATE
+    def traits(self) -> Traits:
+        """What was stated. The number of participants may need to be secret."""
+        secret = self.observer is Observer.AGGREGATE
+        return Traits(zeroed_is_absent=self.zeroed_is_absent, secret_size=secret)
 
     @property
     @abstractmethod
     def curve(self) -> Curve:
         """Curve that dominates every mechanism with this guarantee."""
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss of the guarantee, for the adjacency that it is about."""
         if facts.adjacency is not self.adjacency:
             name = type(self).__name__
             raise UnsupportedCombination(

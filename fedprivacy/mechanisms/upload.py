@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ..loss import Atoms, Curve, Fold, GaussianMix, Gdp, Sampled
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Unit
 from ..rounding import FEW, THOUSANDS, rounded_down, rounded_up
+from ..sampling.traits import Traits
 from ..theory.hidden_state import contraction_gap, hidden_state_factor, varying_steps_factor
 from .base import Mechanism
 from .noise import check_readable
@@ -54,6 +55,14 @@ MAX_STEPS = 10**6
 MAX_SHIFT = 2e4
 """Largest shift of a witness in stds; a larger shift shows no more."""
 
+_DEPENDS_ON = (
+    "number of clients",
+    "records of every client",
+    "clip norm or bound of a gradient",
+    "dimension and number of classes of the model",
+)
+"""Public numbers that no field holds."""
+
 
 class Upload(Mechanism):
     """One client's iterate after noisy gradient steps; the observer sees only the iterate.
@@ -62,14 +71,11 @@ class Upload(Mechanism):
     record, so only ``replace_one`` is supported.
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = (
-        "number of clients",
-        "records of every client",
-        "clip norm or bound of a gradient",
-        "dimension and number of classes of the model",
-    )
-
     protects = Unit.RECORD
+
+    def public(self, adjacency: Adjacency) -> dict[str, object]:
+        """Return the fields, and the sizes and bounds that a gradient depends on."""
+        return super().public(adjacency) | dict.fromkeys(_DEPENDS_ON)
 
     @cached_property
     @abstractmethod
@@ -133,7 +139,8 @@ class Upload(Mechanism):
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         """Return the loss under replace_one."""
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
+        """Return the loss under replace_one; refuse any other adjacency."""
         replacing_only(self, facts)
         return self._replaced(facts)
 
@@ -173,7 +180,7 @@ class SamplersUpload(Upload):
         return known_ratio(2.0 * self.step_noise_std / self.gradient_sensitivity)
 
     # Batches are drawn inside.
-    samples_its_unit = True
+    traits = Traits(samples_its_unit=True)
 
 
 def known_ratio(ratio: float) -> frozenset[float]:

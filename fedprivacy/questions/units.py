@@ -15,6 +15,7 @@ from ..mechanisms import (
     Run,
     SampledMechanism,
 )
+from ..mechanisms.base import mechanisms_in
 from ..relations import Unit
 
 
@@ -39,7 +40,7 @@ def units_of(run: object) -> int | None:
             known = [n for n in map(units_of, run.mechanisms) if n is not None]
             return sum(known) if known else None
         case Run():
-            known = [n for n in map(units_of, run.holds) if n is not None]
+            known = [n for n in map(units_of, mechanisms_in(run)) if n is not None]
             return max(known, default=None)
     return None
 

@@ -64,7 +64,7 @@ class EpochScheme(TableScheme):
 
 def _spread(inner: Lossy, scheme: EpochScheme, moves: float = 1.0) -> Allocated | None:
     """Return the curve of T11 for one Gaussian sum a round, None for other mechanisms."""
-    z = inner.sum_multiplier
+    z = inner.traits.sum_multiplier
     mu = math.inf if z is None else moves / z
     # The inverse of a tiny multiplier may overflow; the result is then None.
     return Allocated(mu, scheme.rounds_per_epoch) if math.isfinite(mu) else None
@@ -81,7 +81,7 @@ def _attained(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | 
 
 def _attained_by_replacing(inner: Lossy, scheme: EpochScheme, observer: Observer) -> Curve | None:
     """Return the same pair if zeroing is a special case of replacing, else None."""
-    return _attained(inner, scheme, observer) if inner.zeroing_replaces else None
+    return _attained(inner, scheme, observer) if inner.traits.zeroing_replaces else None
 
 
 def _hidden_order(adjacency: Adjacency) -> Builder:
@@ -225,7 +225,7 @@ class RandomAllocation(EpochScheme):
         (SERVER, SWAP): _REPLACED,
     }
 
-    apart = True
+    independent_draws = True
 
     @property
     def secret_size(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from ..registry import registered
 from ..relations import Adjacency
 from .pairs import ADD, AGGREGATE, APART, EXCHANGED, SAME, SERVER, SWAP, ZERO, visible
-from .scheme import Cell, Indices, Odd, Rows, TableScheme, asked_of
+from .scheme import Cell, Indices, Rows, TableScheme, UnlikelySizes, asked_of
 
 _GAUSS = "Gaussian mechanism; no amplification when everyone takes part"
 
@@ -38,17 +38,17 @@ class Everyone(TableScheme):
     assumption: ClassVar[str] = "every unit takes part in every round"
     rows: ClassVar[Rows] = _ROWS
 
-    apart = True
+    independent_draws = True
 
     rate = 1.0
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault if the sizes differ; see ``TableScheme.unlikely``."""
         # The number of units is unknown here, but it must be the same in every round.
         if len(sizes) < 2:
             return []
         told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"
-        return [Odd(told, tuple(sizes))]
+        return [UnlikelySizes(told, tuple(sizes))]
 
     def among_free(self, free: int) -> Everyone:
         """Return the scheme itself: available units are drawn as before."""

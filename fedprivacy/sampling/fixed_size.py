@@ -18,11 +18,11 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     Scheme,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     beyond,
 )
@@ -42,12 +42,12 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     q = scheme.rate
-    z = inner.sum_multiplier
+    z = inner.traits.sum_multiplier
     # Every unit takes part, so there is no amplification.
     if q == 1.0:
         return pairs.unamplified_same(inner, pairs.ZERO, observer)
     # T9 needs a Gaussian sum. T1 needs zeroing to be a special case of replacing.
-    if z is None and not inner.zeroing_replaces:
+    if z is None and not inner.traits.zeroing_replaces:
         return pairs.unamplified(inner, scheme, observer)
     if z is None:
         # The attained pair is the pair of zeroing; the curve is the pair of replacing.
@@ -106,12 +106,12 @@ class FixedSize(TableScheme):
         return self.size / self.population
 
     @property
-    def most(self) -> int:
+    def max_cohort(self) -> int:
         """The cohort size."""
         return self.size
 
     @property
-    def least(self) -> int:
+    def min_cohort(self) -> int:
         """The cohort size."""
         return self.size
 
@@ -135,7 +135,7 @@ class FixedSize(TableScheme):
             refuse("cohort", self.size, rule, "draw fewer, or let clients come back sooner")
         return replace(self, population=free)
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault for each size other than ``size``; see ``TableScheme.unlikely``."""
         return beyond(sizes, lambda size: size == self.size, str(self.size))
 

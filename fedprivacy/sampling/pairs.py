@@ -37,7 +37,7 @@ def sampled_zero_out(inner: Lossy, q: float, observer: Observer) -> Curve | None
 
     The result is None if a unit that sends 0 may differ from an absent unit.
     """
-    if not inner.zeroed_is_absent:
+    if not inner.traits.zeroed_is_absent:
         return None
     try:
         witness = inner.privacy_loss(ZERO, observer).witness
@@ -76,7 +76,7 @@ def removable(inner: Lossy) -> None:
     the round with it. The distance between the contributions of two units does not bound that.
     Contributions with a large common part reveal the participants, and then T4 is exact.
     """
-    if not (inner.zeroed_is_absent and inner.zeroing_replaces):
+    if not (inner.traits.zeroed_is_absent and inner.traits.zeroing_replaces):
         raise UnsupportedCombination(
             f"T1 asks that leaving a unit out lose no more than replacing it, and {inner} "
             "does not say so (zeroed_is_absent, zeroing_replaces); sample it with FixedSize under "
@@ -111,7 +111,7 @@ def folded(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 def fixed_size_replace(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     """Return ``folded`` at a fixed size; rounds of one Gaussian sum are known to be triangles."""
-    found, z = folded(inner, scheme, observer), inner.sum_multiplier
+    found, z = folded(inner, scheme, observer), inner.traits.sum_multiplier
     # At rate 1 every unit takes part and there is no fold.
     if z is None or scheme.rate == 1.0:
         return found

@@ -20,11 +20,11 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     Scheme,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     at_least_once,
 )
@@ -61,7 +61,7 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
 
 
 def _zero_out(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
-    if not inner.zeroed_is_absent:
+    if not inner.traits.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     return pairs.sampled_pair(inner.privacy_loss(pairs.ZERO, observer), scheme.rate)
 
@@ -84,8 +84,8 @@ def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | Non
     T9 gives it for one Gaussian sum, and T1 for Laplace noise that hides removal. The result is
     None for other mechanisms.
     """
-    if inner.sum_multiplier is not None:
-        return partial(_gaussian, inner.sum_multiplier)
+    if inner.traits.sum_multiplier is not None:
+        return partial(_gaussian, inner.traits.sum_multiplier)
     # For all other mechanisms, leaving a unit out must be a special case of replacing it.
     pairs.removable(inner)
     alone = inner.privacy_loss(pairs.ZERO, observer).curve
@@ -155,7 +155,7 @@ class Poisson(TableScheme):
         """
         return cls(at_least_once(integer(1, draws=draws), probability(chance=chance)))
 
-    apart = True
+    independent_draws = True
 
     @property
     def rate(self) -> float:
@@ -167,10 +167,10 @@ class Poisson(TableScheme):
         """Whether the number of drawn units is random and must stay secret; see ``TableScheme``."""
         return self.probability < 1.0
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault if no single population fits the sizes; see ``TableScheme.unlikely``."""
         told = excluded(sizes, self.probability, chance)
-        return [Odd(told, tuple(sizes))] if told else []
+        return [UnlikelySizes(told, tuple(sizes))] if told else []
 
     def among_free(self, free: int) -> Poisson:
         """Return the scheme itself: available units are drawn as before."""

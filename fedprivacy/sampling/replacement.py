@@ -25,10 +25,10 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     at_least_once,
     beyond,
@@ -48,12 +48,12 @@ class Counted(Protocol):
 
 def multiplier_of(inner: Lossy) -> float:
     """Return the noise multiplier of one Gaussian sum; refuse every other mechanism."""
-    if inner.sum_multiplier is None:
+    if inner.traits.sum_multiplier is None:
         raise UnsupportedCombination(
             "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
             f"{inner}; use Poisson or FixedSize for this mechanism"
         )
-    return inner.sum_multiplier
+    return inner.traits.sum_multiplier
 
 
 def against_none(z: float, moves: float, law: Law) -> Curve:
@@ -235,7 +235,7 @@ class WithReplacement(TableScheme):
         return at_least_once(self.draws, self.chance)
 
     @property
-    def most(self) -> int:
+    def max_cohort(self) -> int:
         """The number of draws: all may be different units."""
         return self.draws
 
@@ -268,12 +268,12 @@ class WithReplacement(TableScheme):
         runs = rounded_up(max(1.0, self.draws * self.chance))
         return replace(super().group(inner), off=inner.off * runs)
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return sizes above ``draws``, and too few different units; see ``TableScheme.unlikely``.
 
         All draws lie in one of C(n, s) sets of s units with probability at most C(n, s) (s/n)^r.
         """
-        found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
+        found = beyond(sizes, lambda size: size <= self.max_cohort, f"at most {self.max_cohort}")
         # A probability without a population does not bound the number of different units.
         if self.population is None:
             return found

@@ -15,6 +15,7 @@ from ..loss.curves.components import gaussian_shift
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import own_parts, plain_fields
 from ..relations import Adjacency, Facts, Observer, Unit
+from .traits import Traits
 
 Indices = NDArray[np.int64]
 
@@ -31,16 +32,8 @@ class Lossy(Protocol):
         """The privacy unit: the owner of one unit of data."""
 
     @property
-    def sum_multiplier(self) -> float | None:
-        """Noise multiplier of a Gaussian sum of clipped vectors, else None."""
-
-    @property
-    def zeroed_is_absent(self) -> bool:
-        """Whether a zeroed unit releases the same as an absent unit."""
-
-    @property
-    def zeroing_replaces(self) -> bool:
-        """Whether zeroing a unit out is a special case of replacing its data."""
+    def traits(self) -> Traits:
+        """The properties that theorems need."""
 
     def privacy_loss(self, adjacency: Any, observer: Any = ...) -> PrivacyLoss:
         """Return the loss of one run."""
@@ -70,7 +63,7 @@ class Scheme(Protocol):
         """Return the indices of the participants of one round."""
 
     @property
-    def apart(self) -> bool:
+    def independent_draws(self) -> bool:
         """Whether every unit is drawn independently of all others, so that it has no slot."""
 
 
@@ -103,7 +96,7 @@ Rows = dict[tuple[Observer, Adjacency], Cell]
 """The cells of one scheme in the table."""
 
 
-class Odd(NamedTuple):
+class UnlikelySizes(NamedTuple):
     """A fault of recorded cohorts, and the sizes that show it."""
 
     told: str
@@ -120,7 +113,7 @@ class TableScheme:
     rows: ClassVar[Rows]
 
     @property
-    def apart(self) -> bool:
+    def independent_draws(self) -> bool:
         """Whether every unit is drawn independently of all others; False by default."""
         return False
 
@@ -135,12 +128,12 @@ class TableScheme:
         return False
 
     @property
-    def most(self) -> int | None:
+    def max_cohort(self) -> int | None:
         """Upper bound on the number of units in one draw; None if no number is stated."""
         return None
 
     @property
-    def least(self) -> int:
+    def min_cohort(self) -> int:
         """Lower bound on the number of different units in one draw."""
         return 0
 
@@ -194,7 +187,7 @@ class TableScheme:
             )
         return cell
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return faults of recorded cohorts: none with probability at least 1 - ``chance``.
 
         The test assumes that the scheme drew all rounds from one population.
@@ -342,7 +335,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
     Raises:
         ParameterError: the two disagree.
     """
-    z = inner.sum_multiplier
+    z = inner.traits.sum_multiplier
     if z is None:
         return
     moves = Adjacency(loss.facts.adjacency).moves
@@ -354,7 +347,7 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
     if not math.isclose(found, moves / z, rel_tol=1e-6):
         rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
         way_out = "let sum_multiplier be None where this is not one Gaussian sum of that noise"
-        refuse(f"{type(inner).__name__}.sum_multiplier", z, rule, way_out)
+        refuse(f"{type(inner).__name__}.traits.sum_multiplier", z, rule, way_out)
 
 
 def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
@@ -373,7 +366,7 @@ def expected_size(scheme: Scheme, population: int) -> int:
     return max(1, math.ceil(scheme.rate * population - 1e-9))
 
 
-def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
     """Return the faults that a scheme finds in recorded cohorts; none if it lacks the method.
 
     See ``TableScheme.unlikely``.
@@ -388,20 +381,25 @@ def secret_size(scheme: object) -> bool:
     return bool(getattr(scheme, "secret_size", False))
 
 
+def independent_draws(scheme: object) -> bool:
+    """Return whether a scheme draws every unit independently of all others; False if not stated."""
+    return bool(getattr(scheme, "independent_draws", False))
+
+
 def most_drawn(scheme: object) -> int | None:
     """Return an upper bound on the number of units in one draw of a scheme; None if not stated."""
-    return getattr(scheme, "most", None)
+    return getattr(scheme, "max_cohort", None)
 
 
 def least_drawn(scheme: object) -> int:
     """Return a lower bound on the number of different units in one draw of a scheme, or 0."""
-    return int(getattr(scheme, "least", 0))
+    return int(getattr(scheme, "min_cohort", 0))
 
 
-def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[Odd]:
+def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[UnlikelySizes]:
     """Return one fault for each size that does not fit; ``what`` describes the sizes that do."""
     return [
-        Odd(f"{size} participants where the scheme draws {what}", (size,))
+        UnlikelySizes(f"{size} participants where the scheme draws {what}", (size,))
         for size in sizes
         if not fits(size)
     ]

@@ -35,10 +35,10 @@ from .scheme import (
     Cell,
     Indices,
     Lossy,
-    Odd,
     Pair,
     Rows,
     TableScheme,
+    UnlikelySizes,
     asked_of,
     beyond,
 )
@@ -77,7 +77,7 @@ def _add_remove(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> P
     low, high = scheme.full
     # The probability of the label is known up to an interval. Its width gets the worse of both
     # pairs.
-    removes = inner.zeroed_is_absent and inner.zeroing_replaces
+    removes = inner.traits.zeroed_is_absent and inner.traits.zeroing_replaces
     # If removal is a special case of replacement, an exchanged slot loses at least as much.
     either = slot if removes else _above(alone, slot)
     parts = (
@@ -99,7 +99,7 @@ def _above(first: Curve, second: Curve) -> Curve:
 
 def _zero_out(inner: Lossy, scheme: TruncatedPoisson, observer: Observer) -> Pair:
     # T10 treats a zeroed unit as an absent unit. If it may be visible, there is no amplification.
-    if not inner.zeroed_is_absent:
+    if not inner.traits.zeroed_is_absent:
         return pairs.unamplified(inner, scheme, observer)
     curve = inner.privacy_loss(pairs.ZERO, observer).curve
     mixture = scheme.by_room(lambda q: pairs.sampled(curve, q))
@@ -286,17 +286,17 @@ class TruncatedPoisson(TableScheme):
         return self.probability < 1.0
 
     @property
-    def most(self) -> int:
+    def max_cohort(self) -> int:
         """The largest cohort, or the population if that is smaller."""
         return min(self.largest, self.population)
 
-    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[Odd]:
+    def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return sizes above ``largest``, and sizes that are too unlikely for the population.
 
         A full round may have been truncated. For it, only the event that at least that many were
         drawn counts.
         """
-        found = beyond(sizes, lambda size: size <= self.most, f"at most {self.most}")
+        found = beyond(sizes, lambda size: size <= self.max_cohort, f"at most {self.max_cohort}")
         if found:
             return found
         drawn = {size: count for size, count in sizes.items() if size < self.largest}
@@ -304,14 +304,14 @@ class TruncatedPoisson(TableScheme):
         # sampling.
         if len(drawn) == len(sizes):
             told = excluded(sizes, self.probability, chance, self.population)
-            return [Odd(told, tuple(sizes))] if told else []
+            return [UnlikelySizes(told, tuple(sizes))] if told else []
         # Half of the chance goes to each end of the law, over all rounds.
         limit = math.log(chance / (2.0 * sum(sizes.values())))
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
         many = [self.largest] if log_tail(n, q, self.largest)[1] < limit else []
         told = f"participants that nobody draws with probability {q:g} from {n}"
-        return [Odd(f"{size} {told}", (size,)) for size in (*few, *many)]
+        return [UnlikelySizes(f"{size} {told}", (size,)) for size in (*few, *many)]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted; may be empty.

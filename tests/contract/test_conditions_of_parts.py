@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
-from fedprivacy.mechanisms import Mechanism, Run
+from fedprivacy.mechanisms import Mechanism, Run, Traits
 from fedprivacy.relations import Adjacency, Facts
 from fedprivacy.sampling import Apart
 
@@ -155,7 +155,7 @@ class Forgetful(Mechanism):
     inner: Mechanism
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return self.inner.privacy_loss("add_remove")
 
 
@@ -172,7 +172,7 @@ FORGOTTEN = [
 @pytest.mark.parametrize("made", FORGOTTEN)
 def test_an_answer_to_another_question_is_refused(made):
     """A cohort's round was told as replace_one, 3.80, at the price of add_remove (it is 8.88)."""
-    with pytest.raises(ParameterError, match=r"Forgetful\._loss must answer for replace_one"):
+    with pytest.raises(ParameterError, match=r"Forgetful\.loss_under must answer for replace_one"):
         fp.epsilon(made(Forgetful(STEP)), delta=1e-5, **SWAP)
     with pytest.raises(ParameterError, match="must answer for zero_out"):
         fp.epsilon(Forgetful(STEP), delta=1e-5, observer="server", **ZERO)
@@ -211,7 +211,7 @@ class Stating(Forgetful):
 
     protects = fp.Unit.CLIENT
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return self.inner.privacy_loss(facts.adjacency, facts.observer)
 
 
@@ -227,7 +227,7 @@ class Entries(fp.Gaussian):
 
     entries: int = 10
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         sharper = fp.Gaussian(noise_multiplier=self.noise_multiplier / self.entries)
         return sharper.privacy_loss(facts.adjacency, facts.observer)
 
@@ -237,8 +237,8 @@ class Mended(Entries):
     """The same, and what the theorems of Gaussian sums read."""
 
     @property
-    def sum_multiplier(self):
-        return self.noise_multiplier / self.entries
+    def traits(self):
+        return Traits.of_sum(self.noise_multiplier / self.entries)
 
 
 SCHEMES = [fp.Poisson(0.1), fp.FixedSize(1, population=10), fp.RandomAllocation(10)]
@@ -250,7 +250,7 @@ SCHEMES += [fp.WithReplacement(1, population=10), fp.TruncatedPoisson(0.1, 10, 3
 def test_a_sum_loses_what_its_multiplier_says(scheme, adjacency):
     """Rows of Gaussian sums read the inherited multiplier: .083 of 5.77 under FixedSize."""
     facts = {"delta": 1e-5, "adjacency": adjacency}
-    with pytest.raises(ParameterError, match=r"Entries\.sum_multiplier must be the noise"):
+    with pytest.raises(ParameterError, match=r"Entries\.traits\.sum_multiplier must be the noise"):
         fp.epsilon(Entries(noise_multiplier=10.0).sampled(scheme), **facts)
     found = fp.epsilon(Mended(noise_multiplier=10.0).sampled(scheme), **facts)
     assert found.upper == fp.epsilon(STEP.sampled(scheme), **facts).upper
@@ -267,7 +267,7 @@ class Uncompared(Mechanism):
     noise: float = field(compare=False)
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         inner = fp.Gaussian(noise_multiplier=self.noise)
         return inner.privacy_loss(facts.adjacency, facts.observer)
 
@@ -279,7 +279,7 @@ class Undeclared(fp.Gaussian):
         object.__setattr__(self, "noise", noise)
         super().__init__(noise_multiplier=1.0)
 
-    _loss = Uncompared._loss
+    loss_under = Uncompared.loss_under
 
 
 @pytest.mark.parametrize("kind", [Uncompared, Undeclared])
@@ -392,13 +392,13 @@ def test_a_client_that_runs_several_times_is_off_as_often():
 class Louder(fp.CorrelatedNoise):
     """Loses more than its numbers say."""
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         kinds = {field.name: getattr(self, field.name) for field in fields(fp.CorrelatedNoise)}
         quieter = fp.CorrelatedNoise(**kinds | {"noise_multiplier": self.noise_multiplier / 4})
         return quieter.privacy_loss(facts.adjacency, facts.observer)
 
 
 def test_a_run_with_a_loss_of_its_own_is_not_amplified_by_its_numbers():
-    told = r"Louder has parts of its own \(_loss\)"
+    told = r"Louder has parts of its own \(loss_under\)"
     with pytest.raises(fp.UnsupportedCombination, match=told):
         Louder(**vars(CORRELATED.noise)).sampled(fp.Poisson(0.1))

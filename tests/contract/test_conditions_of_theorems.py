@@ -85,7 +85,7 @@ class Foreign(Mechanism):
 
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return replace(fp.Laplace(noise_multiplier=1.0).privacy_loss(*facts[1:]), facts=facts)
 
 
@@ -110,7 +110,7 @@ def test_shares_of_the_noise_are_not_left_out_by_zeroing():
     """At a fixed size a zeroed client still sends its share, and another would send one, too."""
     sizes = {"noise_multiplier": 1.0, "clip_norm": 1.0, "kept": 3, "dimension": 3, "cohort": 4}
     block = fp.SparsifiedPerturbation(**sizes) * 3
-    assert block.zeroing_replaces and not block.zeroed_is_absent
+    assert block.traits.zeroing_replaces and not block.traits.zeroed_is_absent
     loss = block.sampled(fp.FixedSize(4, population=20)).privacy_loss("zero_out")
     gaussian = (fp.Gaussian(noise_multiplier=1.0) * 3).sampled(fp.FixedSize(4, population=20))
     assert loss.curve == gaussian.privacy_loss("zero_out").curve

@@ -13,6 +13,7 @@ from fedprivacy.errors import ParameterError
 from fedprivacy.evidence.revealed import schemes
 from fedprivacy.factors import Identity, Interval
 from fedprivacy.mechanisms import DiscreteLaplace, Mechanism, Parallel, Run, SplittingRun
+from fedprivacy.mechanisms.base import mechanisms_in
 from fedprivacy.registry import registered
 
 ZERO, SWAP = {"adjacency": "zero_out"}, {"adjacency": "replace_one"}
@@ -417,14 +418,14 @@ class Wrapper(Mechanism):
     inside: tuple[Mechanism, ...]
     protects = fp.Unit.CLIENT
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return self.inside[0].privacy_loss(facts.adjacency, facts.observer)
 
 
 def test_what_a_wrapper_holds_is_found(tmp_path):
-    assert Wrapper((CLIENT, DRAWN)).holds == (CLIENT, DRAWN)
+    assert mechanisms_in(Wrapper((CLIENT, DRAWN))) == (CLIENT, DRAWN)
     rounds = [(Wrapper((DRAWN,)), size, 1.0, float(size)) for size in (10, 13, 7)]
-    assert Parallel((Wrapper((DRAWN,)),)).holds[0].holds == (DRAWN,)
+    assert mechanisms_in(mechanisms_in(Parallel((Wrapper((DRAWN,)),)))[0]) == (DRAWN,)
     assert schemes(rounds[0][0]) == {fp.Poisson(0.1)}
 
 
@@ -550,7 +551,7 @@ class Untold(Mechanism):
 
     protects = fp.Unit.CLIENT
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return STEP.privacy_loss(facts.adjacency, facts.observer).under(facts)
 
 
@@ -652,7 +653,7 @@ class Listed(Mechanism):
     def __eq__(self, other):
         return self.values == other.values
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return STEP.privacy_loss(facts.adjacency, facts.observer)
 
 

@@ -44,7 +44,7 @@ class Exponential(Mechanism):
         """Whatever the scores are of."""
         return None
 
-    def _loss(self, facts: Facts) -> PrivacyLoss:
+    def loss_under(self, facts: Facts) -> PrivacyLoss:
         curve = stated_pair(((self.loss, 0.0),))
         return PrivacyLoss(curve, facts, None, ("exponential mechanism: pure DP",), ())
 '''

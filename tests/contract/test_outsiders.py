@@ -16,7 +16,7 @@ from fedprivacy.errors import LedgerError
 from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
 from fedprivacy.loss import Gdp
-from fedprivacy.mechanisms import Mechanism, Perturbation
+from fedprivacy.mechanisms import Mechanism, Perturbation, Traits
 from fedprivacy.mechanisms.rounded import noise_like
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import KINDS, registered
@@ -36,10 +36,9 @@ class Coin(Mechanism):
     mu: float
 
     protects = fp.Unit.CLIENT
-    zeroed_is_absent = True
-    zeroing_replaces = True
+    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True)
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return PrivacyLoss(Gdp(self.mu), facts, None, ("a coin",))
 
     def as_event(self):
@@ -52,7 +51,7 @@ class HalfThere:
     """Draws every unit with probability 1/2; who takes part is seen."""
 
     rate = 0.5
-    apart = True
+    independent_draws = True
 
     def amplify(self, inner, adjacency, observer):
         return self.group(inner.privacy_loss(adjacency, observer))
@@ -79,8 +78,7 @@ class Loud(Perturbation):
 
     clip_norm = 0.5
     protects = fp.Unit.CLIENT
-    zeroed_is_absent = True
-    zeroing_replaces = True
+    traits = Traits(zeroed_is_absent=True, zeroing_replaces=True)
 
     @property
     def full_noise_std(self):
@@ -93,7 +91,7 @@ class Loud(Perturbation):
     def noise(self, like, generator=None, *, shares=None):
         return noise_like(like, std=self.std, grid=self.grid, generator=generator), self.std
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return PrivacyLoss(Gdp(0.5 / self.std), facts, None, ("a loud one",))
 
 
@@ -257,7 +255,7 @@ def test_what_was_not_declared_is_not_read(tmp_path):
     class Undeclared(Mechanism):
         protects = None
 
-        def _loss(self, facts):
+        def loss_under(self, facts):
             raise AssertionError
 
     ledger = fp.Ledger.create(tmp_path / "a", unit="client", **ASK)

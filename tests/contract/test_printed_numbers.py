@@ -114,7 +114,7 @@ LOST += [(25, 0.810211, 5.28692), (50, 1.241033, 9.55372)]
 @pytest.mark.parametrize("lost, at_poisson, at_fixed", LOST)
 def test_dropouts_and_colluders(lost, at_poisson, at_fixed):
     multiplier = sparsified(fp.FixedSize(R, population=N), colluding=lost).parts[0][0].inner
-    left = fp.Gaussian(noise_multiplier=multiplier.sum_multiplier).sampled(fp.Poisson(R / N))
+    left = fp.Gaussian(noise_multiplier=multiplier.traits.sum_multiplier).sampled(fp.Poisson(R / N))
     meets(fp.epsilon(left * ROUNDS, delta=DELTA, adjacency="add_remove"), at_poisson, 6)
     for kind in ("missing", "colluding"):
         run = sparsified(fp.FixedSize(R, population=N), **{kind: lost})

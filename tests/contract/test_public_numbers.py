@@ -110,7 +110,7 @@ class Foreign(Mechanism):
     strength: float
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return PrivacyLoss(Gdp(self.strength), facts)
 
 

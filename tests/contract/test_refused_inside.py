@@ -84,7 +84,7 @@ class Blank(Mechanism):
 
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return STEP.privacy_loss(facts.adjacency, facts.observer)
 
 

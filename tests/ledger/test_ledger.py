@@ -607,7 +607,7 @@ def test_colluders_subtract_their_shares_in_full():
     )
     for used in (1.9, 1.5, 1.3, 1.27):
         actual = as_released(priced, clip_norm=1.0, planned_std=2.0, used_std=used)
-        assert actual.sum_multiplier**2 == pytest.approx(used**2 - 4 * 2.0**2 / 10)
+        assert actual.traits.sum_multiplier**2 == pytest.approx(used**2 - 4 * 2.0**2 / 10)
     for used in (1.26, 1.0, 0.0):
         assert as_released(priced, clip_norm=1.0, planned_std=2.0, used_std=used) is None
 

@@ -288,7 +288,7 @@ class Forgetful(Mechanism):
     def __post_init__(self):
         object.__setattr__(self, "size", self.size + 1.0)
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return STEP.privacy_loss(facts.adjacency, facts.observer)
 
 

@@ -24,13 +24,13 @@ def test_a_cohort_of_shares_carries_the_full_noise(kind):
 def test_missing_and_colluding_shares_lower_the_multiplier(missing, colluding):
     step = sparse(missing=missing, colluding=colluding)
     multiplier = 2.0 * math.sqrt((25 - missing - colluding) / 25)
-    assert step.sum_multiplier == pytest.approx(multiplier, rel=1e-15)
-    assert step.privacy_loss("zero_out").curve == Gdp(1.0 / step.sum_multiplier)
-    assert step.privacy_loss("replace_one").curve == Gdp(2.0 / step.sum_multiplier)
+    assert step.traits.sum_multiplier == pytest.approx(multiplier, rel=1e-15)
+    assert step.privacy_loss("zero_out").curve == Gdp(1.0 / step.traits.sum_multiplier)
+    assert step.privacy_loss("replace_one").curve == Gdp(2.0 / step.traits.sum_multiplier)
 
 
 def test_topping_up_makes_good_for_the_missing_only():
-    assert sparse(missing=5, topped_up=True).sum_multiplier == 2.0
+    assert sparse(missing=5, topped_up=True).traits.sum_multiplier == 2.0
     with pytest.raises(fp.ParameterError, match=r"colluding must be 0 where the noise is topped"):
         sparse(colluding=9, topped_up=True)
     assert sparse(topped_up=True).sum_noise_std(0) == 1.0

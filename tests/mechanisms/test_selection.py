@@ -16,6 +16,7 @@ import fedprivacy as fp
 from fedprivacy.accountants.pld import delta_interval
 from fedprivacy.integrations.dp_accounting import to_event
 from fedprivacy.ledger import REGISTRY
+from fedprivacy.mechanisms.base import mechanisms_in
 from fedprivacy.mechanisms.selection import log_stops
 from fedprivacy.registry import decode, encode
 
@@ -210,7 +211,7 @@ def test_a_score_that_is_always_the_same_shows_the_base(law):
 def test_the_base_decides_on_units_and_adjacencies():
     base = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.1)) * 10
     run = fp.PrivateSelection(base, trials=fp.PoissonTrials(4))
-    assert (run.protects, run.samples_its_unit) == (fp.Unit.CLIENT, True)
+    assert (run.protects, run.traits.samples_its_unit) == (fp.Unit.CLIENT, True)
     for adjacency in ("add_remove", "zero_out", "replace_one"):
         bound = epsilon(run, 1e-5, adjacency=adjacency)
         assert 0.0 < bound.lower < bound.upper < math.inf
@@ -344,7 +345,7 @@ def test_others_are_asked_and_checked():
         fp.PrivateSelection(base, trials=law, others=(other,))
     both = fp.PrivateSelection(base, trials=law, others=(replace(base, noise_multiplier=3.0),))
     assert both.noise_ratios(1.0) == {2.0, 3.0}
-    assert [each.noise_multiplier for each in both.rescaled(0.5)._every] == [1.0, 1.5]
+    assert [each.noise_multiplier for each in mechanisms_in(both.rescaled(0.5))] == [1.0, 1.5]
     with pytest.raises(fp.errors.ConversionError, match="trials differ"):
         to_event(both, adjacency="zero_out")
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import fedprivacy as fp
 from fedprivacy.accountants import ACCOUNTANTS
-from fedprivacy.mechanisms import Mechanism, Run
+from fedprivacy.mechanisms import Mechanism, Run, Traits
+from fedprivacy.mechanisms.base import noise_mismatch, single_uploads
 from fedprivacy.sampling import MOST_HELD
 
 CHEAP = settings(
@@ -345,17 +346,15 @@ class Silent(Mechanism):
 
     protects = None
 
-    def _loss(self, facts):
+    def loss_under(self, facts):
         return STEP.privacy_loss(facts.adjacency, facts.observer)
 
 
 def test_what_a_mechanism_does_not_say_is_not_guessed():
     mine = Silent()
-    assert mine.sum_multiplier is None and not mine.zeroed_is_absent and not mine.zeroing_replaces
-    assert mine.noise_ratios(1.0) == frozenset() and mine.as_event() is None
-    assert (
-        mine.single_uploads() is None and mine.noise_mismatch(shares=3, noise_multiplier=1.0) == ""
-    )
+    assert mine.traits == Traits() and not any(Traits())
+    assert mine.noise_ratios(1.0) == frozenset() and single_uploads(mine) is None
+    assert noise_mismatch(mine, shares=3, noise_multiplier=1.0) == ""
     with pytest.raises(fp.UnsupportedCombination) as caught:
         mine.rescaled(0.25)
     told = str(caught.value)

@@ -270,7 +270,7 @@ def _kind(rounds: Rounds, stated: Stated, unit: Unit | None) -> Kind:
         # Rounds of different length have different numbers of shares.
         scheme = replace(scheme, population=rounds.population)
     # The recorded noise is the full noise, so missing shares are subtracted first.
-    arrived = one.sum_multiplier or noise
+    arrived = one.traits.sum_multiplier or noise
     sums = rounds.steps_per_round or 1
     # One cohort is drawn for all sums of a round, so they are sampled together.
     drawn = (one if sums == 1 else one * sums).sampled(scheme)

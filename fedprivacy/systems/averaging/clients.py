@@ -160,7 +160,7 @@ def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
     loop, total = _unpickled(part.loop), part.empty
     clients = _clients_of(part.jobs)
     updates = (trained(loop.flat, part.work, job, "cpu") for job in part.jobs)
-    if total.perturbation is None or total.perturbation.draws:
+    if total.perturbation is None or total.perturbation.encoding.draws:
         return clients, torch.cat(list(updates))
     for client, update in zip(clients, chain.from_iterable(updates), strict=True):
         total.add(client, update)

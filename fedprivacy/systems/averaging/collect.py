@@ -108,7 +108,8 @@ class Collected:
         kept = sparsification.kept
         width, spacing, self._choose = kept, None, sparsification.select
         if perturbation is not None:
-            width, spacing = perturbation.travelling(kept), perturbation.spacing
+            encoding = perturbation.encoding
+            width, spacing = encoding.travelling(kept), encoding.spacing
             self._choose = perturbation.contribution
         self._total = Total(torch.zeros(width, device=device, dtype=kind), spacing)
         self._width, self._device, self.parts = width, device, parts
@@ -198,7 +199,7 @@ class Collected:
     def _payload(self) -> int:
         """Number of bytes of an upload's numbers."""
         kept, own = self.sparsification.kept, self.perturbation
-        return 4 * kept if own is None else -(-own.upload_bits(kept) // 8)
+        return 4 * kept if own is None else -(-own.encoding.upload_bits(kept) // 8)
 
     @property
     def shares(self) -> int:
@@ -232,7 +233,7 @@ class Collected:
 
     def decoded(self, noisy: Tensor) -> Tensor:
         """Return the noisy sum of updates that a noisy sum of contributions encodes."""
-        return noisy if self.perturbation is None else self.perturbation.decoded(noisy)
+        return noisy if self.perturbation is None else self.perturbation.encoding.decoded(noisy)
 
     def info(
         self, number: int, *, noise_std: float = 0.0, denominator: float | None = None
@@ -259,7 +260,8 @@ def check_room(contributions: int, perturbation: Perturbation | None, mean: int 
     """Raise ParameterError if a perturbation's sums have no room for so many contributions."""
     if perturbation is None:
         return
-    for count, most in ((contributions, perturbation.room), (mean, perturbation.most_on_average)):
+    encoding = perturbation.encoding
+    for count, most in ((contributions, encoding.room), (mean, encoding.most_on_average)):
         if count > most:
             way_out = "make the perturbation for as many: sums of more would round, or wrap"
             refuse("cohort", count, f"be at most {most}", way_out)

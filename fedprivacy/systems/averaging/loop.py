@@ -31,7 +31,7 @@ from ...errors import (
 from ...ledger import Ledger
 from ...relations import Adjacency
 from ...sampling import Scheme
-from ...sampling.scheme import cohort_of
+from ...sampling.scheme import cohort_of, independent_draws
 from ...training import rounds
 from ...training.data import FederatedData, Group
 from ...training.lazy import LazyData
@@ -50,6 +50,7 @@ from .rows import (
     NoiseFile,
     begun,
     caught_up,
+    correlated,
     drawn,
     mask_of,
     may_come,
@@ -181,7 +182,7 @@ class FederatedAveraging:
 
     def _check_perturbation(self, perturbation: mechanisms.Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
-        if self.sparsification is not None and isinstance(perturbation, mechanisms.CorrelatedNoise):
+        if self.sparsification is not None and correlated(perturbation) is not None:
             raise UnsupportedCombination(
                 "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
                 "noise away only in the coordinates that both have, so a mask has to stay for a "
@@ -196,12 +197,11 @@ class FederatedAveraging:
 
     def _check_correlated(self) -> None:
         """Refuse schemes that cannot draw from the clients that a participation rule allows."""
-        correlated = isinstance(self.perturbation, mechanisms.CorrelatedNoise)
-        if correlated and not hasattr(self.scheme, "among_free"):
+        run = correlated(self.perturbation)
+        if run is not None and not hasattr(self.scheme, "among_free"):
             way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
-        rule = getattr(getattr(self.perturbation, "participation", None), "apart", False)
-        if correlated and rule and not getattr(self.scheme, "apart", False):
+        if run is not None and run.participation.apart and not independent_draws(self.scheme):
             way_out = "draw by Poisson or Everyone, or leave apart out and account for zero_out"
             told = "draw every client by itself for a participation with apart=True"
             refuse("scheme", self.scheme, told, way_out)
@@ -217,7 +217,7 @@ class FederatedAveraging:
             require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
-        if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
+        if self.server_momentum and correlated(self.perturbation) is None:
             rule = "be 0 without CorrelatedNoise"
             refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
 
@@ -234,8 +234,8 @@ class FederatedAveraging:
     @cached_property
     def round_mechanism(self) -> mechanisms.SampledMechanism | mechanisms.CorrelatedRow | None:
         """One round as a mechanism, None without privacy; with correlated noise the first row."""
-        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
-            return self.perturbation.row(0)
+        if (run := correlated(self.perturbation)) is not None:
+            return run.row(0)
         return None if self.perturbation is None else self.perturbation.sampled(self.scheme)
 
     @cached_property
@@ -264,7 +264,7 @@ class FederatedAveraging:
         noise = self.perturbation
         if isinstance(noise, mechanisms.AdaptiveClipping):
             return AdaptiveState(0, state.parameters, state.learning_rate, noise.clip_norm)
-        return begun(state, noise) if isinstance(noise, mechanisms.CorrelatedNoise) else state
+        return begun(state, run) if (run := correlated(noise)) else state
 
     def step(
         self,
@@ -299,8 +299,8 @@ class FederatedAveraging:
         """
         rounds.check_given(State, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger, budget)
-        if isinstance(self.perturbation, mechanisms.CorrelatedNoise):
-            return self._row(state, data, self.perturbation, ledger, budget, dropout, on_release)
+        if (run := correlated(self.perturbation)) is not None:
+            return self._row(state, data, run, ledger, budget, dropout, on_release)
         books = books_of(self.round_mechanism, self._now(state), ledger, budget, self.seed)
         return rounds.run_round(
             books,
@@ -465,7 +465,7 @@ class FederatedAveraging:
         cohort, mask = chosen
         noise = self._now(state)
         if noise is not None:
-            noise = noise.of_round(self._generator("rotation", state.round))
+            noise = noise.encoding.of_round(self._generator("rotation", state.round))
         running = Collected(cohort, self._travels, mask, noise, self.device, parts)
         missing = rounds.silent(dropout, cohort)
         answering = [client for client in running.turns if client not in missing]

@@ -38,6 +38,11 @@ FORMAT = "fedprivacy noise 1"
 _HELD = ("memory", "errors", "drift", "last", "times")
 
 
+def correlated(perturbation: object) -> CorrelatedNoise | None:
+    """Return a perturbation whose noise is correlated between rounds; None for any other."""
+    return perturbation if isinstance(perturbation, CorrelatedNoise) else None
+
+
 def begun(state: State, noise: CorrelatedNoise) -> CorrelatedState:
     """Return the state before the first row; the number of clients is not known yet."""
     memory = noise.begin(state.parameters)

@@ -347,7 +347,8 @@ class Server:
             rule = f"equal the model's {dimension} parameters"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
-        own = self.now(state).of_round(rounds.generator_for(self.seed, state.round, "rotation"))
+        drawn = rounds.generator_for(self.seed, state.round, "rotation")
+        own = self.now(state).encoding.of_round(drawn)
         return Collected(cohort, travels, mask, own)
 
     def step(

@@ -80,7 +80,7 @@ def test_mutated_records_raise_our_errors_and_never_read_as_less_than_one_round(
         )
         for part, _ in parts:
             inner = getattr(part, "inner", part)
-            assert 0 < inner.sum_multiplier <= quietest
+            assert 0 < inner.traits.sum_multiplier <= quietest
         if read % 25 == 1:
             assert fp.audit(record, **asked(name)).verdict != "HOLDS"
     assert read > 0 and fp.audit(path_of(name, text, tmp_path), **asked(name)).verdict == "FAILS"
@@ -160,7 +160,7 @@ def test_several_sums_and_lost_shares_are_priced_together():
     quiet = fp.SparsifiedPerturbation(
         noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25, missing=9
     )
-    assert quiet.sum_multiplier == 2.0 * 0.8
+    assert quiet.traits.sum_multiplier == 2.0 * 0.8
     assert made.run == (quiet * 4).sampled(cohort) * 6
     assert made.certain == (quiet * 4).sampled(cohort) * 3
     assert made.granted.keys() == {"denominator"}
