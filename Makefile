@@ -94,6 +94,7 @@ check-code: $(VENV)/.has-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/turned_bounds.py
 
 check-docs: $(VENV)/.has-check
 	$(BIN)/sphinx-build -q -j 2 -W --keep-going -b html docs docs/_build/html
