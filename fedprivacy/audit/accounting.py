@@ -32,12 +32,13 @@ from .judging import Case, Efforts, audit_adaptive, audit_fixed
 from .sources import Source, accountable, claim_of, read_source
 
 NOT_COUNTED = (
-    "Rounding, where a number is not rounded once and after all of its noise: shares of noise that "
-    "clients draw apart, steps accounted together though only their end is seen (T6), gradients "
-    "that are not clipped, whatever another program ran (docs/theory/rounding.md).",
-    "Choosing hyper-parameters, stopping early, keeping the best of several runs on the same data.",
-    "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
-    "Whether participants were really drawn, and contributions really clipped, as recorded.",
+    "Rounding errors of values that are not rounded once, after all of their noise: noise "
+    "shares of separate clients, steps of which only the last is released (T6), unclipped "
+    "gradients, and runs of other programs (docs/theory/rounding.md).",
+    "Hyper-parameter search, early stopping, and the choice of the best of several runs on "
+    "the same data.",
+    "Releases other than the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
+    "Whether the run drew participants and clipped contributions as recorded.",
 )
 """Risks that no epsilon of this package covers. Every report prints them."""
 
@@ -150,7 +151,7 @@ class Audit:
             f"{self.statement}: epsilon = {exactly(epsilon)} at delta = {exactly(delta)} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
-        private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
+        private = (f"  for the auditor only: {told}" for told in self.auditor_only)
         lines = [head, *(f"  {reason}" for reason in self.reasons), *private]
         return "\n".join(map(printable, lines))
 

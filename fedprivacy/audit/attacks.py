@@ -45,12 +45,12 @@ SHARES = (0.025, 0.125, 0.75)
 """Default shares of the canaries that are guessed. The level is split over them."""
 
 _COINS = "flipping one entry of included changes the data by one step of the adjacency"
-_FRAME = "scores are made of what the observer sees, and of canaries drawn without the coins"
+_FRAME = "scores depend on the observer's view and on canaries that are independent of the coins"
 _GAUSSIAN = (
-    "lower is epsilon's own only if the worst pair is Gaussian; that the mechanism is not mu-GDP, "
-    "and an alarm about a mechanism's own mu, need no such thing"
+    "lower applies to epsilon only if the worst-case pair is Gaussian; the rejection of mu-GDP "
+    "does not need this condition"
 )
-_APART = "runs are independent: train draws all it draws from the generator, or afresh"
+_APART = "runs are independent: train draws all randomness from the generator, or anew in each run"
 
 
 class Outcome(StrEnum):
@@ -129,7 +129,8 @@ class Attack:
             # A refuted mu bounds epsilon only if the worst-case pair is Gaussian. No experiment
             # shows that.
             found = (
-                f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if its worst pair is Gaussian, {found}"
+                f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if the worst-case pair is "
+                f"Gaussian, {found}"
             )
         return (
             f"{self.verdict}: {found}; "
@@ -243,7 +244,7 @@ def attack(
     at = 1e-5 if delta is None else delta
     asked = Asked(each, rounds, at, seer, source, data, settings or {})
     if settings is not None and not isinstance(train, str):
-        refuse("settings", settings, "be left out", "they are for a method that is named")
+        refuse("settings", settings, "be left out", "they configure a named method")
     subject = _subject(train, directions, asked)
     # The claim is the account of the attacked loop unless the caller gives another one.
     if claim is None:
@@ -331,7 +332,7 @@ def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subjec
 def _named(name: str, directions: Any, asked: Asked) -> Planted:
     """Return the loop of a named method, with canaries in it."""
     if directions is not None:
-        refuse("directions", directions, f"be left out with the name {name!r}", "pass the loop")
+        refuse("directions", directions, f"be left out with the method {name!r}", "pass the loop")
     return plant_named(name, asked)
 
 
@@ -342,7 +343,7 @@ def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
         return client_canaries(loop, data, canaries, rounds)
     if isinstance(directions, str):
         if directions != "random":
-            refuse("directions", directions, "be 'random', or vectors, one row a canary")
+            refuse("directions", directions, "be 'random' or an array with one row per canary")
         # The directions must not depend on the coins. Otherwise scores would be no evidence.
         directions = random_directions(canaries, int(loop.flat.dimension), asked.generator)
     wanted = _rows(directions, canaries)
@@ -352,7 +353,7 @@ def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
 def _rows(directions: Any, canaries: int) -> Array:
     wanted = np.asarray(directions, dtype=np.float64)
     if wanted.ndim != 2 or len(wanted) != canaries:
-        refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
+        refuse("directions", wanted.shape, f"have shape ({canaries}, d), with one row per canary")
     return wanted
 
 
@@ -396,7 +397,9 @@ def _claimed(
     if not isinstance(claim, Mechanism):
         return Claimed(_plain(claim), at)
     if adjacency is None:
-        refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
+        refuse(
+            "adjacency", None, "be given if claim is a mechanism", "pass 'zero_out', for example"
+        )
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
     # One rate is enough, because mu bounds the whole curve.
     mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
@@ -412,13 +415,18 @@ def _plain(claim: object) -> float:
 def _of_bound(claim: Bound, delta: float | None, observer: Observer) -> tuple[float, float]:
     # The attack refutes epsilons, not bounds on delta or on a risk.
     if claim.quantity != "epsilon":
-        refuse("claim", claim.quantity, "be a bound on epsilon", "ask fp.epsilon, not fp.delta")
+        refuse("claim", claim.quantity, "be a bound on epsilon", "use fp.epsilon, not fp.delta")
     # Another delta has another epsilon, so a comparison across deltas would be meaningless.
     if delta is not None and delta != claim.given:
         refuse("delta", delta, f"equal the claim's, {claim.given}", "leave delta out")
     # A claim about the last release does not cover the other releases.
     if claim.observer is Observer.FINAL and observer is not Observer.FINAL:
-        refuse("observer", str(observer), "be 'final', as the claim's", "it covers no more")
+        refuse(
+            "observer",
+            str(observer),
+            "be 'final', as the claim's",
+            "the claim covers no other observer",
+        )
     return claim.upper, claim.given
 
 
@@ -439,7 +447,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
     # Cosines need nonzero lengths: a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
-        refuse("directions", "a row", "be finite and not zero")
+        refuse("directions", "a row", "be finite and nonzero")
     units = wanted / lengths
     return lambda found: _cosines(units, found, observer)
 
@@ -447,7 +455,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
 def _checked(found: Any, canaries: int) -> Array:
     scores = np.asarray(found, dtype=np.float64)
     if scores.shape != (canaries,):
-        way_out = "pass directions= where train returns what was released"
+        way_out = "pass directions= if train returns the releases"
         refuse("train's scores", scores.shape, f"have shape ({canaries},)", way_out)
     # NaN would sort last and count as the surest guess.
     if np.isnan(scores).any():
@@ -498,7 +506,7 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
         # Only parallel runs need joblib, so it is not a dependency.
         import joblib
     except ImportError:
-        refuse("jobs", jobs, "be 1 where joblib is not installed", "pip install joblib")
+        refuse("jobs", jobs, "be 1 if joblib is not installed", "pip install joblib")
     found: list[Array] = joblib.Parallel(n_jobs=jobs)(joblib.delayed(once)(n) for n in range(times))
     return found
 

@@ -55,7 +55,7 @@ def plant_named(name: str, asked: Asked) -> Planted:
         ParameterError: if the name is unknown, or the settings do not fit the loop.
     """
     if name not in BY_NAME:
-        way_out = "pass a function of (included, generator) for any other"
+        way_out = "pass a function of (included, generator) for any other method"
         refuse("train", name, f"be one of {listed(BY_NAME)}", way_out)
     return BY_NAME[name](asked)
 
@@ -73,7 +73,7 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
     """
     # A loop without privacy has no certified number to compare with.
     if loop.round_mechanism is None:
-        refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other")
+        refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other train")
     run: Mechanism = loop.round_mechanism * rounds
     return run
 
@@ -101,7 +101,7 @@ def client_canaries(
     # A client that does not answer would also remove its share of the noise.
     if _checked(loop, data, canaries).full_cohort is not None:
         way_out = "pass directions='random': crafted clients send their shares of the noise"
-        refuse("train", type(loop).__name__, "have whole noise", way_out)
+        refuse("train", type(loop).__name__, "have all shares of the noise", way_out)
     times, start = integer(1, rounds=rounds), loop.init()
     # A fixed seed gives the same directions in every run.
     seeded = replace(loop, seed=0)
@@ -144,7 +144,7 @@ def crafted_canaries(
     clip_norm = float(_checked(loop, data, len(directions)).clip_norm)
     times, dimension = integer(1, rounds=rounds), int(loop.flat.dimension)
     if directions.shape[1] != dimension:
-        refuse("directions", directions.shape, f"have {dimension} columns, one a parameter")
+        refuse("directions", directions.shape, f"have {dimension} columns, one per parameter")
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     sent = directions / lengths * (_FAR * clip_norm)
 
@@ -219,7 +219,7 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
     # Each canary is a client of the data.
     if data is None or data.population < canaries:
         held = None if data is None else data.population
-        refuse("data", held, f"hold at least {canaries} clients, the canaries")
+        refuse("data", held, f"hold at least {canaries} clients, one per canary")
     return noise
 
 

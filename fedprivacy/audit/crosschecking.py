@@ -137,7 +137,7 @@ def crosscheck(
     [('ours, pld', 'certified'), ('ours, rdp', 'loose'), ('ours, advanced', 'loose')]
     """
     if not isinstance(run, Mechanism):
-        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for example")
     at, seer = closed_unit(delta=delta), member(Observer, observer=observer)
     wanted = [*Adjacency] if adjacency is None else [member(Adjacency, adjacency=adjacency)]
     bounds = _served(run, wanted, delta=at, observer=seer)

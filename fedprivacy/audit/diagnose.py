@@ -169,7 +169,9 @@ class Windows:
         """Return the number of compared readings and the chance of a random match, in words."""
         chance = shown(100.0 * self.share(), 2, ROUND_CEILING)
         tries = "1 reading was" if many == 1 else f"{many} readings were"
-        return f"({tries} compared; a random claim matches with a chance of {chance} % at most.)"
+        return (
+            f"({tries} compared; a random claim matches one with probability at most {chance} %.)"
+        )
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
 
 def _rounded(asked: Question) -> tuple[str, ...]:
     """Return a sentence if the claim is a certified number of this run, rounded down."""
-    why = "An estimate, or a number rounded down, is no upper end."
+    why = "An estimate or a number rounded down is not an upper bound."
     for name, bound in asked.found.items():
         near = bound.upper - asked.claim <= _ROUNDED * asked.claim
         if near and asked.rounds_from(bound.upper):
@@ -244,12 +246,12 @@ def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_
     """Return a match if the claim is slightly below the certified value, as estimates are."""
     # Without a certified lower end, the claim is compared with the upper end.
     least = asked.bound.lower or asked.bound.upper
-    what = "an estimate, a little too small"
+    what = "an estimate slightly below the certified value"
     window = (least * (1.0 - _ESTIMATE), least)
     if not math.isfinite(least) or not windows.admits(window, CHANCE):
         return []
     compared.append(what)
-    why = "An estimate, or a number rounded down, is no upper end."
+    why = "An estimate or a number rounded down is not an upper bound."
     near = window[0] <= asked.claim < least
     return [_Match(Misreading(what, why, list), (least, "certified"))] * near
 
@@ -287,7 +289,7 @@ def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
 
 def _sentence(asked: Question, match: _Match, told: str) -> str:
     value, by = match.number
-    what = f"{exactly(asked.claim)} would be the number of {match.reading.what}"
+    what = f"{exactly(asked.claim)} would be the epsilon of {match.reading.what}"
     return f"{what} ({_up(value)}, {by}). {match.reading.why} {told}"
 
 
@@ -325,8 +327,8 @@ def overcounts(asked: Question) -> tuple[str, ...]:
         times = round(asked.claim / value)
         if 2 <= times <= MAX_TIMES and asked.rounds_from(times * value):
             return (
-                f"{exactly(asked.claim)} would be {times} times the number of this run "
-                f"({_up(value)}, {by}). Epsilons of clients whose data are disjoint are not added: "
-                f"the largest counts. {windows.told(MAX_TIMES - 1)}",
+                f"{exactly(asked.claim)} would be {times} times the epsilon of this run "
+                f"({_up(value)}, {by}). Epsilons of clients whose data are disjoint are not "
+                f"added: the largest counts. {windows.told(MAX_TIMES - 1)}",
             )
     return ()

@@ -144,7 +144,7 @@ def _check_observer(case: Case, eyes: str) -> None:
     more += [str(defect) for defect in wrong if defect not in own]
     if more:
         raise UnsupportedCombination(
-            f"nothing is certified before this observer, to whom the record may tell what the "
+            "no number is certified for this observer, since the record may reveal what the "
             f"account keeps secret: {'; '.join(more)}"
         )
 
@@ -171,7 +171,7 @@ def _of_another_run(doubts: tuple[str, ...]) -> str:
     # Only doubts without counts may be printed. Others reveal data of single clients.
     tellable = (doubt for doubt in doubts if doubt in TELLABLE)
     what = next(tellable, str(Defect.OTHER_COHORTS))
-    told = "so what was done was not this run, whose numbers certify nothing of it"
+    told = "so the recorded run differs from the accounted one, whose numbers do not apply to it"
     return f"The record has {what}, {told}."
 
 
@@ -219,8 +219,10 @@ def audit_adaptive(case: Case) -> Findings:
     if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
     permitted = f"epsilon = {exactly(budget.epsilon)} at delta = {exactly(budget.delta)}"
-    fine = f"the sum of the rounds' Renyi divergences stays within what its filter's {permitted}"
-    told = f"{kept}, so nothing certifies the claim." if kept else f"{fine} permits."
+    fine = (
+        f"the sum of the rounds' Renyi divergences stays within the filter's budget of {permitted}"
+    )
+    told = f"{kept}, so the claim cannot be certified." if kept else f"{fine}."
     return (
         Verdict.CANNOT_BE_CERTIFIED if kept else Verdict.HOLDS,
         (f"The schedule depended on outputs; {told}",),
@@ -234,7 +236,7 @@ def _kept_by_filter(case: Case) -> str:
     """Return the reason why the filter does not certify the claim; empty if it does."""
     read, evidence, facts, *_ = case
     if read.claim is None:
-        return "the ledger states no budget that a filter was to keep"
+        return "the ledger states no budget for a filter"
     budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
     if other := _another_budget(case, budget):
         return other
@@ -243,7 +245,7 @@ def _kept_by_filter(case: Case) -> str:
     if evidence.noiseless is not None:
         return evidence.noiseless.told
     if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
-        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
+        return "the sum of the rounds' Renyi divergences exceeds the budget"
     return ""
 
 
@@ -259,7 +261,7 @@ def _another_budget(case: Case, budget: Budget) -> str:
     if epsilon < budget.epsilon or delta < budget.delta:
         return (
             f"the filter kept epsilon = {exactly(budget.epsilon)} at delta = "
-            f"{exactly(budget.delta)}, and other outputs might have spent it all"
+            f"{exactly(budget.delta)}, and other outputs could have spent all of it"
         )
     return ""
 
@@ -307,7 +309,7 @@ def _judge(
     worst = max(bounds.values(), key=lambda bound: bound.lower)
     at, claimed = f"at delta = {exactly(delta)}", exactly(epsilon)
     if best.upper < min(bound.upper for bound in bounds.values()):
-        at += ", to the server too"
+        at += ", for the server as well"
     # The claim is compared only with certified ends. Between them, neither verdict is proved.
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
@@ -320,5 +322,5 @@ def _judge(
         )
     return Verdict.CANNOT_BE_CERTIFIED, (
         f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {claimed} "
-        "is inside, so it can be neither confirmed nor refuted."
+        "lies inside, so it is neither confirmed nor refuted."
     )

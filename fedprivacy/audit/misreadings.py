@@ -127,8 +127,8 @@ def readings(asked: Audited) -> Iterator[Misreading]:
     yield from _of_relation(asked)
     if asked.facts.observer is Observer.SERVER:
         yield Misreading(
-            "an observer who does not see who took part",
-            "Sampling hides a unit only from those who do not learn who was drawn.",
+            "an observer who does not see the participants",
+            "Sampling hides a unit only from observers who do not see the participants.",
             lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
         )
     yield from _of_sensitivity(asked)
@@ -142,16 +142,16 @@ def _with_peer(asked: Audited, run: Mechanism) -> list[Number]:
 
 _CARELESS = {
     "steps_per_round": (
-        "one noisy sum a round, local steps counted once",
-        "Every noisy sum that is released counts, not every round.",
+        "one noisy sum per round, with local steps counted once",
+        "Every released noisy sum counts, not only every round.",
     ),
     "missing_shares": (
         "all shares of the noise",
-        "Noise of clients that do not answer is not in the sum.",
+        "The sum lacks the noise shares of clients that do not answer.",
     ),
     "trials": (
-        "one run of those that were tried",
-        "All runs on the same data count, the ones that were thrown away too.",
+        "only one of the runs on these data",
+        "All runs on the same data count, including discarded ones.",
     ),
 }
 
@@ -164,7 +164,7 @@ def _of_relation(asked: Audited) -> Iterator[Misreading]:
     if asked.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
         # For replaced units, some accountants halve the noise and take the pair of an added unit.
         yield Misreading(
-            f"{_POISSON}, added or removed, where a sum moves by 2 C",
+            f"{_POISSON}, added or removed, with a sensitivity of 2 C",
             _DRAWN,
             partial(asked.ask, moved, Adjacency.ADD_REMOVE),
         )
@@ -183,11 +183,13 @@ def _of_relation(asked: Audited) -> Iterator[Misreading]:
 def _why(run: Mechanism, adjacency: Adjacency, other: Adjacency) -> str:
     """Return the error in an account under another adjacency."""
     if adjacency is Adjacency.ADD_REMOVE:
-        return "Without the unit another takes its place, or the others' draw moves."
+        return (
+            "Without the unit, another unit takes its place, or the sampling of the others changes."
+        )
     # If another unit replaces an absent one, the sum also moves by 2 C.
     schemes = [_opened(part)[1] for part, _ in run.sequence()]
     if other is Adjacency.ADD_REMOVE and not all(map(_moves_by_one, schemes)):
-        return "To replace a unit's data is not to add or remove a unit."
+        return "Replacing the data of a unit differs from adding or removing a unit."
     return _TWICE
 
 
@@ -196,26 +198,32 @@ def _moves_by_one(scheme: Scheme | None) -> bool:
 
 
 _POISSON = "Poisson sampling at the same rate"
-_TWICE = "Data that are exchanged move a sum of clipped vectors by up to 2 C, not by C."
+_TWICE = "Replaced data change a sum of clipped vectors by up to 2 C, not by C."
 _KINDER: dict[Adjacency, tuple[Adjacency, ...]] = {
     Adjacency.REPLACE_ONE: (Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE),
     Adjacency.ADD_REMOVE: (Adjacency.ZERO_OUT,),
     Adjacency.ZERO_OUT: (),
 }
-_DRAWN = "Amplification by Poisson sampling holds for independent draws only, not for these."
+_DRAWN = (
+    "Amplification by Poisson sampling holds only for independent draws, and these are not "
+    "independent."
+)
 
 
 def _of_sensitivity(asked: Audited) -> Iterator[Misreading]:
     if asked.facts.adjacency is Adjacency.REPLACE_ONE:
         doubled = _changed(asked.run, _louder(2.0))
         if doubled is not None:
-            what = "a sum that moves by C when a unit is replaced"
+            what = "a sensitivity of C for a replaced unit"
             yield Misreading(what, _TWICE, partial(asked.ask, doubled))
     taken = asked.sensitivity
     smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
     if taken is not None and smaller is not None:
         what = f"a sensitivity of {exactly(taken)} clip norms"
-        why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
+        why = (
+            "A contribution clipped to C changes the sum by up to C, whatever sensitivity is "
+            "assumed."
+        )
         yield Misreading(what, why, partial(asked.ask, smaller))
         formula = partial(_classical, smaller, asked.delta)
         yield Misreading(f"{what} and the classical formula", why, formula, bound=False)
@@ -225,22 +233,20 @@ def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
     run, facts, delta = asked.run, asked.facts, asked.delta
     yield Misreading(
         "the central limit theorem for Gaussian differential privacy",
-        "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
+        "It is a limit, not a bound; with finitely many rounds epsilon may be larger.",
         lambda: _central_limit(run, delta),
         bound=False,
     )
     yield Misreading(
         f"{PEER} under {facts.adjacency}",
-        _TWICE
-        if facts.adjacency is Adjacency.REPLACE_ONE
-        else "Its account is of another run than this one.",
+        _TWICE if facts.adjacency is Adjacency.REPLACE_ONE else "It accounts a different run.",
         lambda: peer(asked, run),
         bound=False,
     )
     # The classical formula gives a number for any epsilon but is proved only for small ones.
     yield Misreading(
         "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
-        "It is proved for epsilon below 1 and one round only.",
+        "It is proved only for epsilon below 1 and one round.",
         lambda: _classical(run, delta),
         bound=False,
     )
@@ -254,15 +260,15 @@ def _of_counting(asked: Audited) -> Iterator[Misreading]:
         return
     yield Misreading(
         f"one round of {total:,}",
-        "Every round adds to what is spent.",
+        "Every round increases epsilon.",
         lambda: asked.ask(first)[:1],
         bound=False,
     )
     # Counting errors of mixed rounds cannot be distinguished.
     for lost in () if more else _lost(first, total):
         yield Misreading(
-            f"an epoch's steps rounded down, {total - lost:,} in all for {total:,}",
-            "A last batch that is not full is a step, too: steps are rounded up.",
+            f"the steps of an epoch rounded down, {total - lost:,} in all instead of {total:,}",
+            "An incomplete last batch is a step as well, so steps are rounded up.",
             partial(_with_peer, asked, first * (total - lost)),
             bound=False,
         )
@@ -275,8 +281,8 @@ def divided(asked: Audited) -> Iterator[Misreading]:
     for n in range(2, MAX_TIMES + 1) if not more else ():
         if total % n == 0:
             yield Misreading(
-                f"several noisy sums counted as one, {n} of them: {total // n:,} for {total:,}",
-                "Every noisy sum that is released counts, local steps too.",
+                f"{n} noisy sums counted as one, {total // n:,} in all instead of {total:,}",
+                "Every released noisy sum counts, including those of local steps.",
                 partial(_with_peer, asked, first * (total // n)),
                 bound=False,
             )

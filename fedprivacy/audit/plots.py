@@ -157,7 +157,7 @@ def _certified(
     yield _plot(*_about(caption, audits, profiles), look)
     tradeoffs = _drawn(audits, _tradeoff)
     if tradeoffs:
-        caption = "Trade-off: what the best attacker misses at each rate of false alarms"
+        caption = "Trade-off: false-negative rate of the best attack at each false-positive rate"
         look = Look(_with_rates, from_the_left, from_the_right, "at least")
         yield _plot(*_about(caption, audits, tradeoffs), look)
 
@@ -346,7 +346,7 @@ def _epsilons(
     claims = sorted({found.claim[0] for found in audits.values()})
     caption = "Epsilon by round, certified upper end"
     if endless:
-        caption += f", of {', '.join(endless)} no finite one"
+        caption += f"; {', '.join(endless)} give(s) no finite epsilon"
 
     def finish(axes: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -381,7 +381,7 @@ def _with_delta(axes: Axes) -> None:
 def _with_rates(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
     axes.annotate("guessing", (0.5, 0.51), fontsize=10, color="0.3")
-    axes.set(xlabel="false alarms", ylabel="missed", xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
 
 
 _NO_METADATA = ("Date", "Creator", "Format", "Type")

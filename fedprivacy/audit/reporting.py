@@ -75,7 +75,7 @@ def report(
     in_folder(path=target)
     # Refused instead of ignored, because the reader would miss these facts in the report.
     if deployment is not None and form is not _entry:
-        refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
+        refuse("deployment", "given", "be left out", "it applies only to a path that ends in .yaml")
     told = _Told(_named(audit), title, subject, deployment)
     answers: Answers = {}
     for found in told.audits.values():
@@ -136,7 +136,7 @@ def _json(told: _Told) -> str:
 
 def _entry(told: _Told) -> str:
     if len(told.audits) != 1:
-        refuse("audit", f"{len(told.audits)} audits", "be one, for the registry")
+        refuse("audit", f"{len(told.audits)} audits", "be one audit for the registry")
     if told.deployment is None:
         asked = ", ".join(registry.ASKED)
         refuse("deployment", None, f"be given for the registry: a dict with {asked}")
@@ -224,8 +224,8 @@ def _named(audit: object) -> dict[str, RunSummary]:
     for each in named.values():
         if not isinstance(each, Audit | RunSummary):
             way_out = (
-                "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
-                "ledger or a file, for a published claim too"
+                "fp.audit(source, claim=(epsilon, delta), ...) audits a mechanism, a ledger or "
+                "a file, also for a published claim"
             )
             rule = "be an audit, a list of audits, or a dict of them by name"
             refuse("audit", type(each).__name__, rule, way_out)
@@ -333,7 +333,7 @@ def _under(found: Audit) -> str:
 def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     stated = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
     rows = list(found.facts_recorded.items())
-    return rows + ([("stated by the user, not recorded", stated)] if stated else [])
+    return rows + ([("stated by the user but not recorded", stated)] if stated else [])
 
 
 def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple[str, ...]]:
@@ -348,7 +348,7 @@ def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple
     # Spent values are rounded up and remaining values down, so that neither looks better than
     # certified.
     rows = [
-        ("round", "epsilon, at most", "left of the claim, at least"),
+        ("round", "epsilon (upper end)", "remaining epsilon (lower end)"),
         *((f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen),
     ]
     return [row[:2] if found.conditions else row for row in rows]
@@ -368,8 +368,8 @@ def _left(found: Audit, further: int | None) -> str:
     if found.conditions or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
-        return "Nothing of the claimed epsilon is left for certain."
-    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further)}."
+        return "No part of the claimed epsilon certainly remains."
+    return f"At least {_down(left)} of the claimed epsilon remains{_enough(further)}."
 
 
 def _enough(further: int | None) -> str:

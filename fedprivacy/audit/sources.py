@@ -26,7 +26,7 @@ from . import imports
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 
-PARAMETERS = "parameters, as they were stated"
+PARAMETERS = "stated parameters"
 """Origin kind of a run that the user typed in."""
 
 
@@ -101,8 +101,8 @@ class Reading:
         # Given facts take precedence, so that one record can be judged under several facts.
         adjacency = _said_first(adjacency, self.adjacency)
         if adjacency is None:
-            way_out = f"the {self.origin.kind} does not say how neighbours differ"
-            way_out += f"; one of {', '.join(Adjacency)}"
+            way_out = f"the {self.origin.kind} does not state how neighbouring data sets differ"
+            way_out += f"; pass one of {', '.join(Adjacency)}"
             refuse("adjacency", adjacency, "be given", way_out)
         run = self.evidence.run
         return Facts(
@@ -118,7 +118,7 @@ class Reading:
             ("observer", facts.observer, self.observer),
         )
         return tuple(
-            f"The question is about the {name} {one}; the {self.origin.kind} states {stated}."
+            f"The {name} in question is {one}, but the {self.origin.kind} states {stated}."
             for name, one, stated in asked
             if stated is not None and one != stated
         )
@@ -168,13 +168,13 @@ def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
     if isinstance(source, Event):
         return _of_event(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
-    refuse("source", type(source).__name__, "be something that can be accounted", way_out)
+    refuse("source", type(source).__name__, "be a source that can be accounted", way_out)
 
 
 def _nothing_to_state(stated: Stated, what: str) -> None:
     for name in ("sampling", "population", "unit", *Unseen.__members__):
         if getattr(stated, name) is not None:
-            refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
+            refuse(name, str(getattr(stated, name)), "be left out", f"{what} states it")
 
 
 def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
@@ -191,19 +191,19 @@ def _opened(source: Books) -> Ledger:
         path = Path(source)
         if imports.is_ledger(beginning(path)):
             return Ledger.open(path)
-        refuse("source", str(path), "be a ledger where several are audited together", _APART)
+        refuse("source", str(path), "be a ledger if several sources are audited together", _APART)
     if not isinstance(source, Ledger):
         refuse("source", type(source).__name__, "be a ledger or its path in a list", _APART)
     return source
 
 
-_APART = "add mechanisms up (a + b), and audit records of other programs one by one"
+_APART = "compose mechanisms as a + b, and audit the records of other programs separately"
 
 
 def _of_event(event: Event, auditor: str) -> Trace:
     # Any object may have this method, but only events of dp-accounting are understood.
     if not type(event).__module__.startswith("dp_accounting"):
-        raise ConversionError(f"no event that is read here: {type(event).__name__}")
+        raise ConversionError(f"a {type(event).__name__} cannot be read")
     # Imported here, because only its events need dp-accounting.
     from ..integrations.event_json import runs_of
 
@@ -222,9 +222,8 @@ def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ..
     # Composed rounds belong to one outcome. Other outputs would have led to other rounds.
     if read.adaptive:
         raise UnsupportedCombination(
-            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
-            "rounds certifies nothing; "
-            "audit it against the budget that its filter kept"
+            f"the schedule of {read.origin.name} depended on outputs, so the composition of "
+            "its rounds has no certified epsilon; audit it against the budget of its filter"
         )
     evidence, wrong = read.evidence.priced(facts)
     return evidence, (*wrong, *read.defects)
@@ -292,7 +291,7 @@ def _of_ledger(ledger: Ledger | Joint) -> Reading:
     evidence = Evidence.of(ledger)
     notes, private, defects = _of_its_lines(ledger, rounds, evidence)
     if evidence.planned is not None:
-        notes += ("Rounds were of mechanisms that the ledger's plan does not name.",)
+        notes += ("Some rounds used mechanisms that are not in the ledger's plan.",)
         defects = (Defect.UNPLANNED, *defects)
     return Reading(
         evidence,
@@ -321,13 +320,13 @@ def _granted_of_copies(ledger: Ledger | Joint) -> dict[str, str]:
     return {"copies": UNCOPIED if isinstance(ledger, Ledger) else UNCOPIED_TOGETHER}
 
 
-PUBLIC_RATES = "how units are sampled and how many rounds there are do not follow the data"
+PUBLIC_RATES = "the sampling of units and the number of rounds do not depend on the data"
 """Assumption for every record of another program."""
 
 
 UNTOLD_NOISE = (
-    "mechanisms that do not say how much noise they have, had what was planned (noise_ratios says "
-    "it, and recorded noise is held against that)"
+    "mechanisms that do not state their noise had the planned noise (a mechanism states it in "
+    "noise_ratios, and recorded noise is compared with it)"
 )
 """Assumption for a user-defined mechanism that does not report its noise."""
 
@@ -353,7 +352,7 @@ def _day(when: str) -> str:
     try:
         return datetime.fromisoformat(when).date().isoformat()
     except ValueError:
-        return "a day that cannot be read"
+        return "an unreadable date"
 
 
 def _recorded(ledger: Ledger | Joint) -> dict[str, str]:
@@ -367,16 +366,24 @@ def _recorded(ledger: Ledger | Joint) -> dict[str, str]:
 
 
 _SENTENCES = {
-    Defect.OPEN: "The ledger was not closed: later rounds may be missing from it. The numbers are "
-    "about the rounds that it records.",
-    Defect.FIXED_SEED: "The seed was fixed: the run is not private against whoever knows it. The "
-    "numbers are those of the same run with a seed that nobody knows.",
-    Defect.NO_ROUNDS: "No round was recorded. The numbers are about a run that released nothing; a "
-    "loop that was never connected to its record leaves the same record.",
-    Defect.UNCONFIRMED: "Rounds were begun and never confirmed; they count as spent.",
-    Defect.ABORTED: "Rounds were aborted, released nothing and do not count. Where cohorts "
-    "amplify, this holds if those who did not answer were not always the same; if some were away "
-    "for good, the mechanism must say so (absent).",
+    Defect.OPEN: (
+        "The ledger was not closed, so later rounds may be missing from it. The numbers apply "
+        "to the recorded rounds."
+    ),
+    Defect.FIXED_SEED: (
+        "The seed was fixed, so the run is not private against anyone who knows it. The "
+        "numbers apply to the same run with a secret seed."
+    ),
+    Defect.NO_ROUNDS: (
+        "No round was recorded. The numbers apply to a run without releases. A training loop "
+        "that never wrote to the ledger leaves the same record."
+    ),
+    Defect.UNCONFIRMED: "Some rounds were begun but never confirmed; they count as spent.",
+    Defect.ABORTED: (
+        "Some rounds were aborted, released no sum and do not count. With amplification by "
+        "sampling, this requires that the missing clients differ between rounds. If some "
+        "clients were always absent, the mechanism must state it (absent)."
+    ),
 }
 """Sentences for the reader. A defect without a sentence here is explained by its effect."""
 
@@ -393,9 +400,9 @@ def _of_its_lines(
     dangling = sum(r.times for r in rounds if r.spent and r.done is None)
     less, aborted = evidence.less, evidence.aborted
     counts = {
-        "round(s) were begun and never confirmed": dangling,
+        "round(s) were begun but never confirmed": dangling,
         "round(s) were aborted": aborted,
-        "contribution(s) were refused and left out of the sums, as zeros are": _refused(rounds),
+        "contribution(s) were refused and counted as zeros in the sums": _refused(rounds),
     }
     applies = {
         Defect.LESS_NOISE: bool(less),
@@ -442,7 +449,7 @@ def claim_of(
         refuse("claim", claim, "be (epsilon, delta)", way_out)
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is None:
-            way_out = f"its {name} is stated nowhere: give it (--claim-{name})"
+            way_out = f"its {name} is not stated; give it (--claim-{name})"
             refuse("claim", (epsilon, delta), "be (epsilon, delta)", way_out)
     # Both values are checked, whatever their origin, because a record may be wrong too.
     checked = claimed(epsilon, delta)
@@ -450,8 +457,8 @@ def claim_of(
     notes: tuple[str, ...] = ()
     if known[1] is not None and known[1] != checked[1]:
         notes = (
-            f"The {read.origin.kind} states delta = {exactly(known[1])}; the claim is judged at "
-            f"the delta that was given, {exactly(checked[1])}.",
+            f"The {read.origin.kind} states delta = {exactly(known[1])}; the claim is judged "
+            f"at the given delta, {exactly(checked[1])}.",
         )
     return checked, {} if given == (None, None) else {"claim": said}, notes
 

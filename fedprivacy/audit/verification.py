@@ -385,14 +385,17 @@ class Replay:
     def _judged(self, name: str, tried: list[_Pair], allowed: float, under: str) -> Finding:
         # A pair with a large sum has more rounding, so it may move farther and still pass.
         worst = max(tried, key=lambda one: one.moved - one.room)
-        detail = f"{under}the worst of {len(tried)} pairs"
+        detail = f"{under}the worst of {len(tried)} pairs of data sets"
         if worst.moved <= allowed + worst.room:
             return Finding(name, True, worst.moved, allowed + worst.room, detail)
         if self._lines_up(worst):
             return Finding(name, False, worst.moved, allowed + worst.room, detail)
         along, far = self._means(worst)
         # Noise that depends on the data cannot be held fixed, so the test compares only means.
-        detail = f"{detail}; held noise does not line up ({worst.moved:.4g} apart), so by means"
+        detail = (
+            f"{detail}; the noise differs between equal generators (by {worst.moved:.4g}), so "
+            "means are compared"
+        )
         return Finding(name, along <= allowed + far, along, allowed + far, detail)
 
     def _apart(self, one: Array, other: Array) -> _Pair:
@@ -543,7 +546,7 @@ class Replay:
         # positive.
         share = self.level / 2.0 / max(len(ps), 1)
         least = min(ps, default=1.0)
-        detail = f"least p-value of {len(ps)} pairs of signs and sizes"
+        detail = f"smallest p-value of {len(ps)} pairs of signs and sizes"
         return Finding(name, least >= share, least, share, detail)
 
 

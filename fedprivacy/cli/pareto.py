@@ -63,38 +63,38 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
-@option("--delta", float, ASKED, "Certify epsilon at this delta.", required=True)
-@option("--epsilon", float, ASKED, "A budget: name the best setting within it.")
+@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
+@option("--epsilon", float, ASKED, "A budget; the best setting within it is shown.")
 @option(
     "--method",
     click.Choice(list(METHODS)),
     METHOD,
-    "A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
+    "Compare a grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
 @set_option(
-    "Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
-    "more. An unknown name is answered with those that there are.",
+    "Values of a setting of the method, separated by commas, for example local_steps=1,5,20. "
+    "Repeat it for more settings. An unknown name lists the known ones.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
 @option(
     "--cost",
     None,
     ASKED,
-    "A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
-    "grid: noise in a round's mean update, over the clip norm and times the population; "
-    "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
-    "rounds.  [default: noise]",
+    "A column of SETTINGS that is a cost.  [default: all columns that do not describe a run]  "
+    "For a grid: noise (std in the mean update of a round, divided by the clip norm, times the "
+    "population), averaged-noise (the same, averaged over all rounds), uploads (expected "
+    "number per client), or rounds.  [default: noise]",
     multiple=True,
 )
 @option(
-    "--maximise", None, ASKED, "A cost of which more is better, such as accuracy.", multiple=True
+    "--maximise", None, ASKED, "A cost that should be large, for example accuracy.", multiple=True
 )
 @option(
     "--digits",
     int,
     EXACT,
-    "Compare epsilons rounded up to so many digits; what differs by less is equally private.",
+    "Compare epsilons rounded up to this number of digits; smaller differences are ignored.",
     default=5,
 )
 @facts_options
@@ -159,14 +159,14 @@ def _runs(
     if method is not None:
         # A method's grid has its own costs and units. Others would be silently ignored.
         if settings or costs or unit == "client":
-            refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
+            refuse("--method", method, "be used without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings:
         return _of_files(settings, asked, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
-        refuse("SETTINGS", None, "be given", "or a grid, beginning with --noise-multiplier")
+        refuse("SETTINGS", None, "be given", "or a grid, for example with --noise-multiplier")
     return runs_of_grid(read(SampledRun.known(), given), unit, costs or ("noise",))
 
 
@@ -175,7 +175,7 @@ def _of_files(
 ) -> Any:
     """Return the rows of files; with several files, labels begin with the folder."""
     if asked:
-        refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
+        refuse("SETTINGS", str(settings[0]), f"be used without {', '.join(asked)}")
     if len(settings) == 1:
         return runs_of_file(settings[0], unit, costs)
     found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]

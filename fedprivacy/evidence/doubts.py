@@ -48,7 +48,7 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
             run = r.mechanism.run, r.part
             # A row contains clipped updates of earlier rounds, so all rows need one clip norm.
             if r.clip_norm != norms.setdefault(run, r.clip_norm):
-                told = "a row of correlated noise with another clip norm than rows before it"
+                told = "a row of correlated noise with a different clip norm than earlier rows"
                 found.setdefault(told, []).append(r)
             before = last.get(run, -1)
             # A row that is repeated or out of order shows its noise twice.
@@ -72,7 +72,7 @@ def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
         if wanted is not None and ledger.reproducible:
             wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
         if mask != wanted:
-            found.setdefault("a mask that is not its block's", []).append(r)
+            found.setdefault("a mask that differs from the mask of its block", []).append(r)
     return _in_words(found)
 
 
@@ -123,10 +123,10 @@ def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
         most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
         # These limits are valid whether a unit drawn twice counts once or twice.
         if most is not None and r.done.cohort > most:
-            told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
+            told = f"{r.done.cohort} participants, but all draws of a round take at most {most}"
             found.setdefault(told, []).append(r)
         if r.done.cohort < least:
-            told = f"{r.done.cohort} participants where one draw of a round takes {least}"
+            told = f"{r.done.cohort} participants, but one draw of a round takes at least {least}"
             found.setdefault(told, []).append(r)
     return _in_words(found)
 
@@ -179,10 +179,10 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
             noises[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
             # A learned norm depends on the rounds before.
             norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
-        for what, counts in (("noise that goes", noises), ("clip norms that go", norms)):
+        for what, counts in (("noise that varies", noises), ("clip norms that vary", norms)):
             rate = scheme.probability if isinstance(scheme, Poisson) else None
             if told_by(counts, FALSE_DOUBT / (2.0 * len(drawn)), rate):
-                told = f"{what} with how many took part"
+                told = f"{what} with the number of participants"
                 found.setdefault(told, []).extend(r for _, r, _ in held)
     return _in_words(found)
 
@@ -221,7 +221,7 @@ def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
 
 def _in_words(found: dict[str, list[Round]]) -> tuple[str, ...]:
     return tuple(
-        f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
+        f"{_count(which)} round(s), first in round {min(r.index for r in which)}: {told}"
         for told, which in found.items()
     )
 

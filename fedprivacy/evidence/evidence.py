@@ -125,7 +125,7 @@ class Evidence:
         # A bound for a mechanism that did not run would have no meaning.
         if evidence.doubts:
             told = "; ".join(evidence.doubts)
-            raise UnsupportedCombination(f"{told}: what was done was not this run")
+            raise UnsupportedCombination(f"the recorded run differs from the accounted one: {told}")
         return evidence, wrong
 
     def granted(self, facts: Facts) -> dict[str, str]:
@@ -141,9 +141,9 @@ class Evidence:
             UnsupportedCombination: if no theorem covers the run, or rounds had no noise.
         """
         if self.noiseless is not None:
-            raise UnsupportedCombination(f"{self.noiseless.told}: no account is made of that")
+            raise UnsupportedCombination(f"{self.noiseless.told}, so no accountant applies")
         if self.run is None:
-            return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
+            return PrivacyLoss(IDENTITY, facts, theorems=("no release",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
         return replace(loss, witness=_witness(self.certain, self.run, loss))
 
@@ -159,7 +159,7 @@ class Evidence:
         # An aborted round released no sum, but the server saw its uploads.
         if self.aborted:
             raise UnsupportedCombination(
-                f"the uploads of {self.aborted} rounds that were aborted were seen as well"
+                f"the server also saw the uploads of {self.aborted} aborted round(s)"
             )
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
         certain = None if self.certain is None else self.certain.single_uploads()

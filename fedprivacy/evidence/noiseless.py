@@ -74,10 +74,10 @@ class Noiseless:
 
     def _open(self, delta: float, facts: Facts) -> str:
         if facts.observer is Observer.FINAL:
-            return "; what the last release shows of it is not known"
+            return "; it is not known how much the last release reveals about it"
         return (
-            f"; it is not known that a unit takes part in one with a chance above delta = "
-            f"{exactly(delta)}"
+            "; no lower bound shows that a unit is in one of these rounds with a probability "
+            f"above delta = {exactly(delta)}"
         )
 
 

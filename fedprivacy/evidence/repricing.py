@@ -237,7 +237,10 @@ def _priced(
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio >= run.noise_multiplier * (1.0 - ROUNDING):
         return run, ""
-    told = f"a row had noise of {ratio:.6g} of the clip norm; it is priced by what it had"
+    told = (
+        f"a row had noise of std {ratio:.6g} clip norms, less than planned; it is accounted "
+        "with that noise"
+    )
     return _with_less(run, ratio, held), told
 
 
@@ -325,13 +328,18 @@ def _as_clients_came(
     # A ledger without a separation does not contradict the plan.
     soonest = min((row.separation for row in rows if row.separation), default=run.rounds)
     most = max((row.participations or 0 for row in rows), default=0)
-    told = f"somebody came after {soonest} rounds, or {most} times; it is priced by that"
+    told = (
+        f"a client took part after {soonest} rounds, or {most} times; the run is accounted "
+        "with these numbers"
+    )
     rule = run.participation
     gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
     try:
         return run.with_gaps(gap, times), told
     except ParameterError as problem:
-        raise UnsupportedCombination(f"clients came sooner than planned: {problem}") from problem
+        raise UnsupportedCombination(
+            f"clients took part sooner than planned: {problem}"
+        ) from problem
 
 
 def _released(r: Round) -> bool:
@@ -346,11 +354,11 @@ def _group(r: Round, count: int) -> _Group:
     certain = as_observed(r.mechanism, **noise) if _released(r) else None
     if actual == r.mechanism:
         return _Group(r.mechanism, actual, certain, count)
-    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
-    priced = "it is priced by what it had" if actual else "no noise counts in it"
+    which = f"round {r.index}" if count == 1 else f"{count} rounds from round {r.index}"
+    priced = "it is accounted with this noise" if actual else "it is accounted without noise"
     note = (
-        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
-        f"its mechanism says; {priced}"
+        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less "
+        f"than the mechanism states; {priced}"
     )
     bare = r.noise_used == 0.0 and r.done is not None and r.done.arrived > 0
     return _Group(r.mechanism, actual, certain, count, note, bare)

@@ -129,11 +129,11 @@ def from_event(
     reading = read(event, Asked(unit, known, stated_for=eyes))
     if not reading.private:
         raise ConversionError(
-            f"{event!r} is not private: no mechanism says so; use noise above 0, or ask "
-            "CertifiedAccountant, which answers infinity"
+            f"{event!r} is not private, so it has no mechanism; use noise above 0, or "
+            "CertifiedAccountant, which returns infinity"
         )
     if not reading.parts:
-        raise ConversionError(f"{event!r} releases nothing: there is no mechanism to return")
+        raise ConversionError(f"{event!r} releases no output, so it has no mechanism")
     return reading.run
 
 
@@ -158,7 +158,7 @@ def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
 def _unread(kind: type) -> str:
     why = f": {_UNREAD[kind]}" if kind in _UNREAD else ""
     works = listed(each.__name__ for each in READERS)
-    return f"no loss is known here for a {kind.__name__}{why}; these are read: {works}"
+    return f"no loss is known for a {kind.__name__}{why}; these events are supported: {works}"
 
 
 def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
@@ -324,7 +324,7 @@ def _adjacency(event: Any, asked: Asked) -> Adjacency:
     """Return the adjacency of a stated guarantee."""
     if asked.adjacency is None:
         name = type(event).__name__
-        raise ConversionError(f"{name} states a guarantee under one adjacency: pass adjacency=")
+        raise ConversionError(f"{name} states a guarantee under one adjacency; pass adjacency=")
     return asked.adjacency
 
 

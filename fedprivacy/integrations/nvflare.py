@@ -69,7 +69,7 @@ class ClippedUpdate(DXOFilter):  # type: ignore[misc]
     def process_dxo(self, dxo: Any, shareable: Any, fl_ctx: Any) -> Any:
         """Return a new DXO with only the clipped update; see ``process``."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
-            way_out = "send what training changed: transfer type DIFF of NVFlare's client API"
+            way_out = "send the change of the model: transfer type DIFF of NVFlare's client API"
             refuse("the result's data kind", dxo.data_kind, f"be {DataKind.WEIGHT_DIFF!r}", way_out)
         update: Arrays = dxo.data
         zero = {name: np.zeros_like(array) for name, array in update.items()}
@@ -127,8 +127,13 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if isinstance(perturbation, AdaptiveClipping) or perturbation.sparsification is not None:
-            rule = "have one clip norm and all coordinates: the filter hears of no others"
-            refuse("perturbation", type(perturbation).__name__, rule, "use Flower or our own loop")
+            rule = "have one clip norm and all coordinates, since the filter supports no others"
+            refuse(
+                "perturbation",
+                type(perturbation).__name__,
+                rule,
+                "use Flower or a loop of fedprivacy.training",
+            )
         self.server = Server(
             scheme=scheme,
             perturbation=perturbation,
@@ -151,7 +156,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         if len(here) != self.server.population:
             told = f"population must be the job's {len(here)} clients, got {self.server.population}"
-            self.system_panic(f"{told}; state their number", fl_ctx)
+            self.system_panic(f"{told}; state the number of clients", fl_ctx)
             return
         self._names = here
 
@@ -183,7 +188,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         else:
             self.budget.confirm(self.ledger)
             if self.budget.spending.void:
-                told = f"The epsilons told above do not hold: {self.budget.spending.void}"
+                told = f"The epsilons reported above do not hold: {self.budget.spending.void}"
                 self.log_warning(fl_ctx, told)
             self.ledger.close()
 
@@ -197,7 +202,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         else:
             state = Average(held.rounds, torch.from_numpy(flat(held.arrays)))
         if held is None and ledger.rounds:
-            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger stay spent")
+            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger count as spent")
 
         def save(state: Average) -> None:
             saved.write(Held(self._arrays(state), state.round, None))
@@ -212,7 +217,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
                 save(state)
             self.history.append(info)
             spent = self.budget.spent()
-            told = "aborted: too many clients stayed silent; nothing was released"
+            told = "aborted: too many clients did not answer, so no sum was released"
             if not info.aborted and spent is not None:
                 told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
             answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"

@@ -13,7 +13,7 @@ from .history import Resumed
 from .ledger import Ledger
 from .rounds import Round, Trail
 
-_ADAPTIVE = "one filter for each ledger, whose budgets no theorem here adds up"
+_ADAPTIVE = "one filter for each ledger, and no theorem here adds their budgets"
 
 
 class Part(NamedTuple):
@@ -54,7 +54,7 @@ class Joint:
                 mine, other = getattr(one.facts, name), getattr(first.facts, name)
                 if mine != other:
                     rule = f"be {str(other)!r} as in {first.path}: losses under two do not add up"
-                    refuse(f"{name} of {one.path}", str(mine), rule, "audit the ledgers apart")
+                    refuse(f"{name} of {one.path}", str(mine), rule, "audit the ledgers separately")
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

@@ -176,7 +176,9 @@ def line_of(event: Event, before: str) -> tuple[bytes, str]:
     # Without the closing brace, because the checksum becomes the last field of the object.
     body = ENCODER.encode(event)[:-1]
     if len(body) + TAIL >= MAX_LINE:
-        raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
+        raise LedgerError(
+            f"a line must have at most {MAX_LINE} bytes, got {len(body)}; record fewer values in it"
+        )
     # The checksum includes the one before, so a changed, moved or dropped line breaks all later
     # ones.
     check = sha256(before.encode() + body).hexdigest()
@@ -210,7 +212,7 @@ def encoded(name: str, mechanism: object, unit: Unit | None, held: Held = NOTHIN
     text = msgspec.json.encode(encode(mechanism, REGISTRY, held))
     # Checked before the round: a spent round that cannot be read back could never be priced.
     if decoded(text, held) != mechanism:
-        raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
+        raise LedgerError(f"{name} changes when it is written and read back: {mechanism!r}")
     return text
 
 

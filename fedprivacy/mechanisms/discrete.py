@@ -94,11 +94,11 @@ class RandomizedResponse(_Discrete):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        way_out = "an answer that is always true is not private"
+        way_out = "an answer that is always true has no privacy"
         settle(self, partial(probability, way_out), "chance")
         settle(self, partial(integer, 2), "answers")
         if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
-            refuse("chance", self.chance, f"leave a loss of at most {MAX_LOSS:g}")
+            refuse("chance", self.chance, f"give a loss of at most {MAX_LOSS:g}")
 
     def _odds(self, adjacency: Adjacency) -> float:
         """Return P(own answer) over its probability for the neighbour, less 1."""
@@ -111,16 +111,16 @@ class RandomizedResponse(_Discrete):
         """Refuse every scheme but Everyone, because a missing answer is seen."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
-                "whoever is not drawn gives no answer, and that is seen: randomised response is "
-                f"not amplified by sampling, got {scheme}; account for it unsampled"
+                "sampling does not amplify randomised response, since missing answers are "
+                f"visible, got {scheme}; account for it without sampling"
             )
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
-                "RandomizedResponse gives one answer of every unit, and the number of answers "
-                f"tells whether a unit is there, got {facts.adjacency}; account for replace_one or "
-                "zero_out"
+                "RandomizedResponse releases one answer of every unit, so the number of "
+                f"answers reveals whether a unit is present, got {facts.adjacency}; account "
+                "for replace_one or zero_out"
             )
         told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))
@@ -132,8 +132,10 @@ class RandomizedResponse(_Discrete):
         else:
             pair = _ends([(math.log(self.chance), (k - 1) * each), own])
             names = "one unit's answer is x or uniformly drawn"
-        theorem = "randomised response: two answers' laws are the pair, whatever the answers"
-        assumption = "answers that are not true are drawn uniformly and independently"
+        theorem = (
+            "randomised response: the distributions of two answers are the pair, for all answers"
+        )
+        assumption = "false answers are drawn uniformly and independently"
         witness = Witness(pair.below, names)
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
@@ -150,7 +152,7 @@ class RandomizedResponse(_Discrete):
         value = readable("value", value)
         given = numbers_of(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
-            refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
+            refuse("value", value, f"contain integers from 0 to {self.answers - 1}")
         bits = bits_of(generator)
         # Draw all, used or not, so that the time does not show who answered truly.
         drawn = exact_bernoulli.uniform(given.size, self.answers, bits).reshape(given.shape)
@@ -190,7 +192,9 @@ class DiscreteLaplace(_Discrete):
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not LEAST_PARAMETER <= a <= MAX_LOSS / (2.0 * self.sensitivity):
             most = f"{MAX_LOSS / 2.0:g} / sensitivity"
-            refuse("noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace beyond")
+            refuse(
+                "noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace outside this range"
+            )
 
     @property
     def _noise_std(self) -> float:
@@ -212,7 +216,7 @@ class DiscreteLaplace(_Discrete):
             return None
         if a < LEAST_PARAMETER:
             raise UnsupportedCombination(
-                f"discrete Laplace noise of std {std:g} is more than any that is accounted for here"
+                f"discrete Laplace noise of std {std:g} exceeds the largest std with an account"
             )
         return replace(self, noise_parameter=a)
 
@@ -239,10 +243,10 @@ class DiscreteLaplace(_Discrete):
         value = readable("value", value)
         given = numbers_of(value)
         if given.dtype.kind not in "iu":
-            refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
+            refuse("value", given.dtype.name, "contain integers", "round contributions first")
         # Adding noise would round uint64 values to doubles.
         if given.dtype == np.uint64:
-            refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
+            refuse("value", given.dtype.name, "contain numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
         one, other = (exact_bernoulli.geometric(given.size, rate, bits) for _ in range(2))
         noise = (one - other).reshape(given.shape)

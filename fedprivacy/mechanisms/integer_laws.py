@@ -531,7 +531,7 @@ def scalar_curve(
     points = scalar_guarantees(weights, moves, off)
     if not points:
         return None
-    name = "I5: one whole number of a log-concave law, outcome by outcome"
+    name = "I5: one integer of a log-concave law, outcome by outcome"
     if isinstance(other, Gdp):
         other = _line(0.5 * other.mu**2 * _UP, 0.0)
     if isinstance(other, RenyiPoints):

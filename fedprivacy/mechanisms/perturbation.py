@@ -28,7 +28,7 @@ class Perturbation(Mechanism):
     """
 
     depends_on: ClassVar[tuple[str, ...]] = (
-        "dimension of what is released (of a model: its layers and number of classes)",
+        "dimension of the release (for a model, its layers and number of classes)",
         "denominator of the sum",
     )
 

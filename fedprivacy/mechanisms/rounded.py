@@ -124,7 +124,7 @@ def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
     """
     ends = moderate(std=std), moderate(clip_norm=clip_norm)
     if places not in range(1, 31):
-        refuse("places", places, "be a whole number from 1 to 30")
+        refuse("places", places, "be an integer from 1 to 30")
     # frexp's exponent less 1 is the power of two at or below the number.
     low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
     return math.ldexp(1.0, max(low - int(places), high - WIDEST))
@@ -180,7 +180,9 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
             # Adding 0 turns -0, which would reveal a sign, into 0.
             points += 0.0
             return placed_like(points, value)
-    raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
+    raise ArithmeticError(
+        f"rounding towards 0 raised a norm above {reach}, so the arithmetic is broken"
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -251,7 +253,7 @@ def _measured(value: Any) -> tuple[Any, float]:
         else:
             size = norm(array)
     if not math.isfinite(size) and not is_finite(array):
-        refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
+        refuse("value", "a non-finite entry", "be finite", "leave out the update of this client")
     if size > _HUGE:
         array = array / _HUGE
         size = norm(array)
@@ -473,7 +475,7 @@ def _spacing(grid: object) -> float:
     spacing = moderate(grid=grid)
     # Exactly the powers of two have the mantissa 1/2.
     if math.frexp(spacing)[0] != 0.5:
-        refuse("grid", grid, "be a power of two", "grid_for chooses one")
+        refuse("grid", grid, "be a power of two", "use grid_for")
     return spacing
 
 
@@ -483,9 +485,9 @@ def _doubles(name: str, value: Any) -> np.ndarray:
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
     # Beyond 2^53 an integer may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
-        refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
+        refuse(name, doubles.max(), "be at most 2^53 in absolute value if they are integers")
     if not is_finite(doubles):
-        refuse(name, "a non-finite entry", "be finite", "refuse the update it came from")
+        refuse(name, "a non-finite entry", "be finite", "refuse its update")
     return doubles
 
 

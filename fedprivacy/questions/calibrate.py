@@ -206,7 +206,7 @@ def calibrate(
 def _check_function(make_run: object) -> None:
     """Refuse anything that cannot be called with exactly one number."""
     rule = "be a function of one number"
-    way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
+    way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for example"
     if not callable(make_run):
         refuse("make_run", type(make_run).__name__, rule, way_out)
     try:
@@ -224,7 +224,9 @@ def _check_parts(question: _Question, value: float, bad: float) -> None:
     following = value + math.copysign(1.0, bad - value)
     whole = value.is_integer() and min(value, bad) < following < max(value, bad)
     if whole and question.fits(following):
-        rule = f"be True where the run takes whole numbers alone: {following:g} fits as well"
+        rule = (
+            f"be True if the run accepts only integers, but {following:g} meets the budget as well"
+        )
         refuse("integer", False, rule, "calibrate(..., integer=True)")
 
 
@@ -242,7 +244,7 @@ def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, f
     low, high = given
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
-        require(max(low, 1) <= high, "domain", domain, "hold a whole number above 0")
+        require(max(low, 1) <= high, "domain", domain, "hold an integer above 0")
     return float(low), float(high)
 
 
@@ -324,14 +326,14 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
         return True
     if here <= question.epsilon:
         raise ImpossibleBudget(
-            f"every value tried meets epsilon = {exactly(question.epsilon)}: at each epsilon is "
-            f"{here:.6g}; pass a finite domain to get its last value, or check that make_run uses "
-            "its argument"
+            f"every tried value meets epsilon = {exactly(question.epsilon)}, and each gives "
+            f"epsilon = {here:.6g}; pass a finite domain to get its last value, or check that "
+            "make_run uses its argument"
         )
     if math.isinf(here):
         bound = question.bound(start, question.tolerances[0])
         why = bound.reason if bound is not None else ""
-        raise ImpossibleBudget(f"epsilon is infinite at {start:g} and every other value: {why}")
+        raise ImpossibleBudget(f"epsilon is infinite at {start:g} and at every other value: {why}")
     raise ParameterError(
         f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
         "at every other value tried; check that make_run uses its argument"
@@ -382,7 +384,8 @@ def _first_fit(
         value = following
     raise ImpossibleBudget(
         f"no admissible value meets epsilon = {exactly(question.epsilon)}: epsilon is still "
-        f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
+        f"{question.upper(value):.6g} at {value:g}; raise the budget or change another "
+        "parameter"
     )
 
 

@@ -133,9 +133,10 @@ class Spending:
         """
         if self.process != os.getpid():
             raise LedgerError(
-                f"the budget belongs to process {self.process}, and this is process {os.getpid()}, "
-                "which has a copy: each process would spend all of it again; ask and spend in the "
-                "process that made the budget, or make one in each and share epsilon out"
+                f"the budget belongs to process {self.process}, and this is process "
+                f"{os.getpid()}, which has a copy. Each process would spend the whole budget "
+                "again. Use it only in the process that made it, or divide epsilon between "
+                "budgets of the processes"
             )
 
 
@@ -191,7 +192,7 @@ def priced(one: Round) -> Mechanism:
     stds = {"planned_std": one.noise_std, "used_std": one.noise_used}
     found = with_less(one.mechanism, clip_norm=one.clip_norm, **stds)
     if found is None:
-        raise LedgerError(f"no epsilon holds: round {one.index} had no noise that counts")
+        raise LedgerError(f"no finite epsilon holds, since round {one.index} had no noise")
     return found
 
 

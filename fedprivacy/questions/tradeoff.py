@@ -40,8 +40,8 @@ _MOST = 600
 _ATTACKS = np.geomspace(1e-12, 0.5, 25)
 _UPPER_ONLY = 24
 """Number of evaluations for an accountant that has only upper ends."""
-_STUCK = "the asked tolerance was not reached"
-_LATE = "the deadline was near before the asked tolerance was reached"
+_STUCK = "the tolerance was not reached"
+_LATE = "the deadline came before the tolerance was reached"
 
 
 class Points(NamedTuple):
@@ -261,7 +261,7 @@ class Sandwich:
             for epsilon in np.linspace(0.0, max(half.known), _UPPER_ONLY):
                 if not self.effort.late:
                     half.ask_apart(float(epsilon))
-        return f"{self.effort.accountant!r} has upper ends only"
+        return f"{self.effort.accountant!r} gives only upper ends"
 
     def _open(self, x: Array, turned: bool) -> Array:
         """Return the corners a of brackets that are still too wide."""

@@ -62,8 +62,8 @@ def allows_publishing(delta: float, units: float | None, unit: Unit | str | None
         return ""
     name = unit or "unit"
     return (
-        f"delta = {exactly(delta)} is not below 1 / {units:g} for {units:g} {name}s: it allows "
-        f"to publish the whole data of one {name}"
+        f"delta = {exactly(delta)} is not below 1 / {units:g} for {units:g} {name}s: a "
+        f"mechanism that publishes all data of one {name} satisfies it"
     )
 
 

@@ -159,7 +159,7 @@ class AveragingJob:
         """How the clients of a round are drawn."""
         chosen, everybody = self.chosen, self.units
         if chosen.sampling_probability is not None:
-            rule = "be left out: sampling_probability says how clients are drawn"
+            rule = "be left out, since sampling_probability states the sampling"
             if chosen.cohort:
                 refuse("cohort", chosen.cohort, rule)
             if chosen.strategy not in (None, "poisson"):
@@ -218,8 +218,8 @@ class AveragingJob:
         # Poisson cohorts vary in size, so equal shares would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         if topped_up:
-            rule = "be 0 where Poisson cohorts have topped-up noise"
-            _nobody_away(chosen, rule, "strategy=fixed draws cohorts of a fixed size")
+            rule = "be 0 for Poisson cohorts with topped-up noise"
+            _nobody_away(chosen, rule, "use strategy=fixed for cohorts of a fixed size")
         declared = chosen.expected_cohort if topped_up else None
         kind, bits = self._noise()
         return kind(
@@ -242,7 +242,7 @@ class AveragingJob:
         bits = chosen.bits if isinstance(chosen, WholeNumbers) else None
         if noise == "gaussian":
             if bits is not None:
-                rule = "be left out: gaussian noise is no whole number"
+                rule = "be left out, since gaussian noise is not an integer"
                 refuse("bits", bits, rule, f"choose noise from {listed(_WHOLE)}")
             return SparsifiedPerturbation, {}
         return _WHOLE[noise], {"bits": bits or _BITS}
@@ -250,12 +250,12 @@ class AveragingJob:
     def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
         """Return clipping to a norm that follows a quantile; its noise is drawn in one piece."""
         assert chosen.clip_quantile is not None
-        rule = "be 0 with clip_quantile, whose noise has no shares"
-        _nobody_away(chosen, rule, "leave clip_quantile out")
+        rule = "be 0 with clip_quantile, which has no noise shares"
+        _nobody_away(chosen, rule, "leave out clip_quantile")
         for name, usual in (("noise", "gaussian"), ("bits", None)):
             if getattr(chosen, name, usual) != usual:
                 rule = f"be {usual or 'left out'} with clip_quantile"
-                refuse(name, getattr(chosen, name), rule, "leave clip_quantile out")
+                refuse(name, getattr(chosen, name), rule, "leave out clip_quantile")
         return AdaptiveClipping(
             noise_multiplier=level,
             clip_norm=clip_norm,
@@ -310,13 +310,17 @@ class AveragingJob:
     def _check_declared(self, chosen: Noisy) -> None:
         """Refuse settings that follow the number of clients: add_remove neighbours differ in it."""
         if isinstance(self.scheme, FixedSize | WithReplacement):
-            rule = "not be drawn from the number of clients, in which add_remove neighbours differ"
+            rule = (
+                "not depend on the number of clients, in which neighbours under add_remove differ"
+            )
             way_out = f"{_DECLARE}, without strategy, or account for zero_out"
             refuse("cohorts", str(self.scheme), rule, way_out)
         declared = (self.chosen.sampling_probability, chosen.expected_cohort)
         if None in declared:
-            rule = "be declared: add_remove neighbours differ in the number of clients, which"
-            rule += " would set them"
+            rule = (
+                "be given, since neighbours under add_remove differ in the number of clients, which"
+            )
+            rule += " would determine them"
             way_out = f"{_DECLARE}, or account for zero_out"
             refuse("sampling_probability, expected_cohort", declared, rule, way_out)
 

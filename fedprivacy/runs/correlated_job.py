@@ -53,7 +53,7 @@ class CorrelatedJob(AveragingJob):
         if chosen.strategy == "everyone":
             return Everyone()
         if chosen.strategy != "fixed":
-            rule = "be 'fixed' or 'everyone': clients that may come are drawn once a round"
+            rule = "be 'fixed' or 'everyone', since clients are drawn once per round"
             refuse("strategy", chosen.strategy, rule, "or pass sampling_probability for Poisson")
         assert chosen.cohort is not None
         if chosen.cohort > self.units:
@@ -68,12 +68,17 @@ class CorrelatedJob(AveragingJob):
             most = max(1, self.units // self.scheme.size)
         elif isinstance(self.scheme, Poisson) and self.own.separation is None:
             rule = "be given with sampling_probability"
-            refuse("separation", None, rule, "how many rounds must a client stay away?")
+            refuse(
+                "separation",
+                None,
+                rule,
+                "state the number of rounds between two participations of a client",
+            )
         separation = self.own.separation or most
         # Poisson cohorts need not be full.
         if not isinstance(self.scheme, Poisson) and separation > most:
-            rule = f"be at most {most}: later there are not enough clients for a cohort"
-            refuse("separation", separation, rule, "lower cohort or separation")
+            rule = f"be at most {most}, since otherwise too few clients remain for a cohort"
+            refuse("separation", separation, rule, "use a smaller cohort or separation")
         return MinimumSeparation(separation, at_most=self.own.at_most)
 
     @cached_property
@@ -162,7 +167,10 @@ class CorrelatedJob(AveragingJob):
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers behind the noisy sums; see ``Job``."""
         if adjacency == Adjacency.ADD_REMOVE:
-            rule = "be zero_out or replace_one: when a client leaves, others move to other rounds"
+            rule = (
+                "be zero_out or replace_one, since the removal of a client moves others to "
+                "other rounds"
+            )
             refuse("adjacency", str(adjacency), rule)
         names = ("clients", "cohorts", "rounds", "parameters", *_OWN)
         known = {name: self.settings[name] for name in names if name in self.settings}

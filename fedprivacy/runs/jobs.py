@@ -175,7 +175,7 @@ class _RecordJob(ABC, Generic[S]):
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers behind the uploads, with all client sizes, which replacement keeps."""
         if adjacency == Adjacency.ADD_REMOVE:
-            rule = "be replace_one: an upload follows the client's number of records"
+            rule = "be replace_one, since an upload depends on the number of records of the client"
             refuse("adjacency", str(adjacency), rule)
         sizes = sorted(map(len, self.source.clients))
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
@@ -234,10 +234,10 @@ class _SamplingJob(_RecordJob[S]):
             ParameterError: it has no sensitivity, or another clip norm was requested.
         """
         if own.sensitivity is None:
-            rule = "have a sensitivity: without one nothing is private"
+            rule = "have a sensitivity, since privacy needs one"
             refuse("posterior", "no clip_norm and no own_sensitivity", rule, "pass clip_norm=")
         if given.get("clip_norm", own.clip_norm) != own.clip_norm:
-            rule = f"be left out: the posterior's is {own.clip_norm}"
+            rule = f"be left out, since the posterior has {own.clip_norm}"
             refuse("clip_norm", given["clip_norm"], rule)
         chosen = cast(S, method.of(given))
         return cls(method=method, source=own.data, chosen=chosen, own=own)
@@ -351,8 +351,10 @@ class SplittingJob(_RecordJob[Splitting]):
         """Return settings and module; a module's settings need a clip norm and a step size."""
         if model is not None:
             if "feature_bound" in given:
-                rule = "be left out: a module takes inputs as they are"
-                refuse("feature_bound", given["feature_bound"], rule, "clip_norm bounds a record")
+                rule = "be left out for a module, which does not scale inputs"
+                refuse(
+                    "feature_bound", given["feature_bound"], rule, "use clip_norm to bound a record"
+                )
             given = OWN_SPLITTING | dict(given)
         return {"chosen": method.of(given), "model": model}
 
@@ -467,10 +469,14 @@ def job(
     kind = _JOBS.get(chosen.settings, AveragingJob)
     if issubclass(kind, _SamplingJob) and model is not None:
         if ":" not in model:
-            rule = "be left out: this method has a model of its own"
-            refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
+            rule = "be left out, since this method has its own model"
+            refuse("model", model, rule, "pass a Posterior to a sampler: --posterior FILE.py:NAME")
         if (data, clients, classes_per_client) != ("digits", None, None):
-            refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
+            refuse(
+                "data, clients",
+                data,
+                "be left out, since a posterior contains the records of its clients",
+            )
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
     if clients is None and data in DATA and not issubclass(kind, AveragingJob):

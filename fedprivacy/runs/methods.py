@@ -61,15 +61,15 @@ STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 class Averaging(Settings):
     """Settings of every averaging method. None means the default of the data set."""
 
-    rounds: int | None = setting(COUNT, "how many rounds are run", default=None)
+    rounds: int | None = setting(COUNT, "number of rounds", default=None)
     cohort: int | None = setting(
-        COUNT, "clients of a round, on average where their number varies", default=None
+        COUNT, "clients of a round; their mean if the number varies", default=None
     )
-    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
+    strategy: str = setting(STRATEGY, "sampling of a round's clients", default="poisson")
     sampling_probability: float | None = setting(
         SHARE,
-        "of Poisson sampling, a public number that does not follow the number of clients, as "
-        "add_remove needs; instead of cohort",
+        "of Poisson sampling; a public number that does not depend on the number of clients, "
+        "which add_remove needs; instead of cohort",
         default=None,
     )
     local_steps: int | None = setting(
@@ -97,10 +97,10 @@ class Clipped(Settings):
     """Settings of averaging with clipped and noised contributions."""
 
     clip_norm: float | None = setting(
-        POSITIVE, "norm that a client's contribution is clipped to", default=None
+        POSITIVE, "clip norm of a client's contribution", default=None
     )
     expected_cohort: int | None = setting(
-        COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
+        COUNT, "public denominator of the noisy sum, which add_remove needs", default=None
     )
 
 
@@ -109,10 +109,8 @@ class Noisy(Clipped):
     """Additional settings of averaging with noise."""
 
     missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
-    absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
-    colluding: int = setting(
-        WHOLE, "clients whose shares of the noise whoever looks may know", default=0
-    )
+    absent: int = setting(WHOLE, "clients that may be always absent", default=0)
+    colluding: int = setting(WHOLE, "clients whose noise shares the observer may know", default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +119,14 @@ class Adaptive(Settings):
 
     clip_quantile: float | None = setting(
         OPEN_SHARE,
-        "share of updates to be within the clip norm, which then follows it from clip_norm on",
+        "target share of updates within the clip norm, which adapts to it from clip_norm on",
         default=None,
     )
     clip_bits_share: float = setting(
-        OPEN_SHARE, "of the budget, for the bits that the clip norm is learned from", default=0.01
+        OPEN_SHARE, "of the budget, for the bits that adapt the clip norm", default=0.01
     )
     clip_learning_rate: float = setting(
-        POSITIVE, "how fast the logarithm of the clip norm moves", default=0.2
+        POSITIVE, "step size of the logarithm of the clip norm", default=0.2
     )
 
 
@@ -136,7 +134,7 @@ class Adaptive(Settings):
 class Sparse(Settings):
     """Additional settings of sparsified averaging."""
 
-    kept_fraction: float = setting(SHARE, "share of the coordinates that travel", default=0.4)
+    kept_fraction: float = setting(SHARE, "share of the coordinates that are sent", default=0.4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,10 +147,10 @@ class WholeNumbers(Settings):
     """Settings of averaging with sums over integers."""
 
     noise: str = setting(
-        NOISE, "law of the noise; but for gaussian, of whole numbers", default="gaussian"
+        NOISE, "distribution of the noise; all but gaussian draw integers", default="gaussian"
     )
     bits: int | None = setting(
-        COUNT, "whole numbers are summed modulo 2^bits; left open: 16", default=None
+        COUNT, "integers are summed modulo 2^bits; default: 16", default=None
     )
 
 
@@ -171,7 +169,7 @@ class Correlated(Clipped):
     """Settings of averaging with noise that is correlated between rounds."""
 
     strategy: str = setting(
-        STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
+        STRATEGY, "sampling of a round's clients from those that may take part", default="fixed"
     )
     buffers: int = setting(WHOLE, "of the noise's factor (BLT); 0: a binary tree", default=4)
     bands: int | None = setting(
@@ -179,21 +177,25 @@ class Correlated(Clipped):
     )
     block: int | None = setting(
         COUNT,
-        "rounds after which the noise, and what it is about, begin anew; left open: never",
+        "rounds after which noise and mask restart; default: never",
         default=None,
     )
     kept_fraction: float = setting(
-        SHARE, "share of the coordinates that travel, the same ones for a block", default=1.0
+        SHARE, "share of the coordinates that are sent, constant within a block", default=1.0
     )
     separation: int | None = setting(
         COUNT,
-        "rounds from a client's taking part to its next; left open: as many as fit",
+        "rounds between two participations of a client; default: the largest possible number",
         default=None,
     )
-    at_most: int | None = setting(COUNT, "how often a client takes part at most", default=None)
-    server_momentum: float = setting(CLOSED_SHARE, "of the server's heavy ball", default=0.0)
+    at_most: int | None = setting(
+        COUNT, "largest number of participations of a client", default=None
+    )
+    server_momentum: float = setting(
+        CLOSED_SHARE, "momentum of the server (heavy ball)", default=0.0
+    )
     cooldown: int = setting(
-        WHOLE, "last rounds over which the server's learning rate falls", default=0
+        WHOLE, "number of last rounds in which the server's learning rate decreases", default=0
     )
 
 
@@ -202,14 +204,14 @@ class DpFtrl(Correlated, Averaging):
     """DP-FTRL."""
 
 
-CLIP = "norm that a record's gradient is clipped to"
+CLIP = "clip norm of a record's gradient"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(Settings):
     """FA-LD. Its knob is the step size."""
 
-    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=50)
+    rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=50)
     clip_norm: float = setting(POSITIVE, CLIP, default=0.5)
     local_steps: int = setting(COUNT, "steps between two uploads", default=10)
     correlation: float = setting(CLOSED_SHARE, "share of the noise that is common", default=0.0)
@@ -219,7 +221,7 @@ class Langevin(Settings):
 class Hamiltonian(Settings):
     """FA-HMC. Its knob is the noise on gradients."""
 
-    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=40)
+    rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=40)
     clip_norm: float = setting(POSITIVE, CLIP, default=1.0)
     local_steps: int = setting(COUNT, "leapfrog steps between two uploads", default=2)
     step_size: float = setting(POSITIVE, "of a leapfrog step", default=0.05)
@@ -232,7 +234,7 @@ class Hamiltonian(Settings):
 class Splitting(Settings):
     """Fed-PLT. Its knob is the noise scale tau."""
 
-    rounds: int = setting(COUNT, "how many rounds are run", default=40)
+    rounds: int = setting(COUNT, "number of rounds", default=40)
     local_steps: int = setting(COUNT, "N_e, steps of an agent in a round", default=5)
     penalty: float = setting(POSITIVE, "rho", default=3.0)
     regularisation: float = setting(
@@ -243,11 +245,11 @@ class Splitting(Settings):
     )
     step_size: float | None = setting(
         POSITIVE,
-        "of a local step; left open: what contracts fastest, 0.1 of a module",
+        "of a local step; default: the fastest contraction, or 0.1 for a module",
         default=None,
     )
     clip_norm: float | None = setting(
-        POSITIVE, f"{CLIP}; left open: the loss's own bound, 1.0 of a module", default=None
+        POSITIVE, f"{CLIP}; default: the bound of the loss, or 1.0 for a module", default=None
     )
 
 
@@ -294,7 +296,12 @@ class Method:
         """
         if self.knob_name in given:
             knob = str(self.knob_name)
-            refuse(knob, given[knob], "be left out", f"it is {self.title}'s knob: give level")
+            refuse(
+                knob,
+                given[knob],
+                "be left out",
+                f"it is the calibrated setting of {self.title}; pass level",
+            )
         self.check_names(given)
         return self.settings.of(given)
 
@@ -308,7 +315,7 @@ class Method:
             # A setting of another method gets its own message, not the one for unknown names.
             if name not in self.known and name in ALL_SETTINGS:
                 way_out = f"its settings are {listed(self.settings.known())}"
-                refuse(name, value, f"be left out: {self.name} does not use it", way_out)
+                refuse(name, value, f"be left out, since {self.name} does not use it", way_out)
         check_names(self.known, given)
 
 
@@ -316,7 +323,7 @@ def _knob(name: str, told: str) -> Setting:
     return Setting(name, POSITIVE, told, "", None)
 
 
-_NOISE = _knob("noise_multiplier", "std of the noise on the sum over the clip norm")
+_NOISE = _knob("noise_multiplier", "std of the noise on the sum, divided by the clip norm")
 _CLIENTS, _RECORDS = Unit.CLIENT, Unit.RECORD
 
 METHODS = {
@@ -329,16 +336,23 @@ METHODS = {
         Method("dp-ftrl", "DP-FTRL", DpFtrl, _NOISE, _CLIENTS),
         Method("fed-smp-top-k", "Fed-SMP top-k", FedSmp, _NOISE, _CLIENTS),
         Method("fed-smp-rand-k", "Fed-SMP rand-k", FedSmp, _NOISE, _CLIENTS),
-        Method("fa-ld", "FA-LD", Langevin, _knob("step_size", "size of a step"), _RECORDS),
+        Method("fa-ld", "FA-LD", Langevin, _knob("step_size", "step size"), _RECORDS),
         Method(
             "fa-hmc",
             "FA-HMC",
             Hamiltonian,
-            _knob("gradient_noise_multiplier", "std of a gradient's noise over its clip norm"),
+            _knob(
+                "gradient_noise_multiplier",
+                "std of the noise of a gradient, divided by its clip norm",
+            ),
             _RECORDS,
         ),
         Method(
-            "fed-plt", "Fed-PLT", Splitting, _knob("noise_scale", "tau of a step's noise"), _RECORDS
+            "fed-plt",
+            "Fed-PLT",
+            Splitting,
+            _knob("noise_scale", "tau of the noise of a step"),
+            _RECORDS,
         ),
     )
 }
@@ -376,7 +390,7 @@ def settings_in_words(width: int = 78) -> str:
 def tables() -> str:
     """Return every method's settings as Markdown tables, for docs/command_line.md."""
     told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
-    knobs = ["| method | what is calibrated | |", "|---|---|---|"]
+    knobs = ["| method | calibrated setting | |", "|---|---|---|"]
     knobs += [
         f"| `{each.name}` | `{each.knob.name}` | {each.knob.help} |"
         for each in METHODS.values()

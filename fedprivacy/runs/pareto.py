@@ -209,8 +209,8 @@ class Pareto:
         rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
         lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
         lines += _told("refused", ((s.refused, s.name) for s in self.refused))
-        lines += _told("not as it stands", ((s.depends, s.name) for s in self._taking))
-        whole = [f"{self._asked}, rounded up; * is on the front", *lines, *self._budget_lines()]
+        lines += _told("not comparable", ((s.depends, s.name) for s in self._taking))
+        whole = [f"{self._asked}, rounded up; * marks the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
@@ -235,7 +235,9 @@ class Pareto:
         """
         taking = self._taking
         if not taking:
-            refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
+            refuse(
+                "settings", [s.name for s in self.refused], "contain a setting that was not refused"
+            )
         # A cost that is equal for all settings gets no panel, unless there is no other cost.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         check_picture(path)
@@ -312,7 +314,7 @@ def pareto(
     names = _cost_names(given)
     more = frozenset([maximise] if isinstance(maximise, str) else maximise)
     if not more <= set(names):
-        refuse("maximise", sorted(more - set(names)), f"name costs, of {listed(names)}")
+        refuse("maximise", sorted(more - set(names)), f"name costs out of {listed(names)}")
     settings = []
     for label, source, costs in given:
         setting = _without_epsilon(label, {name: costs[name] for name in names})
@@ -345,7 +347,7 @@ def _judged(setting: Setting, source: Source, *asked: Any) -> Setting:
     endless = (name for name, value in setting.costs if not math.isfinite(value))
     reason = next((f"its {name} is not finite" for name in endless), "")
     if math.isinf(bound.upper):
-        reason = "no finite epsilon is certified"
+        reason = "it has no finite certified epsilon"
     return dataclasses.replace(setting, bound=bound, refused=reason)
 
 
@@ -354,17 +356,17 @@ def _split(
 ) -> list[tuple[Any, Source, dict[str, list[float]]]]:
     """Return (label, source, costs by name) of every setting."""
     if not isinstance(runs, Iterable) or isinstance(runs, str):
-        way_out = "{label: mechanism, ...}, for instance"
-        refuse("runs", type(runs).__name__, "be a mapping, or pairs", way_out)
+        way_out = "pass {label: mechanism, ...}, for example"
+        refuse("runs", type(runs).__name__, "be a mapping or pairs", way_out)
     pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
     if not pairs:
-        refuse("runs", runs, "hold at least one setting")
+        refuse("runs", runs, "contain at least one setting")
     found = [_priced(pair, cost) for pair in pairs]
     words = [in_words(label) for label, _, _ in found]
     # Tables name settings by their labels.
     twice = {name for name in words if words.count(name) > 1}
     if twice:
-        refuse("runs", sorted(twice)[0], "have labels that differ")
+        refuse("runs", sorted(twice)[0], "have different labels")
     return found
 
 
@@ -387,7 +389,7 @@ def _named(label: Any, price: Any) -> dict[str, list[float]]:
     """Return the values of every cost by name, one for each repeat."""
     named = dict(price) if isinstance(price, Mapping) else {_NO_COST: price}
     if not named:
-        refuse("cost", price, f"hold at least one number for {in_words(label)!r}")
+        refuse("cost", price, f"contain at least one number for {in_words(label)!r}")
     return {name: _values(f"{name} of {in_words(label)!r}", each) for name, each in named.items()}
 
 
@@ -396,9 +398,9 @@ def _values(name: str, given: Any) -> list[float]:
     try:
         found = [float(value) for value in repeats]
     except (TypeError, ValueError, OverflowError):
-        refuse(name, given, "be a number, or one for each repeat")
+        refuse(name, given, "be a number, or one per repeat")
     if not found:
-        refuse(name, given, "hold at least one number")
+        refuse(name, given, "contain at least one number")
     return found
 
 
@@ -433,7 +435,7 @@ def _check_units(settings: list[Setting]) -> None:
             stated.setdefault(setting.bound.unit, setting)
     if len(stated) > 1:
         words = " and ".join(f"{s.name!r} ({unit})" for unit, s in stated.items())
-        refuse("unit", words, "be the same for all settings", "compare the two units apart")
+        refuse("unit", words, "be the same for all settings", "compare the two units separately")
 
 
 def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
@@ -538,7 +540,7 @@ def _side_by_side(
         axes.margins(0.12)
     panels[0].set_yticks(range(len(taking)), [literal(s.name) for s in taking], fontsize=8)
     panels[0].invert_yaxis()
-    title = f"{found._asked}: {at}; blue is on the front"
+    title = f"{found._asked}: {at}; the front is blue"
     figure.suptitle(title, fontsize=9)
     return figure
 

@@ -87,14 +87,19 @@ class PrivateSweep:
     def __post_init__(self) -> None:
         if self.public_test is not True:
             way_out = (
-                "pass --public-test if they are; a private score is a noisy release of its own, "
-                "part of the base of fedprivacy.PrivateSelection"
+                "pass --public-test if they are public; a private score is another noisy "
+                "release, which belongs to the base of fedprivacy.PrivateSelection"
             )
-            refuse("public_test", self.public_test, "be True: the test data choose", way_out)
+            refuse(
+                "public_test",
+                self.public_test,
+                "be True, since the test data select the best trial",
+                way_out,
+            )
         if self.sweep.seeds != 1:
-            refuse("seeds", self.sweep.seeds, "be 1: every repeat would be a trial")
+            refuse("seeds", self.sweep.seeds, "be 1, since every repeat would be a trial")
         if self.sweep.epsilon is None:
-            refuse("epsilon", None, "be given: the budget of the whole selection")
+            refuse("epsilon", None, "be given as the budget of the whole selection")
 
     @cached_property
     def trial_epsilon(self) -> float:
@@ -130,7 +135,9 @@ class PrivateSweep:
 
     def _too_little(self, price: float) -> NoReturn:
         rule = f"be enough for the selection, which costs {price:.4g}"
-        refuse("epsilon", self.sweep.epsilon, rule, "raise it, draw fewer trials, or add noise")
+        refuse(
+            "epsilon", self.sweep.epsilon, rule, "raise epsilon, draw fewer trials, or add noise"
+        )
 
     def _price(self, trial: float) -> float:
         return epsilon_of(self._selection(trial), **self.sweep.threat).upper
@@ -214,7 +221,7 @@ class PrivateSweep:
             lock(held, folder)
         # Its message is about ledgers.
         except LedgerError as error:
-            told = "is at work in another process or object; wait for it to end"
+            told = "is running in another process or object; wait for it to end"
             raise LedgerError(f"the private sweep of {folder} {told}") from error
 
     def _secret(self) -> Path:
@@ -230,7 +237,7 @@ class PrivateSweep:
         path = self.sweep.folder / SECRET / _DRAWN
         if not path.exists():
             if (self.sweep.folder / LEDGER).exists():
-                rule = "hold the trials of the selection that its ledger counts"
+                rule = "contain the trials that are in the ledger of the selection"
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
             self._secret()
             seed = self.sweep.seed_of("number of trials")
@@ -298,7 +305,7 @@ class PrivateSweep:
     def _check_priced(self, ledger: Path) -> None:
         """Refuse a trial whose mechanism is not accounted: it was started differently."""
         if Ledger.open(ledger).plan not in (self.mechanism.base, *self.mechanism.others):
-            rule = "hold trials with the noise that is accounted"
+            rule = "contain trials with the accounted noise"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
     def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:

@@ -68,7 +68,7 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
         case WithReplacement(draws=draws, probability=chance) if held * (chance or 1.0) <= 1.0:
             return WithReplacement(draws, probability=held * (chance or 1.0))
         case WithReplacement() as drawn:
-            refuse("held", held, f"be at most 1 over the chance of a draw, {drawn.chance:g}")
+            refuse("held", held, f"be at most 1 over the probability of a draw, {drawn.chance:g}")
     raise UnsupportedCombination(
         f"no theorem covers a client of held={held} records under {type(scheme).__name__}; draw "
         "the records with Poisson, FixedSize, WithReplacement or Everyone, or account for a record "
@@ -150,7 +150,7 @@ class RecordsApart(TableScheme):
 
     law: Counts
 
-    name: ClassVar[str] = "records of a client, drawn apart"
+    name: ClassVar[str] = "records of a client, drawn independently"
     assumption: ClassVar[str] = "every record is drawn independently, with the stated probability"
     rows: ClassVar[Rows] = _APART
 
@@ -158,9 +158,9 @@ class RecordsApart(TableScheme):
 def _slots_added(inner: Lossy, scheme: RecordsInSlots, observer: Observer) -> Pair:
     if not scheme.fills:
         raise UnsupportedCombination(
-            "without the client's records there are too few to fill a cohort (size above "
-            "population - held), so FixedSize has no add_remove there; account for zero_out or "
-            "replace_one, or make the cohorts smaller"
+            "without the client's records, a cohort cannot be filled (size above population - "
+            "held), so FixedSize has no add_remove here; account for zero_out or replace_one, "
+            "or use smaller cohorts"
         )
     return _pair(inner, scheme, 2.0, 0.0)
 

@@ -50,8 +50,8 @@ def multiplier_of(inner: Lossy) -> float:
     """Return the noise multiplier of one Gaussian sum; refuse every other mechanism."""
     if inner.sum_multiplier is None:
         raise UnsupportedCombination(
-            "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
-            f"{inner}; use Poisson or FixedSize for this mechanism"
+            "WithReplacement has theorems only for one Gaussian sum of clipped contributions, "
+            f"got {inner}; use Poisson or FixedSize for this mechanism"
         )
     return inner.sum_multiplier
 
@@ -91,8 +91,8 @@ def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pa
     # All draws select this unit, so no round is possible without it.
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
-            "probability = 1), so without it there is no round; account for zero_out"
+            f"WithReplacement can draw only this unit, got {scheme} (population or probability "
+            "= 1), so there is no round without it; account for zero_out"
         )
     z = multiplier_of(inner)
     # Each draw of the unit takes the place of another unit, which may send the opposite.
@@ -218,7 +218,7 @@ class WithReplacement(TableScheme):
         # Both values could contradict each other, and without either the law is unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
-            refuse("population, probability", given, "be given one without the other")
+            refuse("population, probability", given, "be given without the other")
         if self.population is not None:
             object.__setattr__(self, "population", integer(1, population=self.population))
         else:

@@ -269,17 +269,17 @@ class Attained:
 
 
 QUADRATIC = (
-    "one agent, h = 0, f_0 quadratic of curvature {:.6g}; the record moves its gradient by g"
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g}; the record changes its gradient by g"
 )
 FOLLOWING = (
-    "one agent, h = 0, f_0 quadratic of curvature {:.6g} and optimum {:.3g} away from the start; "
-    "the record adds a loss with gradient g or -g, which turns between the {} groups of places "
-    "that the run visits, so that every step's drift adds up"
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g} and optimum {:.3g} away from the "
+    "start; the record adds a loss with gradient g or -g, which changes sign between the {} "
+    "groups of points that the run visits, so that the drifts of all steps add up"
 )
-TOO_LONG = "none: no pair is computed for so long a run"
+TOO_LONG = "none; no pair is computed for a run of this length"
 CLIPPED = (
-    "one agent, h = 0, one record whose optimum lies far to one side on D and far to the other on "
-    "D': clipped gradients differ by g in every step and no longer depend on the point"
+    "one agent, h = 0, one record whose optimum is distant, on opposite sides under D and D'; "
+    "the clipped gradients differ by g in every step and do not depend on the point"
 )
 
 

@@ -169,7 +169,7 @@ class Sampling(Stepped):
 
     def _check_cohort(self) -> None:
         if (self.averaging == Averaging.FULL) != (self.cohort is None):
-            refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
+            refuse("cohort", self.cohort, "be given only for schemes I and II")
         if self.cohort is None:
             return
         size, clients = integer(1, cohort=self.cohort), len(self.target.shares)
@@ -177,7 +177,9 @@ class Sampling(Stepped):
             return
         require(size <= clients, "cohort", size, f"be at most the number of clients = {clients}")
         if not np.allclose(self.target.shares, 1.0 / clients, rtol=1e-9):
-            way = "use scheme I, or give the target equal weights, which changes the clients' noise"
+            way = (
+                "use scheme I, or give the target equal weights, which changes the noise of clients"
+            )
             refuse("weights", self.target.shares.tolist(), "be equal under scheme II", way)
 
     def _check_start(self) -> None:
@@ -270,7 +272,7 @@ class Sampling(Stepped):
         mechanism = self.mechanism(index)
         if mechanism is None:
             way = "clip the records' gradients (Posterior(clip_norm=...)) or state a sensitivity"
-            refuse("target.sensitivity", None, "be known for an account", way)
+            refuse("target.sensitivity", None, "be known for the account", way)
         return mechanism
 
     @property
@@ -352,7 +354,9 @@ class Sampling(Stepped):
 
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
-            refuse("data", type(data).__name__, "be the loop's target", "pass loop.target or None")
+            refuse(
+                "data", type(data).__name__, "be the target of the loop", "pass loop.target or None"
+            )
         shape = (self.chains, self.target.dimension)
         check_tensor("state.positions", state.positions, shape, self.target.start.dtype)
         check_ledger(ledger, self.round_mechanism, self.seed)
@@ -520,9 +524,9 @@ class Sampling(Stepped):
         fine = (uploads.abs() < limit).flatten(1).all(dim=1)
         lost = [int(c) for c in torch.nonzero(~fine).flatten()]
         raise Diverged(
-            f"{len(lost)} of {len(fine)} chains, chain {lost[0]} among them, left every finite "
-            f"range in round {index}; nothing of that round is released, it counts as spent; take "
-            "smaller steps"
+            f"{len(lost)} of {len(fine)} chains, for example chain {lost[0]}, diverged in "
+            f"round {index}; this round is not released but counts as spent; use a smaller "
+            "step size"
         )
 
     def _after(self, state: ChainState, positions: Tensor) -> ChainState:
@@ -569,7 +573,12 @@ class Sampling(Stepped):
     def _gaussian(self) -> GaussianPosterior:
         if not isinstance(self.target, GaussianPosterior):
             name = type(self.target).__name__
-            refuse("target", name, "be a GaussianPosterior for exact laws", "run the steps instead")
+            refuse(
+                "target",
+                name,
+                "be a GaussianPosterior for exact laws",
+                "run the steps for other targets",
+            )
         return self.target
 
     @cached_property

@@ -37,7 +37,7 @@ WAYS_OUT = {
     "kmnist": "pass data_dir with Kuzushiji-MNIST's four IDX files, .gz or not",
     "svhn": (
         "pass data_dir with SVHN's cropped digits, train_32x32.mat and test_32x32.mat, and "
-        "extra_32x32.mat where the 531,131 additional ones are wanted"
+        "extra_32x32.mat for the 531,131 additional images"
     ),
     "cifar10": (
         "pass data_dir with CIFAR-10's binary version, data_batch_1.bin to _5 and test_batch.bin "
@@ -91,7 +91,7 @@ def load_named(
         refuse("data_dir", None, "be given", WAYS_OUT[name])
     if name == "shakespeare":
         if classes_per_client is not None:
-            rule = "be None: the files name the clients"
+            rule = "be None, since the files name the clients"
             refuse("classes_per_client", classes_per_client, rule)
         return shakespeare(data_dir, public=public, seed=seed)
     train, test = _READERS[name](Path(data_dir), WAYS_OUT[name])
@@ -165,7 +165,7 @@ def _batch(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out: str) -> None:
     whole, told = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
-    require(whole, str(path), told, "hold whole numbers", way_out)
+    require(whole, str(path), told, "contain integers", way_out)
     ends = int(labels.min()), int(labels.max())
     rule = f"hold labels from {low} to {high}"
     require(low <= ends[0] <= ends[1] <= high, str(path), ends, rule, way_out)
@@ -225,14 +225,14 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
     for path in sorted(folder.glob("*.json")):
         for name, own in _users(path, way_out).items():
             # One role in two files would be two units.
-            require(name not in seen, str(path), name, "be a user of one file only", way_out)
+            require(name not in seen, str(path), name, "be in only one file", way_out)
             seen.add(name)
             kind = type(own).__name__
             require(kind == "dict", f"{path.name}, user {name}", kind, "hold x and y", way_out)
             if own.get("y"):
                 any_records = True
                 yield _texts(path, name, own, way_out)
-    rule = "hold JSON files with users who have texts"
+    rule = "contain JSON files with users and texts"
     require(any_records, "data_dir", str(folder), rule, way_out)
 
 
@@ -249,9 +249,12 @@ def _users(path: Path, way_out: str) -> dict[str, Any]:
 def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
     what = f"{path.name}, user {name}"
     texts, following = own.get("x", ()), own["y"]
-    lists, rule = {type(texts), type(following)}, "hold lists of texts, x, and next characters, y"
+    lists, rule = (
+        {type(texts), type(following)},
+        ("contain lists of texts, x, and of next characters, y"),
+    )
     require(lists == {list}, what, sorted(own), rule, way_out)
-    counts, rule = (len(texts), len(following)), "hold as many texts as next ones"
+    counts, rule = (len(texts), len(following)), "contain as many texts as next characters"
     require(counts[0] == counts[1], what, counts, rule, way_out)
     for text, letter in zip(texts, following, strict=True):
         _check_text(what, text, letter, way_out)
@@ -263,8 +266,8 @@ def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
 def _check_text(what: str, text: Any, letter: Any, way_out: str) -> None:
     texts = {type(text), type(letter)} == {str}
     fits = texts and (len(text), len(letter)) == (TEXT, 1)
-    rule = f"hold texts of {TEXT} characters and the next"
+    rule = f"contain texts of {TEXT} characters and one next character each"
     require(fits, what, (text, letter), rule, way_out)
     unknown = sorted(set(text + letter) - set(LETTERS))
-    rule = f"hold only the {len(LETTERS)} characters of LEAF"
+    rule = f"contain only the {len(LETTERS)} characters of LEAF"
     require(not unknown, what, "".join(unknown)[:1], rule, way_out)

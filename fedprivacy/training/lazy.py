@@ -51,7 +51,7 @@ class LazyData:
 
     def __post_init__(self) -> None:
         integer(1, population=self.population)
-        kind, rule = type(self.client).__name__, "be a function of a client's number"
+        kind, rule = type(self.client).__name__, "be a function of the client number"
         require(callable(self.client), "client", kind, rule)
         for name in ("test_features", "test_labels"):
             part = getattr(self, name)
@@ -82,7 +82,9 @@ class LazyData:
             ParameterError: it is not given; the labels are made on demand, so it is unknown.
         """
         if self.num_classes is None:
-            refuse("num_classes", None, "be given for cross-entropy: labels are made as they come")
+            refuse(
+                "num_classes", None, "be given for cross-entropy, since labels are generated later"
+            )
         return self.num_classes
 
     def example(self) -> Records:
@@ -135,7 +137,7 @@ def _check_like(name: str, given: object, like: Tensor) -> None:
         and (given.dtype, given.shape[1:], given.device) == wanted
     )
     told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
-    rule = f"be like the test set's {like.dtype} of shape (records, *{like.shape[1:]})"
+    rule = f"be like those of the test set, {like.dtype} of shape (records, *{like.shape[1:]})"
     require(fits, name, told, rule)
 
 

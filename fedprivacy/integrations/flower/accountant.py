@@ -126,12 +126,17 @@ class Accountant:
                 "what state_dict() returned"
             ) from problem
         if found.config != self._told:
-            rule = "be this accountant's: one configuration holds for a whole run"
-            refuse("state's config", found.config, rule, "make the accountant with that one")
+            rule = "be that of this accountant, since a run has one configuration"
+            refuse(
+                "state's config",
+                found.config,
+                rule,
+                "create the accountant with that configuration",
+            )
         counts = Counter[GaussianPrivacyEvent]()
         for one in found.compositions:
             # An audit reads a release without noise. No accountant can continue after one.
-            positive("it has no epsilon", noise_multiplier=one.event.noise_multiplier)
+            positive("it has no finite epsilon", noise_multiplier=one.event.noise_multiplier)
             event = GaussianPrivacyEvent(
                 one.event.noise_multiplier, one.event.sample_size, one.event.population_size
             )
@@ -165,7 +170,7 @@ class Accountant:
     def _round(self, event: GaussianPrivacyEvent) -> Mechanism:
         """Return one release as a mechanism."""
         if event.population_size != self._config.population_size:
-            rule = f"be the configuration's {self._config.population_size}"
+            rule = f"be {self._config.population_size}, as in the configuration"
             refuse("event's population_size", event.population_size, rule)
         noise = Gaussian(noise_multiplier=event.noise_multiplier, unit="client")
         part = event.sample_size < event.population_size

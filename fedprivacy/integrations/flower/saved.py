@@ -78,14 +78,15 @@ class Saved:
         except Exception as problem:  # a damaged file may raise any exception of its reader
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
-                f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
+                f"({type(problem).__name__}); restore it, or remove it and start with new "
+                "arrays"
             ) from problem
         if head.get("format") != FORMAT:
-            way_out = "end the run with the version that began it"
+            way_out = "finish the run with the version that started it"
             refuse("checkpoint", head.get("format"), f"be a {FORMAT!r}", way_out)
         if not passes(self.ledger, head.get("ledger")):
-            rule = "be of this ledger's run: this one does not count the rounds behind it"
-            way_out = "give its own ledger as the run left it, or name another file"
+            rule = "be of the run of this ledger, which must count the rounds before the checkpoint"
+            way_out = "pass the unchanged ledger of that run, or name another file"
             refuse("checkpoint", str(self.path), rule, way_out)
         return found
 
@@ -113,7 +114,7 @@ def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
     if tuple(map(str, found.facts)) != asked:
         found.release()
         raise LedgerError(
-            f"{path} is of {tuple(map(str, found.facts))}, the budget of {asked}; resume with the "
-            "budget of the run's beginning, or name another file"
+            f"{path} is of {tuple(map(str, found.facts))}, but the budget is of {asked}; "
+            "resume with the original budget, or name another file"
         )
     return found

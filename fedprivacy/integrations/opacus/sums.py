@@ -88,7 +88,10 @@ def check_divisor(optimizer: Any, loader: Loader) -> None:
     divisor = 1.0 if optimizer.loss_reduction == "sum" else float(optimizer.expected_batch_size)
     loader.divisor = divisor if loader.divisor is None else loader.divisor
     if divisor != loader.divisor:
-        rule = f"stay {loader.divisor:g}: one that follows the batch tells how many were drawn"
+        rule = (
+            f"stay {loader.divisor:g}, since a divisor that depends on the batch reveals the "
+            "number of drawn records"
+        )
         refuse("expected_batch_size", divisor, rule, "set it once, before the first step")
 
 
@@ -97,8 +100,9 @@ def check_kind(optimizer: Any) -> None:
     if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
         kind = type(optimizer).__name__
         way_out = (
-            "use clipping='flat' or 'per_layer' in one process: adaptive clipping releases how "
-            "many it clipped, others add other noise or show no record's gradient"
+            "use clipping='flat' or 'per_layer' in one process; adaptive clipping also "
+            "releases the number of clipped records, and the others add different noise or "
+            "have no per-record gradients"
         )
         refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
 
@@ -113,29 +117,36 @@ def check_norm(optimizer: Any, clip: float) -> None:
     """Refuse noise of a smaller norm than gradients were clipped to."""
     # Opacus stores the norm of several layers in single precision.
     if float(optimizer.max_grad_norm) < clip * (1.0 - 1e-6):
-        rule = f"be at least {clip:g}, which gradients were clipped to: the noise is its multiple"
-        way_out = "change it between whole steps only, and of layers all max_grad_norms with it"
+        rule = (
+            f"be at least {clip:g}, the norm that gradients were clipped to, since the noise "
+            "is a multiple of it"
+        )
+        way_out = (
+            "change it only between complete steps, together with max_grad_norms of all layers"
+        )
         refuse("max_grad_norm", float(optimizer.max_grad_norm), rule, way_out)
 
 
 def check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:
     """Refuse a rate or cohort that may follow a hidden number of records."""
     if declared is None and adjacency == Adjacency.ADD_REMOVE:
-        rule = "be declared for add_remove: Opacus's rate and steps follow the number of records"
+        rule = (
+            "be given for add_remove, since Opacus's rate and steps depend on the number of records"
+        )
         way_out = (
-            f"make a loader of public numbers and say which, such as scheme={drawn}, or account "
-            "for zero_out"
+            f"make a loader from public numbers and pass them, for example scheme={drawn}, or "
+            "account for zero_out"
         )
         refuse("scheme", None, rule, way_out)
     if declared not in (None, drawn):
-        refuse("scheme", declared, f"be what the loader draws: {drawn}")
+        refuse("scheme", declared, f"be the scheme of the loader, {drawn}")
 
 
 def check_denominator(optimizer: Any, declared: int | None, adjacency: object) -> None:
     """Refuse, under add_remove, an average over a number that follows the number of records."""
     averages = optimizer.loss_reduction == "mean" and declared is None
     if averages and adjacency == Adjacency.ADD_REMOVE:
-        rule = "be declared for add_remove: the number of records is then not public"
+        rule = "be given for add_remove, since the number of records is then not public"
         way_out = "pass a public number near the batch size, or account for zero_out"
         refuse("expected_batch_size", None, rule, way_out)
 

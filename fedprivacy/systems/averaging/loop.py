@@ -168,9 +168,9 @@ class FederatedAveraging:
         makes, kind = callable(self.model), type(self.model).__name__
         makes = makes and not isinstance(self.model, torch.nn.Module)
         rule = "be a function that builds the module"
-        require(makes, "model", kind, rule, "such as lambda: ...")
+        require(makes, "model", kind, rule, "pass lambda: ..., for example")
         there = isinstance(self.device, str) and _is_there(self.device)
-        require(there, "device", self.device, "be one that torch finds", "'cpu'")
+        require(there, "device", self.device, "be a device that torch finds", "'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "device='cpu'")
@@ -183,10 +183,10 @@ class FederatedAveraging:
         """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None and isinstance(perturbation, mechanisms.CorrelatedNoise):
             raise UnsupportedCombination(
-                "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
-                "noise away only in the coordinates that both have, so a mask has to stay for a "
-                "block of rows: say CorrelatedNoise(kept=, dimension=), or use "
-                "SparsifiedPerturbation, whose rounds have noise of their own"
+                "sparsification together with CorrelatedNoise: a later row cancels the noise "
+                "of an earlier row only in common coordinates, so the mask must be constant in "
+                "a block of rows; use CorrelatedNoise(kept=, dimension=), or "
+                "SparsifiedPerturbation, which has independent noise in every round"
             )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
@@ -198,28 +198,36 @@ class FederatedAveraging:
         """Refuse schemes that cannot draw from the clients that a participation rule allows."""
         correlated = isinstance(self.perturbation, mechanisms.CorrelatedNoise)
         if correlated and not hasattr(self.scheme, "among_free"):
-            way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
+            way_out = "use FixedSize, Poisson, Everyone, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
         rule = getattr(getattr(self.perturbation, "participation", None), "apart", False)
         if correlated and rule and not getattr(self.scheme, "apart", False):
-            way_out = "draw by Poisson or Everyone, or leave apart out and account for zero_out"
-            told = "draw every client by itself for a participation with apart=True"
+            way_out = "use Poisson or Everyone, or leave out apart and account for zero_out"
+            told = "draw every client independently for a participation with apart=True"
             refuse("scheme", self.scheme, told, way_out)
 
     def _check_server(self) -> None:
         """Check the server's schedule and momentum."""
         many = isinstance(self.server_rates, Sequence) and not isinstance(self.server_rates, str)
-        require(many, "server_rates", self.server_rates, "be a sequence, a rate for each round")
+        require(many, "server_rates", self.server_rates, "be a sequence with one rate per round")
         for rate in self.server_rates:
             positive(server_rates=rate)
             largest = float(torch.finfo(torch.float32).max)
-            rule = f"be at most {largest:.3g} with server_learning_rate: single precision holds it"
+            rule = (
+                f"be at most {largest:.3g} with server_learning_rate, the largest value in "
+                "single precision"
+            )
             require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
         if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             rule = "be 0 without CorrelatedNoise"
-            refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
+            refuse(
+                "server_momentum",
+                self.server_momentum,
+                rule,
+                "use momentum for the momentum of clients",
+            )
 
     @cached_property
     def optimiser(self) -> LocalSGD:
@@ -247,7 +255,7 @@ class FederatedAveraging:
         require(single, "model's precision", kind, "be torch.float32 throughout")
         sparse = self.sparsification or getattr(self.perturbation, "sparsification", None)
         wanted = model.dimension if sparse is None else sparse.dimension
-        rule = f"equal the model's {model.dimension} parameters"
+        rule = f"equal the number of parameters of the model, {model.dimension}"
         require(wanted == model.dimension, "dimension", wanted, rule)
         return model
 
@@ -329,9 +337,9 @@ class FederatedAveraging:
         A row that may have been released without a new state counts as a round without output.
         """
         if not isinstance(state, CorrelatedState):
-            refuse("state", type(state).__name__, "be a CorrelatedState", "begin with init()")
+            refuse("state", type(state).__name__, "be a CorrelatedState", "start with init()")
         # Row 0 pays for all rows: with only a budget, every other row could be released repeatedly.
-        rule = "be given with a budget: it alone tells which rows were released before"
+        rule = "be given with a budget, since it records the released rows"
         told = ledger is not None or budget is None
         require(told, "ledger", None, rule, "fp.Ledger.create(...)")
         start = of_clients(state, data.population)
@@ -408,7 +416,7 @@ class FederatedAveraging:
         """
         self._check_fit(state, data)
         rule = "be given to evaluate a model"
-        require(len(data.test_labels), "test_features", "none", rule, "set records aside")
+        require(len(data.test_labels), "test_features", "none", rule, "reserve test records")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
         return self.flat.evaluate(state.parameters, features, labels)
 
@@ -430,7 +438,7 @@ class FederatedAveraging:
         rounds.check_past(state, self.round_mechanism, ledger, budget)
         rounds.check_denominator(self._declared, ledger, budget)
         check_cohort(self.scheme, data.population, self._now(state))
-        rule = f"have a rate for each round, not for {len(self.server_rates)}"
+        rule = f"have one rate per round, not {len(self.server_rates)} rates"
         planned = not self.server_rates or state.round < len(self.server_rates)
         require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
         travels = self._travels
@@ -542,9 +550,9 @@ class FederatedAveraging:
         """Return top_k's mask, computed from the public records' update."""
         if not update.isfinite().all():
             raise Diverged(
-                f"the public records' update in round {state.round + 1} is not finite and has "
-                "no largest entries; nothing of that round is released, it counts as spent; "
-                "take a smaller learning_rate"
+                f"the update from public records in round {state.round + 1} is not finite, so "
+                "it has no largest entries; this round is not released but counts as spent; "
+                "use a smaller learning_rate"
             )
         return largest_entries(update, self._travels.kept)
 

@@ -242,11 +242,11 @@ class Server:
         check_draws(self.scheme)
         check_perturbation(self.perturbation)
         fresh = not isinstance(self.perturbation, CorrelatedNoise)
-        rule = "draw every round's noise afresh: who came when is not known elsewhere"
-        way_out = "use FederatedAveraging, or Gaussian"
+        rule = "draw new noise in every round, since the participants of earlier rounds are unknown"
+        way_out = "use FederatedAveraging or Gaussian"
         require(fresh, "perturbation", "CorrelatedNoise", rule, way_out)
         given = "none" if self.public_update is None else "a function"
-        rule = "be given for a mask of top_k, and for nothing else"
+        rule = "be given only for a mask of top_k"
         require((given != "none") == self._by_size, "public_update", given, rule)
         settle(self, natural, "population")
         settle(self, whole, "missing")
@@ -344,7 +344,7 @@ class Server:
         dimension = len(state.parameters)
         travels = self.perturbation.sparsification
         if travels is not None and travels.dimension != dimension:
-            rule = f"equal the model's {dimension} parameters"
+            rule = f"equal the number of parameters of the model, {dimension}"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
         own = self.now(state).of_round(rounds.generator_for(self.seed, state.round, "rotation"))

@@ -60,7 +60,12 @@ class HamiltonianSampling(Sampling):
         if self.target.sensitivity is None:
             noise = self.gradient_noise_multiplier
             rule = "be 0 for a target without a sensitivity"
-            refuse("gradient_noise_multiplier", noise, rule, "it is a multiple of it")
+            refuse(
+                "gradient_noise_multiplier",
+                noise,
+                rule,
+                "the noise is a multiple of the sensitivity",
+            )
 
     @property
     def steps_a_round(self) -> int:
@@ -201,9 +206,9 @@ class DebiasedSampling(HamiltonianSampling):
     """
 
     def __post_init__(self) -> None:
-        rule, way_out = "be 'full'", "all clients' gradients are needed"
+        rule, way_out = "be 'full'", "the gradients of all clients are needed"
         require(self.cohort is None, "averaging", self.averaging, rule, way_out)
-        way_out = "a round's law depends on the round before"
+        way_out = "the law of a round depends on the previous round"
         require(not self.exact_jump, "exact_jump", True, "be False", way_out)
         super().__post_init__()
 
@@ -228,7 +233,12 @@ class DebiasedSampling(HamiltonianSampling):
         Raises:
             ParameterError: always.
         """
-        refuse("exact", "a chain", "be asked for as exact_laws", "it takes two rounds' positions")
+        refuse(
+            "exact",
+            "a chain",
+            "be computed with exact_laws",
+            "it needs the positions of two rounds",
+        )
 
     @property
     def exact_laws(self) -> DebiasedLaws:
@@ -261,8 +271,8 @@ class DebiasedSampling(HamiltonianSampling):
             ParameterError: a state of other chains; clients that drop out.
         """
         if not isinstance(state, DebiasedState):
-            refuse("state", type(state).__name__, "be a DebiasedState", "begin with init()")
-        way_out = "all clients' gradients are needed"
+            refuse("state", type(state).__name__, "be a DebiasedState", "start with init()")
+        way_out = "the gradients of all clients are needed"
         require(dropout is None, "dropout", dropout, "be None", way_out)
         own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
         return super().step(state, data, **own)

@@ -131,7 +131,7 @@ class FederatedSplitting:
             options: the other arguments.
         """
         if not isinstance(data, AgentData):
-            rule, way_out = "be AgentData", "AgentData.of([(features, targets), ...])"
+            rule, way_out = "be AgentData", "use AgentData.of([(features, targets), ...])"
             refuse("data", type(data).__name__, rule, way_out)
         given = options.get("solver", GRADIENT_DESCENT)
         each = given if isinstance(given, Sequence) else [given]
@@ -153,7 +153,7 @@ class FederatedSplitting:
             require(pair, "constants", self.constants, rule)
         if self.curvature is not None:
             positive(
-                "Fed-PLT converges for strongly convex losses: regularise them",
+                "Fed-PLT converges for strongly convex losses, so add a regulariser",
                 strong_convexity=self.curvature[0],
             )
         _ = self.schemes
@@ -180,7 +180,7 @@ class FederatedSplitting:
         given = self.solver
         each = (given,) * self.agents if isinstance(given, LocalSolver) else given
         if not isinstance(each, Sequence) or not all(isinstance(one, LocalSolver) for one in each):
-            refuse("solver", given, "be a LocalSolver, or one for each agent")
+            refuse("solver", given, "be a LocalSolver, or one per agent")
         return tuple(each)
 
     @property
@@ -197,7 +197,7 @@ class FederatedSplitting:
         if self.penalty is not None and None not in asked:
             return None
         if self.curvature is None:
-            rule = "be given where the loss's curvature is not known"
+            rule = "be given if the curvature of the loss is unknown"
             way_out = "give both, bound the inputs, or use FederatedSplitting.on(data, ...)"
             refuse("penalty, steps", (self.penalty, *asked), rule, way_out)
         return find_parameters(
@@ -222,7 +222,7 @@ class FederatedSplitting:
     def solvers(self) -> tuple[LocalSolver, ...]:
         """Every agent's solver, with steps and step size as numbers."""
         given = self._given
-        rule = f"be one, or one for each of {self.agents} agents"
+        rule = f"be one, or one per agent, {self.agents} in all"
         require(len(given) == self.agents, "solver", len(given), rule)
         steps = None if self.found is None else self.found.local_steps
         # Equal solvers are settled once.
@@ -240,10 +240,10 @@ class FederatedSplitting:
             require(fits, "participation", given, rule)
             return given
         if isinstance(given, str) or not isinstance(given, int | float | Sequence | np.ndarray):
-            way_out = "Poisson(p) is p; agents are drawn by no other scheme"
+            way_out = "pass p for Poisson(p); no other scheme is supported"
             refuse("participation", given, "be FixedSize or probabilities", way_out)
         chances = [given] * self.agents if isinstance(given, int | float) else list(given)
-        rule = f"be one, or one for each of {self.agents}"
+        rule = f"be one, or one per agent, {self.agents} in all"
         require(len(chances) == self.agents, "participation", len(chances), rule)
         return Apart(tuple(probability(participation=each) for each in chances))
 
@@ -389,7 +389,7 @@ class FederatedSplitting:
     def _check_solvers(self) -> None:
         alike = len({each.private for each in self.solvers}) == 1
         rule = "be noisy for all agents or for none"
-        way_out = "the others' records are not protected"
+        way_out = "the records of agents without noise are not protected"
         require(alike, "solver", "noisy for some agents", rule, way_out)
         alike = len({each.clip_norm for each in self.solvers}) == 1
         require(alike, "solver.clip_norm", "several", "be the same for all agents")
@@ -413,7 +413,7 @@ class FederatedSplitting:
         kind, way_out = isinstance(data, AgentData), "AgentData.of([(A, b), ...])"
         require(kind, "data", type(data).__name__, "be AgentData", way_out)
         # Sensitivities were divided by the declared sizes.
-        declared, rule = data.records == self.records, f"be those declared, {self.records}"
+        declared, rule = data.records == self.records, f"be the declared numbers, {self.records}"
         require(declared, "data.records", data.records, rule)
         dimension, rule = self.loss.dimension(data), f"have dimension {self.dimension}"
         require(dimension == self.dimension, "data", dimension, rule)
@@ -426,9 +426,9 @@ class FederatedSplitting:
         for name, book in (("ledger", ledger), ("budget", budget)):
             if book is None:
                 continue
-            rule, way_out = "be None for a batch of runs", "leave runs out of a private run"
+            rule, way_out = "be None for a batch of runs", "leave out runs for a private run"
             require(self.runs is None, name, f"{self.runs} runs", rule, way_out)
-            rule = "not be about add_remove: an agent divides by its number of records"
+            rule = "not be add_remove, since an agent divides by its number of records"
             public = not is_add_remove(book)
             require(public, f"{name}.adjacency", "add_remove", rule, "use replace_one")
             unit = getattr(getattr(book, "facts", book), "unit", None)
@@ -535,14 +535,14 @@ class _Drawn:
 
 def _sizes(records: Sequence[int]) -> tuple[int, ...]:
     many = isinstance(records, Sequence) and not isinstance(records, str)
-    require(many, "records", records, "be a sequence, a number of records for each agent")
-    require(len(records), "records", records, "have one entry for each agent, at least one")
+    require(many, "records", records, "be a sequence with the number of records of each agent")
+    require(len(records), "records", records, "have one entry per agent and at least one agent")
     sizes = []
     for agent, size in enumerate(records):
         try:
             sizes.append(integer(1, records=size))
         except ParameterError:
-            rule = "be a whole number of at least 1"
+            rule = "be an integer of at least 1"
             refuse(f"records[{agent}]", size, rule, "leave agents without data out")
     return tuple(sizes)
 
