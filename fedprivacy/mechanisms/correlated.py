@@ -355,7 +355,7 @@ class CorrelatedRow(Mechanism):
 
 
 _SERVES = (
-    "these work: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, for "
+    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, for "
     "b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
     "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws round by round with "
     "FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), any factor"

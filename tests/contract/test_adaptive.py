@@ -261,7 +261,7 @@ def test_a_job_with_a_quantile_is_trained_and_audited(tmp_path):
     assert fp.audit(path).verdict == "HOLDS"
     kept = [one.clip_norm for one in fp.Ledger.open(path).rounds]
     assert len(set(kept)) == 3
-    assert "the next clip norm follows the quantile 0.5" in "".join(parts_in_words(fp.audit(path)))
+    assert "the next clip norm tracks the quantile 0.5" in "".join(parts_in_words(fp.audit(path)))
     assert task.public("zero_out")["clip_quantile"] == 0.5
 
 

@@ -174,7 +174,7 @@ def test_memory_does_not_grow_with_equal_rounds(tmp_path, monkeypatch):
     ("facts", "close", "words"),
     [
         ({"seed_policy": "fixed"}, True, "the seed was fixed"),
-        ({}, False, "the ledger has no end"),
+        ({}, False, "the ledger was not closed"),
         ({"adjacency": "add_remove"}, True, "denominators are not recorded"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_number_says_what_it_depends_on_everywhere(tmp_path, facts, close, wor
 def test_an_imported_number_says_so():
     state = {"history": [[3.0, 0.2, 50]], "mechanism": "rdp"}
     bound = fp.account(state, delta=1e-5, sampling="poisson", adjacency="add_remove")
-    assert "on the word of an imported record" in str(bound)
+    assert "according to an imported record" in str(bound)
 
 
 def test_a_whole_ledgers_number_is_not_qualified(tmp_path):
@@ -220,7 +220,7 @@ def test_a_page_does_not_tell_whether_anything_was_refused(tmp_path):
     assert other.auditor_only == (
         "3 contribution(s) were refused and left out of the sums, as zeros are.",
     )
-    assert "for the auditor alone: 3 contribution(s)" in str(other)
+    assert "for the auditor only: 3 contribution(s)" in str(other)
     assert (one.reasons, one.defects, one.statement) == (
         other.reasons, other.defects, other.statement,
     )  # fmt: skip

@@ -79,7 +79,7 @@ def test_whose_data_and_by_whom_it_is_accounted_is_said(capsys, unit, accountant
     told = [f"  rests on: {each}" for each in bound.theorems]
     told += [f"  assumes: {each}" for each in bound.assumptions]
     told = [f"  attained by: {bound.witness}"] * bool(bound.witness) + told
-    assert lines[1:] == told + [f"  wider than asked: {bound.reason}"] * bool(bound.reason)
+    assert lines[1:] == told + [f"  wider than the tolerance: {bound.reason}"] * bool(bound.reason)
 
 
 def test_a_tolerance_is_kept(capsys):
@@ -206,9 +206,9 @@ def test_what_nobody_said_is_told_with_the_option_that_says_it(capsys):
         before, after = (
             " ".join(command(capsys, *words, *more)[1].split()) for more in ([], [option, value])
         )
-        granted = f"taken for granted: {Unseen[name].value} ({option})"
+        granted = f"assumed by default: {Unseen[name].value} ({option})"
         assert granted in before and granted not in after
-        assert f"{name} = {value}" in after and "stated by the user, not recorded" in after
+        assert f"{name} = {value}" in after and "stated by the user but not recorded" in after
 
 
 def test_a_file_and_the_same_numbers_typed_are_one_audit(capsys, tmp_path):
@@ -379,7 +379,7 @@ def test_explain_refuses_what_accounting_refuses(capsys, tmp_path):
 def test_explain_says_what_a_record_s_numbers_depend_on(capsys, tmp_path):
     path = ledger(tmp_path / "run.ledger", seed_policy="fixed", closed=False)
     found = answered(capsys, "explain", path, *EXPLAINED)
-    words = ["the ledger has no end", "the seed was fixed"]
+    words = ["the ledger was not closed", "the seed was fixed"]
     assert found["qualified"] == words
     bounds = [one for by_name in found["epsilon"].values() for one in by_name.values()]
     assert len(bounds) == 6 and all(one["qualified"] == words for one in bounds)

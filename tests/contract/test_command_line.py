@@ -54,7 +54,7 @@ def test_the_bare_command_prints_its_help_as_help(capsys):
     assert (code, err) == (0, "") and out.startswith("Usage: fedprivacy")
     told = [name for names in COMMANDS.values() for name in names]
     assert sorted(told) == sorted(cli.commands), "every command is in one group"
-    assert "Exit codes: 0 done; 2 bad input" in out and "\x1b" not in out
+    assert "Exit codes: 0 success; 2 invalid input" in out and "\x1b" not in out
     for name in told:
         assert command(capsys, name, "--help")[1].startswith(f"Usage: fedprivacy {name}")
 
@@ -266,7 +266,9 @@ def test_explain_reads_a_ledger_with_all_its_parts(tmp_path, monkeypatch, capsys
     words = ["--delta", "1e-3", "--adjacency", "replace_one"]
     code, out, err = command(capsys, "explain", "b.ledger", *words)
     # Records of clients of other sizes are kinds of units, and the worst kind counts.
-    assert code == 0 and "advantage (true minus false positives): at most" in out, err
+    assert (
+        code == 0 and "advantage (true-positive rate minus false-positive rate): at most" in out
+    ), err
     assert "not known" not in out and "at 1 % false positives: at most" in out
 
 

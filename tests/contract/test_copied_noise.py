@@ -215,6 +215,6 @@ def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
     assert Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "a")).read().rounds == 1
     for name in "ab":
         go_on(tmp_path / name)
-    with pytest.raises(ParameterError, match="be of this ledger's run"):
+    with pytest.raises(ParameterError, match="be of the run of this ledger, which"):
         Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "a")).read()
     assert Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "b")).read().rounds == 2

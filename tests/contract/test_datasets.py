@@ -214,11 +214,15 @@ def twice(folder):
         ("cifar10", cut_cifar, "multiple of 3073"),
         ("cifar10", label_of_cifar, "labels from 0 to 9"),
         ("shakespeare", lambda folder: None, "JSON files with users"),
-        ("shakespeare", lambda folder: leaf_files(folder, ROLES[1:2]), "users who have texts"),
+        (
+            "shakespeare",
+            lambda folder: leaf_files(folder, ROLES[1:2]),
+            "contain JSON files with users and texts",
+        ),
         ("shakespeare", short_text, "80 characters"),
         ("shakespeare", strange_letter, "only the 80 characters"),
         ("shakespeare", other_json, "LEAF's JSON"),
-        ("shakespeare", twice, "one file only"),
+        ("shakespeare", twice, "be in only one file"),
     ],
 )
 def test_files_that_are_not_there_or_damaged(tmp_path, name, make, told):

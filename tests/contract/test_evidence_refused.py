@@ -244,8 +244,7 @@ REFUSED = {
     ),
     "a certificate of a loss": (
         lambda: Asked(3, BOUND.evidence.curve).to_dict(BOUND),
-        "certificate needs a mechanism, got int: certificates tell what ran; ask of "
-        "fp.Gaussian(...).sampled(...) * rounds, for instance",
+        "certificate needs a mechanism, got int: a certificate states the run. Pass fp.Gaussian(...).sampled(...) * rounds, for example",
     ),
     "a certificate of a game": (
         lambda: replace(BOUND, method=adaptive_adversary.METHOD).certificate(),
@@ -289,8 +288,7 @@ IMPOSSIBLE = {
             domain=(0.5, 2.0),
             **ZERO,
         ),
-        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise it, or change "
-        "another parameter",
+        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise the budget or change another parameter",
     ),
     "every value is": (
         lambda: fp.calibrate(
@@ -319,7 +317,7 @@ def test_an_exhausted_budget_says_what_it_was_and_keeps_its_count():
     words = str(caught.value)
     assert words.startswith(f"one more round exceeds epsilon = {budget.epsilon!r} at delta = 1e-05")
     rule = "(pld accountant (schedule fixed beforehand)); stop here or raise the budget: "
-    assert words.endswith(rule + "dataclasses.replace(budget, epsilon=...) knows what is spent")
+    assert words.endswith(rule + "dataclasses.replace(budget, epsilon=...) keeps the spent rounds")
     assert budget.spent() == spent and spent.upper <= budget.epsilon
 
 

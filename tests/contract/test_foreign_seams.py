@@ -221,14 +221,17 @@ def test_nothing_is_left_for_certain_of_a_record_with_gaps(tmp_path):
         ledger.close()
     cut.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:7]))
     text = fp.report(fp.audit(cut), tmp_path / "a.md").read_text()
-    assert "Of the claimed epsilon" not in text
+    assert "of the claimed epsilon remains" not in text
     # Both conditions, before both sentences.
-    for condition in ("For the recorded rounds alone", "Only against somebody who does not know"):
+    for condition in (
+        "For the recorded rounds only, not for rounds",
+        "Only against attackers who do not know the",
+    ):
         assert text.count(condition) >= 2
     gap = "round,noise_multiplier,sampling"
     lines = [f"{i},5,everyone" for i in (0, 1, 60)]
     found = table(tmp_path, gap, lines, claim=(3.0, DELTA), **ZERO)
-    assert "Of the claimed epsilon" not in fp.report(found, tmp_path / "b.md").read_text()
+    assert "of the claimed epsilon remains" not in fp.report(found, tmp_path / "b.md").read_text()
 
 
 # ---- lower ends that count on more than took part

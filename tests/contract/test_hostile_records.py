@@ -176,4 +176,6 @@ def test_trials_that_a_statement_counts_are_told(tmp_path):
     found = fp.audit(path)
     assert found.facts_recorded["trials"] == "3"
     page = fp.report(found, tmp_path / "run.md").read_text()
-    assert "3 runs on the same data" in page and "this run alone" not in page
+    assert (
+        "3 runs on the same data" in page and "only this run; tuning and other runs on" not in page
+    )

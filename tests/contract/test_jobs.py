@@ -98,7 +98,7 @@ def test_fed_plt_trains_a_module_of_one_s_own(tmp_path, monkeypatch, capsys):
     assert found["settings"]["clip_norm"] == 0.5 and found["settings"]["step_size"] == 0.1
     assert "feature_bound" not in found["public"] and found["public"]["classes"] == 10
     code, _, problem = command(capsys, *words, "--set", "feature_bound=1", "--ledger", "x")
-    assert code == 2 and "a module takes inputs as they are" in problem
+    assert code == 2 and "for a module, which does not scale inputs" in problem
 
 
 def test_the_command_line_trains_a_sampler(tmp_path, capsys):
@@ -146,7 +146,7 @@ def test_bad_settings_are_told_in_one_line(words, told, tmp_path, monkeypatch, c
         (["--method", "fedavg"], "not private: no noise, no ledger, no epsilon"),
         (["--method", "dp-fedavg", "--delta", "0.01"], "delta = 0.01 is not below 1 / 400"),
         (["--method", "fa-ld", "--delta", "0.001"], "delta = 0.001 is not below 1 / 1337"),
-        (["--method", "dp-fedavg", "--seed", "1"], "The seed was fixed: the run is not private"),
+        (["--method", "dp-fedavg", "--seed", "1"], "seed was fixed, so the run is not"),
     ],
 )
 def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, monkeypatch, capsys):
@@ -173,8 +173,11 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
         (["--method", "fed-smp-rand-k", "--kept", "0"], "kept_fraction must"),
         (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be a probability"),
-        (["--method", "dp-fedavg", "--set", "data=1"], "be a setting that no option gives"),
-        (["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"], "no option gives"),
+        (["--method", "dp-fedavg", "--set", "data=1"], "not be a setting with its own option"),
+        (
+            ["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"],
+            "not be a setting with its own option",
+        ),
         (["--method", "dp-fedavg", "--set", "self=2"], "setting must be one of"),
         (["--method", "dp-fedavg", "--set", "local_steps=1e30"], "local_steps must be at most"),
         (["--method", "dp-fedavg", "--set", "batch_size=2.5"], "batch_size must"),

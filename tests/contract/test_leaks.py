@@ -166,7 +166,7 @@ def test_a_run_whose_notes_are_lost_says_so(tmp_path):
     notes.write_bytes(kept.splitlines()[0] + b'\n{"round": 2, "sent')
     assert go_on().upload_bytes is None
     notes.write_bytes(re.sub(rb"[0-9a-f]{64}", b"0" * 64, kept))
-    with pytest.raises(ParameterError, match="the data that it was trained on"):
+    with pytest.raises(ParameterError, match="be resumed with its own training data"):
         go_on()
 
 
@@ -184,7 +184,7 @@ def test_a_line_that_a_crash_cut_does_not_take_the_next_one_with_it(tmp_path):
 def test_a_checkpoint_of_the_format_that_told_of_the_data_is_refused(tmp_path):
     old = {"format": "fedprivacy checkpoint 4", "round": 1, "upload_bytes": 576, "data": "0" * 32}
     torch.save(old, tmp_path / "run.pt")
-    with pytest.raises(ParameterError, match=r"anybody can check its hash of the data, so delete"):
+    with pytest.raises(ParameterError, match=r"against its hash of the data, so delete"):
         train(loop(), data(), rounds=2, checkpoint=tmp_path / "run.pt")
 
 
@@ -343,7 +343,11 @@ def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     own = ["train", "--method", "dp-fedavg", "--rounds", "2", "--checkpoint", "run.pt"]
     printed = command(capsys, *own, "--output", "model.pt", "--ledger", "a.ledger")
-    (marked,) = [line for line in printed.out.splitlines() if line.startswith("not covered, for")]
+    (marked,) = [
+        line
+        for line in printed.out.splitlines()
+        if line.startswith("not covered by epsilon, not for publication")
+    ]
     sent = int(re.search(r"(\d+) bytes uploaded", marked)[1])
     planned = 2 * 100 * upload_size(650)
     assert f"{planned / 1e6:.2f} MB uploaded by all" in printed.out

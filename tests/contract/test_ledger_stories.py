@@ -95,7 +95,8 @@ class Story:
     @staticmethod
     def refused(call):
         with pytest.raises(
-            LedgerError, match=r"not the one under way|stays spent|begin with intent"
+            LedgerError,
+            match=r"is not the open round|stays spent|no round is open; write its intent first",
         ):
             call()
 
@@ -145,12 +146,12 @@ def test_a_ledger_cut_anywhere_holds_its_beginning(tmp_path, story, cut):
     path.write_bytes(whole[: max(last + 1, len(whole) - cut)])
     read = fp.Ledger.open(path)
     assert list(read.rounds) == told.rounds
-    assert "is half written" in read.notes[-1] and "counts nothing" in read.notes[-1]
+    assert "is incomplete" in read.notes[-1] and "does not count" in read.notes[-1]
     with fp.Ledger.open(path, resume=True) as again:
         assert again.intent(STEP, **ROUND) == len(told.rounds)
     read = fp.Ledger.open(path)
     assert len(read.rounds) == len(told.rounds) + 1
-    assert "was cut when the run resumed; it counts nothing" in read.notes[-1]
+    assert "was removed when the run resumed; it does not count" in read.notes[-1]
 
 
 # What it is worth
@@ -325,7 +326,7 @@ def test_a_line_that_nobody_could_read_is_not_written(tmp_path):
     with pytest.raises(LedgerError) as caught:
         fp.Ledger.create(path, **FACTS, description="x" * lines.MAX_LINE)
     assert f"the limit is {lines.MAX_LINE}" in str(caught.value)
-    assert "bytes is too long" in str(caught.value)
+    assert "a line must have at most" in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "neither the file nor its hidden name is left"
 
 
@@ -484,8 +485,8 @@ def test_a_ledger_that_is_not_open_for_it_says_why(tmp_path, what):
         again.close()
     with pytest.raises(LedgerError) as caught:
         CLOSED[what](again)
-    assert "is closed, nothing may follow; create a new ledger" in str(caught.value)
-    with pytest.raises(LedgerError, match="is closed, its run is complete; create a new ledger"):
+    assert "is closed, so no line may follow; create a new ledger" in str(caught.value)
+    with pytest.raises(LedgerError, match="its run is complete; create a new ledger"):
         fp.Ledger.open(path, resume=True)
 
 

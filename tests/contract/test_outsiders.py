@@ -157,7 +157,9 @@ def test_less_noise_than_priced_asks_for_their_word(tmp_path):
     with fp.Ledger.create(tmp_path / "a", unit="client", **ASK, plan=RUN) as ledger:
         number = ledger.intent(RUN.parts[0][0], clip_norm=1.0, noise_std=1.0)
         ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=0.5)
-    with pytest.raises(fp.UnsupportedCombination, match="give it a method rescaled"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="of its noise; define its method rescaled, or"
+    ):
         fp.audit(tmp_path / "a", claim=(9.0, 1e-3))
 
 

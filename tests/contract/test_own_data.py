@@ -255,7 +255,7 @@ def test_named_data_are_split_as_asked():
         ({"test_features": np.zeros((300, 5))}, "features must have one shape a record"),
         ({"labels": np.full(1400, 10**9)}, "labels must lie from 0 to 999999"),
         ({"labels": np.full(1400, 2**63, dtype=np.uint64)}, "labels must lie from 0 to 999999"),
-        ({"features": np.full((1400, 64), 1e300)}, "a number beyond single precision"),
+        ({"features": np.full((1400, 64), 1e300)}, "a number outside single precision"),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
         ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one for each record"),
     ],
@@ -346,7 +346,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
         content = io.BytesIO()
         np.save(content, np.zeros(1400, int))
         file.writestr("labels.npy", content.getvalue())
-    with pytest.raises(ParameterError, match="hold no two arrays of one name"):
+    with pytest.raises(ParameterError, match="contain only one array of a name"):
         read_npz(path)
 
 
@@ -381,7 +381,7 @@ def test_two_classes_may_be_true_and_false(tmp_path):
         (["--model", "mine.py:leaving"], "be built without arguments"),
         (["--model", "mine.py:counting"], "output must have shape (records, 10 classes)"),
         (["--model", "mine.py:Empty"], "output must be finite, got 'NaN or infinity'"),
-        (["--model", "mine.py:Frozen"], "be the same whenever the model is built"),
+        (["--model", "mine.py:Frozen"], "be equal for every build of the model"),
         (["--model", "mine.py:Counts"], "keep no running statistics, got 'seen'"),
         (["--model", "mine.py:Quits"], "a record (SystemExit"),
         (["--model", "broken.py:build"], "be code that runs (SyntaxError"),

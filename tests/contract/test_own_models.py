@@ -286,9 +286,12 @@ def test_a_module_that_is_handed_out_twice_is_not_trained_twice():
         ),
         (
             lambda: nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2)),
-            "not mix a batch's records",
+            "process every record independently of its batch",
         ),
-        (lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), "not mix a batch's records"),
+        (
+            lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)),
+            "process every record independently of its batch",
+        ),
     ],
 )
 def test_modules_whose_updates_cannot_be_bounded_are_refused(build, told):
@@ -305,7 +308,7 @@ def frozen(pretrained=None):
 
 
 def test_frozen_layers_must_be_the_same_after_a_restart():
-    with pytest.raises(ParameterError, match="be the same whenever the model is built"):
+    with pytest.raises(ParameterError, match="be equal for every build of the model"):
         loop(frozen, seed=None).init()
     pretrained = nn.Linear(3, 4).state_dict()
     averaging = loop(lambda: frozen(pretrained), seed=None)

@@ -180,7 +180,7 @@ def test_scheme_one_claims_a_vacuous_delta():
     claim = total(50, 30)
     assert claim.delta > 1.0
     assert claim.verdict is Verdict.HOLDS
-    assert "nothing is promised" in claim.reason
+    assert "is claimed, but a delta of 1 or" in claim.reason
 
 
 def test_one_draw_of_equal_weights_is_scheme_two():

@@ -286,7 +286,10 @@ def test_runs_kept_close_certify_what_composition_cannot():
 def test_the_reason_says_when_only_the_renyi_statement_fails():
     setting = dict(BASE, penalty=10.0, local_steps=20, rounds=3)
     found = fed_plt_proposition_4(**setting, observer="server")
-    assert found.verdict is not Verdict.FAILS and "Renyi statement itself fails" in found.reason
+    assert (
+        found.verdict is not Verdict.FAILS
+        and "The Renyi statement also fails: rdp(a) =" in found.reason
+    )
 
 
 def test_upper_end_is_that_of_the_mechanism():

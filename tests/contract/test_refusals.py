@@ -91,12 +91,12 @@ REFUSED = {
     "an entry that is too large": (lambda: Dense(((1e60,),)), "array must be at most 1e\\+50"),
     "a singular matrix": (
         lambda: Dense(((1.0,), (1.0, 0.0))),
-        "have a diagonal above 0: a singular C has no inverse.*row 1",
+        "have a diagonal above 0, since drawing noise needs the inverse.*row 1",
     ),
     "no row": (lambda: Dense(()), "array must have a row"),
     "more buffers than anything needs": (
         lambda: BufferedToeplitz(10**4),
-        "buffers must be at most .*4 are nearly the best",
+        "buffers must be at most .*4 are almost optimal",
     ),
     "scales alone": (
         lambda: BufferedToeplitz(1, scales=(0.5,)),
@@ -144,7 +144,7 @@ REFUSED = {
     ),
     "noise on whole numbers that is none": (
         lambda: fp.DiscreteLaplace(noise_parameter=1e4),
-        "noise_parameter must be from 1e-9 to .*use Laplace beyond",
+        "noise_parameter must be from 1e-9 to .*use Laplace outside this range",
     ),
     "too large a move": (
         lambda: fp.DiscreteLaplace(noise_parameter=1e-3, sensitivity=10**6),
@@ -284,7 +284,7 @@ REFUSED = {
     # Attacks and replays.
     "settings of a function": (
         lambda: fp.attack(lambda *_: None, canaries=2, settings={"rounds": 2}),
-        "settings must be left out.*they are for a method that is named",
+        "settings must be left out.*they configure a named method",
     ),
     "a shape of noise that nobody draws": (
         lambda: fp.verify(lambda values, generator: values, shape="square", adjacency="zero_out"),
@@ -359,7 +359,10 @@ COMMANDS = {
         ["calibrate", "--noise-multiplier", "1", "--rounds", "3", "--epsilon", "1", *FACTS],
         "be left out",
     ),
-    "a grid without noise": (["pareto", *FACTS, "--rounds", "3"], "beginning with --noise-mult"),
+    "a grid without noise": (
+        ["pareto", *FACTS, "--rounds", "3"],
+        "or a grid, for example with --noise-multiplier",
+    ),
     "settings without a method": (
         ["pareto", *FACTS, "--set", "rounds=3"],
         "be given with --method",
@@ -368,7 +371,7 @@ COMMANDS = {
         ["pareto", "--method", "fa-ld", "--set", "rounds", *FACTS],
         "be NAME=VALUE",
     ),
-    "an audit of nothing": (["audit"], "or --noise-multiplier and --sampling in its place"),
+    "an audit of nothing": (["audit"], "or pass --noise-multiplier and --sampling instead"),
     "an audit of rounds that are drawn somehow": (
         ["audit", "--noise-multiplier", "1", "--rounds", "3"],
         "--sampling must be given",

@@ -35,8 +35,8 @@ def arrays(a=1.0, b=1.0):
 WIRE = {
     "double precision": (
         lambda: flat({"a": np.zeros(2, np.float32), "b": np.zeros(2)}),
-        "array 'b' must be of single precision (float32), got dtype('float64'); keep it at the "
-        "client, or build the model without running statistics",
+        "array 'b' must be of single precision (float32), got dtype('float64'); keep it on "
+        "the client, or build the model without running statistics",
     ),
     "a counter": (
         lambda: flat({"steps": np.zeros(1, np.int64)}),
@@ -45,29 +45,29 @@ WIRE = {
     "no array": (lambda: flat({}), "arrays must be at least one, got 'none'"),
     "an array of its own": (
         lambda: clipped_update(ZEROS, {**ZEROS, "own": ZEROS["b"]}, clip_norm=1.0),
-        "the app's arrays must have the names, order and shapes of those that the server sent, got "
-        "['own']; a model of which each client keeps a part (as FedBN does) has no common sum: "
-        "leave those arrays out of what the server sends",
+        "the app's arrays must have the names, order and shapes of the arrays that the server sent, got ['own']; a model with client-specific parts (as in FedBN) has no common sum; remove these arrays from the server's message",
     ),
     "an array that is missing": (
         lambda: clipped_update(ZEROS, {"a": ZEROS["a"]}, clip_norm=1.0),
         "the app's arrays must have the names, ..., got ['b']; a model...",
     ),
-    "another order": (
+    "other shapes or a different order": (
         lambda: clipped_update(ZEROS, dict(reversed(ZEROS.items())), clip_norm=1.0),
-        "the app's arrays must have ..., got 'other shapes or another order'; a model...",
+        "the app's arrays must have ..., got 'other shapes or a different order'; a model...",
     ),
     "another shape": (
         lambda: clipped_update(ZEROS, {**ZEROS, "b": ZEROS["b"][None]}, clip_norm=1.0),
-        "the app's arrays must have ..., got 'other shapes or another order'; a model...",
+        "the app's arrays must have ..., got 'other shapes or a different order'; a model...",
     ),
     "what is no number": (
         lambda: clipped_update(ZEROS, arrays(b=math.nan), clip_norm=1.0),
-        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller step",
+        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller "
+        "learning rate",
     ),
     "what is beyond all numbers": (
         lambda: clipped_update(ZEROS, arrays(a=math.inf), clip_norm=1.0),
-        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller step",
+        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller "
+        "learning rate",
     ),
 }
 
@@ -188,7 +188,7 @@ def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
         Saved(path, ledger).read()
     assert str(caught.value) == (
         f"checkpoint must be a model of this run, got {str(path)!r} ({kind}); restore it, or "
-        "remove it and begin with other arrays"
+        "remove it and start with new arrays"
     )
 
 
@@ -205,7 +205,11 @@ def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
 )
 def test_a_model_of_another_run_is_refused(tmp_path, ledger, head):
     path = saved(tmp_path / "model.npz", ledger, head=head)
-    told = "end the run with the version" if "format" in head else "this one does not count"
+    told = (
+        "finish the run with the version that started"
+        if "format" in head
+        else "the run of this ledger, which must count"
+    )
     with pytest.raises(fp.ParameterError, match=told):
         Saved(path, ledger).read()
     assert Saved(saved(path, ledger), ledger).read().rounds == 3
@@ -223,7 +227,7 @@ def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
     place.write_bytes(backup)
     with fp.Ledger.open(place, resume=True) as old:
         old.intent(round_, clip_norm=1.0, noise_std=3.0)
-        with pytest.raises(fp.ParameterError, match="this one does not count the rounds"):
+        with pytest.raises(fp.ParameterError, match="of this ledger, which must count the rounds"):
             Saved(path, old).read()
 
 
@@ -268,7 +272,7 @@ def test_a_ledger_is_gone_on_with_under_its_own_budget_alone(tmp_path, what):
     opened(path, own, None, "Flower").release()
     with pytest.raises(LedgerError) as caught:
         opened(path, BUDGETS[what], None, "Flower")
-    told = "; resume with the budget of the run's beginning, or name another file"
+    told = "resume with the original budget, or name another"
     assert str(path) in str(caught.value) and str(caught.value).endswith(told)
     # Let go of: the right budget may go on.
     again = opened(path, own, None, "Flower")
@@ -408,7 +412,7 @@ UNKNOWN = {
     "cohorts of one size": (
         GAUSSIAN.sampled(fp.FixedSize(2, population=9)) * 3,
         (fp.Adjacency.ZERO_OUT, fp.Observer.AGGREGATE),
-        "it knows Gaussian rounds with Poisson sampling only, got",
+        "it supports only Gaussian rounds with Poisson sampling",
     ),
     "a record's replacement": (
         GAUSSIAN * 3,
@@ -435,7 +439,9 @@ def test_nobody_is_asked_for_an_infinite_epsilon():
     asked = (GAUSSIAN * 1, 1e-5, fp.Adjacency.ADD_REMOVE, fp.Observer.AGGREGATE)
     told = list(peers.answers(asked, math.inf))
     assert [who for who, _, _ in told] == list(peers.ACCOUNTANTS)
-    assert {(found, why) for _, found, why in told} == {(None, "not asked: epsilon is infinite")}
+    assert {(found, why) for _, found, why in told} == {
+        (None, "skipped, since epsilon is infinite")
+    }
 
 
 def test_what_another_library_raises_is_its_answer(monkeypatch):
@@ -490,8 +496,7 @@ def test_an_accountant_of_opacus_asks_for_its_facts_in_turn(live):
         account.bound(1e-5)
     assert fits(
         str(caught.value),
-        "the data loader must be looked at before the first step, got None; call engine."
-        "accountant.look_at(data_loader) with what make_private returned",
+        "the data loader must be passed to look_at before the first step, got None; call engine.accountant.look_at(data_loader) with the loader from make_private",
     )
     with pytest.raises(fp.ParameterError) as caught:
         account.look_at(loader())
@@ -556,7 +561,7 @@ def test_draws_without_a_theorem_are_named(live, what):
     make, told = LOADERS[what]
     with pytest.raises(UnsupportedCombination) as caught:
         live.scheme_of(make(torch))
-    assert str(caught.value).startswith(f"the data loader has {told}: no theorem here prices")
+    assert str(caught.value).startswith(f"no theorem covers the steps of a data loader with {told}")
 
 
 def test_a_stream_of_records_has_no_number(live):

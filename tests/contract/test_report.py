@@ -125,8 +125,11 @@ def test_every_colour_of_text_has_the_contrast_that_guidelines_ask_for(three):
 def test_what_runs_share_stands_once(three):
     for form in ("html", "md"):
         text = three[form]
-        assert text.count("What all runs share") == 1
-        for once in ("client (all data of one client)", "central: whoever sums"):
+        assert text.count("Common to all runs") == 1
+        for once in (
+            "client (all data of one client)",
+            "central: the server is trusted and sees contributions",
+        ):
             assert text.count(once) == 1
         assert len(re.findall("; 12 rounds", text)) == 1
 
@@ -152,23 +155,23 @@ def test_every_form_says_the_same_numbers(three):
     for form in ("html", "md"):
         assert shown in three[form] and "FAILS" in three[form]
     assert data["statement"]["one"]["formal statement"].startswith(f"({shown}, 1e-05)")
-    assert "left of the claim" in three["md"] and "Words" in three["md"]
+    assert "remaining epsilon (lower end)" in three["md"] and "Glossary" in three["md"]
 
 
 def test_the_statement_has_what_guides_ask_for():
     rows = dict(rows_of(FLOWER))
     assert rows["unit"] == "client (all data of one client)"
     assert rows["neighbours"].startswith("replace_one") and rows["observer"].startswith("aggregate")
-    assert rows["what was run"].startswith("DP-FedAvg: ")
+    assert rows["mechanism"].startswith("DP-FedAvg: ")
     assert rows["sampler"].endswith("(as the Flower accountant state says)")
-    assert "tuning" in rows["what is covered"] and rows["formal statement"].startswith(
+    assert "tuning" in rows["covered runs"] and rows["formal statement"].startswith(
         "(3.488, 7e-05)"
     )
     facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out"}
     tuned = fp.audit(RECORDS / "opacus_rdp.json", sampling="poisson", trials=4, **facts)
     rows = dict(rows_of(tuned))
-    assert "4 runs on the same data, as stated" in rows["what is covered"]
-    assert rows["sampler"].endswith("(as stated, not recorded)")
+    assert "4 runs on the same data, as stated" in rows["covered runs"]
+    assert rows["sampler"].endswith("(as stated but not recorded)")
 
 
 def test_markdown_prints_names_to_the_letter(tmp_path):
@@ -311,8 +314,8 @@ def test_correlated_noise_is_told_as_what_it_is(tmp_path):
     found = fp.audit(noise, claim=(9.0, 1e-5), **PLAIN)
     rows = dict(rows_of(found))
     assert rows["sampler"].startswith("every unit takes part once at most; nothing rests on a draw")
-    assert "6 sums" in rows["what was run"] and "correlated" in rows["what was run"]
-    assert rows["what is covered"].startswith("6 rounds")
+    assert "6 sums" in rows["mechanism"] and "correlated" in rows["mechanism"]
+    assert rows["covered runs"].startswith("6 rounds")
     page = fp.report(found, tmp_path / "a.html").read_text()
     assert page.count("<svg") == 2 and "Epsilon by round" not in page
     spaced = fp.MinimumSeparation(2, at_most=3)
@@ -459,11 +462,14 @@ def test_what_takes_a_verdict_away_is_a_condition_of_the_numbers():
 CONDITIONS = {
     "no denominators": (
         {"adjacency": "add_remove", "denominator": None},
-        ["only if denominators do not follow the data"],
+        ["valid only if denominators do not depend on the data"],
     ),
     "open and seeded": (
         {"close": False, "seed_policy": "fixed"},
-        ["of the recorded rounds only", "only against whoever does not know the seed"],
+        [
+            "valid for the recorded rounds only",
+            "valid only against attackers who do not know the seed",
+        ],
     ),
 }
 
@@ -479,7 +485,7 @@ def test_every_condition_stands_beside_every_number(what, tmp_path):
     text = fp.report({"a": found}, tmp_path / "a.md").read_text()
     for form, least in ((page, 8), (text, 4)):
         assert form.count(told) >= least and " is left" not in form
-        assert "left of the claim" not in form and "Epsilon by round" in form
+        assert "remaining epsilon (lower end)" not in form and "Epsilon by round" in form
     data = json.loads(fp.report({"a": found}, tmp_path / "a.json").read_text())
     assert data["further_rounds"]["a"] is None
 
@@ -488,7 +494,7 @@ def test_tables_of_markdown_are_lines(three):
     lines = three["md"].splitlines()
     assert not [line for line in lines if "\\n" in line]
     assert any(re.fullmatch(r"\| formal statement \| .* \|", line) for line in lines)
-    assert "Theorems:" in lines and "## What all runs share" in lines
+    assert "Theorems:" in lines and "## Common to all runs" in lines
     for index, line in enumerate(lines):
         if line.startswith("|---"):
             widths = {row.count("|") for row in lines[index - 1 : index + 2]}
@@ -526,7 +532,7 @@ def test_a_claim_just_above_what_is_attained_is_not_shown_as_less():
 def test_rounds_of_several_sums_are_told_with_their_noise():
     facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out", "sampling": "poisson"}
     found = fp.audit(RECORDS / "opacus_rdp.json", steps_per_round=5, **facts)
-    assert dict(rows_of(found))["what was run"].startswith("5 times the sum of clipped contrib")
+    assert dict(rows_of(found))["mechanism"].startswith("5 times the sum of clipped contrib")
 
 
 def test_other_runs_on_the_same_data_are_no_rounds_of_this_one():
@@ -572,11 +578,11 @@ def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):
     found = fp.audit(run, claim=(12.0, 1e-4), adjacency="add_remove")
     assert set(found.unsupported) == {"server"}
     box = fp.report(found, tmp_path / "r.md").read_text().split("\n> ")[1].split("\n")[0]
-    assert "To the server" not in box
+    assert "For the server" not in box
     # What holds under a condition only is told with it.
     given = {"adjacency": "zero_out", "unit": "client", "claim": (12.0, 1e-4)}
     with fp.Ledger.create(tmp_path / "a.ledger", **given) as ledger:
         number = ledger.intent(run.sequence()[0][0], clip_norm=1.0, noise_std=1.0)
         ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
     box = fp.report(fp.audit(tmp_path / "a.ledger"), tmp_path / "o.md").read_text()
-    assert box.split("\n> ")[1].count("For the recorded rounds alone") == 3
+    assert box.split("\n> ")[1].count("For the recorded rounds only") == 3

@@ -444,7 +444,7 @@ def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, dom
         ({"batch_fraction": 0.5}, "gradients must"),
         ({"batch_fraction": 0.0}, "batch_fraction must"),
         ({"gradient_sensitivity": 0.0}, "gradient_sensitivity must"),
-        ({"gradient_sensitivity": [1.0, 2.0]}, "one for each of 4 clients"),
+        ({"gradient_sensitivity": [1.0, 2.0]}, "one per client, 4 in all"),
         ({"start": [1.0, 2.0, 3.0]}, "start must"),
     ],
 )
@@ -526,14 +526,20 @@ def test_the_command_for_fed_plt(capsys):
         (["--method", "fa-ld", "--set", "local_steps"], "NAME=VALUES"),
         (["--method", "fa-ld", "--set", "step_size=-1"], "step_size must"),
         (["--method", "fa-ld", "--set", "spread=2"], "spread must"),
-        (["--method", "fa-ld", "--cost", "noise"], "stand without"),
-        (["--method", "fa-ld", "--unit", "client"], "stand without"),
+        (
+            ["--method", "fa-ld", "--cost", "noise"],
+            "be used without SETTINGS, --cost and --unit client",
+        ),
+        (
+            ["--method", "fa-ld", "--unit", "client"],
+            "be used without SETTINGS, --cost and --unit client",
+        ),
         (["--method", "fa-ld", "--noise-multiplier", "1"], "setting must be one of"),
-        (["--method", "fa-ld", "runs.csv"], "stand without"),
+        (["--method", "fa-ld", "runs.csv"], "be used without SETTINGS, --cost and --unit client"),
         (["--method", "fed-plt", "--set", "feature_bound=0"], "feature_bound must"),
         (["--method", "fed-plt", "--set", "local_steps=1", "--set", "penalty=9"], "stability"),
         (["--set", "local_steps=1"], "given with --method"),
-        (["runs.csv", "--set", "local_steps=1"], "stand alone"),
+        (["runs.csv", "--set", "local_steps=1"], "be used without"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(capsys, arguments, words):

@@ -139,7 +139,7 @@ def test_files_of_another_setting_or_sweep_are_not_taken(tmp_path):
     with pytest.raises(ParameterError, match=r"noise_multiplier must be|must be as in the ledger"):
         whole.train(whole.labels[0])
     (tmp_path / "runs" / "sweep.json").unlink()
-    with pytest.raises(ParameterError, match="hold no ledgers but those of this sweep"):
+    with pytest.raises(ParameterError, match="contain only ledgers of this sweep"):
         whole.train(whole.labels[1])
 
 
@@ -428,7 +428,7 @@ def test_two_private_sweeps_do_not_share_a_folder(tmp_path, monkeypatch):
     one, said = best_of(tmp_path / "s", monkeypatch, 1), []
 
     def meanwhile():
-        with pytest.raises(fp.errors.LedgerError, match=r"sweep of .* is at work") as refused:
+        with pytest.raises(fp.errors.LedgerError, match=r"sweep of .* is running") as refused:
             best_of(tmp_path / "s", monkeypatch, 1).run()
         said.append(refused)
 
@@ -449,7 +449,9 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(ParameterError, match="epsilon must be enough for the selection"):
         PrivateSweep(sweep=tight, trials=law, public_test=True).check()
     server = sweep(tmp_path / "s", grid={"noise_multiplier": [9.0]}, observer="server")
-    with pytest.raises(fp.errors.UnsupportedCombination, match="sees who took part"):
+    with pytest.raises(
+        fp.errors.UnsupportedCombination, match="' sees the participants and results of all"
+    ):
         PrivateSweep(sweep=server, trials=law, public_test=True).check()
     best_of(tmp_path / "t", monkeypatch, 1).run()
     with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
@@ -477,6 +479,6 @@ def test_a_trial_with_other_noise_than_is_accounted_is_not_shown(tmp_path, monke
     one = best_of(tmp_path / "s", monkeypatch, 1)
     other = fp.Gaussian(noise_multiplier=9.0, unit="client") * 1
     monkeypatch.setattr(fp.Ledger, "plan", property(lambda self: other))
-    with pytest.raises(ParameterError, match="hold trials with the noise that is accounted"):
+    with pytest.raises(ParameterError, match="contain trials with the accounted noise"):
         one.run()
     assert not (tmp_path / "s" / "model.pt").exists()

@@ -102,7 +102,7 @@ def test_neighbours_that_are_alike_stand_together_and_none_is_lost(found):
 # Cohorts that do not fit
 
 POISSON, EPOCH = fp.Poisson(0.1), fp.Shuffled(10)
-OFTEN = "which nobody draws with probability 0.1 from 1000"
+OFTEN = "which is improbable for probability 0.1 and 1000"
 LARGE = "a share of 0.2 where the sampling draws 0.1"
 DOUBTED = {
     "more than there are": (
@@ -519,7 +519,7 @@ def test_a_mechanism_and_a_ledger_say_it_themselves(said, tmp_path):
         with pytest.raises(fp.ParameterError) as caught:
             fp.audit(source, claim=(9.0, 1e-5), adjacency="zero_out", **said)
         what = "a ledger" if isinstance(what, fp.Ledger) else what
-        told = f"{name} must be left out, got {str(value)!r}; {what} says it itself"
+        told = f"{name} must be left out, got {str(value)!r}; {what} states it"
         assert str(caught.value) == told
 
 

@@ -265,7 +265,7 @@ def test_top_k_of_an_update_that_is_not_finite_is_refused(tmp_path):
     facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
     with (
         Ledger.create(tmp_path / "run.ledger", **facts) as ledger,
-        pytest.raises(Diverged, match=r"the public records' update in round 1 is not finite"),
+        pytest.raises(Diverged, match=r"the update from public records in round 1 is not finite"),
     ):
         averaging.step(averaging.init(), data, ledger=ledger)
     assert Ledger.open(tmp_path / "run.ledger").spent_rounds == 1
@@ -896,16 +896,16 @@ def test_an_upload_says_what_it_is_and_nothing_else_is_taken_for_it():
         (upload + b"x", {}, "36 bytes long"),
         (b"", {}, "36 bytes long"),
         (b"x" + upload[1:], {}, "start with"),
-        (upload, {"round": 8}, "be 8, the round under way"),
-        (upload, {"mask": torch.tensor([1, 4, 7])}, "fit the round's mask"),
-        (upload, {"mask": None}, "fit the round's mask"),
+        (upload, {"round": 8}, "be 8, the current round"),
+        (upload, {"mask": torch.tensor([1, 4, 7])}, "match the mask of the round"),
+        (upload, {"mask": None}, "match the mask of the round"),
         (upload, {"kept": 4}, "40 bytes long"),
         (spoilt, {}, "be finite"),
     ]
     for content, change, message in wrong:
         with pytest.raises(ParameterError, match=message):
             unpack(content, **{"round": 7, "kept": 3, "mask": mask} | change)
-    with pytest.raises(ParameterError, match="one number for each kept"):
+    with pytest.raises(ParameterError, match="have one number per kept coordinate"):
         pack(values, round=0, mask=mask[:2])
 
 
@@ -1176,7 +1176,7 @@ NAN, INF = math.nan, math.inf
         ({"momentum": INF}, "momentum must"),
         ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
         ({"local_steps": 0}, "local_steps must"),
-        ({"local_steps": None}, "name exactly one"),
+        ({"local_steps": None}, "be given one without the other"),
         ({"local_epochs": 1}, "name exactly one of the two, got .2, 1."),
         ({"seed": -1}, "seed must"),
         ({"expected_cohort": 0}, "expected_cohort must"),
@@ -1209,7 +1209,9 @@ def test_models_that_leak_through_buffers_are_refused():
     def build():
         return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
 
-    with pytest.raises(ParameterError, match=r"not mix a batch's records.*GroupNorm"):
+    with pytest.raises(
+        ParameterError, match=r"process every record independently of its batch\.\*GroupNorm"
+    ):
         loop(model=build).init()
     with pytest.raises(ParameterError, match="have parameters to train"):
         loop(model=torch.nn.Flatten).init()
@@ -1222,7 +1224,7 @@ def test_ledgers_that_do_not_fit_are_refused():
     journal = Journal()
     journal.seed_policy = "operating system"
     seeded = loop(fed_smp())
-    with pytest.raises(ParameterError, match=r"seed_policy must be 'fixed'.*leave seed out"):
+    with pytest.raises(ParameterError, match=r"seed_policy must be 'fixed'.*leave out seed"):
         seeded.step(seeded.init(), small(), ledger=journal)
     other = State(0, torch.zeros(9), 0.1)
     with pytest.raises(ParameterError, match=r"state.parameters must have shape"):
@@ -1264,7 +1266,7 @@ def test_a_client_with_no_data_is_refused():
         digits(public=1500)
     with pytest.raises(ParameterError, match="hidden must"):
         mlp(3, 2, hidden=(0,))
-    with pytest.raises(ParameterError, match="name exactly one"):
+    with pytest.raises(ParameterError, match="be given one without the other"):
         LocalSGD()
 
 

@@ -106,7 +106,7 @@ def test_contraction_against_composition():
     assert epsilon(contracts * 30).upper == pytest.approx(12.870662, rel=1e-6)
     assert any("T6" in t for t in epsilon(known * 30).theorems)
     batches = replace(known, batch_fraction=0.5)
-    assert any("T6 does not apply, batches" in t for t in epsilon(batches).theorems)
+    assert any("T6 does not apply to random batches" in t for t in epsilon(batches).theorems)
 
 
 def test_gradient_noise_composed_over_queries():
@@ -370,9 +370,9 @@ def test_a_drift_that_changes_sides_attains_t6_near_its_largest_step(options):
     client = descent(sensitivity=1.0, noise_std=2.0, **options)
     found = epsilon(client)
     assert found.upper * 0.9999 <= found.lower <= found.upper
-    assert "other side" in found.witness
+    assert "every step crosses it" in found.witness
     flat = replace(client, strong_convexity=client.smoothness)
-    assert "other side" not in epsilon(flat).witness
+    assert "every step crosses it" not in epsilon(flat).witness
 
 
 def test_a_drift_that_changes_sides_simulated():
@@ -475,7 +475,7 @@ def test_releases_carry_the_step_noise(client):
 
 
 def test_a_trajectory_is_no_single_release():
-    with pytest.raises(UnsupportedCombination, match="noise goes on every gradient"):
+    with pytest.raises(UnsupportedCombination, match="noise is added to every gradient of a"):
         hamiltonian().release(np.zeros(2))
 
 
@@ -508,7 +508,7 @@ def test_rounds_of_different_kinds_do_not_compose():
     "mechanisms, wanted",
     [
         ((), "at least one mechanism"),
-        ((langevin(), "noise"), "mechanisms only"),
+        ((langevin(), "noise"), "contain only mechanisms"),
         ((langevin(), fp.Gaussian(noise_multiplier=1.0, unit="client")), "unit"),
     ],
 )
@@ -561,7 +561,7 @@ BAD = [
     (langevin(), {"correlation": math.nan}, "NaN"),
     (langevin(), {"step_size": 0.0}, "step_size must be"),
     (langevin(), {"step_size": math.inf}, "step_size must be"),
-    (langevin(), {"step_size": (1e-3, 1e-3)}, "one for each of 1 steps"),
+    (langevin(), {"step_size": (1e-3, 1e-3)}, "one per step, 1 in all"),
     (langevin(steps=2), {"step_size": (1e-3, -1e-3)}, "step_size must be"),
     (langevin(), {"temperature": 0.0}, "temperature must be"),
     (langevin(), {"weight": 0.0}, "weight must be"),
@@ -569,7 +569,7 @@ BAD = [
     (langevin(), {"batch_fraction": 1.2}, "batch_fraction must be"),
     (langevin(), {"gradient_sensitivity": 0.0}, "gradient_sensitivity must be"),
     (langevin(), {"steps": 0}, "steps must be"),
-    (langevin(), {"strong_convexity": 1.0}, "both or neither"),
+    (langevin(), {"strong_convexity": 1.0}, "be given together or not at all"),
     (langevin(), {"strong_convexity": 3.0, "smoothness": 2.0}, "at most smoothness"),
     (
         langevin(),
@@ -615,7 +615,7 @@ def test_noisy_descent_without_convexity_composes_its_steps():
     assert "composed" in found.theorems[0] and "clipped" in found.witness
     convex = fp.NoisyGradientDescent(strong_convexity=1.0, smoothness=2.0, **given)
     assert fp.epsilon(convex, delta=1e-5, adjacency="replace_one").upper < 3.0
-    with pytest.raises(ParameterError, match="both or neither"):
+    with pytest.raises(ParameterError, match="be given together or not at all"):
         fp.NoisyGradientDescent(strong_convexity=1.0, **given)
 
 
@@ -688,7 +688,9 @@ def test_noise_that_hides_its_own_rounding_no_more_is_refused():
         smoothness=1.0,
     )
     assert 1.0 < mechanism.widening(4) < 1.25
-    with pytest.raises(ParameterError, match="leave strong_convexity and smoothness out"):
+    with pytest.raises(
+        ParameterError, match="leave out strong_convexity and smoothness, so that the"
+    ):
         mechanism.widening(10_000)
     drawn = replace(mechanism, batch_fraction=0.5)
     assert drawn.widening(10_000) == 1.0  # T6 does not serve it: its steps are composed

@@ -261,7 +261,7 @@ def test_little_clipping_is_no_warning():
     assert training.clipping(target, [0.1, 0.1]) == training.Clipping(0.0, pytest.approx(1.0))
     draws = torch.randn(2, 50, 2, dtype=torch.float64) * 0.1
     assert "0.0% of the records" in str(training.diagnose(draws, target))
-    with pytest.raises(ParameterError, match="nothing is clipped"):
+    with pytest.raises(ParameterError, match="without clip_norm no gradient is clipped"):
         training.clipping(training.Posterior(model=target.model, data=target.data), [0.0, 0.0])
 
 
@@ -325,7 +325,7 @@ def test_a_meter_is_of_one_run(data):
         if meter._last < 0:
             meter.note(info)
             continue
-        with pytest.raises(ParameterError, match=r"round 0 was noted before.*new Meter"):
+        with pytest.raises(ParameterError, match=r"round 0 was recorded before.*new Meter"):
             meter.note(info)
 
 
@@ -338,7 +338,7 @@ def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
         fp.Ledger.create(tmp_path / "other", **facts) as other,
     ):
         tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
-        with pytest.raises(ParameterError, match="hold the rounds behind the state"):
+        with pytest.raises(ParameterError, match="contain the rounds of the state, but train"):
             training.train(averaging, data, rounds=2, ledger=ledger, on_round=tell)
     with pytest.raises(ParameterError, match="path must be in a folder that is there"):
         progress_logging.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
@@ -369,6 +369,6 @@ def test_a_round_that_raised_may_have_been_released(tmp_path, data):
     training.train(averaging, data, rounds=1, **kept)
     with pytest.raises(OSError, match="full"):
         training.train(averaging, data, rounds=2, on_release=seen, **kept)
-    with pytest.raises(ParameterError, match="a crash may have spent what no state shows"):
+    with pytest.raises(ParameterError, match="resumed run, since a crash may have spent"):
         training.train(averaging, data, rounds=2, **kept)
     assert len(path.read_text().splitlines()) == 2

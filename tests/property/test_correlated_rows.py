@@ -132,15 +132,15 @@ def changed(file, **other):
 
 
 BROKEN = {
-    "no round": ({"round": None}, "hold a fitting 'round'"),
-    "a round of a fraction": ({"round": 1.5}, "hold a fitting 'round'"),
-    "a round that is true": ({"round": True}, "hold a fitting 'round'"),
+    "no round": ({"round": None}, "contain a valid 'round'"),
+    "a round of a fraction": ({"round": 1.5}, "contain a valid 'round'"),
+    "a round that is true": ({"round": True}, "contain a valid 'round'"),
     "no memory": ({"memory": None}, "hold a fitting 'memory'"),
     "memory of another model": ({"memory": torch.zeros(2, 4)}, "hold a fitting 'memory'"),
     "other clients": ({"times": torch.zeros(9).long()}, "hold a fitting 'times'"),
     "a drift that is a text": ({"drift": "0"}, "hold a fitting 'drift'"),
-    "another format": ({"format": "mine"}, "be the noise of this ledger's run: it is another's"),
-    "another ledger": ({"ledger": "mine"}, "be the noise of this ledger's run: it is another's"),
+    "another format": ({"format": "mine"}, "be the secret noise state of this ledger's"),
+    "another ledger": ({"ledger": "mine"}, "be the secret noise state of this ledger's"),
 }
 
 
@@ -156,7 +156,7 @@ def test_a_memory_that_does_not_fit_is_refused_with_its_place(tmp_path, what):
             file.read(state)
     told = str(caught.value)
     assert told.startswith(f"noise file must {rule}") and f"got {str(file.path)!r}" in told
-    assert told.endswith(("; restore it", "or give the ledger another name"))
+    assert told.endswith(("; restore it", "run is finished, or rename the new ledger"))
 
 
 def test_a_memory_comes_back_as_it_was_for_its_owner_alone(tmp_path):

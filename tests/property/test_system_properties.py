@@ -316,8 +316,7 @@ CLAIMS = {
     ),
     "no noise of one's own": (
         {"correlation": 1.0},
-        "step_size must be at most 0, above which Theorem 6.1 says nothing, got 0.0001; with "
-        "correlation 1 all noise is shared: no epsilon is finite",
+        "step_size must be at most 0, above which Theorem 6.1 says nothing, got 0.0001; with correlation 1 all noise is shared, so no epsilon is finite",
     ),
     "weights that nobody gave": (
         {"scheme": "I", "weight": 0.1},

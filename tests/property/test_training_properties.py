@@ -549,7 +549,7 @@ def test_one_chain_is_judged_by_its_halves_and_the_worst_coordinate_counts():
     assert training.diagnose(good).worst[0] < 1.05
     found = training.diagnose(stuck)
     assert found.r_hat[0] < 1.05 < found.r_hat[1] == found.worst[0]
-    assert "in 1 of 2 coordinates: chains have not mixed" in str(found)
+    assert "in 1 of 2 coordinates, so the chains have not mixed" in str(found)
     sizes = np.minimum(found.bulk_ess, found.tail_ess)
     assert found.worst[1] == sizes.min() and found.clipping is None
     drifting = torch.linspace(0, 9, 100).double()[None, :, None] + good[:1, :100, :1]
