@@ -219,7 +219,7 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
     # Each canary is a client of the data.
     if data is None or data.population < canaries:
         held = None if data is None else data.population
-        refuse("data", held, f"hold at least {canaries} clients, one per canary")
+        refuse("data", held, f"contain at least {canaries} clients, one per canary")
     return noise
 
 
@@ -242,7 +242,7 @@ _RELEASED = ("parameters", "positions", "auxiliary")
 def _moved(before: Any, after: Any) -> Array:
     name = next((name for name in _RELEASED if hasattr(after, name)), None)
     if name is None:
-        refuse("state", type(after).__name__, f"hold one of {', '.join(_RELEASED)}")
+        refuse("state", type(after).__name__, f"contain one of {', '.join(_RELEASED)}")
     moved = getattr(before, name) - getattr(after, name)
     # Flat and in double precision, like the directions.
     return np.asarray(moved.cpu().numpy(), dtype=np.float64).reshape(-1)

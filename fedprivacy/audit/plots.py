@@ -346,7 +346,7 @@ def _epsilons(
     claims = sorted({found.claim[0] for found in audits.values()})
     caption = "Epsilon by round, certified upper end"
     if endless:
-        caption += f"; {', '.join(endless)} give(s) no finite epsilon"
+        caption += f"; no finite epsilon for {', '.join(endless)}"
 
     def finish(axes: Axes) -> None:
         from matplotlib.ticker import MaxNLocator

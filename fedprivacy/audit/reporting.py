@@ -230,7 +230,7 @@ def _named(audit: object) -> dict[str, RunSummary]:
             rule = "be an audit, a list of audits, or a dict of them by name"
             refuse("audit", type(each).__name__, rule, way_out)
     if not named:
-        refuse("audit", audit, "hold at least one audit")
+        refuse("audit", audit, "contain at least one audit")
     return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 

@@ -95,7 +95,7 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     # As actually released: rounds with less noise get the price of that noise.
     whole = read.evidence.run
     if whole is None:
-        refuse("LEDGER", str(ledger), "hold a round that was released")
+        refuse("LEDGER", str(ledger), "contain a round that was released")
     risk, unknown = _risk(_Released(read), adjacency, observer)
     bounds, unsupported = _views(source, delta, adjacency)
     data = {

@@ -302,5 +302,5 @@ def load(path: str | Path) -> Factor:
         refuse("factor", str(path), f"have format {FORMAT!r}", "write it with fp.factors.save")
     found = decode(data.get("factor"), _FACTORS)
     if not isinstance(found, Factor):
-        refuse("factor", str(path), "hold a factor")
+        refuse("factor", str(path), "contain a factor")
     return found

@@ -383,7 +383,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     given = (
         event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
     )
-    require(given, "step_counts", given, "hold at least one number")
+    require(given, "step_counts", given, "contain at least one number")
     # bit_length is floor(log2 n) + 1, and 0 for no step.
     depth = max(integer(0, step_counts=each) for each in given).bit_length()
     if depth == 0:

@@ -47,7 +47,7 @@ class Joint:
     ledgers: tuple[Ledger, ...]
 
     def __post_init__(self) -> None:
-        require(self.ledgers, "source", [], "hold at least one ledger", "pass their paths")
+        require(self.ledgers, "source", [], "contain at least one ledger", "pass their paths")
         first, *more = self.ledgers
         for one in more:
             for name in Facts._fields:

@@ -244,7 +244,7 @@ def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, f
     low, high = given
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
-        require(max(low, 1) <= high, "domain", domain, "hold an integer above 0")
+        require(max(low, 1) <= high, "domain", domain, "contain an integer above 0")
     return float(low), float(high)
 
 

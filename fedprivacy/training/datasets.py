@@ -103,7 +103,7 @@ def _idx(below: str) -> Callable[[Path, str], tuple[Records, Records]]:
 
     def read(folder: Path, way_out: str) -> tuple[Records, Records]:
         found = list(filter(holds_all, (folder, folder / below / "raw")))
-        require(found, "data_dir", str(folder), f"hold {', '.join(NAMES)}", way_out)
+        require(found, "data_dir", str(folder), f"contain {', '.join(NAMES)}", way_out)
         train, test = (image_tensors(*read_part(found[0], part, way_out)) for part in FILES)
         return train, test
 
@@ -124,7 +124,7 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     labels = labels.reshape(-1)
     fits = images.shape == (32, 32, 3, len(labels)) and images.dtype == np.uint8
     got = f"X {images.dtype} {images.shape}, y {labels.shape}"
-    require(fits, str(path), got, "hold bytes of shape (32, 32, 3, n) and n labels", way_out)
+    require(fits, str(path), got, "contain bytes of shape (32, 32, 3, n) and n labels", way_out)
     _check_labels(path, labels, 1, 10, way_out)
     return images.transpose(3, 2, 0, 1), labels % 10
 
@@ -132,13 +132,13 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 def _arrays(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return X and y of a MATLAB file."""
     # For a missing file, scipy's error would say that it was opened the wrong way.
-    require(path.is_file(), "data_dir", str(path.parent), f"hold {path.name}", way_out)
+    require(path.is_file(), "data_dir", str(path.parent), f"contain {path.name}", way_out)
     try:
         content = loadmat(path, variable_names=["X", "y"])
     except Exception as error:  # a damaged file may raise any error in its reader
         refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
     there = {"X", "y"} <= content.keys()
-    require(there, "data_dir", str(path), "hold arrays X and y", way_out)
+    require(there, "data_dir", str(path), "contain arrays X and y", way_out)
     return content["X"], content["y"]
 
 
@@ -167,7 +167,7 @@ def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out
     whole, told = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
     require(whole, str(path), told, "contain integers", way_out)
     ends = int(labels.min()), int(labels.max())
-    rule = f"hold labels from {low} to {high}"
+    rule = f"contain labels from {low} to {high}"
     require(low <= ends[0] <= ends[1] <= high, str(path), ends, rule, way_out)
 
 
@@ -228,7 +228,7 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
             require(name not in seen, str(path), name, "be in only one file", way_out)
             seen.add(name)
             kind = type(own).__name__
-            require(kind == "dict", f"{path.name}, user {name}", kind, "hold x and y", way_out)
+            require(kind == "dict", f"{path.name}, user {name}", kind, "contain x and y", way_out)
             if own.get("y"):
                 any_records = True
                 yield _texts(path, name, own, way_out)

@@ -109,7 +109,11 @@ REFUSED = {
     "a posterior": ("fa-ld", {"settings": {"model": "a.py:b"}}, r"^settings\['model'\] must be"),
     "another's setting": ("fed-plt", {"settings": {"cohort": 2}}, r"^cohort must be left"),
     "unknown data": ("fed-plt", {"data": "iris"}, r"^data must be one of"),
-    "too few clients": ("dp-fedavg", {"settings": {"clients": 9}}, r"^data must hold at least 24"),
+    "too few clients": (
+        "dp-fedavg",
+        {"settings": {"clients": 9}},
+        r"^data must contain at least 24",
+    ),
     "no noise": ("dp-fedavg", {"settings": {"noise_multiplier": 0}}, r"^noise_multiplier must be"),
 }
 

@@ -500,6 +500,6 @@ def test_what_is_asked_against_a_ledger_is_told(tmp_path):
         shown = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
         ledger.done(number, noise_std=4.0, **shown)
         ledger.close()
-    told = "The question is about the adjacency zero_out; the fedprivacy ledger states replace_one."
+    told = "The adjacency zero_out; the fedprivacy ledger states replace_one."
     assert told in str(fp.audit(ledger.path, adjacency="zero_out"))
     assert "in question is" not in str(fp.audit(ledger.path))

@@ -186,7 +186,7 @@ def test_a_number_says_what_it_depends_on_everywhere(tmp_path, facts, close, wor
     assert fp.audit(path).bound.qualified == (words,)
     adjacency = facts.get("adjacency", "zero_out")
     found = fp.pareto({"this": (path, 1.0), "other": (STEP, 2.0)}, delta=1e-5, adjacency=adjacency)
-    assert f"not as it stands: this: {words}" in found.table()
+    assert f"not comparable: this: {words}" in found.table()
     assert found.to_dict()["settings"][0]["epsilon"]["qualified"] == [words]
     assert not found.settings[1].depends
 
@@ -218,7 +218,7 @@ def test_a_page_does_not_tell_whether_anything_was_refused(tmp_path):
     """One client decides by its data whether its update is finite."""
     one, other = (run_with(tmp_path / f"{refused}", refused) for refused in (0, 1))
     assert other.auditor_only == (
-        "3 contribution(s) were refused and left out of the sums, as zeros are.",
+        "3 contribution(s) were refused and counted as zeros in the sums.",
     )
     assert "for the auditor only: 3 contribution(s)" in str(other)
     assert (one.reasons, one.defects, one.statement) == (

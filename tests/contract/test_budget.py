@@ -139,7 +139,7 @@ def test_names_are_checked():
         budget(observer="nobody")
     with pytest.raises(fp.ParameterError, match="adaptive must be True or False, got 'no'"):
         budget(adaptive="no")
-    with pytest.raises(fp.ParameterError, match="spending must be another budget's spending"):
+    with pytest.raises(fp.ParameterError, match="spending must be the spending of another budget"):
         budget(spending=3)
     with pytest.raises(fp.ParameterError, match="accountant must be left at its default"):
         budget(accountant="advanced", adaptive=True)

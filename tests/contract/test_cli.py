@@ -292,7 +292,7 @@ def test_a_report_of_a_foreign_record(capsys, tmp_path):
     ask = ["report", str(RECORDS / "flower.json"), "--claim", "3.49,7e-5", "--subject", "phones"]
     path = tmp_path / "page.html"
     code, out, _ = answer(capsys, *ask, "--auditor", "me", "--output", str(path), "--strict")
-    assert code == 0 and out.startswith("HOLDS, on the word of an imported record")
+    assert code == 0 and out.startswith("HOLDS, according to an imported record")
     assert "Flower accountant state, flower.json" in path.read_text()
 
 

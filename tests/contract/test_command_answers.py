@@ -287,11 +287,11 @@ def test_a_report_is_written_in_the_form_of_its_name(capsys, tmp_path, name):
 
 OUTPUTS = {
     "no form": (["--output", "a.txt"], "path must end in .html, .md"),
-    "no folder": (["--output", "nowhere/a.html"], "path must be in a folder that is there"),
-    "over the record": (["--output", "run.ledger"], "must be another file than what is read"),
+    "no folder": (["--output", "nowhere/a.html"], "path must be in an existing folder"),
+    "over the record": (["--output", "run.ledger"], "must differ from the files that are read"),
     "a deployment of a page": (
         ["--output", "a.html", "--deployment", "said.toml"],
-        "deployment must be left out, got 'given'; it is for a path that ends in .yaml",
+        "deployment must be left out, got 'given'; it applies only to a path that ends in .yaml",
     ),
     "an entry of nobody": (
         ["--output", "a.yaml"],
@@ -343,7 +343,7 @@ def test_explain_tells_of_infinitely_much_that_a_part_has_it_all(capsys):
 def test_explain_needs_a_round(capsys, tmp_path):
     path = ledger(tmp_path / "run.ledger", ended=False)
     told = refused(capsys, "explain", path, *EXPLAINED)
-    assert f"LEDGER must hold a round that was released, got '{path}'" in told
+    assert f"LEDGER must contain a round that was released, got '{path}'" in told
 
 
 def test_explain_says_of_a_ledger_what_it_says_of_its_run(capsys, tmp_path):
@@ -384,7 +384,7 @@ def test_explain_says_what_a_record_s_numbers_depend_on(capsys, tmp_path):
     bounds = [one for by_name in found["epsilon"].values() for one in by_name.values()]
     assert len(bounds) == 6 and all(one["qualified"] == words for one in bounds)
     _, out, _ = command(capsys, "explain", path, *EXPLAINED)
-    assert out.count(", the ledger has no end, the seed was fixed\n") == 6
+    assert out.count(", the ledger was not closed, the seed was fixed\n") == 6
     assert all(f"  but: {one}\n" in out for one in words)
 
 
@@ -464,12 +464,12 @@ def test_settings_of_several_files_are_named_by_their_folders(capsys, tmp_path):
 
 
 FILES = {
-    "nothing": ("runs.csv", "", "SETTINGS must hold at least one setting"),
-    "a head alone": ("runs.csv", "label,hours\n", "SETTINGS must hold at least one setting"),
+    "nothing": ("runs.csv", "", "SETTINGS must contain at least one setting"),
+    "a head alone": ("runs.csv", "label,hours\n", "SETTINGS must contain at least one setting"),
     "no list": ("runs.json", "{}", "SETTINGS must be a list of objects"),
     "no objects": ("runs.json", "[1]", "SETTINGS must be a list of objects"),
     "no JSON": ("runs.json", "[", "runs.json: not readable as JSON"),
-    "bytes": ("runs.csv", "\udcff", "SETTINGS must be CSV, or JSON with .json as its ending"),
+    "bytes": ("runs.csv", "\udcff", "SETTINGS must be CSV, or JSON with the ending .json"),
     "no cost": (
         "runs.csv",
         "label,noise_multiplier\na,1\n",
@@ -493,7 +493,7 @@ FILES = {
     "a run beside a ledger": (
         "runs.csv",
         "ledger,rounds,hours\na.ledger,3,2\n",
-        "row 1 must be left out beside a ledger, got ['rounds']",
+        "row 1 must be left out with a ledger, got ['rounds']",
     ),
     "a cost that is no number": (
         "runs.csv",
@@ -515,7 +515,7 @@ COSTS = {
     "a column that is not there": (["--cost", "days"], "--cost must be a column with a value in"),
     "a column of the run": (
         ["--cost", "rounds"],
-        "--cost must be none of the columns that describe a run, got 'rounds'",
+        "--cost must not be a column that describes a run, got 'rounds'",
     ),
     "more of what is no cost": (["--maximise", "days"], "days"),
 }
@@ -547,7 +547,7 @@ def test_a_cost_of_a_grid_is_one_that_its_numbers_tell(capsys):
 SIZES = {
     "a probability and a cohort": (
         ["--sampling-probability", "0.1", "--cohort", "3", "--population", "9"],
-        "sampling_probability must stand alone, without cohort, got 0.1",
+        "sampling_probability must be given without cohort, got 0.1",
     ),
     "a population alone": (
         ["--population", "9"],
@@ -576,7 +576,7 @@ def test_numbers_that_do_not_go_together_are_told(capsys, name, what):
 def test_a_run_that_is_not_private_leaves_no_ledger(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = refused(capsys, "train", "--method", "fedavg", "--ledger", "a.ledger", "--rounds", "1")
-    assert "--ledger must be left out: fedavg is not private, got 'a.ledger'" in told
+    assert "--ledger must be left out, since fedavg is not private, got 'a.ledger'" in told
     assert list(tmp_path.iterdir()) == []
 
 

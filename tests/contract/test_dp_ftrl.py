@@ -297,7 +297,7 @@ def test_another_run_s_memory_is_no_noise_of_this_one(tmp_path):
         ours.step(state, DATA, ledger=ledger)
         for _ in range(3):
             theirs, _ = other.step(theirs, DATA, ledger=ledger)
-        with pytest.raises(ParameterError, match=r"noise file must hold the noise of this run"):
+        with pytest.raises(ParameterError, match=r"noise file must contain the noise of this run"):
             ours.step(state, DATA, ledger=ledger)
         assert not other.step(theirs, DATA, ledger=ledger)[1].aborted
         assert len(ledger.rounds) == 7

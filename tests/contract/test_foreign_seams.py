@@ -114,7 +114,9 @@ def test_sixty_rounds_of_a_ledger_whose_norms_are_its_cohorts(tmp_path):
         ledger.close()
     found = fp.audit(path)
     assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
-    assert any("clip norms that go with how many took part" in one for one in found.auditor_only)
+    assert any(
+        "clip norms that vary with the number of participants" in one for one in found.auditor_only
+    )
 
 
 # ---- shares of the noise that did not arrive
@@ -357,7 +359,7 @@ NOT_DRAWN = {
     ),
     "everybody twice in a pass": (PASSES, alike(100, 1, "shuffled", 100, 2, 100), 4.4),
     "always as many are allocated": (PASSES, alike(1000, 3, "allocation", 10, 100, 1000), 10.0),
-    "noise that goes with how many are allocated": (
+    "noise that varies with how many are allocated": (
         PASSES,
         [f"{i},{3 if k <= 100 else 6},allocation,10,{k},1000" for i, k in enumerate(allocated())],
         10.0,

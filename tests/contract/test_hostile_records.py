@@ -163,9 +163,9 @@ def test_an_entry_of_the_registry_says_what_no_record_shows(tmp_path):
     facts = {"adjacency": "zero_out", "sampling": "everyone", "claim": (9.0, 1e-5)}
     found = fp.audit({"history": [[4.0, 0.1, 2]]}, **facts)
     text = fp.report(found, tmp_path / "a.yaml", deployment=said).read_text()
-    assert "certified, on the word of an imported record." in text
-    assert "Stated by the user, not recorded: adjacency = zero_out; sampling = everyone" in text
-    assert "Taken for granted: each recorded round released one noisy sum" in text
+    assert "certified, according to an imported record." in text
+    assert "Stated by the user but not recorded: adjacency = zero_out; sampling = everyone" in text
+    assert "Assumed by default: each recorded round released one noisy sum" in text
     assert 'model_name: "Central"' in text  # a record of one data set; no client is in it
 
 

@@ -209,7 +209,7 @@ def test_a_shuffled_pass_accounted_as_poisson_is_named(tmp_path):
     assert fp.audit(path, claim=(10.2, 1e-5), **seen).verdict == "HOLDS"
     secret = fp.audit(path, claim=(0.4315, 1e-5), adjacency="zero_out")  # the order is not known
     assert secret.verdict == "CANNOT BE CERTIFIED" and 0.41 < secret.bound.lower < 0.42
-    assert "would be the number of Poisson sampling at the same rate" in secret.reasons[1]
+    assert "would be the epsilon of Poisson sampling at the same rate" in secret.reasons[1]
 
 
 def test_the_gaussian_limit_of_a_published_thread():
@@ -330,7 +330,7 @@ def test_an_imported_record_says_so_and_never_speaks_of_our_seed_or_version(tmp_
     facts = {"claim": (9.0, TINY), "adjacency": "add_remove", "sampling": "poisson"}
     found = fp.audit(RECORDS / "opacus_rdp.json", auditor="A. Uditor", **facts)
     recorded, stated = found.facts_recorded, found.stated
-    assert found.statement == "HOLDS, on the word of an imported record"
+    assert found.statement == "HOLDS, according to an imported record"
     assert "not recorded by fedprivacy" in recorded["source"]
     assert recorded["SHA-256 of the source"] == content.digest(RECORDS / "opacus_rdp.json")
     assert recorded["imported by"] == "A. Uditor" and recorded["imported"]

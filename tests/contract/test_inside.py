@@ -269,7 +269,7 @@ def test_clip_norms_that_go_with_cohorts_are_doubted(tmp_path, follows):
     found = fp.audit(path)
     assert (found.verdict is Verdict.HOLDS) is not follows
     if follows:
-        assert "clip norms that go with" in found.auditor_only[0]
+        assert "clip norms that vary with" in found.auditor_only[0]
 
 
 # ---- rows of one run

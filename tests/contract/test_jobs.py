@@ -127,7 +127,7 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
         (["--method", "fa-ld", "--level", "0"], "step_size must be"),
         (
             ["--method", "fa-hmc", "--kept", "0.5"],
-            "kept_fraction must be left out: fa-hmc does not",
+            "kept_fraction must be left out, since fa-hmc does not",
         ),
         (["--method", "fa-ld", "--adjacency", "add_remove"], "replace_one"),
         (["--method", "fa-ld", "--rounds", "0"], "rounds must be"),
@@ -162,10 +162,19 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
     [
         (["--method", "fedavg", "--ledger", "x.ledger"], "--ledger must be left out"),
         (["--method", "fedavg", "--clip-norm", "1"], "clip_norm must be left out"),
-        (["--method", "fedavg", "--epsilon", "1"], "--epsilon must be left out: fedavg adds no"),
-        (["--method", "fedavg", "--epsilon", "8"], "train within one by --method dp-fedavg"),
-        (["--method", "fedavg", "--delta", "1e-3"], "--delta must be left out: fedavg adds no no"),
-        (["--method", "fedavg", "--observer", "server"], "--observer must be left out: fedavg"),
+        (
+            ["--method", "fedavg", "--epsilon", "1"],
+            "--epsilon must be left out, since fedavg adds no",
+        ),
+        (["--method", "fedavg", "--epsilon", "8"], "use --method dp-fedavg"),
+        (
+            ["--method", "fedavg", "--delta", "1e-3"],
+            "--delta must be left out, since fedavg adds no no",
+        ),
+        (
+            ["--method", "fedavg", "--observer", "server"],
+            "--observer must be left out, since fedavg",
+        ),
         (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "by --method fed-smp-top-k"),
         (["--method", "fedavg-rand-k", "--epsilon", "8"], "by --method fed-smp-rand-k"),
         (["--method", "fedavg", "--missing", "2"], "missing must be left out"),
@@ -185,10 +194,13 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "dp-fedavg", "--set", "learning_rate=NaN"], "learning_rate must"),
         (["--method", "dp-fedavg", "--set", "cohort=401"], "cohort must be at most"),
         (["--method", "dp-fedavg", "--level", "0.1"], "cost epsilon ="),
-        (["--method", "dp-fedavg", "--data-dir", "nope"], "data_dir must be left out: digits is"),
+        (
+            ["--method", "dp-fedavg", "--data-dir", "nope"],
+            "data_dir must be left out, since digits is",
+        ),
         (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in a folder that is"),
         (["--method", "dp-fedavg", "--checkpoint", "no/x"], "checkpoint must be in a folder"),
-        (["--method", "dp-fedavg", "--output", "no/x"], "output must be in a folder that is there"),
+        (["--method", "dp-fedavg", "--output", "no/x"], "output must be in an existing folder"),
         (
             ["--method", "dp-fedavg", "--output", "dp-fedavg.ledger"],
             "output must be a file of its own",

@@ -351,8 +351,8 @@ def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypat
     sent = int(re.search(r"(\d+) bytes uploaded", marked)[1])
     planned = 2 * 100 * upload_size(650)
     assert f"{planned / 1e6:.2f} MB uploaded by all" in printed.out
-    assert "private, for you alone: run.pt and a.ledger.private" in printed.out
-    assert "to hand over: model.pt, which holds the model alone" in printed.out
+    assert "private, not for publication: run.pt and a.ledger.private" in printed.out
+    assert "for publication: model.pt, which contains only the model" in printed.out
     task = job("dp-fedavg", rounds=2)
     record = Experiment(job=task, epsilon=8.0).run(ledger_path=tmp_path / "b.ledger")
     assert record.upload_bytes == planned

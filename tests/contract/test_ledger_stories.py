@@ -349,7 +349,9 @@ def test_what_does_not_read_back_as_it_was_is_spent_by_nobody(tmp_path):
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
         with pytest.raises(LedgerError) as caught:
             ledger.intent(Forgetful(1.0), **ROUND)
-        assert str(caught.value) == "mechanism does not read back as it was: Forgetful(size=2.0)"
+        assert str(caught.value) == (
+            "mechanism changes when it is written and read back: Forgetful(size=2.0)"
+        )
         assert ledger.rounds == () and ledger.intent(STEP, **ROUND) == 0
 
 
@@ -369,7 +371,7 @@ CREATED = {
     "a seed": ({"seed_policy": 7}, "seed_policy must be one of 'operating system' or 'fixed', got"),
     "a rule": ({"budget_rule": 3}, "budget_rule must be a string, got 3"),
     "words": ({"description": None}, "description must be a string, got None"),
-    "half a letter": ({"description": "\ud800"}, "description must be text that UTF-8 can hold"),
+    "half a letter": ({"description": "\ud800"}, "description must be text that UTF-8 can encode"),
     "a plan": ({"plan": 3}, "plan must be a mechanism, got 3; such as fp.Gaussian(noise_mult"),
     "a plan of records": (
         {"plan": replace(STEP, unit="record")},
@@ -407,7 +409,7 @@ WRITTEN = {
     ),
     "a number of a round": (
         lambda x: x.done(-1, **DONE),
-        "round must be a whole number of at least 0, got -1",
+        "round must be an integer of at least 0, got -1",
     ),
     "more than came": (
         lambda x: x.done(0, **{**DONE, "arrived": 5}),
@@ -456,7 +458,7 @@ def test_a_disk_that_fails_stops_the_ledger_and_says_how_to_go_on(tmp_path, monk
     assert "could not be written: [Errno 28] No space left on device" in str(caught.value)
     assert "release it and use Ledger.open(path, resume=True)" in str(caught.value)
     monkeypatch.undo()
-    with pytest.raises(LedgerError, match="cannot be written to, an earlier write failed"):
+    with pytest.raises(LedgerError, match="cannot be written, since an earlier write failed"):
         ledger.intent(STEP, **ROUND)
     ledger.release()
     assert fp.Ledger.open(tmp_path / "a").spent_rounds == 1
@@ -477,9 +479,9 @@ def test_a_ledger_that_is_not_open_for_it_says_why(tmp_path, what):
     ledger.done(ledger.intent(STEP, **ROUND), **DONE)
     with pytest.raises(LedgerError) as caught:
         CLOSED[what](fp.Ledger.open(path))
-    assert "cannot be written to, it was opened for reading" in str(caught.value)
+    assert "cannot be written, since it was opened for reading" in str(caught.value)
     ledger.release()
-    with pytest.raises(LedgerError, match="cannot be written to, it was released"):
+    with pytest.raises(LedgerError, match="cannot be written, since it was released"):
         CLOSED[what](ledger)
     with fp.Ledger.open(path, resume=True) as again:
         again.close()
@@ -496,7 +498,7 @@ def test_lines_of_another_run_are_no_lines_of_this_one(tmp_path):
     first, second = (path.read_bytes().splitlines(keepends=True) for path in (one, other))
     swapped = [*first[:1], *second[1:]]
     (tmp_path / "c").write_bytes(b"".join(swapped))
-    with pytest.raises(DamagedLedger, match="line 2: its checksum does not fit"):
+    with pytest.raises(DamagedLedger, match="line 2: its checksum is wrong"):
         fp.Ledger.open(tmp_path / "c")
     for order in itertools.permutations(range(len(first))):
         if order == tuple(range(len(first))):

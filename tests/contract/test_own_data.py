@@ -241,11 +241,11 @@ def test_named_data_are_split_as_asked():
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"labels": None}, "hold an array 'labels'"),
-        ({"weights": np.ones(3)}, "data must hold no arrays but features, labels,"),
-        ({"clients": np.zeros(3, int)}, "clients must be a number or a name for each of the 1400"),
+        ({"labels": None}, "contain an array 'labels'"),
+        ({"weights": np.ones(3)}, "data must contain only the arrays features, labels,"),
+        ({"clients": np.zeros(3, int)}, "clients must be one number or name per record, 1400"),
         ({"clients": np.zeros(1400)}, "clients must be a number or a name"),
-        ({"labels": np.zeros(1400)}, "labels must be integers, one for each record"),
+        ({"labels": np.zeros(1400)}, "labels must be integers, one per record"),
         ({"labels": np.full(1400, -1)}, r"labels must lie from 0"),
         ({"labels": np.zeros(5, int), "clients": None}, "have one label for every input"),
         ({"features": np.full((1400, 64), np.nan)}, "features must be finite"),
@@ -257,7 +257,7 @@ def test_named_data_are_split_as_asked():
         ({"labels": np.full(1400, 2**63, dtype=np.uint64)}, "labels must lie from 0 to 999999"),
         ({"features": np.full((1400, 64), 1e300)}, "a number outside single precision"),
         ({"public_labels": None}, "public_features, public_labels must be given together"),
-        ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one for each record"),
+        ({"test_labels": np.zeros(0, int)}, "test_labels must be integers, one per record"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path, changed, told):
@@ -269,7 +269,7 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path, changed, told):
 
 
 def test_what_is_no_such_file_is_refused(tmp_path):
-    with pytest.raises(ParameterError, match="data must be a file that is there"):
+    with pytest.raises(ParameterError, match="data must be an existing file"):
         read_npz(tmp_path / "absent.npz")
     for name, content in [("text.npz", b"features"), ("cut.npz", None), ("empty.npz", b"")]:
         whole = saved(tmp_path / "whole.npz").read_bytes()
@@ -288,7 +288,7 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     for name, word in ("empty", ""), ("other", "features"):
         with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
             archive.writestr("x.npy", word)
-        with pytest.raises(ParameterError, match="hold an array 'features'"):
+        with pytest.raises(ParameterError, match="contain an array 'features'"):
             read_npz(tmp_path / f"{name}.npz")
     path = saved(tmp_path / "mine.npz")
     with pytest.raises(ParameterError, match="names the clients"):
@@ -361,7 +361,7 @@ def test_two_classes_may_be_true_and_false(tmp_path):
     [
         (["--model", "vgg"], "model must be one of 'logistic', 'mlp' or 'cnn', or FILE.py:NAME"),
         (["--model", "cnn"], "train on inputs of shape (64,) a record"),
-        (["--model", "absent.py:build"], "model must name a file that is there"),
+        (["--model", "absent.py:build"], "model must name an existing file"),
         (
             ["--model", "absent.module:build"],
             "code that runs (ModuleNotFoundError: No module named 'absent'",
@@ -411,10 +411,13 @@ def test_a_model_may_be_a_module_s_function_too():
     ("clients", "words"),
     [
         ({0: [0, 1], 1: [2]}, "clients must be a sequence of row numbers, got 'dict'"),
-        ([np.array([True, False, True]), [1]], r"clients\[0\] must hold whole row numbers"),
-        ([[0], [1.9]], r"clients\[1\] must hold whole row numbers"),
-        ([["0"]], r"clients\[0\] must hold whole row numbers"),
-        ([[0, 1], [1, 2]], "clients must hold every row at most once, got 'row 1 more than once'"),
+        ([np.array([True, False, True]), [1]], r"clients\[0\] must contain integer row numbers"),
+        ([[0], [1.9]], r"clients\[1\] must contain integer row numbers"),
+        ([["0"]], r"clients\[0\] must contain integer row numbers"),
+        (
+            [[0, 1], [1, 2]],
+            "clients must contain every row at most once, got 'row 1 more than once'",
+        ),
         ([[2, 2]], "row 2 more than once"),
         (7, "clients must be a sequence of row numbers"),
     ],

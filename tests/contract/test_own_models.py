@@ -372,7 +372,7 @@ def test_what_depends_on_the_numbers_trains_too():
     [
         ({"model": nn.Linear(3, 2)}, "model must be a function that builds the module"),
         ({"model": None}, "model must be a function that builds the module"),
-        ({"device": "cuda"}, "device must be one that torch finds"),
+        ({"device": "cuda"}, "device must be a device that torch finds"),
     ],
 )
 def test_what_cannot_be_run_is_refused_at_once(options, words):

@@ -104,11 +104,11 @@ REFUSED = {
     ),
     "two scales for one buffer": (
         lambda: BufferedToeplitz(1, scales=(0.5, 0.5), decays=(0.5, 0.5)),
-        "scales must be as many as buffers = 1, got 2",
+        "scales must have length buffers = 1, got 2",
     ),
     "a scale below 0": (
         lambda: BufferedToeplitz(1, scales=(-0.5,), decays=(0.5,)),
-        "scales must be above 0: sensitivities of BLT need decreasing coefficients, got -0.5",
+        "scales must be above 0, since sensitivities of BLT need decreasing coefficients, got -0.5",
     ),
     "a decay of 1": (
         lambda: BufferedToeplitz(1, scales=(0.5,), decays=(1.0,)),
@@ -122,7 +122,7 @@ REFUSED = {
     "a momentum of 1": (lambda: Workload(momentum=1.0), "momentum must be below 1, got 1.0"),
     "rates of other rounds": (
         lambda: Workload(rates=(1.0, 0.5)).matrix(3),
-        "rates must be as many as rounds = 3, got 2",
+        "rates must have length rounds = 3, got 2",
     ),
     "rates that grow": (lambda: rates(3, decay=1.5), "decay must be in \\(0, 1\\], got 1.5"),
     "a cooldown that is longer than the run": (
@@ -152,13 +152,13 @@ REFUSED = {
     ),
     "chances of nobody": (
         lambda: chances([]),
-        "chances must have one entry for each client, at least one",
+        "chances must have one entry per client and at least one client",
     ),
     # Theorems.
     "a contraction above 1": (lambda: hidden_state_factor(1.5, 3), "gap must be at most 1"),
     "sizes of other steps": (
         lambda: varying_steps_factor([0.5], [1.0, 1.0]),
-        "sizes must be as many as slopes = 1",
+        "sizes must have one entry per slope, 1",
     ),
     "steps that expand": (
         lambda: varying_steps_factor([1.5], [1.0]),
@@ -238,7 +238,7 @@ REFUSED = {
         lambda: splitting.local_contraction(
             **CONVEX, local_steps=2, step_size=0.1, solver="accelerated"
         ),
-        "step_size must be None for the accelerated solver, got 0.1; it has its own",
+        "step_size must be None for the accelerated solver, got 0.1; it sets its own step size",
     ),
     "too few local steps": (
         lambda: splitting.find_parameters(
@@ -248,7 +248,7 @@ REFUSED = {
             round_cost=1.0,
             local_steps=1,
         ),
-        "local_steps must be enough to make S stable, got 1; leave it out, or raise it",
+        "local_steps must be large enough to make S stable, got 1; leave it out or increase it",
     ),
     "nobody's participation": (
         lambda: splitting.participation_rate(splitting.convergence(**CONVEX, local_steps=50), []),
@@ -256,19 +256,22 @@ REFUSED = {
     ),
     "no curvature": (
         lambda: quadratic(curvatures=()),
-        "curvatures must be finite numbers, at least one",
+        "curvatures must be one or more finite numbers",
     ),
     "a Renyi order of 1": (
         lambda: quadratic().renyi(1.0, 1.0, "transcript"),
         "order must be above 1, got 1.0",
     ),
-    "a box inside out": (lambda: Box(1.0, 0.0), "low, high must be in order, got \\(1.0, 0.0\\)"),
+    "a box inside out": (lambda: Box(1.0, 0.0), "low, high must be sorted, got \\(1.0, 0.0\\)"),
     "a coordinate of two groups": (
         lambda: Group(1.0, groups=((0, 1), (1,))),
-        "groups must hold no coordinate twice",
+        "groups must contain every coordinate at most once",
     ),
     # Settings of grids.
-    "an axis without a value": (lambda: axis("rounds", []), "rounds must hold at least one value"),
+    "an axis without a value": (
+        lambda: axis("rounds", []),
+        "rounds must contain at least one value",
+    ),
     "two values of one setting": (
         lambda: single({"rounds": [1, 2]}),
         "rounds must be one value, got \\[1, 2\\]",
@@ -279,7 +282,7 @@ REFUSED = {
     ),
     "a setting that is no number": (
         lambda: read(fp.runs.methods.Langevin.known(), {"rounds": "many"}),
-        "rounds must be a whole number of at least 1, got 'many'; pass a number",
+        "rounds must be an integer of at least 1, got 'many'; pass a number",
     ),
     # Attacks and replays.
     "settings of a function": (
@@ -296,7 +299,7 @@ REFUSED = {
     ),
     "a page of nothing": (
         lambda: fp.report({}, "page.html"),
-        "audit must hold at least one audit",
+        "audit must contain at least one audit",
     ),
 }
 

@@ -546,7 +546,7 @@ COMBINATIONS = {
     ),
     "records of a client in correlated noise": (
         lambda: correlated().sampled(fp.Poisson(0.1), held=3),
-        "no theorem covers held=3 records of one client in correlated noise; sample "
+        "held=3 records of one client in correlated noise; sample "
         "Gaussian(noise_multiplier=...) round by round",
     ),
     "somebody who leaves correlated noise": (
@@ -697,7 +697,7 @@ def test_a_name_is_registered_once():
 
     told = str(caught.value)
     assert told.startswith("kind must ") and "'" in told and "Gaussian" in told
-    assert told.endswith("rename it: fedprivacy.mechanisms.gaussian.Gaussian has this one")
+    assert told.endswith("rename it: fedprivacy.mechanisms.gaussian.Gaussian has this name")
 
 
 def test_a_registry_knows_its_own_kinds_only():
@@ -747,4 +747,4 @@ def test_a_grid_is_a_power_of_two_far_below_noise_and_contributions(std, clip_no
 def test_places_of_a_grid_are_few(places):
     with pytest.raises(fp.ParameterError) as caught:
         grid_for(1.0, 1.0, places)
-    assert str(caught.value) == f"places must be a whole number from 1 to 30, got {places}"
+    assert str(caught.value) == f"places must be an integer from 1 to 30, got {places}"

@@ -407,7 +407,7 @@ UNKNOWN = {
     "another law": (
         fp.Laplace(noise_multiplier=2.0) * 3,
         (fp.Adjacency.ADD_REMOVE, fp.Observer.AGGREGATE),
-        "it knows Gaussian rounds with Poisson sampling only, got Laplace",
+        "it supports only Gaussian rounds with Poisson sampling, got Laplace",
     ),
     "cohorts of one size": (
         GAUSSIAN.sampled(fp.FixedSize(2, population=9)) * 3,
@@ -417,12 +417,12 @@ UNKNOWN = {
     "a record's replacement": (
         GAUSSIAN * 3,
         (fp.Adjacency.REPLACE_ONE, fp.Observer.AGGREGATE),
-        "it knows no replace_one for the observer aggregate",
+        "it has no replace_one for the observer aggregate",
     ),
     "a list of who took part": (
         GAUSSIAN * 3,
         (fp.Adjacency.ADD_REMOVE, fp.Observer.SERVER),
-        "it knows no add_remove for the observer server",
+        "it has no add_remove for the observer server",
     ),
 }
 
@@ -449,7 +449,7 @@ def test_what_another_library_raises_is_its_answer(monkeypatch):
         raise RuntimeError("no luck\nat all")
 
     def ours(*_):
-        raise ConversionError("it knows no such thing")
+        raise ConversionError("it has no such thing")
 
     def absent(*_):
         raise ImportError("elsewhere")
@@ -459,7 +459,7 @@ def test_what_another_library_raises_is_its_answer(monkeypatch):
     monkeypatch.setitem(peers.ACCOUNTANTS, "d", lambda *asked: asked[-1])
     assert list(peers.answers(asked, 40.0)) == [
         ("a", None, "RuntimeError: no luck"),
-        ("b", None, "it knows no such thing"),
+        ("b", None, "it has no such thing"),
         ("c", None, "not installed"),
         # The spacing is coarser where epsilon is large.
         ("d", 40.0 / 200_000, ""),
@@ -485,12 +485,12 @@ def test_an_accountant_of_opacus_asks_for_its_facts_in_turn(live):
     account = live.CertifiedAccountant()
     with pytest.raises(fp.ParameterError) as caught:
         account.bound(1e-5)
-    told = "adjacency must be given, got None; register(adjacency='zero_out'), for instance"
+    told = "adjacency must be given, got None; register(adjacency='zero_out'), for example"
     assert str(caught.value) == told
     account = live.register(adjacency="zero_out")()
     with pytest.raises(fp.ParameterError) as caught:
         account.get_epsilon(1e-5)
-    assert str(caught.value) == "history must hold a step, got 'empty'; no step was taken"
+    assert str(caught.value) == "history must contain a step, got 'empty'; no step was taken"
     account.step(noise_multiplier=2.0, sample_rate=0.2)
     with pytest.raises(fp.ParameterError) as caught:
         account.bound(1e-5)

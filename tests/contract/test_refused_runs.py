@@ -454,8 +454,12 @@ def test_a_table_of_runs_keeps_rows_of_other_settings_whose_ledgers_are_there(tm
 # ---- files of settings
 
 FILES = {
-    "no setting": ("s.csv", "label,noise_multiplier\n", "SETTINGS must hold at least one setting"),
-    "no text": ("s.csv", b"\xff\xfe\xfa", "SETTINGS must be CSV, or JSON with .json as its ending"),
+    "no setting": (
+        "s.csv",
+        "label,noise_multiplier\n",
+        "SETTINGS must contain at least one setting",
+    ),
+    "no text": ("s.csv", b"\xff\xfe\xfa", "SETTINGS must be CSV, or JSON with the ending .json"),
     "an open quote": ("s.csv", 'label,cost\n"a,1\n', "SETTINGS must be CSV, or JSON with .json"),
     "an object": ("s.json", '{"label": "a"}', "SETTINGS must be a list of objects"),
     "a list of numbers": ("s.json", "[1, 2]", "SETTINGS must be a list of objects"),
@@ -472,12 +476,12 @@ FILES = {
     "numbers beside a ledger": (
         "s.csv",
         "ledger,rounds,cost\na.ledger,3,1\n",
-        "row 1 must be left out beside a ledger, got ['rounds']",
+        "row 1 must be left out with a ledger, got ['rounds']",
     ),
     "no noise": (
         "s.csv",
         "rounds,cost\n3,1\n",
-        "noise_multiplier must be above 0, got None; give it: it has no default",
+        "noise_multiplier must be above 0, got None; pass it, since it has no default",
     ),
     "a number that is none": (
         "s.csv",
@@ -500,9 +504,9 @@ def test_a_file_of_settings_that_does_not_fit_is_named_by_its_row(tmp_path, what
 @pytest.mark.parametrize(
     ("cost", "told"),
     [
-        ("rounds", "--cost must be none of the columns that describe a run, got 'rounds'"),
-        ("label", "--cost must be none of the columns that describe a run, got 'label'"),
-        ("time", "--cost must be a column with a value in row 2, got 'time'"),
+        ("rounds", "--cost must not be a column that describes a run, got 'rounds'"),
+        ("label", "--cost must not be a column that describes a run, got 'label'"),
+        ("time", "--cost must have a value in row 2, got 'time'"),
     ],
 )
 def test_a_cost_must_be_a_column_of_every_row(tmp_path, cost, told):
@@ -561,7 +565,7 @@ def test_costs_that_numbers_tell_are_those_of_the_share_that_takes_part(
     ("output", "ledgers", "wanted"),
     [
         ("page.pdf", None, "output must be a .html file, got "),
-        ("none/page.html", None, "output must be in a folder that is there, got "),
+        ("none/page.html", None, "output must be in an existing folder, got "),
         ("page.html", "full", "ledgers must be a new or empty folder, got "),
         ("page.html", "full/mine", "ledgers must be a new or empty folder, got "),
     ],
@@ -763,7 +767,7 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
         "posterior must be a Posterior, got 'int'; training.Posterior.of(log_likelihood, "
         "clients=[...], dimension=...)",
     )
-    with pytest.raises(fp.ParameterError, match="name a file that is there, got"):
+    with pytest.raises(fp.ParameterError, match="name an existing file, got"):
         own_data.model_at(f"{tmp_path / 'none.py'}:build")
 
 
@@ -773,14 +777,14 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
 @pytest.mark.parametrize(
     ("places", "wanted"),
     [
-        (("none/a", None, None), "ledger must be in a folder that is there, got "),
-        (("a", "none/b", None), "checkpoint must be in a folder that is there, got "),
-        (("a", "a", None), "checkpoint must be apart from the ledger and its private files, got "),
+        (("none/a", None, None), "ledger must be in an existing folder, got "),
+        (("a", "none/b", None), "checkpoint must be in an existing folder, got "),
+        (("a", "a", None), "checkpoint must differ from the ledger and its private files, got "),
         (("a", "a.private", None), "checkpoint must be apart from the ledger and its private"),
-        (("a", None, "a"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "b"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "b.tmp"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "none/c"), "output must be in a folder that is there, got "),
+        (("a", None, "a"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "b"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "b.tmp"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "none/c"), "output must be in an existing folder, got "),
     ],
 )
 def test_a_run_s_files_are_apart_and_in_folders_that_are_there(tmp_path, places, wanted):

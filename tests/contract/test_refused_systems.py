@@ -777,7 +777,7 @@ def test_nothing_is_evaluated_without_a_test_set():
     )
     with pytest.raises(fp.ParameterError) as caught:
         loop.evaluate(loop.init(), own)
-    told = "test_features must be given to evaluate a model, got 'none'; set records aside"
+    told = "test_features must be given to evaluate a model, got 'none'; reserve test records"
     assert str(caught.value) == told
     with pytest.raises(fp.ParameterError, match=r"state must be a State, got 'NoneType'"):
         loop.evaluate(None, own)

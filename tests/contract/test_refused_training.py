@@ -161,7 +161,8 @@ CALLS = {
     "classes that are responses": (
         lambda: data(labels=torch.ones(6)).classes,
         "labels must be class numbers for cross-entropy, got 'torch.float32 of shape (6,)'; "
-        "number the classes from 0; for other targets pass a loss, such as nn.MSELoss()",
+        "number the classes from 0; for other targets pass a loss, pass nn.MSELoss(), for "
+        "example",
     ),
     "classes of two columns": (
         lambda: data(labels=torch.zeros(6, 2).long()).classes,
@@ -613,27 +614,30 @@ def leaf(folder, part, users, data):
 
 FINE = {"x": [LETTERS[:1] * TEXT], "y": ["a"]}
 ROLES = {
-    "a role that is a list": ([], "roles.json, user A must hold x and y, got 'list'"),
+    "a role that is a list": ([], "roles.json, user A must contain x and y, got 'list'"),
     "texts that are one": (
         {"x": "a" * TEXT, "y": ["a"]},
-        "roles.json, user A must hold lists of texts, x, and next characters, y, got ['x', 'y']",
+        "roles.json, user A must contain lists of texts, x, and of next characters, y, "
+        "got ['x', 'y']",
     ),
-    "next ones alone": ({"y": ["a"]}, "... must hold lists of texts, x, ..., got ['y']"),
+    "next ones alone": ({"y": ["a"]}, "... must contain lists of texts, x, ..., got ['y']"),
     "a next one too many": (
         {"x": ["a" * TEXT], "y": ["a", "b"]},
-        "roles.json, user A must hold as many texts as next ones, got (1, 2)",
+        "roles.json, user A must contain as many texts as next characters, got (1, 2)",
     ),
     "a next one of two": (
         {"x": ["a" * TEXT], "y": ["ab"]},
-        "roles.json, user A must hold texts of 80 characters and the next, got ('aaa...', 'ab')",
+        "roles.json, user A must contain texts of 80 characters and one next character "
+        "each, got ('aaa...', 'ab')",
     ),
     "a next one that is a number": (
         {"x": ["a" * TEXT], "y": [1]},
-        "roles.json, user A must hold texts of 80 characters and the next, got (..., 1)",
+        "roles.json, user A must contain texts of 80 characters and one next character "
+        "each, got (..., 1)",
     ),
     "a next one of another alphabet": (
         {"x": ["a" * TEXT], "y": ["#"]},
-        "roles.json, user A must hold only the 80 characters of LEAF, got '#'",
+        "roles.json, user A must contain only the 80 characters of LEAF, got '#'",
     ),
 }
 
@@ -671,10 +675,10 @@ def test_all_texts_set_aside_leave_nobody(tmp_path, public, told):
 def test_a_matlab_file_without_its_arrays_or_of_fractions(tmp_path):
     path = tmp_path / "train_32x32.mat"
     savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8)})
-    with pytest.raises(fp.ParameterError, match="must hold arrays X and y, got"):
+    with pytest.raises(fp.ParameterError, match="must contain arrays X and y, got"):
         load_named("svhn", tmp_path)
     savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1.5], [2.0]])})
-    with pytest.raises(fp.ParameterError, match="must hold whole numbers, got '2 labels, float64'"):
+    with pytest.raises(fp.ParameterError, match="must contain integers, got '2 labels, float64'"):
         load_named("svhn", tmp_path)
 
 
@@ -696,15 +700,15 @@ def fashion_files(folder, **changed):
 BROKEN = {
     "a file that is missing": (
         {"t10k_labels": None},
-        "data_dir must hold Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
+        "data_dir must contain Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
     ),
     "images of another size": (
         {"train_images": idx(4, 28, 27)},
-        "/train-images-idx3-ubyte must hold images of 28 x 28, got (4, 28, 27); apt-get install",
+        "/train-images-idx3-ubyte must contain images of 28 x 28, got (4, 28, 27); apt-get install",
     ),
     "a label too few": (
         {"train_labels": idx(3)},
-        "/train-labels-idx1-ubyte must hold 4 labels, got 3; apt-get install",
+        "/train-labels-idx1-ubyte must contain 4 labels, got 3; apt-get install",
     ),
     "a header of another file": (
         {"t10k_images": idx(2)},
@@ -717,7 +721,7 @@ BROKEN = {
     ),
     "a label of no class": (
         {"train_labels": idx(4, size=0) + bytes([0, 1, 2, 10])},
-        "/train-labels-idx1-ubyte must hold labels from 0 to 9, got 10; apt-get install",
+        "/train-labels-idx1-ubyte must contain labels from 0 to 9, got 10; apt-get install",
     ),
 }
 

@@ -170,7 +170,7 @@ def test_the_statement_has_what_guides_ask_for():
     facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out"}
     tuned = fp.audit(RECORDS / "opacus_rdp.json", sampling="poisson", trials=4, **facts)
     rows = dict(rows_of(tuned))
-    assert "4 runs on the same data, as stated" in rows["covered runs"]
+    assert "4 runs on the same data, as stated by the user" in rows["covered runs"]
     assert rows["sampler"].endswith("(as stated but not recorded)")
 
 
@@ -313,14 +313,16 @@ def test_correlated_noise_is_told_as_what_it_is(tmp_path):
     noise = LEFT["not a sum whose rounds hang together"][0]
     found = fp.audit(noise, claim=(9.0, 1e-5), **PLAIN)
     rows = dict(rows_of(found))
-    assert rows["sampler"].startswith("every unit takes part once at most; nothing rests on a draw")
+    assert rows["sampler"].startswith(
+        "every unit takes part at most once; no guarantee depends on sampling"
+    )
     assert "6 sums" in rows["mechanism"] and "correlated" in rows["mechanism"]
     assert rows["covered runs"].startswith("6 rounds")
     page = fp.report(found, tmp_path / "a.html").read_text()
     assert page.count("<svg") == 2 and "Epsilon by round" not in page
     spaced = fp.MinimumSeparation(2, at_most=3)
     assert "at most 3 times, at least 2 rounds" in participation_in_words(spaced)
-    assert "again and again, at least 2" in participation_in_words(fp.MinimumSeparation(2))
+    assert "any number of times, at least 2" in participation_in_words(fp.MinimumSeparation(2))
 
 
 def test_several_audits_have_one_span_of_time_on_the_cover(three):
@@ -426,7 +428,7 @@ def test_curves_say_what_they_are_about_where_that_differs(tmp_path):
         warnings.simplefilter("error")
         page = fp.report(runs, tmp_path / "a.html").read_text()
     assert "_a (delta = 1e-05, zero_out)" in page and "b (delta = 1e-06, replace_one)" in page
-    assert "of c no finite one (aggregate)" in page
+    assert "no finite epsilon for c (aggregate)" in page
     alone = fp.report(runs["c"], tmp_path / "b.html").read_text()
     assert alone.count("<svg") == 2 and "no finite epsilon holds" in alone
 
@@ -553,7 +555,7 @@ def test_the_box_gives_every_observers_number(tmp_path):
     run = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20
     found = fp.audit(run, claim=(12.0, 1e-4), adjacency="zero_out")
     best = min(bound.upper for bound in found.bounds["server"].values())
-    told = "To the server, which knows who took part: epsilon at most "
+    told = "For the server, which knows the participants: epsilon at most "
     for ending, begins, ends in (("md", "\n> ", "\n"), ("html", '<p class="words">', "</p>")):
         path = fp.report(found, tmp_path / f"r.{ending}")
         box = path.read_text().split(begins)[1].split(ends)[0]
@@ -570,7 +572,7 @@ def test_the_box_gives_every_observers_number(tmp_path):
     )
     apart = fp.audit(shares, claim=(12.0, 1e-4), adjacency="zero_out")
     text = fp.report(apart, tmp_path / "u.md").read_text().split("\n> ")[1]
-    assert "To a server that sees each upload by itself: epsilon at most " in text
+    assert "For a server that sees each upload separately: epsilon at most " in text
 
 
 def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):

@@ -263,7 +263,7 @@ def test_agents_that_are_silent_are_those_that_were_named():
 
 def test_a_link_of_one_s_own_has_numbers_of_its_own():
     """Positives five times: a record moves the gradient by .5, and .2 was priced."""
-    with pytest.raises(ParameterError, match="say its own link_smoothness and sensitivity"):
+    with pytest.raises(ParameterError, match="define its own link_smoothness and sensitivity"):
 
         class Weighted(t.Logistic):
             def slope(self, outputs, targets):
@@ -387,7 +387,7 @@ NUMBERS = np.ones((2, 2))
         ),
         (
             lambda _: t.AgentData.of([(np.ones((2, 3)), [1, 1]), (NUMBERS, [1, 1])]),
-            r"agents\[1\] must hold features of shape \(records, 3\)",
+            r"agents\[1\] must contain features of shape \(records, 3\)",
         ),
         (lambda _: t.AgentData.of([([[1.0], [1.0, 2.0]], [1, 1])]), r"agents\[0\] must be a pair"),
         (lambda d: t.FederatedSplitting.on(d, loss=t.Logistic()), "data must be AgentData"),
@@ -405,8 +405,11 @@ NUMBERS = np.ones((2, 2))
         (lambda d: t.train(averaging(), d, rounds=1, ledger="run"), "ledger must be a Ledger"),
         (lambda d: t.train(averaging(), d, rounds=1, dropout=0.1), "dropout must be a function"),
         (lambda _: t.train(averaging(), (NUMBERS, [1]), rounds=1), "data must be FederatedData"),
-        (lambda _: averaging(device="gpu"), "device must be one that torch finds"),
-        (lambda _: averaging(device=torch.device("cpu")), "device must be one that torch finds"),
+        (lambda _: averaging(device="gpu"), "device must be a device that torch finds"),
+        (
+            lambda _: averaging(device=torch.device("cpu")),
+            "device must be a device that torch finds",
+        ),
         (
             lambda d: t.Scaffold(
                 model=t.logistic(64, 10), scheme=fp.Everyone(), local_steps=1
@@ -522,7 +525,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
         ({"on_round": 5}, "on_round must be a function or None, got 5"),
         ({"on_release": 5}, "on_release must be a function or None, got 5"),
         ({"checkpoint": 5}, "checkpoint must be the path of a file, got 5"),
-        ({"checkpoint": "no/such/x.pt"}, "checkpoint must be in a folder that is there"),
+        ({"checkpoint": "no/such/x.pt"}, "checkpoint must be in an existing folder"),
     ],
 )
 def test_what_train_is_given_is_looked_at_before_a_round_is_spent(digits, given, told):

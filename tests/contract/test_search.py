@@ -433,7 +433,7 @@ def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, dom
     ("options", "words"),
     [
         ({"rounds": 0}, "rounds must"),
-        ({"rounds": []}, "rounds must hold"),
+        ({"rounds": []}, "rounds must contain"),
         ({"step_size": -1.0}, "step_size must"),
         ({"step_size": "fast"}, "step_size must"),
         ({"correlation": 1.5}, "correlation must"),

@@ -207,13 +207,13 @@ def test_what_a_sweep_refuses(tmp_path):
         ({"method": "fedavg"}, "method must be one of 'dp-fedavg'"),
         ({"grid": {"cohort": []}}, "cohort must be a list of at least one value"),
         ({"grid": {"cohort": "20"}}, "cohort must be a list of at least one value"),
-        ({"grid": {"cohort": [20, 20]}}, "cohort must name no value twice"),
+        ({"grid": {"cohort": [20, 20]}}, "cohort must contain every value at most once"),
         ({"grid": {"clients": [20, 30]}}, "clients must be the same for all settings"),
     ]:
         with pytest.raises(ParameterError, match=told):
             sweep(tmp_path / "none", **options)
     for options, told in [
-        ({"epsilon": None}, "epsilon must be given, got None; or values of noise_multiplier"),
+        ({"epsilon": None}, "epsilon must be given, got None; or pass values of noise_multiplier"),
         ({"grid": {"speed": [1]}}, "setting must be one of"),
         ({"grid": {"cohort": [0]}}, "cohort must"),
         ({"grid": {"noise_multiplier": [-1.0]}}, "noise_multiplier must"),
@@ -283,7 +283,7 @@ def test_repeats_are_compared_by_their_mean_and_all_count_together(tmp_path):
 
 
 def test_a_sweep_of_less_than_one_run_is_refused(tmp_path):
-    with pytest.raises(ParameterError, match="seeds must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match="seeds must be an integer of at least 1"):
         sweep(tmp_path / "runs", seeds=0)
 
 
@@ -462,7 +462,7 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
         elsewhere.run()
     (tmp_path / "t" / "chosen.json").unlink()
-    with pytest.raises(ParameterError, match="folder must hold the trials"):
+    with pytest.raises(ParameterError, match="folder must contain the trials"):
         best_of(tmp_path / "t", monkeypatch, 1).run()
     assert not (tmp_path / "s").exists()
 

@@ -326,16 +326,16 @@ ASKED = {
     ),
     "no cohort": (
         (trace(PLAIN), {"sampling": "fixed", "population": 10}),
-        "cohort must be a whole number of at least 1, got None; say the size: pass "
+        "cohort must be an integer of at least 1, got None; say the size: pass "
         "sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort",
     ),
     "a share that is no cohort": (
         (trace(replace(PLAIN, rate=0.25)), {"sampling": "fixed", "population": 10}),
-        "cohort must be a whole number of at least 1, got 2.5; say the size",
+        "cohort must be an integer of at least 1, got 2.5; say the size",
     ),
     "a share of nobody": (
         (trace(replace(PLAIN, rate=1e-12)), {"sampling": "with-replacement", "population": 10}),
-        "cohort must be a whole number of at least 1, got 1e-11; say the size",
+        "cohort must be an integer of at least 1, got 1e-11; say the size",
     ),
     "no length of a pass": (
         (trace(PLAIN), {"sampling": "shuffled"}),
@@ -352,15 +352,15 @@ ASKED = {
     ),
     "a population of nobody": (
         (trace(WHOLE), {"population": 0}),
-        "population must be a whole number of at least 1, got 0",
+        "population must be an integer of at least 1, got 0",
     ),
     "sums that are none": (
         (trace(WHOLE), {"steps_per_round": 0}),
-        "steps_per_round must be a whole number of at least 1, got 0",
+        "steps_per_round must be an integer of at least 1, got 0",
     ),
     "shares below none": (
         (trace(WHOLE), {"missing_shares": -1}),
-        "missing_shares must be a whole number of at least 0, got -1",
+        "missing_shares must be an integer of at least 0, got -1",
     ),
     "all shares": (
         (trace(WHOLE), {"missing_shares": 25}),
@@ -373,7 +373,7 @@ ASKED = {
     ),
     "trials that are half": (
         (trace(WHOLE), {"trials": 1.5}),
-        "trials must be a whole number of at least 1, got 1.5",
+        "trials must be an integer of at least 1, got 1.5",
     ),
     "a denominator of another name": (
         (trace(WHOLE), {"denominator": "mean"}),
@@ -480,8 +480,8 @@ def test_what_cannot_be_accounted_is_told_what_can(source):
     with pytest.raises(fp.ParameterError) as caught:
         fp.account(source, delta=1e-5, adjacency="zero_out")
     assert str(caught.value) == (
-        f"source must be something that can be accounted, got {type(source).__name__!r}; pass a "
-        "mechanism, a ledger, a dp-accounting event, or the path of a file"
+        f"source must be a source that can be accounted, got {type(source).__name__!r}; pass "
+        "a mechanism, a ledger, a dp-accounting event, or the path of a file"
     )
 
 
@@ -493,7 +493,7 @@ class Alike:
 
 
 def test_only_dp_accountings_own_events_are_understood():
-    with pytest.raises(ConversionError, match="no event that is read here: Alike"):
+    with pytest.raises(ConversionError, match="a Alike cannot be read"):
         fp.account(Alike(), delta=1e-5, adjacency="zero_out")
 
 
@@ -592,7 +592,7 @@ def test_a_unit_is_said_where_the_record_does_not_say_it():
     # The statement says who says so, beside it.
     recorded = fp.audit(trace(ONE, unit=fp.Unit.RECORD), **SAID)
     told = [dict(rows_of(one))["unit"] for one in (silent, found, recorded)]
-    assert told == ["not stated", "record, as stated, not recorded", "record"]
+    assert told == ["not stated", "record, as stated but not recorded", "record"]
 
 
 @pytest.mark.parametrize(

@@ -866,7 +866,10 @@ def test_as_many_coordinates_as_there_are_not_are_refused(kept):
 def test_a_sparsification_that_does_not_fit_is_refused():
     with pytest.raises(ParameterError, match=r"sparsification must be None with a perturbation"):
         loop(fed_smp(), sparsification=travels())
-    with pytest.raises(ParameterError, match="dimension must equal the model's 8 parameters"):
+    with pytest.raises(
+        ParameterError,
+        match="dimension must equal the number of parameters of the model, 8",
+    ):
         loop(sparsification=travels(dimension=9)).flat  # noqa: B018
     for chosen in (travels(), fed_smp(kept=3)):
         pick = chosen.select if isinstance(chosen, Sparsification) else chosen.contribution
@@ -1174,7 +1177,7 @@ NAN, INF = math.nan, math.inf
         ({"learning_rate_decay": 1.1}, "learning_rate_decay must be at most 1, got 1.1"),
         ({"momentum": 1.0}, "momentum must be below 1, got 1.0"),
         ({"momentum": INF}, "momentum must"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
         ({"local_steps": 0}, "local_steps must"),
         ({"local_steps": None}, "be given one without the other"),
         ({"local_epochs": 1}, "name exactly one of the two, got .2, 1."),
@@ -1198,7 +1201,10 @@ def test_perturbations_that_do_not_fit_are_refused():
         loop(fed_smp(), Poisson(0.5))
     with pytest.raises(ParameterError, match="cohort must equal the scheme's size"):
         loop(fed_smp(), FixedSize(3, 6))
-    with pytest.raises(ParameterError, match="dimension must equal the model's 8 parameters"):
+    with pytest.raises(
+        ParameterError,
+        match="dimension must equal the number of parameters of the model, 8",
+    ):
         loop(fed_smp(dimension=9)).flat  # noqa: B018
     with pytest.raises(ParameterError, match="population must equal"):
         averaging = loop(scheme=FixedSize(3, 7))
@@ -1236,12 +1242,15 @@ def test_ledgers_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"clients": ([0], [])}, r"clients\[1\] must hold at least one"),
+        ({"clients": ([0], [])}, r"clients\[1\] must contain at least one row"),
         ({"clients": ([0], [99])}, r"clients\[1\] must be row numbers from 0 to 23"),
-        ({"clients": ()}, "clients must be a whole number of at least 1, got 0"),
+        ({"clients": ()}, "clients must be an integer of at least 1, got 0"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, "one label for every input"),
         ({"labels": torch.full((24,), 2)}, "labels must lie from 0 to 1"),
-        ({"test_labels": torch.zeros(4)}, "test_labels must be whole numbers from 0 to 1, int64"),
+        (
+            {"test_labels": torch.zeros(4)},
+            "test_labels must be integers \\(int64\\) from 0 to 1",
+        ),
         ({"features": torch.full((24, 3), NAN)}, "features must be finite"),
         (
             {"features": torch.zeros(24, 3, dtype=torch.int64)},

@@ -340,7 +340,7 @@ def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
         tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
         with pytest.raises(ParameterError, match="contain the rounds of the state, but train"):
             training.train(averaging, data, rounds=2, ledger=ledger, on_round=tell)
-    with pytest.raises(ParameterError, match="path must be in a folder that is there"):
+    with pytest.raises(ParameterError, match="path must be in an existing folder"):
         progress_logging.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
 
 

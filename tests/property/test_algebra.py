@@ -107,7 +107,7 @@ def test_a_run_is_repeated_a_whole_number_of_times(times):
         with pytest.raises(fp.ParameterError) as caught:
             call()
         told = str(caught.value)
-        assert told.startswith("count must be a whole number of at least 1, got ")
+        assert told.startswith("count must be an integer of at least 1, got ")
         assert repr(times) in told
 
 
@@ -121,12 +121,10 @@ def test_only_a_mechanism_follows_a_mechanism(other):
 
 def test_a_run_of_nothing_is_none():
     with pytest.raises(
-        fp.ParameterError, match=r"parts must hold at least one mechanism, got \(\)"
+        fp.ParameterError, match=r"parts must contain at least one mechanism, got \(\)"
     ):
         Run(())
-    with pytest.raises(
-        fp.ParameterError, match="count must be a whole number of at least 1, got 0"
-    ):
+    with pytest.raises(fp.ParameterError, match="count must be an integer of at least 1, got 0"):
         Run(((STEP, 0),))
 
 
@@ -184,9 +182,9 @@ def test_a_run_of_kinds_follows_each_kind_through():
 @pytest.mark.parametrize(
     ("mechanisms", "told"),
     [
-        ((), "mechanisms must hold at least one mechanism, got ()"),
-        ((STEP, 3), "mechanisms must hold mechanisms only, got 'int'"),
-        ([STEP, None], "mechanisms must hold mechanisms only, got 'NoneType'"),
+        ((), "mechanisms must contain at least one mechanism, got ()"),
+        ((STEP, 3), "mechanisms must contain only mechanisms, got 'int'"),
+        ([STEP, None], "mechanisms must contain only mechanisms, got 'NoneType'"),
     ],
 )
 def test_kinds_are_mechanisms(mechanisms, told):
@@ -242,9 +240,9 @@ def test_a_scheme_is_a_scheme(scheme, call):
 
 
 HELD = {
-    0: "held must be a whole number of at least 1, got 0",
-    -3: "held must be a whole number of at least 1, got -3",
-    1.5: "held must be a whole number of at least 1, got 1.5",
+    0: "held must be an integer of at least 1, got 0",
+    -3: "held must be an integer of at least 1, got -3",
+    1.5: "held must be an integer of at least 1, got 1.5",
     MOST_HELD + 1: f"held must be at most {MOST_HELD}, got {MOST_HELD + 1}",
 }
 
@@ -289,8 +287,8 @@ OUTSIDE = {
     ),
     "a client in a cohort": (
         lambda: CLIENT.in_cohort(fp.Poisson(0.1)),
-        "in_cohort draws the clients that hold the unit, and this mechanism's unit is a client "
-        "itself, got Poisson(probability=0.1); use .sampled(scheme), or unit='record'",
+        "in_cohort draws the clients of a record, but the unit of this mechanism is a "
+        "client, got Poisson(probability=0.1); use .sampled(scheme), or unit='record'",
     ),
     "a cohort of clients that hold records": (
         lambda: RECORD.sampled(fp.Poisson(0.1), held=2).in_cohort(fp.Poisson(0.5)),
@@ -358,7 +356,7 @@ def test_what_a_mechanism_does_not_say_is_not_guessed():
     with pytest.raises(fp.UnsupportedCombination) as caught:
         mine.rescaled(0.25)
     told = str(caught.value)
-    assert "Silent cannot be repriced with 0.25 of its noise" in told
+    assert "Silent cannot be accounted with 0.25 of its noise" in told
     assert "of its noise; define its method rescaled, or" in told
     # It may show who takes part: no draw hides anything of it.
     ask = {"delta": 1e-5, "adjacency": "zero_out"}

@@ -84,10 +84,12 @@ def test_a_client_that_comes_too_soon_is_refused_by_its_number_and_its_round():
     with pytest.raises(fp.ParameterError) as caught:
         rows.taken(replace(state, round=4), np.array([0, 3]), own)
     rule = f"keep {own.participation}; it was drawn in round 2"
-    assert str(caught.value) == f"client must {rule}, got 3; draw it later"
+    assert str(caught.value) == f"client must {rule}, got 3; draw this client later"
     again = rows.taken(replace(state, round=5), np.array([0, 3]), own)
     assert again.times.tolist() == [1, 1, 0, 2]
-    with pytest.raises(fp.ParameterError, match=r"client must keep .*, got 3; draw it later"):
+    with pytest.raises(
+        fp.ParameterError, match=r"client must keep .*, got 3; draw this client later"
+    ):
         rows.taken(replace(again, round=8), np.array([3]), own)
 
 
@@ -98,7 +100,7 @@ def test_a_run_keeps_its_number_of_clients():
     assert rows.of_clients(state, CLIENTS) is state
     with pytest.raises(fp.ParameterError) as caught:
         rows.of_clients(state, 5)
-    assert str(caught.value) == "population must be the 4 clients of the rounds before, got 5"
+    assert str(caught.value) == "population must be the 4 clients of the earlier rounds, got 5"
 
 
 def masked():
@@ -111,8 +113,8 @@ def test_a_mask_follows_from_the_ledger_or_a_seed_and_is_a_block_s(tmp_path):
     with pytest.raises(fp.ParameterError) as caught:
         rows.mask_of(own, 0, None, None, "cpu")
     assert str(caught.value) == (
-        "ledger must be given with kept: the mask that all rows of a block keep follows from it, "
-        "got None; fp.Ledger.create(...)"
+        "ledger must be given with kept, since it determines the mask of a block, got None; "
+        "fp.Ledger.create(...)"
     )
     with fp.Ledger.create(tmp_path / "run", unit="client", adjacency="zero_out") as ledger:
         for seed, book in ((5, None), (None, ledger)):
@@ -205,8 +207,8 @@ def test_workers_of_dask_have_one_thread_each(monkeypatch, threads, fine):
     with pytest.raises(fp.ParameterError) as caught, parallel._dask(2):
         pass
     assert str(caught.value) == (
-        "threads of a dask worker must have one: torch's randomness is one for all threads of a "
-        "process, got 4; start workers by --nthreads 1"
+        "threads of a dask worker must have one thread, since threads share torch's "
+        "randomness, got 4; start workers with --nthreads 1"
     )
 
 

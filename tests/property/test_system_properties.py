@@ -311,12 +311,13 @@ CLAIMS = {
     ),
     "a step of which nothing is said": (
         {"step_size": 1.0},
-        "step_size must be at most 0.00356159, above which Theorem 6.1 says nothing, got 1.0; take "
+        "step_size must be at most 0.00356159, the limit of Theorem 6.1, got 1.0; use "
         "smaller steps, or account for 1 with FederatedLangevin",
     ),
     "no noise of one's own": (
         {"correlation": 1.0},
-        "step_size must be at most 0, above which Theorem 6.1 says nothing, got 0.0001; with correlation 1 all noise is shared, so no epsilon is finite",
+        "step_size must be at most 0, the limit of Theorem 6.1, got 0.0001; with "
+        "correlation 1 all noise is shared, so no epsilon is finite",
     ),
     "weights that nobody gave": (
         {"scheme": "I", "weight": 0.1},

@@ -257,7 +257,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
 
     def _run(self) -> Mechanism:
         if not self.history:
-            refuse("history", "empty", "hold a step", "no step was taken")
+            refuse("history", "empty", "contain a step", "no step was taken")
         loader = self._loader
         if loader is None:
             way_out = (

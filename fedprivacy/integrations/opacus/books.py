@@ -328,7 +328,7 @@ def keep_books(
         check_denominator(optimizer, expected_batch_size, adjacency)
     if any(parameter.summed_grad is not None for parameter in optimizer.params):
         way_out = "call keep_books before the first batch is drawn, or zero_grad() first"
-        refuse("the optimizer", "clipped gradients from before", "hold none", way_out)
+        refuse("the optimizer", "clipped gradients from before", "contain none", way_out)
     random = Randomness(optimizer, loader)
     seeded = random.chosen
     if ledger is not None and not ledger.reproducible and seeded:

@@ -110,7 +110,7 @@ class AgentData:
                 rule = "be a pair of features and targets, arrays of numbers"
                 refuse(f"agents[{agent}]", str(problem), rule, "all rows must have one length")
             shape, first = tuple(inputs[-1].shape[1:]), tuple(inputs[0].shape[1:])
-            rule = f"hold features of shape (records, {', '.join(map(str, first))})"
+            rule = f"contain features of shape (records, {', '.join(map(str, first))})"
             alike = shape == first and targets[-1].dim() == targets[0].dim() > 0
             require(
                 alike,
