@@ -46,7 +46,8 @@ NAMES = (
     "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)",
     "linear losses -<x, w>: one record's gradient is D/2 u or -D/2 u, every other's is -D/2 u, "
     "D the gradient sensitivity",
-    "quadratic losses of curvature strong_convexity; the record changes the gradient by the sensitivity, equally in every step",
+    "quadratic losses of curvature strong_convexity; the record changes the gradient by the "
+    "sensitivity, equally in every step",
     "gradients that are equal at every point and differ by the sensitivity, like clipped ones",
 )
 """The named data sets with a model here."""

@@ -123,7 +123,8 @@ def find_folder(data_dir: str | Path | None) -> Path:
         return found
     looked = ", ".join(str(place) for place in places)
     raise ParameterError(
-        f"data_dir must contain Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; {WAY_OUT}"
+        f"data_dir must contain Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; "
+        f"{WAY_OUT}"
     )
 
 

@@ -244,7 +244,8 @@ REFUSED = {
     ),
     "a certificate of a loss": (
         lambda: Asked(3, BOUND.evidence.curve).to_dict(BOUND),
-        "certificate needs a mechanism, got int: a certificate states the run. Pass fp.Gaussian(...).sampled(...) * rounds, for example",
+        "certificate needs a mechanism, got int: a certificate states the run. Pass "
+        "fp.Gaussian(...).sampled(...) * rounds, for example",
     ),
     "a certificate of a game": (
         lambda: replace(BOUND, method=adaptive_adversary.METHOD).certificate(),
@@ -288,7 +289,8 @@ IMPOSSIBLE = {
             domain=(0.5, 2.0),
             **ZERO,
         ),
-        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise the budget or change another parameter",
+        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise the "
+        "budget or change another parameter",
     ),
     "every value is": (
         lambda: fp.calibrate(

@@ -529,7 +529,9 @@ COMBINATIONS = {
     ),
     "records without which no cohort is filled": (
         priced(lambda: RECORD.sampled(fp.FixedSize(8, population=9), held=2), "add_remove"),
-        "without the client's records, a cohort cannot be filled (size above population - held), so FixedSize has no add_remove here; account for zero_out or replace_one, or use smaller cohorts",
+        "without the client's records, a cohort cannot be filled (size above population - "
+        "held), so FixedSize has no add_remove here; account for zero_out or replace_one, or "
+        "use smaller cohorts",
     ),
     "one round of an epoch": (
         lambda: fp.RandomAllocation(4).draw(9, GENERATOR),
@@ -557,7 +559,8 @@ COMBINATIONS = {
     ),
     "one round's noise of many": (
         lambda: correlated().noise(np.zeros(3)),
-        "the noise of one round depends on the rounds before; draw it with stream.begin(like), then stream.draw(memory) once per round",
+        "the noise of one round depends on the rounds before; draw it with "
+        "stream.begin(like), then stream.draw(memory) once per round",
     ),
     "a unit that came too soon": (
         priced(lambda: correlated().row(0, separation=3), "zero_out"),
@@ -575,15 +578,18 @@ COMBINATIONS = {
     ),
     "groups that move with who is there": (
         priced(lambda: correlated().sampled(fp.Poisson(0.5)), "add_remove"),
-        "cyclic sampling has no theorem for add_remove unless the group of a unit does not depend on other units; use FixedEpochs(b, apart=True) and Poisson, got ...",
+        "cyclic sampling has no theorem for add_remove unless the group of a unit does not "
+        "depend on other units; use FixedEpochs(b, apart=True) and Poisson, got ...",
     ),
     "gradients that are not for leaving": (
         priced(lambda: fp.NoisyGradientDescent(**DESCENT), "zero_out"),
-        "NoisyGradientDescent covers only adjacency='replace_one' (its sensitivity is that of a replaced record), not 'zero_out'",
+        "NoisyGradientDescent covers only adjacency='replace_one' (its sensitivity is that "
+        "of a replaced record), not 'zero_out'",
     ),
     "a quadratic of no curvature": (
         lambda: fp.NoisyGradientDescent(**DESCENT).quadratic,
-        "strong_convexity and smoothness are not given, got (None, None); without them no step is known to contract, so the steps are composed",
+        "strong_convexity and smoothness are not given, got (None, None); without them no "
+        "step is known to contract, so the steps are composed",
     ),
     "one whole number without a secure sum": (
         lambda: whole().single_uploads(),

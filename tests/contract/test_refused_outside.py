@@ -45,7 +45,9 @@ WIRE = {
     "no array": (lambda: flat({}), "arrays must be at least one, got 'none'"),
     "an array of its own": (
         lambda: clipped_update(ZEROS, {**ZEROS, "own": ZEROS["b"]}, clip_norm=1.0),
-        "the app's arrays must have the names, order and shapes of the arrays that the server sent, got ['own']; a model with client-specific parts (as in FedBN) has no common sum; remove these arrays from the server's message",
+        "the app's arrays must have the names, order and shapes of the arrays that the "
+        "server sent, got ['own']; a model with client-specific parts (as in FedBN) has no "
+        "common sum; remove these arrays from the server's message",
     ),
     "an array that is missing": (
         lambda: clipped_update(ZEROS, {"a": ZEROS["a"]}, clip_norm=1.0),
@@ -496,7 +498,8 @@ def test_an_accountant_of_opacus_asks_for_its_facts_in_turn(live):
         account.bound(1e-5)
     assert fits(
         str(caught.value),
-        "the data loader must be passed to look_at before the first step, got None; call engine.accountant.look_at(data_loader) with the loader from make_private",
+        "the data loader must be passed to look_at before the first step, got None; call "
+        "engine.accountant.look_at(data_loader) with the loader from make_private",
     )
     with pytest.raises(fp.ParameterError) as caught:
         account.look_at(loader())

@@ -174,7 +174,8 @@ CALLS = {
     ),
     "agents drawn by a scheme": (
         lambda: plt(participation=fp.Poisson(0.5)),
-        "participation must be FixedSize or probabilities, got Poisson(probability=0.5); pass p for Poisson(p); no other scheme is supported",
+        "participation must be FixedSize or probabilities, got Poisson(probability=0.5); "
+        "pass p for Poisson(p); no other scheme is supported",
     ),
     "agents drawn by a word": (
         lambda: plt(participation="half"),

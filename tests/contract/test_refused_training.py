@@ -700,7 +700,8 @@ def fashion_files(folder, **changed):
 BROKEN = {
     "a file that is missing": (
         {"t10k_labels": None},
-        "data_dir must contain Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
+        "data_dir must contain Fashion-MNIST's files, got ...; looked in ..., ...raw; "
+        "apt-get install",
     ),
     "images of another size": (
         {"train_images": idx(4, 28, 27)},
@@ -862,7 +863,8 @@ GONE_WRONG = {
     ),
     "a checkpoint that is packed": (
         lambda path: Checkpoint.read(packed(path)),
-        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete it and name a new ledger to start again (the rounds of the old ledger stay spent)",
+        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete "
+        "it and name a new ledger to start again (the rounds of the old ledger stay spent)",
     ),
     "a model where there is no folder": (
         lambda path: checked_path(path.parent / "none" / "model.pt"),
