@@ -11,7 +11,7 @@ from ..bound import Bound, Verdict, exactly, plain_bounds
 from ..errors import closed_unit
 from ..evidence import (
     Defect,
-    Numbers,
+    Validity,
     conditions,
     judged_with,
     qualified,
@@ -83,7 +83,7 @@ class Audit:
     stated: dict[str, str] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
     defects: tuple[Defect, ...] = ()
-    numbers: Numbers = Numbers.CERTIFIED
+    numbers: Validity = Validity.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
     auditor_only: tuple[str, ...] = ()
     answers: Answers = field(default_factory=dict, repr=False, compare=False)
@@ -101,17 +101,17 @@ class Audit:
     @property
     def void(self) -> bool:
         """Whether the bounds certify no part of the run."""
-        return self.numbers is Numbers.VOID
+        return self.numbers is Validity.VOID
 
     @property
-    def conditions(self) -> tuple[Numbers, ...]:
+    def conditions(self) -> tuple[Validity, ...]:
         """All conditions of the bounds; empty if they are certified without a condition."""
         return conditions(self.defects)
 
     @property
     def worth(self) -> str:
         """The validity of the bounds with every condition, to show with them."""
-        return ", ".join(self.conditions) or str(Numbers.CERTIFIED)
+        return ", ".join(self.conditions) or str(Validity.CERTIFIED)
 
     @property
     def statement(self) -> str:

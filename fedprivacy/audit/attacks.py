@@ -27,7 +27,7 @@ from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
 from . import guessing
 from .canaries import (
-    Asked,
+    AttackSettings,
     Coins,
     Planted,
     Train,
@@ -140,14 +140,14 @@ class Attack:
         )
 
 
-class Seen(NamedTuple):
+class AttackScores(NamedTuple):
     """Coins and scores of all runs, each of shape (runs, canaries)."""
 
     coins: Coins
     scores: Array
 
 
-class Answer(NamedTuple):
+class TestResult(NamedTuple):
     """The result of one test, about epsilon or about mu."""
 
     lower: float
@@ -155,7 +155,7 @@ class Answer(NamedTuple):
     correct: int
 
 
-class Claimed(NamedTuple):
+class CertifiedClaim(NamedTuple):
     """The certified epsilon at delta, and mu if known. None means not certified."""
 
     epsilon: float | None
@@ -242,7 +242,7 @@ def attack(
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
     source = drawn_from(generator)
     at = 1e-5 if delta is None else delta
-    asked = Asked(each, rounds, at, seer, source, data, settings or {})
+    asked = AttackSettings(each, rounds, at, seer, source, data, settings or {})
     if settings is not None and not isinstance(train, str):
         refuse("settings", settings, "be left out", "they configure a named method")
     subject = _subject(train, directions, asked)
@@ -252,21 +252,21 @@ def attack(
     certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
     score = _scorer(subject.directions, each, seer)
     seen = _play(subject.train, score, (times, each), source, jobs)
-    test = _Test(certified, seen, chance, seer, guesses)
+    test = _EstimatorInput(certified, seen, chance, seer, guesses)
     return _ESTIMATORS[way](test)
 
 
-class _Test(NamedTuple):
+class _EstimatorInput(NamedTuple):
     """The input of an estimator."""
 
-    certified: Claimed
-    seen: Seen
+    certified: CertifiedClaim
+    seen: AttackScores
     level: float
     observer: Observer
     guesses: int | None
 
 
-def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
+def _found(test: _EstimatorInput, found: TestResult, lower: float, theorem: str) -> Attack:
     """Return the result of a test on epsilon as an attack."""
     certified = test.certified
     return Attack(
@@ -285,13 +285,13 @@ def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
     )
 
 
-def _by_guesses(test: _Test) -> Attack:
+def _by_guesses(test: _EstimatorInput) -> Attack:
     """Return the largest epsilon that the guesses refute."""
     found = _largest(test, partial(guessing.refuted, delta=test.certified.delta))
     return _found(test, found, found.lower, guessing.THEOREM_GUESSES)
 
 
-def _by_curves(test: _Test) -> Attack:
+def _by_curves(test: _EstimatorInput) -> Attack:
     """Return the attack for a lower end of mu; its epsilon holds for Gaussian pairs."""
     found = _largest(test, guessing.refuted_mu)
     delta, lower = test.certified.delta, 0.0
@@ -307,7 +307,7 @@ def _by_curves(test: _Test) -> Attack:
     )
 
 
-class _Subject(NamedTuple):
+class _AttackTarget(NamedTuple):
     """The attacked function, the vector that each canary adds, and the default claim."""
 
     train: Train
@@ -315,28 +315,28 @@ class _Subject(NamedTuple):
     claim: Callable[[], tuple[Mechanism | None, Adjacency | None]]
 
 
-def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subject:
+def _subject(train: Train | str | Any, directions: Any, asked: AttackSettings) -> _AttackTarget:
     """Return the attacked function or the loop with canaries in it."""
     if isinstance(train, str):
         rounds, delta = integer(1, rounds=asked.rounds), closed_unit(delta=asked.delta)
         loop = _named(train, directions, asked._replace(rounds=rounds, delta=delta))
-        return _Subject(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
+        return _AttackTarget(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
     if not is_loop(train):
-        return _Subject(train, directions, lambda: (None, None))
-    return _Subject(
+        return _AttackTarget(train, directions, lambda: (None, None))
+    return _AttackTarget(
         *_of_loop(train, directions, asked),
         lambda: (loop_mechanism(train, integer(1, rounds=asked.rounds)), Adjacency.ZERO_OUT),
     )
 
 
-def _named(name: str, directions: Any, asked: Asked) -> Planted:
+def _named(name: str, directions: Any, asked: AttackSettings) -> Planted:
     """Return the loop of a named method, with canaries in it."""
     if directions is not None:
         refuse("directions", directions, f"be left out with the method {name!r}", "pass the loop")
     return plant_named(name, asked)
 
 
-def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
+def _of_loop(loop: Any, directions: Any, asked: AttackSettings) -> tuple[Train, Any]:
     """Return a ``train`` function for a loop, and the directions of its clients."""
     canaries, rounds, data = asked.canaries, asked.rounds, asked.data
     if directions is None:
@@ -388,14 +388,14 @@ def _claimed(
     adjacency: Adjacency | str | None,
     observer: Observer,
     curve: bool,
-) -> Claimed:
+) -> CertifiedClaim:
     if isinstance(claim, Bound):
-        return Claimed(*_of_bound(claim, delta, observer))
+        return CertifiedClaim(*_of_bound(claim, delta, observer))
     at = closed_unit(delta=1e-5 if delta is None else delta)
     if claim is None:
-        return Claimed(None, at)
+        return CertifiedClaim(None, at)
     if not isinstance(claim, Mechanism):
-        return Claimed(_plain(claim), at)
+        return CertifiedClaim(_plain(claim), at)
     if adjacency is None:
         refuse(
             "adjacency", None, "be given if claim is a mechanism", "pass 'zero_out', for example"
@@ -403,7 +403,7 @@ def _claimed(
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
     # One rate is enough, because mu bounds the whole curve.
     mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
-    return Claimed(epsilon(claim, delta=at, **seen).upper, at, mu)
+    return CertifiedClaim(epsilon(claim, delta=at, **seen).upper, at, mu)
 
 
 def _plain(claim: object) -> float:
@@ -484,7 +484,7 @@ def _play(
     shape: tuple[int, int],
     source: np.random.Generator,
     jobs: int,
-) -> Seen:
+) -> AttackScores:
     """Draw the coins and run ``train``, with a separate generator for each run."""
     if not callable(train):
         refuse("train", type(train).__name__, "be a function of (included, generator)")
@@ -496,7 +496,7 @@ def _play(
     def once(number: int) -> Array:
         return score(train(coins[number].copy(), streams[number]))
 
-    return Seen(coins, np.stack(_each(once, shape[0], jobs)))
+    return AttackScores(coins, np.stack(_each(once, shape[0], jobs)))
 
 
 def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array]:
@@ -525,7 +525,7 @@ def _numbers(canaries: int, guesses: int | None) -> list[int]:
     return [number]
 
 
-def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
+def _tries(seen: AttackScores, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     """Guess "in" for the canaries with the largest scores and "out" for those with the smallest.
 
     Returns:
@@ -543,18 +543,18 @@ def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     return coins, found
 
 
-def _largest(test: _Test, refuted: Callable[..., float]) -> Answer:
+def _largest(test: _EstimatorInput, refuted: Callable[..., float]) -> TestResult:
     """Return the answer with the largest refuted value, over all numbers of guesses."""
     coins, tries = _tries(test.seen, test.guesses)
     # Every number of guesses is a separate test. The level covers all of them together.
     share = test.level / len(tries)
     return max(
-        Answer(refuted(right, number, len(coins), level=share), number, right)
+        TestResult(refuted(right, number, len(coins), level=share), number, right)
         for number, right in tries.items()
     )
 
 
-def _by_rates(test: _Test) -> Attack:
+def _by_rates(test: _EstimatorInput) -> Attack:
     """Choose a threshold and a side on the first half of the runs; test both on the second half."""
     runs, each = test.seen.coins.shape
     if each != 1 or runs < 8:
@@ -565,7 +565,7 @@ def _by_rates(test: _Test) -> Attack:
     marks = np.unique(scores[:half])
     choices = [(mark, side) for mark in marks for side in (True, False)]
 
-    def on(rows: slice, choice: tuple[float, bool]) -> Answer:
+    def on(rows: slice, choice: tuple[float, bool]) -> TestResult:
         mark, side = choice
         says = (scores[rows] >= mark) if side else (scores[rows] <= mark)
         return _of_rates(says, coins[rows] == side, test)
@@ -575,19 +575,19 @@ def _by_rates(test: _Test) -> Attack:
     return _found(test, found, found.lower, guessing.THEOREM_RATES)
 
 
-def _of_rates(says: Coins, there: Coins, test: _Test) -> Answer:
+def _of_rates(says: Coins, there: Coins, test: _EstimatorInput) -> TestResult:
     """Return the result of the true-positive and false-positive counts."""
     hits, misses = int((says & there).sum()), int((says & ~there).sum())
     totals = int(there.sum()), int((~there).sum())
     # Without any included or any excluded canary, one of the two rates does not exist.
     if not min(totals):
-        return Answer(0.0, hits + misses, hits)
+        return TestResult(0.0, hits + misses, hits)
     rates = (hits, totals[0]), (misses, totals[1])
     lower = guessing.refuted_by_rates(*rates, test.certified.delta, test.level)
-    return Answer(lower, hits + misses, hits)
+    return TestResult(lower, hits + misses, hits)
 
 
-_ESTIMATORS: Mapping[Estimator, Callable[[_Test], Attack]] = {
+_ESTIMATORS: Mapping[Estimator, Callable[[_EstimatorInput], Attack]] = {
     Estimator.GUESSES: _by_guesses,
     Estimator.RATES: _by_rates,
     Estimator.GDP: _by_curves,

@@ -23,7 +23,7 @@ Train = Callable[[Coins, np.random.Generator], Any]
 """Gets the included canaries, shape (m,), and a generator; returns scores or releases."""
 
 
-class Asked(NamedTuple):
+class AttackSettings(NamedTuple):
     """The settings of an attack on a loop that has a name."""
 
     canaries: int
@@ -44,11 +44,11 @@ class Planted(NamedTuple):
     adjacency: Adjacency
 
 
-BY_NAME: dict[str, Callable[[Asked], Planted]] = {}
+BY_NAME: dict[str, Callable[[AttackSettings], Planted]] = {}
 """Loops that can be attacked by name. The module that defines a loop registers it here."""
 
 
-def plant_named(name: str, asked: Asked) -> Planted:
+def plant_named(name: str, asked: AttackSettings) -> Planted:
     """Return the loop of this name, with canaries in it.
 
     Raises:

@@ -45,7 +45,7 @@ _FROM = 0.1
 
 
 @dataclass(frozen=True)
-class Question:
+class ExplainedClaim:
     """A claim about a run that needs an explanation.
 
     Attributes:
@@ -157,7 +157,7 @@ class Windows:
         self.spans.append(window)
         return True
 
-    def admit_all(self, asked: Question, value: float) -> bool:
+    def admit_all(self, asked: ExplainedClaim, value: float) -> bool:
         """Add the windows of all multiples of a value if the share stays within ``CHANCE``."""
         windows = [asked.window(times * value) for times in range(2, MAX_TIMES + 1)]
         if self.share(windows) > CHANCE:
@@ -182,7 +182,7 @@ class _Match:
     number: Number
 
 
-def failing_assumptions(asked: Question) -> tuple[str, ...]:
+def failing_assumptions(asked: ExplainedClaim) -> tuple[str, ...]:
     """Return sentences on the assumption that a failing claim seems to make.
 
     Returns:
@@ -201,7 +201,7 @@ def failing_assumptions(asked: Question) -> tuple[str, ...]:
     return _enough(tried, asked)
 
 
-def _rounded(asked: Question) -> tuple[str, ...]:
+def _rounded(asked: ExplainedClaim) -> tuple[str, ...]:
     """Return a sentence if the claim is a certified number of this run, rounded down."""
     why = "An estimate or a number rounded down is not an upper bound."
     for name, bound in asked.found.items():
@@ -213,7 +213,7 @@ def _rounded(asked: Question) -> tuple[str, ...]:
 
 
 def _matches(
-    asked: Question, tried: list[tuple[Misreading, list[Number]]]
+    asked: ExplainedClaim, tried: list[tuple[Misreading, list[Number]]]
 ) -> tuple[list[_Match], str]:
     """Return the readings that give the claim, and a sentence on the chance of a match."""
     high = max(asked.claim, asked.least)
@@ -233,7 +233,7 @@ def _matches(
 
 
 def _distinct(
-    asked: Question, tried: Iterable[tuple[Misreading, list[Number]]]
+    asked: ExplainedClaim, tried: Iterable[tuple[Misreading, list[Number]]]
 ) -> Iterator[tuple[Misreading, Number]]:
     """Yield the numbers of readings that differ from the run's own, the most likely first."""
     for one, numbers in tried:
@@ -242,7 +242,7 @@ def _distinct(
                 yield one, number
 
 
-def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+def _estimated(asked: ExplainedClaim, windows: Windows, compared: list[str]) -> list[_Match]:
     """Return a match if the claim is slightly below the certified value, as estimates are."""
     # Without a certified lower end, the claim is compared with the upper end.
     least = asked.bound.lower or asked.bound.upper
@@ -256,7 +256,7 @@ def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_
     return [_Match(Misreading(what, why, list), (least, "certified"))] * near
 
 
-def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+def _of_divisors(asked: ExplainedClaim, windows: Windows, compared: list[str]) -> list[_Match]:
     """Return the divisors that give the claim, if the chance of a random match allows them."""
     ways = list(divided(asked.audited))
     first, last = asked.window(asked.claim)
@@ -270,7 +270,7 @@ def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list
     return [_Match(one, number) for one, number in numbers if asked.rounds_from(number[0])]
 
 
-def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
+def _near(asked: ExplainedClaim, ways: list[Misreading]) -> list[Misreading]:
     """Return the divisors whose numbers are closest to the claim, by each accountant.
 
     Numbers fall as the divisor grows, so a bisection needs only a few accounts.
@@ -287,13 +287,13 @@ def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
     return list(found.values())
 
 
-def _sentence(asked: Question, match: _Match, told: str) -> str:
+def _sentence(asked: ExplainedClaim, match: _Match, told: str) -> str:
     value, by = match.number
     what = f"{exactly(asked.claim)} would be the epsilon of {match.reading.what}"
     return f"{what} ({_up(value)}, {by}). {match.reading.why} {told}"
 
 
-def _enough(tried: list[tuple[Misreading, list[Number]]], asked: Question) -> tuple[str, ...]:
+def _enough(tried: list[tuple[Misreading, list[Number]]], asked: ExplainedClaim) -> tuple[str, ...]:
     """Return the reading with the largest bound under which the claim would hold."""
     bounds = [
         (numbers[0][0], one)
@@ -311,7 +311,7 @@ def _up(value: float) -> str:
     return shown(value, 6, ROUND_CEILING)
 
 
-def overcounts(asked: Question) -> tuple[str, ...]:
+def overcounts(asked: ExplainedClaim) -> tuple[str, ...]:
     """Return a sentence if a claim that holds is an integer multiple of the spent epsilon."""
     # The factor is 1.99 instead of 2, because certified upper ends slightly exceed other programs'
     # values.

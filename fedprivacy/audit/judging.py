@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from ..bound import Bound, Verdict, exactly
 from ..errors import UnsupportedCombination, contradict
-from ..evidence import Defect, Evidence, Noiseless
+from ..evidence import Defect, Noiseless, RunEvidence
 from ..evidence.revealed import TELLABLE
 from ..privacy_loss import PrivacyLoss, check_listed
 from ..questions.budget import Budget
 from ..questions.effort import Effort
 from ..relations import Facts, Observer
-from .diagnose import Question, failing_assumptions, overcounts
-from .sources import Reading
+from .diagnose import ExplainedClaim, failing_assumptions, overcounts
+from .sources import SourceFacts
 
 _FILTER = "RDP filter"
 """Prefix of the budget rule of an adaptive run."""
@@ -53,8 +53,8 @@ Findings = tuple[
 class Case(NamedTuple):
     """The claim, its run and facts, and the effort of the accountants."""
 
-    read: Reading
-    evidence: Evidence
+    read: SourceFacts
+    evidence: RunEvidence
     facts: Facts
     epsilon: float
     delta: float
@@ -161,7 +161,7 @@ def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, t
     verdict, reason = _judge(found, more, epsilon, delta)
     if evidence.run is None:
         return verdict, (reason,)
-    question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+    question = ExplainedClaim(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
     remarks = overcounts if verdict is Verdict.HOLDS else failing_assumptions
     return verdict, (reason, *remarks(question))
 

@@ -11,7 +11,7 @@ from typing import Any
 from .. import mechanisms, sampling
 from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
-from ..evidence import Numbers
+from ..evidence import Validity
 from ..mechanisms.clear import WithoutNoise
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
@@ -96,13 +96,13 @@ def in_words(bound: Bound) -> str:
 
 
 _CONDITION = {
-    Numbers.RECORDED: "For the recorded rounds only, not for rounds that may be missing: ",
-    Numbers.SECRET_SEED: "Only against attackers who do not know the fixed seed: ",
-    Numbers.PUBLIC_DENOMINATOR: (
+    Validity.RECORDED: "For the recorded rounds only, not for rounds that may be missing: ",
+    Validity.SECRET_SEED: "Only against attackers who do not know the fixed seed: ",
+    Validity.PUBLIC_DENOMINATOR: (
         "Only if the denominators, which are not recorded, do not depend on the data: "
     ),
-    Numbers.SECRET_ABORTS: "Only if aborts reveal nothing about the cohort sizes: ",
-    Numbers.DENIED: "Only if the stated parameters are right, but the record contradicts them: ",
+    Validity.SECRET_ABORTS: "Only if aborts reveal nothing about the cohort sizes: ",
+    Validity.DENIED: "Only if the stated parameters are right, but the record contradicts them: ",
 }
 
 

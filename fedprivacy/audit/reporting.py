@@ -76,7 +76,7 @@ def report(
     # Refused instead of ignored, because the reader would miss these facts in the report.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it applies only to a path that ends in .yaml")
-    told = _Told(_named(audit), title, subject, deployment)
+    told = _ReportArguments(_named(audit), title, subject, deployment)
     answers: Answers = {}
     for found in told.audits.values():
         # Plots reuse the losses that the audits computed.
@@ -88,7 +88,7 @@ def report(
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ReportArguments:
     """The arguments of ``report``."""
 
     runs: Mapping[str, RunSummary]
@@ -113,15 +113,15 @@ class _Told:
         return {name: further_rounds(self.audits[name]) for name in self.by_round}
 
 
-def _page(told: _Told) -> str:
+def _page(told: _ReportArguments) -> str:
     return _rendered("report.html", told, plots=_plots(told), autoescape=True)
 
 
-def _markdown(told: _Told) -> str:
+def _markdown(told: _ReportArguments) -> str:
     return _rendered("report.md", told, plots=[], autoescape=False)
 
 
-def _json(told: _Told) -> str:
+def _json(told: _ReportArguments) -> str:
     data = {
         "title": told.title,
         "subject": told.subject,
@@ -134,7 +134,7 @@ def _json(told: _Told) -> str:
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def _entry(told: _Told) -> str:
+def _entry(told: _ReportArguments) -> str:
     if len(told.audits) != 1:
         refuse("audit", f"{len(told.audits)} audits", "be one audit for the registry")
     if told.deployment is None:
@@ -144,7 +144,7 @@ def _entry(told: _Told) -> str:
     return registry.as_yaml(registry.entry(found, told.deployment))
 
 
-_FORMS: dict[str, Callable[[_Told], str]] = {
+_FORMS: dict[str, Callable[[_ReportArguments], str]] = {
     ".html": _page,
     ".md": _markdown,
     ".json": _json,
@@ -152,7 +152,7 @@ _FORMS: dict[str, Callable[[_Told], str]] = {
 }
 
 
-def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> str:
+def _rendered(name: str, told: _ReportArguments, *, plots: list[Any], autoescape: bool) -> str:
     # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
@@ -192,7 +192,7 @@ def _cell(text: object) -> str:
     return plain
 
 
-def _plots(told: _Told) -> list[Any]:
+def _plots(told: _ReportArguments) -> list[Any]:
     accuracies = {
         name: (
             np.asarray(run.rounds or range(1, len(run.accuracy) + 1), float),
@@ -274,7 +274,7 @@ def _origin(found: Audit) -> list[tuple[str, str]]:
     return [("source", said + check), *imported]
 
 
-def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary, told: _ReportArguments) -> dict[str, Any]:
     """Return the printed values of one run."""
     found = run.audit
     view: dict[str, Any] = {

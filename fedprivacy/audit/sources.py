@@ -18,8 +18,8 @@ from ..errors import (
     member,
     refuse,
 )
-from ..evidence import Defect, Evidence
-from ..ledger import Joint, Ledger, Round
+from ..evidence import Defect, RunEvidence
+from ..ledger import Joint, Ledger, RecordedRound
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
@@ -31,7 +31,7 @@ PARAMETERS = "stated parameters"
 
 
 @runtime_checkable
-class Event(Protocol):
+class EventLike(Protocol):
     """An event of dp-accounting."""
 
     def to_named_tuple(self) -> Any:
@@ -40,7 +40,7 @@ class Event(Protocol):
 
 Books = Ledger | str | PathLike[str]
 """A ledger, or the path of a ledger."""
-Source = Mechanism | Event | Trace | Mapping[str, Any] | Books | Sequence[Books]
+Source = Mechanism | EventLike | Trace | Mapping[str, Any] | Books | Sequence[Books]
 """Everything that can be accounted: a ledger, a mechanism, an event, an imported record, the state
 of an accountant as plain values, the path of a ledger or of any importable file, or several ledgers
 together.
@@ -48,7 +48,7 @@ ledgers together."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceFacts:
     """A source after reading. None means that the source does not state the value.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reading:
             name.
     """
 
-    evidence: Evidence
+    evidence: RunEvidence
     origin: Origin
     unit: Unit | None = None
     adjacency: Adjacency | None = None
@@ -129,7 +129,7 @@ def _said_first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
+def read_source(source: Source, stated: Stated, auditor: str = "") -> SourceFacts:
     """Read a source.
 
     Args:
@@ -158,14 +158,14 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
     return _of_trace(_traced(source, auditor), stated)
 
 
-def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
+def _traced(source: Trace | Mapping[str, Any] | EventLike, auditor: str) -> Trace:
     """Return a source of another program as a trace."""
     if isinstance(source, Trace):
         return source
     if isinstance(source, Mapping):
         origin = partial(Origin.imported, by=auditor)
         return imports.read_data(dict(source), origin, "the mapping")
-    if isinstance(source, Event):
+    if isinstance(source, EventLike):
         return _of_event(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
     refuse("source", type(source).__name__, "be a source that can be accounted", way_out)
@@ -177,7 +177,7 @@ def _nothing_to_state(stated: Stated, what: str) -> None:
             refuse(name, str(getattr(stated, name)), "be left out", f"{what} states it")
 
 
-def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
+def _of_file(path: Path, stated: Stated, auditor: str) -> SourceFacts:
     # The first line identifies a ledger; the name of the file does not matter.
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
@@ -200,7 +200,7 @@ def _opened(source: Books) -> Ledger:
 _APART = "compose mechanisms as a + b, and audit the records of other programs separately"
 
 
-def _of_event(event: Event, auditor: str) -> Trace:
+def _of_event(event: EventLike, auditor: str) -> Trace:
     # Any object may have this method, but only events of dp-accounting are understood.
     if not type(event).__module__.startswith("dp_accounting"):
         raise ConversionError(f"a {type(event).__name__} cannot be read")
@@ -210,7 +210,7 @@ def _of_event(event: Event, auditor: str) -> Trace:
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
 
 
-def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+def accountable(read: SourceFacts, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
     """Return the evidence that is priced, and all defects of the source.
 
     The epsilon may be infinite: ``evidence.noiseless`` then gives the reason, and no account is
@@ -229,12 +229,12 @@ def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ..
     return evidence, (*wrong, *read.defects)
 
 
-def _of_mechanism(run: Mechanism) -> Reading:
+def _of_mechanism(run: Mechanism) -> SourceFacts:
     origin = Origin("mechanism")
-    return Reading(Evidence(run, run, _count(run)), origin, unit=run.protects)
+    return SourceFacts(RunEvidence(run, run, _count(run)), origin, unit=run.protects)
 
 
-def _of_trace(trace: Trace, stated: Stated) -> Reading:
+def _of_trace(trace: Trace, stated: Stated) -> SourceFacts:
     """Return a trace with the facts that the user stated; the result shows the two separately."""
     recorded_unit = trace.unit is not None
     trace = imports.with_unit(trace, stated)
@@ -250,8 +250,8 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         Defect.GAPS: bool(trace.missing),
     }
     gaps = [f"Rounds are missing: {'; '.join(trace.missing)}."] * applies[Defect.GAPS]
-    return Reading(
-        Evidence(
+    return SourceFacts(
+        RunEvidence(
             run=made.run,
             certain=made.certain,
             # A trace of a whole run lists no rounds, so its steps are counted.
@@ -286,14 +286,14 @@ def _population(trace: Trace, stated: Stated) -> int | None:
     return max(known, default=None)
 
 
-def _of_ledger(ledger: Ledger | Joint) -> Reading:
+def _of_ledger(ledger: Ledger | Joint) -> SourceFacts:
     rounds = ledger.alike
-    evidence = Evidence.of(ledger)
+    evidence = RunEvidence.of(ledger)
     notes, private, defects = _of_its_lines(ledger, rounds, evidence)
     if evidence.planned is not None:
         notes += ("Some rounds used mechanisms that are not in the ledger's plan.",)
         defects = (Defect.UNPLANNED, *defects)
-    return Reading(
+    return SourceFacts(
         evidence,
         origin=Origin("fedprivacy ledger", ledger.name, ledger.digest),
         **ledger.facts._asdict(),
@@ -331,7 +331,7 @@ UNTOLD_NOISE = (
 """Assumption for a user-defined mechanism that does not report its noise."""
 
 
-def _granted(rounds: Iterable[Round]) -> dict[str, str]:
+def _granted(rounds: Iterable[RecordedRound]) -> dict[str, str]:
     """Return the assumptions about rounds, by name."""
     silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
     return {"noise": UNTOLD_NOISE} if any(silent) else {}
@@ -389,7 +389,7 @@ _SENTENCES = {
 
 
 def _of_its_lines(
-    ledger: Ledger | Joint, rounds: Sequence[Round], evidence: Evidence
+    ledger: Ledger | Joint, rounds: Sequence[RecordedRound], evidence: RunEvidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return the sentences for every reader, those only for the auditor, and the defects.
 
@@ -418,7 +418,7 @@ def _of_its_lines(
     return (*ledger.notes, *less, *told), tuple(private), defects
 
 
-def _refused(rounds: Sequence[Round]) -> int:
+def _refused(rounds: Sequence[RecordedRound]) -> int:
     return sum(r.times * r.done.refused for r in rounds if r.done is not None)
 
 
@@ -434,7 +434,7 @@ def _count(run: Mechanism) -> int:
 
 
 def claim_of(
-    read: Reading, claim: tuple[float | None, float | None] | None
+    read: SourceFacts, claim: tuple[float | None, float | None] | None
 ) -> tuple[tuple[float, float], dict[str, str], tuple[str, ...]]:
     """Return the claim to judge, the part that the user stated, and notes on differences.
 

@@ -42,12 +42,12 @@ def whole_numbers(
     source: np.random.Generator,
 ) -> Conformance:
     """Replay the messages of clients; the arguments are those of ``verify``."""
-    replay = _Replay(mechanism, draws, level, source)
+    replay = _IntegerReplay(mechanism, draws, level, source)
     findings = (*replay.replays(), *replay.movements(adjacencies, pairs), *replay.noise())
     return Conformance(all(one.passed for one in findings), findings, level)
 
 
-class _Replay:
+class _IntegerReplay:
     """Repeated uploads of one mechanism."""
 
     def __init__(

@@ -35,7 +35,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..audit.sources import Reading
+    from ..audit.sources import SourceFacts
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
@@ -144,7 +144,7 @@ def _source(
 class _Released:
     """The release, with an attained end from its certain part."""
 
-    read: Reading
+    read: SourceFacts
 
     def privacy_loss(
         self, adjacency: Adjacency | str, observer: Observer | str = Observer.AGGREGATE

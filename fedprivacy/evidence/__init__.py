@@ -3,16 +3,16 @@
 A budget, a meter and an audit use this package to evaluate a ledger.
 """
 
-from .defects import Defect, Numbers, conditions, judged_with, qualified, qualifiers, worth
-from .evidence import Evidence, told
+from .defects import Defect, Validity, conditions, judged_with, qualified, qualifiers, worth
+from .evidence import RunEvidence, told
 from .noiseless import Noiseless
 from .repricing import as_observed, as_released, in_sequence
 
 __all__ = [
     "Defect",
-    "Evidence",
     "Noiseless",
-    "Numbers",
+    "RunEvidence",
+    "Validity",
     "as_observed",
     "as_released",
     "conditions",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..bound import Verdict
 
 
-class Numbers(StrEnum):
+class Validity(StrEnum):
     """The validity of a run's numbers, from best to worst."""
 
     CERTIFIED = "certified"
@@ -39,7 +39,7 @@ class Effect(NamedTuple):
 
     holds: Verdict
     fails: Verdict
-    numbers: Numbers
+    numbers: Validity
     qualifies: str
     why: str
 
@@ -73,14 +73,14 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.OTHER_COHORTS: Effect(
         _OPEN,
         _OPEN,
-        Numbers.VOID,
+        Validity.VOID,
         "",
         "the run differed from the accounted one, so neither end of the interval applies to it",
     ),
     Defect.NO_DENOMINATOR: Effect(
         _OPEN,
         _FAILS,
-        Numbers.PUBLIC_DENOMINATOR,
+        Validity.PUBLIC_DENOMINATOR,
         "denominators are not recorded",
         "a denominator that depends on the number of units, or of drawn units, reveals a "
         "number that the account keeps secret",
@@ -88,7 +88,7 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.NO_FILTER: Effect(
         _OPEN,
         _OPEN,
-        Numbers.VOID,
+        Validity.VOID,
         "",
         "other outputs would have led to other rounds, and the sum of the recorded rounds "
         "does not bound their loss",
@@ -96,42 +96,42 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.FIXED_SEED: Effect(
         _OPEN,
         _FAILS,
-        Numbers.SECRET_SEED,
+        Validity.SECRET_SEED,
         "the seed was fixed",
         "an attacker who knows the seed can subtract the noise, and no record shows who knows it",
     ),
     Defect.OPEN: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
+        Validity.RECORDED,
         "the ledger was not closed",
         "later rounds may be missing, and each would increase epsilon",
     ),
     Defect.GAPS: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
+        Validity.RECORDED,
         "rounds are missing",
         "the missing rounds increase epsilon",
     ),
     Defect.CONTRADICTED: Effect(
         _OPEN,
         _FAILS,
-        Numbers.DENIED,
+        Validity.DENIED,
         "as stated, although the record contradicts it",
         "the record contradicts the statement, so one of the two is wrong",
     ),
     Defect.IMPORTED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "according to an imported record",
         "the numbers are right for the imported record, which another program wrote",
     ),
     Defect.STATED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "for the run as stated, without a record",
         "the numbers are right for the stated parameters, but no record shows that the run "
         "used them",
@@ -139,53 +139,53 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.CHEAPER: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
+        Validity.RECORDED,
         "rounds cost less than planned",
         "either the plan or the rounds are wrong, and the plan would give a larger epsilon",
     ),
     Defect.UNPLANNED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "some rounds are not in the plan",
         "they are accounted as recorded",
     ),
     Defect.UNCONFIRMED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "",
         "they count in the upper end but not in the lower end",
     ),
     Defect.LESS_NOISE: Effect(
-        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "the round is accounted with its recorded noise"
+        _HOLDS, _FAILS, Validity.CERTIFIED, "", "the round is accounted with its recorded noise"
     ),
     Defect.ABORTED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "",
         "they released no sum, and the missing clients are assumed to differ between rounds",
     ),
     Defect.ABORTED_DRAWS: Effect(
         _OPEN,
         _OPEN,
-        Numbers.SECRET_ABORTS,
+        Validity.SECRET_ABORTS,
         "valid only if aborts reveal nothing about the cohort sizes",
         "an abort may reveal the cohort size, which the account keeps secret",
     ),
-    Defect.HALF_A_LINE: Effect(_HOLDS, _FAILS, Numbers.CERTIFIED, "", "no noise was drawn for it"),
+    Defect.HALF_A_LINE: Effect(_HOLDS, _FAILS, Validity.CERTIFIED, "", "no noise was drawn for it"),
     Defect.NO_ROUNDS: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "no round was recorded",
         "a training loop that never wrote to the ledger leaves the same record",
     ),
     Defect.LARGE_DELTA: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "delta is not below 1/n for n units",
         "the numbers are right, but a mechanism that publishes all data of one random unit "
         "also satisfies this claim",
@@ -208,16 +208,16 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
     return now, tuple(changed)
 
 
-def conditions(defects: Iterable[Defect]) -> tuple[Numbers, ...]:
+def conditions(defects: Iterable[Defect]) -> tuple[Validity, ...]:
     """Return all conditions of the numbers with these defects; empty if there are none."""
-    found = {EFFECTS[defect].numbers for defect in defects} - {Numbers.CERTIFIED}
-    return tuple(numbers for numbers in Numbers if numbers in found)
+    found = {EFFECTS[defect].numbers for defect in defects} - {Validity.CERTIFIED}
+    return tuple(numbers for numbers in Validity if numbers in found)
 
 
-def worth(defects: Iterable[Defect]) -> Numbers:
+def worth(defects: Iterable[Defect]) -> Validity:
     """Return the validity of the numbers with these defects: the worst of all."""
     # Later values are weaker, so the last one decides.
-    return (Numbers.CERTIFIED, *conditions(defects))[-1]
+    return (Validity.CERTIFIED, *conditions(defects))[-1]
 
 
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:

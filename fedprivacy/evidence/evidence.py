@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..errors import LedgerError, UnsupportedCombination
-from ..ledger import Joint, Ledger, Round
+from ..ledger import Joint, Ledger, RecordedRound
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
 from ..mechanisms.base import ROUNDING
@@ -30,7 +30,7 @@ from .revealed import (
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """The known facts of a run, ready for pricing.
 
     Attributes:
@@ -89,7 +89,7 @@ class Evidence:
             ),
         )
 
-    def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+    def under(self, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
         """Return the evidence under these facts, and its defects.
 
         Under add_remove, neighbours differ in the number of clients, and so in every value that
@@ -115,7 +115,7 @@ class Evidence:
         found = tuple(defect for defect, is_so in applies.items() if is_so)
         return replace(self, doubts=doubts), found
 
-    def priced(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+    def priced(self, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
         """Return the evidence under these facts if it can be priced, and its defects.
 
         Raises:
@@ -166,7 +166,7 @@ class Evidence:
         return replace(loss, witness=_witness(certain, alone, loss))
 
 
-def _against(ledger: Ledger | Joint, rounds: Sequence[Round]) -> tuple[str, ...]:
+def _against(ledger: Ledger | Joint, rounds: Sequence[RecordedRound]) -> tuple[str, ...]:
     """Return contradictions in a record; for several ledgers, in each one and in all together."""
     if isinstance(ledger, Ledger):
         # This doubt comes first, because it is the run's own statement.
@@ -175,14 +175,14 @@ def _against(ledger: Ledger | Joint, rounds: Sequence[Round]) -> tuple[str, ...]
     return tuple(dict.fromkeys([*apart, *doubts(rounds)]))
 
 
-def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
+def told(ledger: Ledger, facts: Facts) -> tuple[RunEvidence, tuple[str, ...]]:
     """Return the priced evidence of a ledger, and the conditions of its numbers.
 
     Raises:
         LedgerError: if a round was released with so little noise that no epsilon holds.
-        UnsupportedCombination: see ``Evidence.of`` and ``priced``.
+        UnsupportedCombination: see ``RunEvidence.of`` and ``priced``.
     """
-    evidence, wrong = Evidence.of(ledger).priced(facts)
+    evidence, wrong = RunEvidence.of(ledger).priced(facts)
     # One round without noise voids the rest, so no epsilon exists.
     if evidence.noiseless is not None:
         raise LedgerError(f"{ledger.path} has no epsilon: {spent(ledger.alike).noiseless}")
@@ -205,9 +205,9 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
-def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
+def revealed(rounds: Iterable[RecordedRound]) -> tuple[Revealed, ...]:
     """Return the values of rounds that may reveal the cohort sizes, for each scheme."""
-    by_draw: dict[Hashable, list[Round]] = {}
+    by_draw: dict[Hashable, list[RecordedRound]] = {}
     for r in rounds:
         # All rows belong to one run, as other rounds belong to one kind of draw.
         whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
@@ -215,7 +215,7 @@ def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 
-def _revealed_by(held: Sequence[Round]) -> Revealed:
+def _revealed_by(held: Sequence[RecordedRound]) -> Revealed:
     # Only released sums have a divisor.
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
@@ -227,6 +227,6 @@ def _revealed_by(held: Sequence[Round]) -> Revealed:
     )
 
 
-def _share_of_noise(r: Round, used_std: float) -> float:
+def _share_of_noise(r: RecordedRound, used_std: float) -> float:
     share = share_of_noise(r.mechanism, r.clip_norm, r.noise_std, used_std)
     return 1.0 if abs(share - 1.0) <= ROUNDING else share

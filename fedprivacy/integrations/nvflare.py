@@ -20,9 +20,9 @@ from ..mechanisms import AdaptiveClipping, Perturbation
 from ..questions.budget import Budget
 from ..sampling import Scheme
 from ..systems.averaging.collect import Collected
-from ..systems.averaging.server import Average, Begun, Server
-from ..training.rounds import Books, RoundInfo
-from .flower.saved import Held, Saved, opened
+from ..systems.averaging.server import Average, Server, StartedRound
+from ..training.rounds import RoundInfo, RoundRecorder
+from .flower.saved import Saved, SavedContent, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
 
 with needs("fedprivacy.integrations.nvflare", "'nvflare>=2.9,<2.10'", "nvflare"):
@@ -205,7 +205,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger count as spent")
 
         def save(state: Average) -> None:
-            saved.write(Held(self._arrays(state), state.round, None))
+            saved.write(SavedContent(self._arrays(state), state.round, None))
 
         while state.round < self._rounds:
             begun, running, came = self._asked(state, books, abort_signal, fl_ctx)
@@ -225,8 +225,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             self.log_info(fl_ctx, f"Round {state.round}: {told}; {answers}")
 
     def _asked(
-        self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
-    ) -> tuple[Begun, Collected, list[tuple[int, object]]]:
+        self, state: Average, books: RoundRecorder, abort_signal: Any, fl_ctx: Any
+    ) -> tuple[StartedRound, Collected, list[tuple[int, object]]]:
         """Return the round, an empty sum, and the answers of the clients."""
         # On disk before the cohort is drawn. No client gets a task for a round that does not fit.
         begun = self.server.begin(state, books)

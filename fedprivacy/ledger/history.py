@@ -39,7 +39,7 @@ from .lines import (
     decoded,
     long_factors,
 )
-from .rounds import Rounds
+from .rounds import RecordedRounds
 
 
 class _Probe(msgspec.Struct):
@@ -86,7 +86,7 @@ class History:
         self.header: HeaderLine | None = None
         self.plan: Mechanism | None = None
         self.held: Held = NOTHING
-        self.rounds = Rounds()
+        self.rounds = RecordedRounds()
         self.closed = False
         self.voids: dict[int, str] = {}
         self.voided = 0

@@ -35,35 +35,35 @@ _SLACK = 2e-15
 """Relative margin on losses of one rounded logarithm, and on their masses."""
 
 
-class Ends(NamedTuple):
+class BracketedPair(NamedTuple):
     """A pair known up to rounding: one that dominates it, and one that it dominates."""
 
     above: Curve
     below: Curve
 
 
-def _ends(points: list[tuple[float, float]]) -> Ends:
+def _ends(points: list[tuple[float, float]]) -> BracketedPair:
     """Return the pairs of (loss, P-mass) with all numbers slightly increased, and decreased."""
     # Without any loss the two laws are equal.
     if not any(loss for loss, _ in points):
-        return Ends(IDENTITY, IDENTITY)
+        return BracketedPair(IDENTITY, IDENTITY)
     out, into = (
         Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
         for scale in (1.0 + _SLACK, 1.0 - _SLACK)
     )
-    return Ends(out, into)
+    return BracketedPair(out, into)
 
 
-def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> BracketedPair:
     """Return the pairs of a curve that equals its swap, given at losses of at least 0."""
     if not any(loss for loss, _ in points):
-        return Ends(IDENTITY, IDENTITY)
+        return BracketedPair(IDENTITY, IDENTITY)
     found = []
     for scale in (1.0 + slack, 1.0 - slack):
         right = [(loss * scale, mass * scale) for loss, mass in points]
         left = [(-loss, mass * math.exp(-loss)) for loss, mass in right[::-1] if loss > 0.0]
         found.append(Atoms((*left, *right)))
-    return Ends(*found)
+    return BracketedPair(*found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +254,7 @@ class DiscreteLaplace(_Discrete):
 
 
 @functools.lru_cache(maxsize=256)
-def discrete_laplace(a: float, moves: int) -> Ends:
+def discrete_laplace(a: float, moves: int) -> BracketedPair:
     """Return the pair of noise shifted by ``moves`` steps, and not: losses a (2 w - moves).
 
     Let r = e^-a. P gives w = 0 the mass r^moves / (1 + r), w = moves the mass 1 / (1 + r), and any

@@ -55,8 +55,8 @@ def system_bits(count: int) -> bytes:
     return RAND_bytes(count)
 
 
-class Deviates:
-    """Deviates of a law, drawn ahead, because the setup of a short array dominates its cost.
+class StoredDraws:
+    """Draws of a law, made ahead, because the setup of a short array dominates its cost.
 
     Each number is used once. Make one object for a round and discard it afterwards: no numbers are
     kept between rounds.

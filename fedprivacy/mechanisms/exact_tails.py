@@ -150,7 +150,7 @@ class ExponentialTail:
         return [float(math.factorial(k)) for k in range(DEGREE)]
 
 
-class Table(NamedTuple):
+class PolynomialTable(NamedTuple):
     """x as polynomials of degree 6 in 2^63 v - centre, one for each cell of V.
 
     Attributes:
@@ -169,7 +169,7 @@ CELL_SHIFT = 52 - CELLS_PER_OCTAVE.bit_length() + 1
 
 
 @functools.cache
-def table(tail: Tail) -> Table:
+def table(tail: Tail) -> PolynomialTable:
     """Build the table of a law: x within 2^-43 for every V of at least 2^-19.
 
     Raises:
@@ -182,7 +182,7 @@ def table(tail: Tail) -> Table:
     first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
     columns = [_taylor(tail, middle) for middle in middles]
     centres = np.array(middles, dtype=np.float64)
-    return Table(first, centres, np.ascontiguousarray(np.array(columns).T))
+    return PolynomialTable(first, centres, np.ascontiguousarray(np.array(columns).T))
 
 
 def _taylor(tail: Tail, middle: int) -> list[float]:

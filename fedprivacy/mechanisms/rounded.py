@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import moderate, refuse
-from .exact_normals import Deviates
+from .exact_normals import StoredDraws
 from .exact_tails import Bits, ExponentialTail, NormalTail, Tail
 from .noise import is_finite, norm, readable
 from .tensors import is_tensor, loaded_torch, placed_like
@@ -347,7 +347,7 @@ def noise_on_grid(
     """
     sizes = shape if isinstance(shape, tuple) else (shape,)
     spread, spacing = _checked(moderate(std=std), grid)
-    noise = Deviates(NORMAL, bits).rounded(None, math.prod(sizes), spread / spacing)
+    noise = StoredDraws(NORMAL, bits).rounded(None, math.prod(sizes), spread / spacing)
     noise *= spacing
     return noise.reshape(sizes)
 
@@ -373,17 +373,17 @@ def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) ->
     return same_kind(noisy_sum(numbers(value), std=std, grid=grid, bits=bits_of(generator)), value)
 
 
-def drawn_ahead(generator: Any, numbers: int) -> Deviates:
+def drawn_ahead(generator: Any, numbers: int) -> StoredDraws:
     """Return the normal numbers of one round's steps, for ``noisy_scaled``.
 
     Args:
         generator: see ``bits_of``.
         numbers: expected number of values of the round.
     """
-    return Deviates(NORMAL, bits_of(generator), numbers)
+    return StoredDraws(NORMAL, bits_of(generator), numbers)
 
 
-def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STEP_GRID) -> Any:
+def noisy_scaled(total: Any, *, stds: Any, deviates: StoredDraws, grid: float = STEP_GRID) -> Any:
     """Return total + stds Z for differing stds: stds times the rounding of total / stds + Z.
 
     Multiplying by public stds is post-processing of a release. The division rounds an entry by
@@ -416,7 +416,9 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     return placed_like(noisy, total)
 
 
-def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
+def _in_spacings(
+    total: Any, spacings: Any, deviates: StoredDraws
+) -> tuple[np.ndarray, float, bool]:
     """Return a total in spacings, an upper bound of its entries, and whether it is constant.
 
     An array that is read-only and not a view of another array is the same in every step.
@@ -515,7 +517,7 @@ def _within(count: int, squares: float, reach: float) -> bool:
 
 def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
     spread, spacing = _checked(spread, grid)
-    drawn, totals = Deviates(tail, bits), _doubles("total", total)
+    drawn, totals = StoredDraws(tail, bits), _doubles("total", total)
     flat = totals.reshape(-1)
     largest = _largest(flat)
     if largest > LARGEST * spacing:

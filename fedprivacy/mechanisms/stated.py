@@ -60,7 +60,7 @@ def _divergence(order: object, divergence: object) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(UnitGiven):
+class StatedGuarantee(UnitGiven):
     """Base of stated mechanisms: the adjacency and the unit of the guarantee."""
 
     adjacency: Adjacency | str
@@ -122,7 +122,7 @@ class Stated(UnitGiven):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class ApproximateDp(Stated):
+class ApproximateDp(StatedGuarantee):
     """Any mechanism that is (epsilon, delta)-DP at each of the given points.
 
     The account uses the mechanism with the largest loss, single and composed, among all that
@@ -162,7 +162,7 @@ class ApproximateDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class RenyiDp(Stated):
+class RenyiDp(StatedGuarantee):
     """Any mechanism with Renyi divergences of at most the given ones.
 
     The RDP accountant adds the divergences, with chords between orders and no value beyond the
@@ -196,7 +196,7 @@ class RenyiDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class GaussianDp(Stated):
+class GaussianDp(StatedGuarantee):
     """Any mechanism with at most the loss of one Gaussian shifted by mu standard deviations.
 
     Args:
@@ -221,7 +221,7 @@ class GaussianDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class ConcentratedDp(Stated):
+class ConcentratedDp(StatedGuarantee):
     """Any mechanism with Renyi divergences of at most xi + rho a at every order a above 1.
 
     This is (xi, rho)-zCDP (Bun and Steinke 2016). As for ``RenyiDp``, the RDP accountant adds the

@@ -38,7 +38,7 @@ class Calibration:
     bound: Bound
 
 
-class _Question:
+class _BudgetCheck:
     """Answers whether the run at a value is within the budget, and stores the answers.
 
     A coarse interval decides most values. A value is refined only if its coarse interval contains
@@ -185,7 +185,7 @@ def calibrate(
         return loss_of(make_run(number(value)), adjacency, observer)
 
     fine = max(min(effort.tolerance * budget, 1e-2), 1e-6)
-    question = _Question(ask, budget, (low, high), fine, effort)
+    question = _BudgetCheck(ask, budget, (low, high), fine, effort)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
@@ -219,7 +219,7 @@ def _check_function(make_run: object) -> None:
             refuse("make_run", name, f"{rule} ({error})", way_out)
 
 
-def _check_parts(question: _Question, value: float, bad: float) -> None:
+def _check_parts(question: _BudgetCheck, value: float, bad: float) -> None:
     """Refuse a run over integers that was searched over real numbers: its value was truncated."""
     following = value + math.copysign(1.0, bad - value)
     whole = value.is_integer() and min(value, bad) < following < max(value, bad)
@@ -254,7 +254,7 @@ def _is_range(given: Any) -> bool:
     return pair and all(isinstance(end, Real) for end in given) and 0 <= given[0] < given[1]
 
 
-def _start(question: _Question, integer: bool) -> float:
+def _start(question: _BudgetCheck, integer: bool) -> float:
     """Return an admissible start value: 1, or the nearest accepted power of 2.
 
     Raises:
@@ -283,7 +283,7 @@ def _candidates(low: float, high: float, integer: bool) -> Iterator[float]:
         yield from (first * 2.0**-k for k in range(1, 31))
 
 
-def _direction(question: _Question, start: float, integer: bool) -> bool:
+def _direction(question: _BudgetCheck, start: float, integer: bool) -> bool:
     """Return whether epsilon rises with the value.
 
     Disjoint intervals decide. Coarse intervals that overlap say little, because their upper ends
@@ -314,7 +314,7 @@ def _near_and_far(start: float, integer: bool) -> Iterator[float]:
 _FACTORS = (2.0, 16.0, 256.0, 1.5, 1.1)
 
 
-def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
+def _at_a_standstill(question: _BudgetCheck, start: float, here: float) -> bool:
     """Return the direction if epsilon is the same at every tried value: True for upwards.
 
     Raises:
@@ -341,7 +341,7 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
 
 
 def _bracket(
-    question: _Question, start: float, rising: bool, integer: bool
+    question: _BudgetCheck, start: float, rising: bool, integer: bool
 ) -> tuple[float, float | None]:
     """Return (a value that fits, a further value that does not), by doubling."""
     less_private = 2.0 if rising else 0.5
@@ -351,7 +351,7 @@ def _bracket(
 
 
 def _last_fit(
-    question: _Question, value: float, factor: float, integer: bool
+    question: _BudgetCheck, value: float, factor: float, integer: bool
 ) -> tuple[float, float | None]:
     """Double or halve a value that fits until the next one does not; None at the domain's end."""
     for _ in range(_MAX_DOUBLINGS):
@@ -370,7 +370,7 @@ def _last_fit(
 
 
 def _first_fit(
-    question: _Question, value: float, factor: float, integer: bool
+    question: _BudgetCheck, value: float, factor: float, integer: bool
 ) -> tuple[float, float]:
     """Double or halve a value that does not fit until the next one fits."""
     for _ in range(_MAX_DOUBLINGS):
@@ -400,7 +400,9 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     return min(max(following, low), high)
 
 
-def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
+def _bisect(
+    question: _BudgetCheck, good: float, bad: float, integer: bool, tolerance: float
+) -> float:
     """Shrink (fits, does not fit) until they are neighbours, close, or the budget is used up."""
     tried = 0
     while not _settled(question, good, bad, integer, tolerance):
@@ -416,7 +418,9 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
     return good
 
 
-def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
+def _settled(
+    question: _BudgetCheck, good: float, bad: float, integer: bool, tolerance: float
+) -> bool:
     """Return whether a further search is useless."""
     # After the deadline, any fitting value is an answer.
     if question.effort.late:
@@ -432,7 +436,7 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
     return question.best_upper(good) >= enough
 
 
-def _guess(question: _Question, good: float, bad: float) -> float:
+def _guess(question: _BudgetCheck, good: float, bad: float) -> float:
     """Return the value where a line in (log value, log epsilon) is just inside the budget.
 
     If that point lies outside the bracket, the bracket is halved instead.
@@ -452,7 +456,7 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     return math.exp(guess)
 
 
-def _points(question: _Question, aim: float) -> list[tuple[float, float]]:
+def _points(question: _BudgetCheck, aim: float) -> list[tuple[float, float]]:
     """Return two points (log value, log epsilon - aim) of a line, near the aim and accurate.
 
     The error of a coarse end exceeds the length of the last steps. The line therefore starts at a

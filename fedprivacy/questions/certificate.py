@@ -20,7 +20,7 @@ from ..registry import KINDS, encode
 
 
 @dataclass(frozen=True)
-class Asked:
+class CertificateRun:
     """A run with a bound, and the curve of the whole run."""
 
     run: object

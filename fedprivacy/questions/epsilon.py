@@ -14,7 +14,7 @@ from ..errors import at_least_zero, refuse
 from ..loss.strategies.memo import answered_once
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
-from .certificate import Asked
+from .certificate import CertificateRun
 from .effort import Effort
 from .units import remarks_on
 
@@ -107,7 +107,7 @@ def delta(
 
 def _certifiable(run: Accountable, loss: PrivacyLoss, bound: Bound) -> Bound:
     """Return the bound with its run, so that a certificate can prove the number again."""
-    return replace(bound, evidence=Asked(run, loss.curve))
+    return replace(bound, evidence=CertificateRun(run, loss.curve))
 
 
 def axes(values: object) -> int:

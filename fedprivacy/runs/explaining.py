@@ -17,7 +17,7 @@ from .run_specs import SampledRun
 
 
 @dataclass(frozen=True)
-class Part:
+class EpsilonShare:
     """One kind of rounds of a run.
 
     Args:
@@ -35,7 +35,7 @@ class Part:
     share: float
 
 
-def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
+def parts_of(run: Mechanism, **asked: Any) -> list[EpsilonShare]:
     """Return the parts of a run, in the order of execution.
 
     Epsilons do not add up. The share of a part is therefore the saving without it, divided by the
@@ -59,7 +59,7 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
         saved = [float(math.isfinite(rest)) for rest in without]
     total = sum(saved) or 1.0
     return [
-        Part(shorten(str(one), 160), count, first, rest, gain / total)
+        EpsilonShare(shorten(str(one), 160), count, first, rest, gain / total)
         for (one, count), first, rest, gain in zip(sequence, alone, without, saved, strict=True)
     ]
 

@@ -26,7 +26,7 @@ from ..systems.fed_plt.agents import AgentData, Logistic, ModuleLoss
 from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
 from ..systems.fed_plt.solvers import LocalSolver
 from ..systems.settings import Settings
-from ..training.chains import ChainState, Sampling
+from ..training.chains import ChainState, SamplingLoop
 from ..training.data import FederatedData
 from ..training.diagnostics import diagnose
 from ..training.likelihoods import SoftmaxRegression
@@ -281,7 +281,7 @@ class _SamplingJob(_RecordJob[S]):
         run: Mechanism = self.loop(level, None).run(self.rounds)
         return run
 
-    def scores(self, loop: Sampling, state: ChainState) -> dict[str, float]:
+    def scores(self, loop: SamplingLoop, state: ChainState) -> dict[str, float]:
         """Return accuracy, Brier score, calibration error and NLL of the posterior predictive.
 
         Before the first kept position, the scores are those of the position itself. For a user's
@@ -310,7 +310,7 @@ def _mixing(draws: Tensor) -> dict[str, float]:
 class LangevinJob(_SamplingJob[Langevin]):
     """Sampling by FA-LD. Smaller steps give more privacy."""
 
-    def loop(self, level: float | None, seed: int | None) -> Sampling:
+    def loop(self, level: float | None, seed: int | None) -> SamplingLoop:
         """Return the chain with a step size."""
         step, steps = positive(step_size=level), self.chosen.local_steps
         return LangevinSampling(step_size=step, local_steps=steps, **self._common(seed))
@@ -320,7 +320,7 @@ class LangevinJob(_SamplingJob[Langevin]):
 class HamiltonianJob(_SamplingJob[Hamiltonian]):
     """Sampling by FA-HMC. Noise on the gradients gives the privacy."""
 
-    def loop(self, level: float | None, seed: int | None) -> Sampling:
+    def loop(self, level: float | None, seed: int | None) -> SamplingLoop:
         """Return the chain with noise on its gradients."""
         return HamiltonianSampling(
             step_size=self.chosen.step_size,

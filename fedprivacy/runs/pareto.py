@@ -65,7 +65,7 @@ _WIDE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ComparedSetting:
     """One setting of a comparison.
 
     Attributes:
@@ -134,7 +134,7 @@ class Pareto:
         digits: number of digits of an epsilon that are compared and shown.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ComparedSetting, ...]
     costs: tuple[str, ...]
     maximise: frozenset[str]
     delta: float
@@ -144,21 +144,23 @@ class Pareto:
     digits: int = DIGITS
 
     @property
-    def front(self) -> tuple[Setting, ...]:
+    def front(self) -> tuple[ComparedSetting, ...]:
         """The settings that no other setting dominates, by rising epsilon."""
         return tuple(sorted((s for s in self.settings if s.on_front), key=lambda s: s.epsilon))
 
     @property
-    def _taking(self) -> tuple[Setting, ...]:
+    def _taking(self) -> tuple[ComparedSetting, ...]:
         """The settings that are not refused."""
         return tuple(setting for setting in self.settings if not setting.refused)
 
     @property
-    def refused(self) -> tuple[Setting, ...]:
+    def refused(self) -> tuple[ComparedSetting, ...]:
         """The refused settings; each has its reason."""
         return tuple(setting for setting in self.settings if setting.refused)
 
-    def best(self, cost: str | None = None, *, epsilon: float | None = None) -> Setting | None:
+    def best(
+        self, cost: str | None = None, *, epsilon: float | None = None
+    ) -> ComparedSetting | None:
         """Return the setting with the best cost within a budget.
 
         Args:
@@ -332,13 +334,13 @@ def pareto(
     )
 
 
-def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> Setting:
+def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> ComparedSetting:
     means = tuple((name, fmean(values)) for name, values in costs.items())
     spreads = tuple((name, stdev(values)) for name, values in costs.items() if len(values) > 1)
-    return Setting(label=label, bound=None, costs=means, spreads=spreads)
+    return ComparedSetting(label=label, bound=None, costs=means, spreads=spreads)
 
 
-def _judged(setting: Setting, source: Source, *asked: Any) -> Setting:
+def _judged(setting: ComparedSetting, source: Source, *asked: Any) -> ComparedSetting:
     """Return a setting with its epsilon, or with the reason for its refusal."""
     try:
         bound = _epsilon(source, *asked)
@@ -427,9 +429,9 @@ def _epsilon(
     return epsilon_of(source, delta=delta, **asked)
 
 
-def _check_units(settings: list[Setting]) -> None:
+def _check_units(settings: list[ComparedSetting]) -> None:
     """Refuse settings that protect different units: their epsilons are not comparable."""
-    stated: dict[Any, Setting] = {}
+    stated: dict[Any, ComparedSetting] = {}
     for setting in settings:
         if setting.bound is not None and setting.bound.unit is not None:
             stated.setdefault(setting.bound.unit, setting)
@@ -438,18 +440,20 @@ def _check_units(settings: list[Setting]) -> None:
         refuse("unit", words, "be the same for all settings", "compare the two units separately")
 
 
-def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
+def _with_front(
+    settings: list[ComparedSetting], maximise: frozenset[str], digits: int
+) -> list[ComparedSetting]:
     """Return the settings, with the settings of the front marked."""
     pairs = [(setting, _point(setting, maximise, digits)) for setting in settings]
     taking = [point for setting, point in pairs if not setting.refused]
 
-    def leads(setting: Setting, point: tuple[float, ...]) -> bool:
+    def leads(setting: ComparedSetting, point: tuple[float, ...]) -> bool:
         return not setting.refused and not any(_dominates(other, point) for other in taking)
 
     return [dataclasses.replace(one, on_front=leads(one, point)) for one, point in pairs]
 
 
-def _point(setting: Setting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
+def _point(setting: ComparedSetting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
     """Return epsilon and costs with signs so that smaller is better."""
     costs = (-value if name in maximise else value for name, value in setting.costs)
     # Rounded as shown: settings that print the same epsilon are equally private.
@@ -472,7 +476,7 @@ def in_words(label: Any) -> str:
     return str(label)
 
 
-def _cells(setting: Setting, digits: int) -> list[str]:
+def _cells(setting: ComparedSetting, digits: int) -> list[str]:
     mark = "*" if setting.on_front else ""
     spreads = dict(setting.spreads)
     costs = [
@@ -520,7 +524,7 @@ def _panels(found: Pareto, costs: Sequence[str]) -> Figure:
 
 
 def _side_by_side(
-    found: Pareto, taking: Sequence[Setting], costs: Sequence[str], at: str
+    found: Pareto, taking: Sequence[ComparedSetting], costs: Sequence[str], at: str
 ) -> Figure:
     """Draw settings with one epsilon below each other, their costs along the axes."""
     from matplotlib.figure import Figure
@@ -545,7 +549,7 @@ def _side_by_side(
     return figure
 
 
-def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
+def _draw(axes: Axes, found: Pareto, name: str, named: tuple[ComparedSetting, ...]) -> None:
     """Draw one cost against epsilon. The line is the best cost within each budget."""
     off = [setting for setting in found._taking if not setting.on_front]
     _dots(axes, off, name, color="0.65", label="dominated")
@@ -563,7 +567,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     _dress(axes, found, name)
 
 
-def _dots(axes: Axes, settings: Sequence[Setting], name: str, **how: str) -> None:
+def _dots(axes: Axes, settings: Sequence[ComparedSetting], name: str, **how: str) -> None:
     """Draw settings as dots, with bars if runs were repeated."""
     at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
     bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..audit.canaries import Asked, Planted, crafted_canaries, planted, random_directions
+from ..audit.canaries import AttackSettings, Planted, crafted_canaries, planted, random_directions
 from ..errors import refuse
 from ..questions.calibrate import calibrate
 from ..relations import Unit
@@ -34,7 +34,7 @@ LONG = 4.0
 """Length of a canary's input: its gradient reaches the usual clip norms and does not saturate."""
 
 
-def plant(method: str, asked: Asked) -> Planted:
+def plant(method: str, asked: AttackSettings) -> Planted:
     """Return a method's job with canaries in it.
 
     Raises:
@@ -51,7 +51,7 @@ def plant(method: str, asked: Asked) -> Planted:
     return planting(task, level, asked)
 
 
-def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(method: str, asked: AttackSettings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's settings with its data, with enough clients for the canaries."""
     data = "digits" if asked.data is None else asked.data
     placed = {"data": data, **given}
@@ -63,7 +63,7 @@ def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, An
     return placed if method == "fed-plt" else {"clients": 1, **placed}
 
 
-def _leveled(task: Any, level: float | None, asked: Asked) -> float:
+def _leveled(task: Any, level: float | None, asked: AttackSettings) -> float:
     """Return the job's level; calibrate it if it is missing."""
     if level is not None:
         return level
@@ -71,7 +71,7 @@ def _leveled(task: Any, level: float | None, asked: Asked) -> float:
     return float(calibrate(task.run, epsilon=EPSILON, **threat).value)
 
 
-def _clients(task: Any, given: float | None, asked: Asked) -> Planted:
+def _clients(task: Any, given: float | None, asked: AttackSettings) -> Planted:
     level = _leveled(task, given, asked)
     loop = task.loop(level, None)
     ways = random_directions(asked.canaries, loop.flat.dimension, asked.generator)
@@ -79,7 +79,7 @@ def _clients(task: Any, given: float | None, asked: Asked) -> Planted:
     return Planted(train, ways, task.run(level), task.adjacency)
 
 
-def _records(task: Any, given: float | None, asked: Asked) -> Planted:
+def _records(task: Any, given: float | None, asked: AttackSettings) -> Planted:
     splits, count = isinstance(task, SplittingJob), asked.canaries
     inputs = LONG * random_directions(count, task.source.features[0].numel(), asked.generator)
     # Fed-PLT subtracts its centre.

@@ -228,7 +228,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
                 file.write("\r\n")
             writer.writerow({**numbers, "depends_on": depends_on})
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -247,7 +247,7 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
             writer.add_text("privacy/depends_on", depends_on, step)
         writer.flush()
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -263,7 +263,7 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
         # Also set if empty: otherwise the value of an earlier run with the same name would remain.
         mlflow.set_tag("privacy/depends_on", depends_on)
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def _check_table(target: Path, columns: list[str]) -> None:
@@ -295,7 +295,7 @@ def _installed(library: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RoundCallback:
     """The callback of ``training.train`` after every round."""
 
     write: Callable[[dict[str, float], str, int], None]

@@ -26,7 +26,7 @@ def chances(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SeparateProbabilities:
     """Every client takes part with a separate probability, independently, in every round.
 
     Args:

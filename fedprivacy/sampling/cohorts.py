@@ -69,7 +69,7 @@ def improbable(
         return ""
     # Four tests share the chance: smallest round, largest round, and both ends of the sum.
     each, whole = math.log(chance / (4.0 * rounds)), math.log(chance / 4.0)
-    if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
+    if _ExtremesTest(rounds, smallest, largest, total, probability, each, whole).allow(population):
         return ""
     whom = "every population" if population is None else f"{population}"
     return (
@@ -79,7 +79,7 @@ def improbable(
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _ExtremesTest:
     """Test of the smallest round, the largest round and the sum.
 
     ``each`` and ``whole`` are log-probability limits for one round and for the sum.

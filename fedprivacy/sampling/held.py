@@ -56,9 +56,9 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
     # A subclass that draws differently has no theorem here.
     match scheme if any(priced_as(scheme, kind) for kind in kinds) else None:
         case Poisson(probability=q):
-            return RecordsApart(lambda side: law(held, q, side))
+            return IndependentRecords(lambda side: law(held, q, side))
         case Everyone():
-            return RecordsApart(lambda side: ((1.0, held),))
+            return IndependentRecords(lambda side: ((1.0, held),))
         case FixedSize(size=size, population=n):
             return RecordsInSlots(
                 lambda side: hypergeometric_law(size, held, n, side), size <= n - held
@@ -81,7 +81,9 @@ def _hidden(z: float, moves: float, back: float, law: Law) -> Curve:
     return by_way_of_none(z, moves, back, law) if back else against_none(z, moves, law)
 
 
-def _pair(inner: Lossy, scheme: RecordsApart | RecordsInSlots, moves: float, back: float) -> Pair:
+def _pair(
+    inner: Lossy, scheme: IndependentRecords | RecordsInSlots, moves: float, back: float
+) -> Pair:
     """Return the mixture, with rare large numbers of records as labels."""
     z, (common, rare) = multiplier_of(inner), _split(scheme.law(Side.UP))
     up = _hidden(z, moves, back, common)
@@ -112,11 +114,11 @@ def _split(found: Law) -> tuple[Law, Law]:
     return (*found[: end - 1], (top + moved, number)), tuple(rare)
 
 
-def _apart_added(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
+def _apart_added(inner: Lossy, scheme: IndependentRecords, observer: Observer) -> Pair:
     return _pair(inner, scheme, 1.0, 0.0)
 
 
-def _exchanged(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
+def _exchanged(inner: Lossy, scheme: IndependentRecords, observer: Observer) -> Pair:
     return _pair(inner, scheme, 1.0, 1.0)
 
 
@@ -145,7 +147,7 @@ _APART: Rows = {
 
 
 @dataclass(frozen=True)
-class RecordsApart(TableScheme):
+class IndependentRecords(TableScheme):
     """Records drawn independently of each other; ``law`` counts the drawn records of the client."""
 
     law: Counts

@@ -39,7 +39,7 @@ FAR = 30.0
 dominates too, and its additional loss is negligible."""
 
 
-class Counted(Protocol):
+class RepeatedDraws(Protocol):
     """A scheme that may draw a unit several times in a round."""
 
     def law(self, side: Side) -> Law:
@@ -103,7 +103,7 @@ def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pa
 def seen(moves: float) -> Builder:
     """Return the builder for an observer who sees how often the unit is drawn (T4)."""
 
-    def build(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+    def build(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
         z = multiplier_of(inner)
         up, down = (
             Mix(tuple((w, Gdp(moves * s / z)) for w, s in scheme.law(side)))
@@ -122,7 +122,7 @@ def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
     return q, [(w / q, s) for w, s in drawn]
 
 
-def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+def zeroed_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
     """F(up, down), or T5's pair by way of the round without the unit if that is smaller."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
@@ -145,7 +145,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     return Pair(closer(Fold(up, down), z, 1.0, scheme.law(Side.UP)), shown)
 
 
-def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+def replaced_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
     """F(S, S), or T5's pair by way of the round without the unit if that is smaller.
 
     If no other unit is drawn, F(S, S) is S without the fold.

@@ -19,7 +19,7 @@ from ..mechanisms.noise import check_readable
 Indices = NDArray[np.int64]
 
 
-class Group(NamedTuple):
+class ClientGroup(NamedTuple):
     """Clients of one size, which are trained together.
 
     Attributes:
@@ -140,7 +140,7 @@ class FederatedData:
         features, labels = self.features, self.labels
         return features.new_empty(0, *features.shape[1:]), labels.new_empty(0, *labels.shape[1:])
 
-    def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
+    def groups(self, clients: Iterable[int], most: int) -> Iterator[ClientGroup]:
         """Yield clients of one size, at most ``most`` at once."""
 
         def size(client: int) -> int:
@@ -151,7 +151,7 @@ class FederatedData:
             group = list(alike)
             for start in range(0, len(group), most):
                 few = group[start : start + most]
-                yield Group(few, (self.features, self.labels), [self.clients[c] for c in few])
+                yield ClientGroup(few, (self.features, self.labels), [self.clients[c] for c in few])
 
     def public(self) -> tuple[Tensor, Tensor]:
         """Return the public (inputs, labels).

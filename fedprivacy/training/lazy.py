@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import integer, refuse, require
-from .data import FederatedData, Group
+from .data import ClientGroup, FederatedData
 
 Records = tuple[Tensor, Tensor]
 
@@ -110,7 +110,7 @@ class LazyData:
         self._checked(made)
         return made
 
-    def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
+    def groups(self, clients: Iterable[int], most: int) -> Iterator[ClientGroup]:
         """Yield clients of one size, at most ``most`` at once, with their records.
 
         Clients wait for others of their size. When ``4 * most`` clients wait, the largest group is
@@ -141,9 +141,9 @@ def _check_like(name: str, given: object, like: Tensor) -> None:
     require(fits, name, told, rule)
 
 
-def _together(made: list[tuple[int, Records]]) -> Group:
+def _together(made: list[tuple[int, Records]]) -> ClientGroup:
     """Return clients of one size as a group, with their records concatenated."""
     numbers = [client for client, _ in made]
     records = torch.cat([one[0] for _, one in made]), torch.cat([one[1] for _, one in made])
     rows = np.arange(len(records[0])).reshape(len(made), -1)
-    return Group(numbers, records, list(rows))
+    return ClientGroup(numbers, records, list(rows))

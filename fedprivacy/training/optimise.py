@@ -47,7 +47,7 @@ EVALUATED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """Rows that clients of one size use in each step.
 
     Args:
@@ -59,9 +59,9 @@ class Schedule:
     rows: Tensor
     sizes: tuple[int, ...]
 
-    def alone(self, client: int) -> Schedule:
+    def alone(self, client: int) -> BatchSchedule:
         """Return one client's part."""
-        return Schedule(self.rows[:, client : client + 1], self.sizes)
+        return BatchSchedule(self.rows[:, client : client + 1], self.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class LocalSGD:
             plan += np.split(generator.permutation(records), cuts)
         return plan[:steps]
 
-    def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> Schedule:
+    def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> BatchSchedule:
         """Return the schedule of several clients of one size.
 
         They must have equally many records. Padding a smaller client to a larger one's shapes would
@@ -132,7 +132,7 @@ class LocalSGD:
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
                 rows[step, client, : len(batch)] = own[batch]
-        return Schedule(torch.from_numpy(rows), sizes)
+        return BatchSchedule(torch.from_numpy(rows), sizes)
 
 
 class _Task(NamedTuple):
@@ -140,7 +140,7 @@ class _Task(NamedTuple):
 
     start: Tensor
     records: tuple[Tensor, Tensor]
-    schedule: Schedule
+    schedule: BatchSchedule
     learning_rate: float
     momentum: float
     proximal: float
@@ -155,7 +155,7 @@ class _Task(NamedTuple):
         """Return the part of one client, twice."""
         drift = None if self.drift is None else self.drift.repeat(2, 1)
         rows, sizes = self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes
-        return self._replace(schedule=Schedule(rows, sizes), drift=drift)
+        return self._replace(schedule=BatchSchedule(rows, sizes), drift=drift)
 
 
 class FlatModel:
@@ -253,7 +253,7 @@ class FlatModel:
         self,
         start: Tensor,
         records: tuple[Tensor, Tensor],
-        schedule: Schedule,
+        schedule: BatchSchedule,
         learning_rate: float,
         momentum: float = 0.0,
         proximal: float = 0.0,

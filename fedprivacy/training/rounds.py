@@ -153,7 +153,7 @@ class Loop(Protocol[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class RoundRecorder:
     """The records of a round; each part may be missing.
 
     Args:
@@ -268,7 +268,7 @@ class Aborted(Generic[S]):
 
 
 def run_round(
-    books: Books,
+    books: RoundRecorder,
     *,
     collect: Callable[[], C | Aborted[S]],
     release: Callable[[C], tuple[S, RoundInfo]],
@@ -296,7 +296,7 @@ def run_round(
 
 
 def finish_round(
-    books: Books,
+    books: RoundRecorder,
     number: int | None,
     *,
     collect: Callable[[], C | Aborted[S]],
@@ -307,7 +307,7 @@ def finish_round(
 
     Args:
         books: the records of the round.
-        number: the result of ``Books.begin``.
+        number: the result of ``RoundRecorder.begin``.
         collect: see ``run_round``.
         release: see ``run_round``.
         on_release: see ``run_round``.

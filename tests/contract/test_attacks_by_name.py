@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy.audit.attacks import Outcome
 from fedprivacy.audit.canaries import BY_NAME
 from fedprivacy.mechanisms import perturbation, rounded
-from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.mechanisms.exact_normals import StoredDraws
 from fedprivacy.runs.methods import METHODS, names
 from fedprivacy.systems.fed_plt.agents import AgentData
 from fedprivacy.training import federate, likelihoods
@@ -40,9 +40,11 @@ def attacked(name, **given):
 
 
 def a_tenth_of_the_noise(patch):
-    real = Deviates.rounded
+    real = StoredDraws.rounded
     patch.setattr(
-        Deviates, "rounded", lambda self, t, n, scale, *rest: real(self, t, n, 0.1 * scale, *rest)
+        StoredDraws,
+        "rounded",
+        lambda self, t, n, scale, *rest: real(self, t, n, 0.1 * scale, *rest),
     )
 
 

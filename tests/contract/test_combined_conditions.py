@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import Mechanism, Run
 from fedprivacy.relations import Adjacency, Facts
-from fedprivacy.sampling import Apart
+from fedprivacy.sampling import SeparateProbabilities
 
 ZERO, SWAP = {"adjacency": "zero_out"}, {"adjacency": "replace_one"}
 STEP = fp.Gaussian(noise_multiplier=1.0)
@@ -375,7 +375,7 @@ def test_nobody_is_drawn_more_often_than_accounted(chance):
             return numbers[:count]
 
     source = Told(np.random.PCG64())
-    for scheme in (fp.Poisson(chance), Apart((chance,) * len(numbers))):
+    for scheme in (fp.Poisson(chance), SeparateProbabilities((chance,) * len(numbers))):
         drawn = scheme.draw(len(numbers), source)
         assert [k in drawn for k in range(len(numbers))] == told
 

@@ -195,7 +195,7 @@ def test_a_noise_file_of_before_there_were_places_is_read(tmp_path):
 
 def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
     """Flower's and NVFlare's server write and read it so."""
-    from fedprivacy.integrations.flower.saved import Held, Saved
+    from fedprivacy.integrations.flower.saved import Saved, SavedContent
 
     step = fp.Gaussian(noise_multiplier=1.0, unit="client")
 
@@ -206,7 +206,7 @@ def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
             number = ledger.intent(step, clip_norm=1.0, noise_std=1.0)
             ledger.done(number, cohort=3, arrived=3, refused=0, noise_std=1.0)
             saved = Saved(path.with_name(path.name + ".npz"), ledger)
-            saved.write(Held({"w": np.zeros(2)}, ledger.begun_rounds, None))
+            saved.write(SavedContent({"w": np.zeros(2)}, ledger.begun_rounds, None))
 
     go_on(tmp_path / "a", resume=False)
     for end in ("", ".npz"):

@@ -5,7 +5,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.bound import Verdict
-from fedprivacy.evidence import Defect, Evidence
+from fedprivacy.evidence import Defect, RunEvidence
 from fedprivacy.evidence.doubts import doubts
 from fedprivacy.evidence.noiseless import noiseless
 from fedprivacy.evidence.repricing import share_of_noise, spent
@@ -116,7 +116,7 @@ def test_a_round_of_several_draws_has_at_least_the_largest_of_them(tmp_path):
 def under(revealed, adjacency):
     run = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.1))
     facts = Facts(Unit.CLIENT, Adjacency(adjacency), Observer.AGGREGATE)
-    return Evidence(run, run, 1, revealed=(revealed,)).under(facts)[1]
+    return RunEvidence(run, run, 1, revealed=(revealed,)).under(facts)[1]
 
 
 def test_aborted_draws_and_missing_denominators_are_defects():

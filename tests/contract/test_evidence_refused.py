@@ -14,7 +14,7 @@ from fedprivacy.audit.attacks import plan
 from fedprivacy.audit.guessing import refuted, refuted_mu
 from fedprivacy.errors import BudgetExhausted, ImpossibleBudget
 from fedprivacy.loss.strategies import adaptive_adversary
-from fedprivacy.questions.certificate import Asked
+from fedprivacy.questions.certificate import CertificateRun
 from fedprivacy.registry import KINDS, decode
 
 from ..common import noisy, told
@@ -243,7 +243,7 @@ REFUSED = {
         "domain must contain an integer above 0, got (0.2, 0.8)",
     ),
     "a certificate of a loss": (
-        lambda: Asked(3, BOUND.evidence.curve).to_dict(BOUND),
+        lambda: CertificateRun(3, BOUND.evidence.curve).to_dict(BOUND),
         "certificate needs a mechanism, got int: a certificate states the run. Pass "
         "fp.Gaussian(...).sampled(...) * rounds, for example",
     ),

@@ -17,7 +17,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
 from fedprivacy.evidence.repricing import as_released, run_of, spent
-from fedprivacy.ledger import REGISTRY, Done, Ledger
+from fedprivacy.ledger import REGISTRY, FinishedRound, Ledger
 from fedprivacy.ledger.files import stamp
 from fedprivacy.ledger.lines import (
     DECODER,
@@ -146,7 +146,7 @@ def test_facts_and_rounds_come_back(path):
     assert set(read.versions) == {"fedprivacy", "python", "numpy"}
     assert read.plan is None
     assert read.rounds == written
-    assert read.rounds[0].done == Done(cohort=5, arrived=4, refused=1, noise_std=1.0)
+    assert read.rounds[0].done == FinishedRound(cohort=5, arrived=4, refused=1, noise_std=1.0)
     assert [r.spent for r in read.rounds] == [True, False, True]
     assert [r.aborted for r in read.rounds] == [None, "", None]
     assert read.spent_rounds == 2

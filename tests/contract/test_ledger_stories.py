@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fedprivacy as fp
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError
 from fedprivacy.ledger import lines
-from fedprivacy.ledger.rounds import Done, Round, Rounds
+from fedprivacy.ledger.rounds import FinishedRound, RecordedRound, RecordedRounds
 from fedprivacy.mechanisms import Mechanism
 from fedprivacy.registry import registered
 
@@ -70,7 +70,7 @@ class Story:
             which, clip_norm = given
             number = ledger.intent(KINDS[which], clip_norm=clip_norm, noise_std=2.0)
             assert number == len(self.rounds)
-            self.rounds.append(Round(number, KINDS[which], clip_norm, 2.0))
+            self.rounds.append(RecordedRound(number, KINDS[which], clip_norm, 2.0))
             self.mine = True
         elif what == "resume":
             ledger.release()
@@ -86,7 +86,7 @@ class Story:
             last, self.mine = self.rounds.pop(), False
             if what == "done":
                 ledger.done(last.index, **given[0])
-                self.rounds.append(replace(last, done=Done(**given[0])))
+                self.rounds.append(replace(last, done=FinishedRound(**given[0])))
             else:
                 ledger.abort(last.index, given[0])
                 self.rounds.append(replace(last, aborted=given[0]))
@@ -263,19 +263,21 @@ def test_more_noise_than_planned_is_no_cheaper(tmp_path, used):
 )
 def test_rounds_kept_by_kind_come_out_one_by_one(made):
     """Masks belong to rounds that were done, an empty one too."""
-    kept, wanted = Rounds(), []
+    kept, wanted = RecordedRounds(), []
     numbers = [kept.known(kind) for kind in KINDS]
     for i, (which, ended, mask) in enumerate(made):
         kept.begin(numbers[which], 1.0, 2.0)
         assert kept.open == i == len(kept) - 1
         if isinstance(ended, tuple):
             kept.end((*ended, 2.0, None), mask)
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0, Done(*ended, 2.0, None, mask)))
+            wanted.append(
+                RecordedRound(i, KINDS[which], 1.0, 2.0, FinishedRound(*ended, 2.0, None, mask))
+            )
         elif ended is None:
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0))
+            wanted.append(RecordedRound(i, KINDS[which], 1.0, 2.0))
         else:
             kept.end(ended)
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0, None, ended))
+            wanted.append(RecordedRound(i, KINDS[which], 1.0, 2.0, None, ended))
     assert list(kept) == wanted and len(kept) == len(made)
     assert sum(one.times for one in kept.alike()) == len(made)
 

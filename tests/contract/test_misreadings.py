@@ -9,7 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.audit.diagnose import (
     CHANCE,
-    Question,
+    ExplainedClaim,
     Windows,
     _last_digit,
     failing_assumptions,
@@ -28,7 +28,7 @@ def question(run, claim, adjacency="add_remove", found=None):
     ask = {"delta": DELTA, "adjacency": adjacency}
     found = found or {name: fp.epsilon(run, accountant=name, **ask) for name in NAMES}
     facts = Facts(None, Adjacency(adjacency), Observer.AGGREGATE)
-    return Question(run, facts, claim, found)
+    return ExplainedClaim(run, facts, claim, found)
 
 
 def poisson(noise, rate, rounds):

@@ -12,7 +12,7 @@ from fedprivacy.audit import account
 from fedprivacy.audit.imports import Origin, Rounds, Trace
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError
-from fedprivacy.evidence import Evidence
+from fedprivacy.evidence import RunEvidence
 from fedprivacy.evidence.noiseless import in_clear, least_chance, noiseless
 from fedprivacy.mechanisms.clear import WithoutNoise
 
@@ -168,7 +168,7 @@ def test_a_ledger_with_a_round_without_noise_fails(tmp_path, what):
     fine = one_round(tmp_path / "b.ledger", MECHANISMS[what], 1.0)
     assert fp.audit(fine).verdict == "HOLDS"
     with pytest.raises(fp.UnsupportedCombination, match="no account is made"):
-        Evidence.of(fp.Ledger.open(path)).loss(found.facts)
+        RunEvidence.of(fp.Ledger.open(path)).loss(found.facts)
     # What goes on spending has no number to go on with.
     account = fp.Budget(10.0, 1e-5, adjacency="zero_out")
     with fp.Ledger.open(path) as ledger, pytest.raises(LedgerError, match="has no epsilon"):

@@ -18,7 +18,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
 from fedprivacy.training.dense import DenseNetwork
-from fedprivacy.training.optimise import Schedule
+from fedprivacy.training.optimise import BatchSchedule
 from fedprivacy.training.outer_product_layers import FactoredLayers, wide_layers
 
 CPU = torch.device("cpu")
@@ -236,7 +236,7 @@ def test_a_client_s_update_does_not_depend_on_its_company(hidden):
     start = model.flatten()
 
     def of(few):
-        part = Schedule(schedule.rows[:, :few], schedule.sizes)
+        part = BatchSchedule(schedule.rows[:, :few], schedule.sizes)
         return model.updates(start, records, part, 0.8)
 
     whole = of(40)

@@ -11,10 +11,10 @@ from fedprivacy import factors, loss
 from fedprivacy.errors import FedPrivacyError, LedgerError
 from fedprivacy.factors.workload import Workload
 from fedprivacy.mechanisms.base import Mechanism
-from fedprivacy.mechanisms.exact_normals import Deviates, fresh_words
+from fedprivacy.mechanisms.exact_normals import StoredDraws, fresh_words
 from fedprivacy.mechanisms.rounded import NORMAL, grid_for
 from fedprivacy.registry import Registry, decode, registered
-from fedprivacy.sampling.clients import Apart, WeightedDraws
+from fedprivacy.sampling.clients import SeparateProbabilities, WeightedDraws
 from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.hidden_state import hidden_state_factor, varying_steps_factor
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, server_or_final
@@ -349,7 +349,7 @@ VALUES = {
     ),
     # randomness
     "bits that are none": (
-        lambda: Deviates(NORMAL, bits=7),
+        lambda: StoredDraws(NORMAL, bits=7),
         "bits must give bytes, got 7; use reproducible_bits for a public seed",
     ),
     "bits that are too few": (
@@ -362,7 +362,7 @@ VALUES = {
     ),
     # schemes
     "chances of other clients": (
-        lambda: Apart((0.5, 1.0)).draw(3, GENERATOR),
+        lambda: SeparateProbabilities((0.5, 1.0)).draw(3, GENERATOR),
         "population must equal the number of chances, 2, got 3",
     ),
     "weights of other clients": (
@@ -390,7 +390,10 @@ VALUES = {
             "generator must be a NumPy generator, got None; pass np.random.default_rng()",
         )
         for scheme, draw in (
-            *((s, s.draw) for s in (fp.Poisson(0.5), fp.Everyone(), Apart((0.5, 1.0)))),
+            *(
+                (s, s.draw)
+                for s in (fp.Poisson(0.5), fp.Everyone(), SeparateProbabilities((0.5, 1.0)))
+            ),
             *((s, s.draw) for s in (fp.FixedSize(1, population=2), WeightedDraws(2, (0.5, 0.5)))),
             *((s, s.draw) for s in (fp.WithReplacement(3, population=2),)),
             *((s, s.draw) for s in (fp.TruncatedPoisson(0.1, population=2, largest=1),)),
@@ -398,7 +401,7 @@ VALUES = {
         )
     },
     "a chance of nothing": (
-        lambda: Apart((0.5, 0.0)),
+        lambda: SeparateProbabilities((0.5, 0.0)),
         "chance must be a probability in (0, 1], got 0.0",
     ),
     "an epoch of other units": (

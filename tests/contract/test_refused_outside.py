@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fedprivacy as fp
 from fedprivacy.errors import ConversionError, LedgerError, UnsupportedCombination
 from fedprivacy.integrations import flower, peers
-from fedprivacy.integrations.flower.saved import FORMAT, Held, Saved, opened
+from fedprivacy.integrations.flower.saved import FORMAT, Saved, SavedContent, opened
 from fedprivacy.integrations.flower.wire import clipped_update, flat, may_hold, shaped, spread
 
 from .test_refused_calls import fits
@@ -164,11 +164,11 @@ def test_a_model_comes_back_as_it_was(tmp_path, ledger, norm):
     assert file.read() is None
     # Names that are a file's own, or another's keywords.
     odd = {"head": np.ones(2, np.float32), "file": np.zeros((1, 3), np.float32), "a/b": np.eye(2)}
-    file.write(Held(odd, 7, norm))
+    file.write(SavedContent(odd, 7, norm))
     found = file.read()
     assert (found.rounds, found.clip_norm, list(found.arrays)) == (7, norm, list(odd))
     assert all(np.array_equal(found.arrays[name], value) for name, value in odd.items())
-    file.write(Held(odd, 8, norm))
+    file.write(SavedContent(odd, 8, norm))
     assert file.read().rounds == 8 and len(list(tmp_path.iterdir())) == 2
 
 
@@ -223,7 +223,7 @@ def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
     backup = place.read_bytes()
     round_ = fp.Gaussian(noise_multiplier=2.0, unit="client")
     ledger.intent(round_, clip_norm=1.0, noise_std=2.0)
-    Saved(path, ledger).write(Held({"a": np.ones(2, np.float32)}, 1, None))
+    Saved(path, ledger).write(SavedContent({"a": np.ones(2, np.float32)}, 1, None))
     ledger.release()
     assert Saved(path, fp.Ledger.open(place)).read().rounds == 1
     place.write_bytes(backup)

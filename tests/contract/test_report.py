@@ -14,7 +14,7 @@ import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
 from fedprivacy.audit.messages import participation_in_words
 from fedprivacy.audit.plots import (
-    Line,
+    PlotLine,
     _labelled_once,
     _profile,
     _tradeoff,
@@ -25,7 +25,7 @@ from fedprivacy.audit.plots import (
 )
 from fedprivacy.audit.statement import rows_of
 from fedprivacy.bound import Verdict
-from fedprivacy.evidence.defects import EFFECTS, Numbers
+from fedprivacy.evidence.defects import EFFECTS, Validity
 from fedprivacy.loss.strategies import search
 from fedprivacy.loss.strategies.memo import answered_once, remembered
 from fedprivacy.runs.pictures import draw_tradeoff
@@ -138,10 +138,10 @@ def test_curves_that_coincide_have_one_label(three):
     assert three["html"].count(">one, two<") == 3 and ">three<" in three["html"]
     x = np.array([0.0, 1.0])
     lines = {
-        "a": Line(x, x),
-        "b": Line(x, x + 1.0),
-        "c": Line(x, x * 1.001),
-        "d": Line(x[:1], x[:1]),
+        "a": PlotLine(x, x),
+        "b": PlotLine(x, x + 1.0),
+        "c": PlotLine(x, x * 1.001),
+        "d": PlotLine(x[:1], x[:1]),
     }
     assert list(_labelled_once(lines)) == ["a, c", "b", "d"]
 
@@ -435,7 +435,7 @@ def test_curves_say_what_they_are_about_where_that_differs(tmp_path):
 
 def test_lines_that_coincide_are_drawn_so_that_they_hold_for_all():
     x = np.array([0.0, 1.0])
-    both = _labelled_once({"a": Line(x, x, x), "b": Line(x, x * 1.001, x * 0.999)})["a, b"]
+    both = _labelled_once({"a": PlotLine(x, x, x), "b": PlotLine(x, x * 1.001, x * 0.999)})["a, b"]
     assert both.upper[1] == 1.001 and both.lower[1] == 0.999
 
 
@@ -458,7 +458,7 @@ def a_ledger(path, close=True, adjacency="zero_out", denominator=5.0, **facts):
 def test_what_takes_a_verdict_away_is_a_condition_of_the_numbers():
     """In a defect that leaves no claim certified, no number is certified without a word."""
     for effect in EFFECTS.values():
-        assert (effect.holds is Verdict.HOLDS) == (effect.numbers is Numbers.CERTIFIED)
+        assert (effect.holds is Verdict.HOLDS) == (effect.numbers is Validity.CERTIFIED)
 
 
 CONDITIONS = {

@@ -468,7 +468,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
     loop = averaging()
 
     def step(state, left, **given):
-        books_of = t.rounds.Books(
+        books_of = t.rounds.RoundRecorder(
             mechanism=loop.round_mechanism, clip_norm=1.0, noise_std=1.0, **given
         )
 

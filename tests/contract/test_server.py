@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 import fedprivacy as fp  # noqa: E402
 from fedprivacy.errors import BudgetExhausted, ParameterError  # noqa: E402
 from fedprivacy.integrations import flower  # noqa: E402
-from fedprivacy.integrations.flower.saved import Held, Saved  # noqa: E402
+from fedprivacy.integrations.flower.saved import Saved, SavedContent  # noqa: E402
 from fedprivacy.integrations.flower.wire import (  # noqa: E402
     clipped_update,
     flat,
@@ -195,7 +195,7 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
     one, another = (Ledger.create(tmp_path / name, **facts) for name in ("one", "another"))
     saved = Saved(path, one)
     assert saved.read() is None
-    saved.write(Held(AFTER, 5, 0.25))
+    saved.write(SavedContent(AFTER, 5, 0.25))
     arrays, rounds, norm = saved.read()
     assert (rounds, norm) == (5, 0.25) and all(
         np.array_equal(arrays[name], AFTER[name]) for name in AFTER

@@ -21,7 +21,7 @@ from ...questions.epsilon import delta as delta_of
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
 from ...sampling import Everyone, FixedSize, Poisson, Scheme
-from ..flower_state import Composition, Config, Event, State
+from ..flower_state import AccountantState, Config, Event, EventCount
 
 METHOD = "fedprivacy-pld"
 """The value of "backend" in states of this accountant."""
@@ -105,10 +105,10 @@ class Accountant:
     def state_dict(self) -> dict[str, object]:
         """Return the state as plain values, in Flower's form."""
         events = [
-            Composition(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
+            EventCount(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
             for one, count in self._counts.items()
         ]
-        state = State(1, METHOD, self._told, events)
+        state = AccountantState(1, METHOD, self._told, events)
         plain: dict[str, object] = msgspec.to_builtins(state)
         return plain
 
@@ -119,7 +119,7 @@ class Accountant:
             ParameterError: it is not a state, or has another configuration.
         """
         try:
-            found = msgspec.convert(state, State)
+            found = msgspec.convert(state, AccountantState)
         except msgspec.ValidationError as problem:
             raise ParameterError(
                 f"state must be an accountant's state of schema 1, got one where {problem}; load "

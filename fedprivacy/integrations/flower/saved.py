@@ -22,7 +22,7 @@ _ARRAY = "array:"
 """Prefix of the names of arrays, so that no array can be taken for the head."""
 
 
-class Held(NamedTuple):
+class SavedContent(NamedTuple):
     """The content of the file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Saved:
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self.path, self.ledger = path, ledger
 
-    def write(self, held: Held) -> None:
+    def write(self, held: SavedContent) -> None:
         """Write a model to disk; a crash leaves the old one or the new one."""
         told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
         head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **told})
@@ -59,7 +59,7 @@ class Saved:
         np.savez(buffer, **{_HEAD: np.array(head), **named})  # type: ignore[arg-type]
         whole_file(self.path, buffer.getvalue())
 
-    def read(self) -> Held | None:
+    def read(self) -> SavedContent | None:
         """Return the model, its rounds and norm; None if there is no file.
 
         Raises:
@@ -74,7 +74,9 @@ class Saved:
                 names = [name for name in held.files if name.startswith(_ARRAY)]
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
                 norm = head.get("clip_norm")
-                found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
+                found = SavedContent(
+                    arrays, int(head["rounds"]), None if norm is None else float(norm)
+                )
         except Exception as problem:  # a damaged file may raise any exception of its reader
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "

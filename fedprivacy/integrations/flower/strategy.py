@@ -41,9 +41,9 @@ from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
-from ...systems.averaging.server import Average, Begun, Server
-from ...training.rounds import Books, RoundInfo
-from .saved import Held, Saved, opened
+from ...systems.averaging.server import Average, Server, StartedRound
+from ...training.rounds import RoundInfo, RoundRecorder
+from .saved import Saved, SavedContent, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
@@ -136,12 +136,12 @@ class PrivateStrategy(Strategy):
         )
         self.budget, self.history = budget, list[RoundInfo]()
         self.ledger = opened(Path(ledger), budget, seed, "Flower")
-        self._books: Books = self.server.books(self.ledger, budget)
+        self._books: RoundRecorder = self.server.books(self.ledger, budget)
         budget.charge(self.ledger)
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger)
         self._behind, self._roster = 0, dict[int, int]()
         self._clip_norm: float | None = None
-        self._under_way: tuple[Arrays, Average, Collected, Begun] | None = None
+        self._under_way: tuple[Arrays, Average, Collected, StartedRound] | None = None
         self._result = Result()
 
     def start(
@@ -370,7 +370,7 @@ class PrivateStrategy(Strategy):
 
     def _save(self, arrays: Arrays, rounds: int) -> None:
         if self._saved is not None:
-            self._saved.write(Held(arrays, rounds, self._clip_norm))
+            self._saved.write(SavedContent(arrays, rounds, self._clip_norm))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

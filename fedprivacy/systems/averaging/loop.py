@@ -33,7 +33,7 @@ from ...relations import Adjacency
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of
 from ...training import rounds
-from ...training.data import FederatedData, Group
+from ...training.data import ClientGroup, FederatedData
 from ...training.lazy import LazyData
 from ...training.models import ModelFactory
 from ...training.optimise import (
@@ -44,7 +44,7 @@ from ...training.optimise import (
     checked_rates,
     default_device,
 )
-from .clients import Job, Work, own_randomness, spread, trained
+from .clients import ClientTask, RoundStart, own_randomness, spread, trained
 from .collect import Collected
 from .rows import (
     NoiseFile,
@@ -495,14 +495,16 @@ class FederatedAveraging:
             for client, update in zip(job.clients, self._trained(work, job), strict=True):
                 running.add(client, update)
 
-    def _work(self, state: State) -> Work:
-        return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
+    def _work(self, state: State) -> RoundStart:
+        return RoundStart(state.parameters, state.learning_rate, self.momentum, self.proximal)
 
     def _share(self, clients: int) -> int:
         """Return the number of clients in one task of a worker; a worker has a few tasks."""
         return max(1, -(-clients // (4 * self.processes)))
 
-    def _jobs(self, clients: list[int], data: Clients, order: np.random.Generator) -> Iterator[Job]:
+    def _jobs(
+        self, clients: list[int], data: Clients, order: np.random.Generator
+    ) -> Iterator[ClientTask]:
         """Yield the training jobs; all their random values are drawn here, in one order."""
         most = self.flat.clients_at_once
         if self.processes > 1:
@@ -510,7 +512,7 @@ class FederatedAveraging:
         for group in data.groups(clients, most):
             yield self._job(group, order)
 
-    def _job(self, group: Group, order: np.random.Generator) -> Job:
+    def _job(self, group: ClientGroup, order: np.random.Generator) -> ClientTask:
         """Draw a group's batches.
 
         Random layers, such as Dropout, also draw from ``order``, and not from torch's generator,
@@ -519,9 +521,9 @@ class FederatedAveraging:
         schedule = self.optimiser.schedule(group.rows, order)
         # The closed form has no random layers.
         seed = None if self.flat.dense is not None else int(order.integers(2**63))
-        return Job(group.clients, group.records, schedule, seed)
+        return ClientTask(group.clients, group.records, schedule, seed)
 
-    def _trained(self, work: Work, job: Job) -> Tensor:
+    def _trained(self, work: RoundStart, job: ClientTask) -> Tensor:
         """Return the updates of a few clients, shape (clients, d)."""
         return trained(self.flat, work, job, self.device)
 
@@ -541,7 +543,7 @@ class FederatedAveraging:
             return None
         generator = self._generator("mask", state.round)
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
-            everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
+            everyone = ClientGroup([0], data.public(), [np.arange(len(data.public()[1]))])
             update = self._trained(self._work(state), self._job(everyone, generator))[0]
             return self._largest(update, state)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)

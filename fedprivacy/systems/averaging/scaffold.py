@@ -37,7 +37,7 @@ from ...training.rounds import (
     check_given,
     check_tensor,
 )
-from .clients import Work
+from .clients import RoundStart
 from .collect import Collected
 from .loop import Clients, FederatedAveraging
 from .server import check_data
@@ -149,7 +149,7 @@ class Scaffold(FederatedAveraging):
         # Each client's contribution to the sum: the client updates its own c_i with it.
         return super()._collect(state, data, dropout, chosen, {})
 
-    def _work(self, state: State) -> Work:
+    def _work(self, state: State) -> RoundStart:
         assert isinstance(state, ScaffoldState)
         own = state.controls.view(-1, len(state.parameters))
         return super()._work(state)._replace(control=state.control, controls=own)

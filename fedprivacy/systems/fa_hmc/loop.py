@@ -14,14 +14,14 @@ from ...errors import integer, non_negative, positive, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
-from ...training.chains import ChainState, Client, Sampling, Seats, Work
+from ...training.chains import ChainState, Client, LocalWork, RoundClients, SamplingLoop
 from ...training.posterior import Array, Spread
 from ...training.rounds import Dropout, RoundBudget, RoundInfo
 from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HamiltonianSampling(Sampling):
+class HamiltonianSampling(SamplingLoop):
     """Sample with FA-HMC: T trajectories of K leapfrog steps, then an average.
 
     A trajectory starts with the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and uses 2 K
@@ -96,7 +96,7 @@ class HamiltonianSampling(Sampling):
         # The first query of a trajectory, then one or two for each later step.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
-    def _locally(self, work: Work) -> tuple[Tensor, float]:
+    def _locally(self, work: LocalWork) -> tuple[Tensor, float]:
         index, local, clients, _, common, _ = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
@@ -120,7 +120,7 @@ class HamiltonianSampling(Sampling):
         return local.finish(points), planned * min(shares) or self._shared_std(index)
 
     def _noised(
-        self, work: Work, points: Any, factor: float, spread: Spread, shares: list[float]
+        self, work: LocalWork, points: Any, factor: float, spread: Spread, shares: list[float]
     ) -> Any:
         """Return ``factor`` times a gradient at points, with private noise and the known term.
 
@@ -277,7 +277,7 @@ class DebiasedSampling(HamiltonianSampling):
         own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
         return super().step(state, data, **own)
 
-    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+    def _release(self, state: ChainState, seats: RoundClients) -> tuple[ChainState, RoundInfo]:
         assert isinstance(state, DebiasedState)
         work = self._work(state, seats)
         gradients, share = self._gradients(work)
@@ -291,7 +291,7 @@ class DebiasedSampling(HamiltonianSampling):
         info = self._info(state, seats, std * share, aborted=False)
         return self._after(after, positions), replace(info, upload_bytes=2 * info.upload_bytes)
 
-    def _gradients(self, work: Work) -> tuple[Tensor, float]:
+    def _gradients(self, work: LocalWork) -> tuple[Tensor, float]:
         """Return the released gradients of clients, (chains, N, d), and the noise's share.
 
         The share is the used std divided by the planned std.

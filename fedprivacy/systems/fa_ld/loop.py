@@ -15,7 +15,7 @@ from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID
 from ...rounding import THOUSANDS
-from ...training.chains import Sampling, Work
+from ...training.chains import LocalWork, SamplingLoop
 from ...training.posterior import Array, Indices, Local, Spread
 from .law import DecayingSteps, LangevinChain
 
@@ -24,7 +24,7 @@ _ABOVE = 1.0 + THOUSANDS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LangevinSampling(Sampling):
+class LangevinSampling(SamplingLoop):
     """Sample with FA-LD: K local steps, then an average.
 
     A local step is theta - eta gradient + sqrt(2 eta tau) (rho shared + sqrt((1 - rho^2) / p_c)
@@ -110,7 +110,7 @@ class LangevinSampling(Sampling):
     def _noisy_steps(self) -> int:
         return self.local_steps
 
-    def _locally(self, work: Work) -> tuple[Tensor, float]:
+    def _locally(self, work: LocalWork) -> tuple[Tensor, float]:
         index, local, clients, private, common, _ = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)

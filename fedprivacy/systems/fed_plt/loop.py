@@ -35,12 +35,12 @@ from ...errors import (
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
 from ...relations import Unit, is_add_remove
-from ...sampling import Apart, Everyone, FixedSize, Scheme
+from ...sampling import Everyone, FixedSize, Scheme, SeparateProbabilities
 from ...training.rounds import (
-    Books,
     Dropout,
     RoundBudget,
     RoundInfo,
+    RoundRecorder,
     check_given,
     check_ledger,
     check_past,
@@ -232,7 +232,7 @@ class FederatedSplitting:
         return tuple(settled[each] for each in given)
 
     @cached_property
-    def scheme(self) -> FixedSize | Apart:
+    def scheme(self) -> FixedSize | SeparateProbabilities:
         """Scheme that draws the agents of a round."""
         given = self.participation
         if isinstance(given, FixedSize):
@@ -245,7 +245,7 @@ class FederatedSplitting:
         chances = [given] * self.agents if isinstance(given, int | float) else list(given)
         rule = f"be one, or one per agent, {self.agents} in all"
         require(len(chances) == self.agents, "participation", len(chances), rule)
-        return Apart(tuple(probability(participation=each) for each in chances))
+        return SeparateProbabilities(tuple(probability(participation=each) for each in chances))
 
     @cached_property
     def schemes(self) -> tuple[Scheme, ...]:
@@ -315,7 +315,7 @@ class FederatedSplitting:
         # Before the ledger and budget: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
-        books = Books(
+        books = RoundRecorder(
             mechanism=self.round_mechanism,
             ledger=ledger,
             budget=budget,
@@ -435,7 +435,7 @@ class FederatedSplitting:
             require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
         check_ledger(ledger, self.round_mechanism, self.seed)
 
-    def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
+    def _draw(self, number: int, dropout: Dropout | None) -> _DrawnAgents:
         """Draw the agents that take part, in every run."""
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
@@ -446,10 +446,10 @@ class FederatedSplitting:
         cohort = int(here.sum())
         for row in here.reshape(-1, self.agents):
             row[list(silent(dropout, np.flatnonzero(row)))] = False
-        return _Drawn(torch.from_numpy(here).to(self.device), cohort)
+        return _DrawnAgents(torch.from_numpy(here).to(self.device), cohort)
 
     def _release(
-        self, state: SplittingState, data: AgentData, average: Tensor, drawn: _Drawn
+        self, state: SplittingState, data: AgentData, average: Tensor, drawn: _DrawnAgents
     ) -> tuple[SplittingState, RoundInfo]:
         """Run the agents' solves; return the next state and the facts of the round."""
         on = drawn.answering
@@ -526,7 +526,7 @@ class FederatedSplitting:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _DrawnAgents:
     """Agents that take part: booleans of shape (..., agents), and the number of drawn agents."""
 
     answering: Tensor

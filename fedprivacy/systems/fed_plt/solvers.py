@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import member, natural, positive, require, settle
 from ...mechanisms import NoisyGradientDescent
-from ...mechanisms.exact_normals import Deviates
+from ...mechanisms.exact_normals import StoredDraws
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
 from .agents import AgentData, AgentLoss
 
@@ -326,7 +326,7 @@ class LocalProblem:
         return own + (point - self.anchors) / self.penalty
 
     def _noised(
-        self, known: Tensor, move: Tensor, spreads: Spreads, drawn: Deviates
+        self, known: Tensor, move: Tensor, spreads: Spreads, drawn: StoredDraws
     ) -> tuple[Tensor, Spreads]:
         """Return a step with its noise, rounded as a whole if steps are accounted together."""
         if self.widening is not None:
@@ -446,7 +446,7 @@ def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
 
 
 def _noisy(
-    move: Tensor, stds: Spreads, deviates: Deviates, grid: float = STEP_GRID
+    move: Tensor, stds: Spreads, deviates: StoredDraws, grid: float = STEP_GRID
 ) -> tuple[Tensor, Spreads]:
     """Return one step's moves of all agents with their noise, and the stds of the noise."""
     return noisy_scaled(move, stds=stds, deviates=deviates, grid=grid), stds
