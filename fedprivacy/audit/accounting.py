@@ -33,7 +33,7 @@ from .sources import Source, accountable, claim_of, read_source
 
 NOT_COUNTED = (
     "Rounding errors of values that are not rounded once, after all of their noise: noise "
-    "shares of separate clients, steps of which only the last is released (T6), unclipped "
+    "shares of separate clients, local steps before the released one (T6), unclipped "
     "gradients, and runs of other programs (docs/theory/rounding.md).",
     "Hyper-parameter search, early stopping, and the choice of the best of several runs on "
     "the same data.",

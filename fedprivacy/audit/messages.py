@@ -101,7 +101,7 @@ _CONDITION = {
     Validity.PUBLIC_DENOMINATOR: (
         "Only if the denominators, which are not recorded, do not depend on the data: "
     ),
-    Validity.SECRET_ABORTS: "Only if aborts reveal nothing about the cohort sizes: ",
+    Validity.SECRET_ABORTS: "Only if aborts do not depend on the cohort sizes: ",
     Validity.DENIED: "Only if the stated parameters are right, but the record contradicts them: ",
 }
 

@@ -21,7 +21,7 @@ class Validity(StrEnum):
     RECORDED = "valid for the recorded rounds only"
     SECRET_SEED = "valid only against attackers who do not know the seed"
     PUBLIC_DENOMINATOR = "valid only if denominators do not depend on the data"
-    SECRET_ABORTS = "valid only if aborts reveal nothing about the cohort sizes"
+    SECRET_ABORTS = "valid only if aborts do not depend on the cohort sizes"
     DENIED = "valid only if the stated parameters are right, but the record contradicts them"
     VOID = "void"
 
@@ -171,7 +171,7 @@ EFFECTS: dict[Defect, Effect] = {
         _OPEN,
         _OPEN,
         Validity.SECRET_ABORTS,
-        "valid only if aborts reveal nothing about the cohort sizes",
+        "valid only if aborts do not depend on the cohort sizes",
         "an abort may reveal the cohort size, which the account keeps secret",
     ),
     Defect.HALF_A_LINE: Effect(_HOLDS, _FAILS, Validity.CERTIFIED, "", "no noise was drawn for it"),

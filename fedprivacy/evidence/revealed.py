@@ -124,7 +124,7 @@ SAID_TO_FOLLOW = (
 )
 
 
-VOIDED = "a line in which the run declares its record void"
+VOIDED = "a line that declares the record of the run void"
 """Doubt about a ledger whose run declared its record void."""
 
 TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW, VOIDED)

@@ -501,9 +501,9 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
         return UnsupportedCombination(
-            f"shares of std {share:.4g} are too small for every theorem here, of which "
-            f"{self.most_shares if self.topped_up else self._summed[0]} count; use a finer "
-            f"granularity than {self.grid:.4g} (more bits) or a larger noise_multiplier"
+            f"shares of std {share:.4g} are too small for every theorem here "
+            f"({self.most_shares if self.topped_up else self._summed[0]} shares count); use a "
+            f"finer granularity than {self.grid:.4g} (more bits) or a larger noise_multiplier"
         )
 
     def _attained(self, times: int) -> Witness | None:

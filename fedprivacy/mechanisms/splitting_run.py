@@ -85,9 +85,9 @@ class SplittingRun(Mechanism):
         """Refuse every scheme but Everyone: every agent takes part in every round."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
-                "SplittingRun is a whole run in which every agent takes part in every round, "
-                f"got {scheme}; for sampled agents, account for the rounds: "
-                "run.round.in_cohort(scheme) * run.rounds"
+                f"SplittingRun is a whole run with every agent in every round, got {scheme}; "
+                "for sampled agents, account for the rounds: run.round.in_cohort(scheme) * "
+                "run.rounds"
             )
 
     @cached_property

@@ -311,7 +311,8 @@ class AveragingJob:
         """Refuse settings that follow the number of clients: add_remove neighbours differ in it."""
         if isinstance(self.scheme, FixedSize | WithReplacement):
             rule = (
-                "not depend on the number of clients, in which neighbours under add_remove differ"
+                "not depend on the number of clients, since neighbours under add_remove "
+                "differ in it"
             )
             way_out = f"{_DECLARE}, without strategy, or account for zero_out"
             refuse("cohorts", str(self.scheme), rule, way_out)

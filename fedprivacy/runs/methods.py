@@ -195,7 +195,7 @@ class Correlated(Clipped):
         CLOSED_SHARE, "momentum of the server (heavy ball)", default=0.0
     )
     cooldown: int = setting(
-        WHOLE, "number of last rounds in which the server's learning rate decreases", default=0
+        WHOLE, "number of last rounds with a decreasing learning rate of the server", default=0
     )
 
 

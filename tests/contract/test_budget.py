@@ -208,7 +208,7 @@ def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
             # Again does no harm.
             account.charge(ledger)
         assert wanted.keeps([(ROUND, 2), (other, 1)])
-        told = ("valid only if aborts reveal nothing about the cohort sizes",)
+        told = ("valid only if aborts do not depend on the cohort sizes",)
         assert account.spent() == replace(wanted.spent(), qualified=told)
         with pytest.raises(BudgetExhausted):
             budget(epsilon=1e-3).charge(ledger)

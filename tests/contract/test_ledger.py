@@ -935,7 +935,7 @@ def test_a_record_that_its_run_declares_void_certifies_nothing(path):
     for claim in ((50.0, 1e-5), (1e-3, 1e-5)):
         found = fp.audit(path, claim=claim)
         assert found.verdict == "CANNOT BE CERTIFIED" and found.void and found.rounds == 3
-        assert "a line in which the run declares its record void" in found.reasons[0]
+        assert "a line that declares the record of the run void" in found.reasons[0]
         assert "the run declared its record void: a release had no intent" in found.reasons
     with pytest.raises(fp.UnsupportedCombination, match="void"):
         fp.account(path, delta=1e-5)

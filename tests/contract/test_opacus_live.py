@@ -380,7 +380,7 @@ def test_the_accountant_asks_for_public_numbers_too():
     engine, network, optimizer, loader = private()
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2), expected_batch_size=9)
     with pytest.raises(
-        fp.ParameterError, match="be that of the optimizer, 8, by which sums are divided"
+        fp.ParameterError, match="be that of the optimizer, 8, the divisor of its sums"
     ):
         train(network, optimizer, loader, 1)
     engine, network, optimizer, loader = private()

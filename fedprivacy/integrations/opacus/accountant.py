@@ -151,7 +151,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
                 self._take(optimizer, self._loader)
                 check_denominator(optimizer, self._divisor, self.adjacency)
                 own = optimizer.expected_batch_size
-                rule = f"be that of the optimizer, {own}, by which sums are divided"
+                rule = f"be that of the optimizer, {own}, the divisor of its sums"
                 require(self._divisor in (None, own), "expected_batch_size", self._divisor, rule)
                 guard.begin(self)
                 self._loader.settle()
