@@ -148,8 +148,8 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"could not be written ({error.strerror or error})"
-        raise type(error)(error.errno, told, str(path)) from error
+        text = f"could not be written ({error.strerror or error})"
+        raise type(error)(error.errno, text, str(path)) from error
 
 
 def printable(text: object) -> str:

@@ -305,8 +305,8 @@ class _Walk:
 def _check_version(name: str, version: object, where: str) -> None:
     # True equals 1, but is not a version.
     if version is True or version != VERSION:
-        told = f"{name} has version {version!r}, this release reads {VERSION}"
-        _fail(where, f"{told}; upgrade fedprivacy")
+        text = f"{name} has version {version!r}, this release reads {VERSION}"
+        _fail(where, f"{text}; upgrade fedprivacy")
 
 
 def _fail(where: str, what: str) -> NoReturn:

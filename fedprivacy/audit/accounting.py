@@ -151,7 +151,7 @@ class Audit:
             f"{self.statement}: epsilon = {exactly(epsilon)} at delta = {exactly(delta)} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
-        private = (f"  for the auditor only: {told}" for told in self.auditor_only)
+        private = (f"  for the auditor only: {text}" for text in self.auditor_only)
         lines = [head, *(f"  {reason}" for reason in self.reasons), *private]
         return "\n".join(map(printable, lines))
 
@@ -268,7 +268,7 @@ def audit(
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
     read = read_source(source, said, auditor)
-    (epsilon, delta), told, differs = claim_of(read, claim)
+    (epsilon, delta), stated, differs = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
     judge = audit_adaptive if read.adaptive else audit_fixed
@@ -296,7 +296,7 @@ def audit(
         unsupported=unsupported,
         facts_recorded={**read.recorded, **read.origin.told},
         # A mechanism records no facts, so stated facts need no separate list.
-        stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
+        stated={**read.stated, **stated} if read.origin.kind != "mechanism" else {},
         granted=read.granted | evidence.granted(facts),
         defects=defects,
         numbers=worth(defects),

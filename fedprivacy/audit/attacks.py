@@ -242,10 +242,10 @@ def attack(
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
     source = drawn_from(generator)
     at = 1e-5 if delta is None else delta
-    asked = AttackSettings(each, rounds, at, seer, source, data, settings or {})
+    options = AttackSettings(each, rounds, at, seer, source, data, settings or {})
     if settings is not None and not isinstance(train, str):
         refuse("settings", settings, "be left out", "they configure a named method")
-    subject = _subject(train, directions, asked)
+    subject = _subject(train, directions, options)
     # The claim is the account of the attacked loop unless the caller gives another one.
     if claim is None:
         claim, adjacency = subject.claim()
@@ -299,11 +299,14 @@ def _by_curves(test: _EstimatorInput) -> Attack:
     if found.lower:
         at_least = Gaussian(noise_multiplier=1.0 / found.lower)
         lower = epsilon(at_least, delta=delta, adjacency=Adjacency.ZERO_OUT).lower
-    told = _found(test, found, lower, guessing.THEOREM_CURVE)
+    attack_found = _found(test, found, lower, guessing.THEOREM_CURVE)
     # Mu is compared with mu. Epsilons are comparable only if the worst-case pair is Gaussian.
     verdict = _verdict(found.lower, test.certified.mu)
     return replace(
-        told, verdict=verdict, mu=found.lower, assumptions=(*told.assumptions, _GAUSSIAN)
+        attack_found,
+        verdict=verdict,
+        mu=found.lower,
+        assumptions=(*attack_found.assumptions, _GAUSSIAN),
     )
 
 
@@ -315,37 +318,37 @@ class _AttackTarget(NamedTuple):
     claim: Callable[[], tuple[Mechanism | None, Adjacency | None]]
 
 
-def _subject(train: Train | str | Any, directions: Any, asked: AttackSettings) -> _AttackTarget:
+def _subject(train: Train | str | Any, directions: Any, options: AttackSettings) -> _AttackTarget:
     """Return the attacked function or the loop with canaries in it."""
     if isinstance(train, str):
-        rounds, delta = integer(1, rounds=asked.rounds), closed_unit(delta=asked.delta)
-        loop = _named(train, directions, asked._replace(rounds=rounds, delta=delta))
+        rounds, delta = integer(1, rounds=options.rounds), closed_unit(delta=options.delta)
+        loop = _named(train, directions, options._replace(rounds=rounds, delta=delta))
         return _AttackTarget(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
     if not is_loop(train):
         return _AttackTarget(train, directions, lambda: (None, None))
     return _AttackTarget(
-        *_of_loop(train, directions, asked),
-        lambda: (loop_mechanism(train, integer(1, rounds=asked.rounds)), Adjacency.ZERO_OUT),
+        *_of_loop(train, directions, options),
+        lambda: (loop_mechanism(train, integer(1, rounds=options.rounds)), Adjacency.ZERO_OUT),
     )
 
 
-def _named(name: str, directions: Any, asked: AttackSettings) -> Planted:
+def _named(name: str, directions: Any, options: AttackSettings) -> Planted:
     """Return the loop of a named method, with canaries in it."""
     if directions is not None:
         refuse("directions", directions, f"be left out with the method {name!r}", "pass the loop")
-    return plant_named(name, asked)
+    return plant_named(name, options)
 
 
-def _of_loop(loop: Any, directions: Any, asked: AttackSettings) -> tuple[Train, Any]:
+def _of_loop(loop: Any, directions: Any, options: AttackSettings) -> tuple[Train, Any]:
     """Return a ``train`` function for a loop, and the directions of its clients."""
-    canaries, rounds, data = asked.canaries, asked.rounds, asked.data
+    canaries, rounds, data = options.canaries, options.rounds, options.data
     if directions is None:
         return client_canaries(loop, data, canaries, rounds)
     if isinstance(directions, str):
         if directions != "random":
             refuse("directions", directions, "be 'random' or an array with one row per canary")
         # The directions must not depend on the coins. Otherwise scores would be no evidence.
-        directions = random_directions(canaries, int(loop.flat.dimension), asked.generator)
+        directions = random_directions(canaries, int(loop.flat.dimension), options.generator)
     wanted = _rows(directions, canaries)
     return crafted_canaries(loop, data, wanted, rounds), wanted
 

@@ -48,7 +48,7 @@ BY_NAME: dict[str, Callable[[AttackSettings], Planted]] = {}
 """Loops that can be attacked by name. The module that defines a loop registers it here."""
 
 
-def plant_named(name: str, asked: AttackSettings) -> Planted:
+def plant_named(name: str, settings: AttackSettings) -> Planted:
     """Return the loop of this name, with canaries in it.
 
     Raises:
@@ -57,7 +57,7 @@ def plant_named(name: str, asked: AttackSettings) -> Planted:
     if name not in BY_NAME:
         way_out = "pass a function of (included, generator) for any other method"
         refuse("train", name, f"be one of {listed(BY_NAME)}", way_out)
-    return BY_NAME[name](asked)
+    return BY_NAME[name](settings)
 
 
 def is_loop(train: object) -> bool:

@@ -145,7 +145,7 @@ def crosscheck(
     return Crosscheck(at, seer, bounds, tuple(rows))
 
 
-def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjacency, Bound]:
+def _served(run: Mechanism, wanted: list[Adjacency], **question: Any) -> dict[Adjacency, Bound]:
     """Return the certified bounds under the adjacencies that a run supports.
 
     Raises:
@@ -155,7 +155,7 @@ def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjac
     for one in wanted:
         # Unsupported adjacencies are left out, unless none is left.
         try:
-            bounds[one] = epsilon(run, adjacency=one, **asked)
+            bounds[one] = epsilon(run, adjacency=one, **question)
         except UnsupportedCombination:
             if one is wanted[-1] and not bounds:
                 raise

@@ -91,12 +91,12 @@ def _audit_noiseless(case: Case, clear: Noiseless) -> Findings:
         verdict, reason = Verdict.CANNOT_BE_CERTIFIED, _of_another_run(evidence.doubts)
         return verdict, (reason,), bounds, unsupported, ()
     bound = bounds[str(facts.observer)]["no noise"]
-    told = f"at delta = {exactly(case.delta)}: {bound.reason}"
+    text = f"at delta = {exactly(case.delta)}: {bound.reason}"
     if bound.witness:
-        told = f"Epsilon is infinite {told} ({bound.witness})"
+        text = f"Epsilon is infinite {text} ({bound.witness})"
     else:
-        told = f"No finite epsilon is certified {told}"
-    reason = f"{told}; {exactly(case.epsilon)} was claimed."
+        text = f"No finite epsilon is certified {text}"
+    reason = f"{text}; {exactly(case.epsilon)} was claimed."
     return bound.verdict(case.epsilon), (reason,), bounds, unsupported, ()
 
 
@@ -140,7 +140,7 @@ def _check_observer(case: Case, eyes: str) -> None:
     of = case.read.evidence.under
     (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
     # These doubts contain no counts, so every reader may see them.
-    more = [told for told in evidence.doubts if told not in case.evidence.doubts]
+    more = [text for text in evidence.doubts if text not in case.evidence.doubts]
     more += [str(defect) for defect in wrong if defect not in own]
     if more:
         raise UnsupportedCombination(
@@ -171,8 +171,8 @@ def _of_another_run(doubts: tuple[str, ...]) -> str:
     # Only doubts without counts may be printed. Others reveal data of single clients.
     tellable = (doubt for doubt in doubts if doubt in TELLABLE)
     what = next(tellable, str(Defect.OTHER_COHORTS))
-    told = "so the recorded run differs from the accounted one, whose numbers do not apply to it"
-    return f"The record has {what}, {told}."
+    text = "so the recorded run differs from the accounted one, whose numbers do not apply to it"
+    return f"The record has {what}, {text}."
 
 
 def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bool:
@@ -222,10 +222,10 @@ def audit_adaptive(case: Case) -> Findings:
     fine = (
         f"the sum of the rounds' Renyi divergences stays within the filter's budget of {permitted}"
     )
-    told = f"{kept}, so the claim cannot be certified." if kept else f"{fine}."
+    text = f"{kept}, so the claim cannot be certified." if kept else f"{fine}."
     return (
         Verdict.CANNOT_BE_CERTIFIED if kept else Verdict.HOLDS,
-        (f"The schedule depended on outputs; {told}",),
+        (f"The schedule depended on outputs; {text}",),
         {str(facts.observer): {"filter": bound}},
         {},
         (Defect.NO_FILTER,) if kept else (),
@@ -243,7 +243,7 @@ def _kept_by_filter(case: Case) -> str:
     if evidence.doubts:
         return f"the record has {Defect.OTHER_COHORTS}"
     if evidence.noiseless is not None:
-        return evidence.noiseless.told
+        return evidence.noiseless.description
     if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
         return "the sum of the rounds' Renyi divergences exceeds the budget"
     return ""

@@ -79,16 +79,16 @@ def in_words(bound: Bound) -> str:
     what = _WHAT[bound.adjacency].format(unit=unit)
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
-    told = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
+    text = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
     # Above this epsilon the factor is too large to be informative.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (
             f"at most {factor} times its false-positive rate plus {exactly(bound.given)} "
-            f"{told}. This "
+            f"{text}. This "
         )
     else:
-        rates = f"limited by {told}. This "
+        rates = f"limited by {text}. This "
     return (
         f"{_WHO[bound.observer]} cannot reliably infer {what}. The true-positive rate of every "
         f"test is {rates}holds for all background knowledge, under the assumptions below."
@@ -128,7 +128,7 @@ def others_in_words(found: Audit) -> str:
     """Return one sentence with epsilon for every other known observer; empty if there is none."""
     if found.void:
         return ""
-    told = []
+    text = []
     for observer, bounds in found.bounds.items():
         best = min(bounds.values(), key=lambda bound: bound.upper)
         if observer != str(found.facts.observer) and observer in _TO:
@@ -137,8 +137,8 @@ def others_in_words(found: Audit) -> str:
                 if math.isinf(best.upper)
                 else f"epsilon at most {best.ends()[1]}"
             )
-            told.append(f"{_TO[observer]}: {end}.")
-    return _condition(found) + " ".join(told) if told else ""
+            text.append(f"{_TO[observer]}: {end}.")
+    return _condition(found) + " ".join(text) if text else ""
 
 
 def attack_in_words(found: Audit) -> str:
@@ -146,7 +146,7 @@ def attack_in_words(found: Audit) -> str:
     if found.void or math.isinf(found.bound.upper):
         return ""
     advantage, rates = _attack(found)
-    told = " and ".join(
+    text = " and ".join(
         (
             f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at a false-positive rate of "
             f"{exactly(100 * fpr)} %"
@@ -154,7 +154,7 @@ def attack_in_words(found: Audit) -> str:
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
-        f"{_condition(found)}The true-positive rate of the best attack is at most {told}. Its "
+        f"{_condition(found)}The true-positive rate of the best attack is at most {text}. Its "
         f"advantage is at most {shown(advantage, 3, ROUND_CEILING)} (1 is the maximum)."
     )
 
@@ -250,12 +250,12 @@ def _in_sequence(run: mechanisms.Run) -> str:
 
 def _factor(m: mechanisms.CorrelatedNoise) -> str:
     """Return the factor that correlates the noise, its restart period, and its coordinates."""
-    block, told = m.factor.block(m.rounds), type(m.factor).__name__
+    block, text = m.factor.block(m.rounds), type(m.factor).__name__
     if block < m.rounds:
-        told += f" restarted every {block:,} rounds"
+        text += f" restarted every {block:,} rounds"
     if m.kept is not None:
-        told += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones until the restart"
-    return told
+        text += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones until the restart"
+    return text
 
 
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
@@ -301,12 +301,12 @@ _NAMES = {
 def _by_its_fields(mechanism: Any) -> str:
     kind = type(mechanism).__name__
     known = [(each.name, getattr(mechanism, each.name)) for each in fields(mechanism)]
-    told = [
+    text = [
         f"{name.replace('_', ' ')} {exactly(value)}"
         for name, value in known
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    return f"{_NAMES.get(kind, kind)} ({', '.join(told)})" if told else _NAMES.get(kind, kind)
+    return f"{_NAMES.get(kind, kind)} ({', '.join(text)})" if text else _NAMES.get(kind, kind)
 
 
 _SCHEMES: dict[type, Callable[[Any], str]] = {

@@ -119,25 +119,25 @@ def _upper(
 _upper_kept = lru_cache(maxsize=256)(_upper)
 
 
-def readings(asked: Audited) -> Iterator[Misreading]:
+def readings(audited: Audited) -> Iterator[Misreading]:
     """Yield the wrong readings without a free parameter, the most likely first."""
-    for name, run in asked.careless.items():
-        numbers = partial(_with_peer, asked, run)
+    for name, run in audited.careless.items():
+        numbers = partial(_with_peer, audited, run)
         yield Misreading(*_CARELESS[name], numbers)
-    yield from _of_relation(asked)
-    if asked.facts.observer is Observer.SERVER:
+    yield from _of_relation(audited)
+    if audited.facts.observer is Observer.SERVER:
         yield Misreading(
             "an observer who does not see the participants",
             "Sampling hides a unit only from observers who do not see the participants.",
-            lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
+            lambda: audited.ask(audited.run, observer=Observer.AGGREGATE),
         )
-    yield from _of_sensitivity(asked)
-    yield from _of_arithmetic(asked)
-    yield from _of_counting(asked)
+    yield from _of_sensitivity(audited)
+    yield from _of_arithmetic(audited)
+    yield from _of_counting(audited)
 
 
-def _with_peer(asked: Audited, run: Mechanism) -> list[Number]:
-    return [*asked.ask(run), *peer(asked, run)]
+def _with_peer(audited: Audited, run: Mechanism) -> list[Number]:
+    return [*audited.ask(run), *peer(audited, run)]
 
 
 _CARELESS = {
@@ -156,28 +156,30 @@ _CARELESS = {
 }
 
 
-def _of_relation(asked: Audited) -> Iterator[Misreading]:
+def _of_relation(audited: Audited) -> Iterator[Misreading]:
     """Yield readings under another adjacency, or with Poisson sampling."""
     # Most published numbers assume Poisson sampling, whatever the real sampling was.
-    drawn = _changed(asked.run, _as_poisson)
+    drawn = _changed(audited.run, _as_poisson)
     moved = None if drawn is None else _changed(drawn, _louder(0.5))
-    if asked.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
+    if audited.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
         # For replaced units, some accountants halve the noise and take the pair of an added unit.
         yield Misreading(
             f"{_POISSON}, added or removed, with a sensitivity of 2 C",
             _DRAWN,
-            partial(asked.ask, moved, Adjacency.ADD_REMOVE),
+            partial(audited.ask, moved, Adjacency.ADD_REMOVE),
         )
-    kinder = _KINDER[asked.facts.adjacency]
+    kinder = _KINDER[audited.facts.adjacency]
     for other in kinder:
-        why = _why(asked.run, asked.facts.adjacency, other)
-        yield Misreading(f"adjacency {other}", why, partial(asked.ask, asked.run, other))
+        why = _why(audited.run, audited.facts.adjacency, other)
+        yield Misreading(f"adjacency {other}", why, partial(audited.ask, audited.run, other))
     if drawn is None:
         return
-    yield Misreading(_POISSON, _DRAWN, partial(asked.ask, drawn))
+    yield Misreading(_POISSON, _DRAWN, partial(audited.ask, drawn))
     for other in kinder:
-        why = f"{_DRAWN} {_why(drawn, asked.facts.adjacency, other)}"
-        yield Misreading(f"{_POISSON} and adjacency {other}", why, partial(asked.ask, drawn, other))
+        why = f"{_DRAWN} {_why(drawn, audited.facts.adjacency, other)}"
+        yield Misreading(
+            f"{_POISSON} and adjacency {other}", why, partial(audited.ask, drawn, other)
+        )
 
 
 def _why(run: Mechanism, adjacency: Adjacency, other: Adjacency) -> str:
@@ -210,27 +212,27 @@ _DRAWN = (
 )
 
 
-def _of_sensitivity(asked: Audited) -> Iterator[Misreading]:
-    if asked.facts.adjacency is Adjacency.REPLACE_ONE:
-        doubled = _changed(asked.run, _louder(2.0))
+def _of_sensitivity(audited: Audited) -> Iterator[Misreading]:
+    if audited.facts.adjacency is Adjacency.REPLACE_ONE:
+        doubled = _changed(audited.run, _louder(2.0))
         if doubled is not None:
             what = "a sensitivity of C for a replaced unit"
-            yield Misreading(what, _TWICE, partial(asked.ask, doubled))
-    taken = asked.sensitivity
-    smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
+            yield Misreading(what, _TWICE, partial(audited.ask, doubled))
+    taken = audited.sensitivity
+    smaller = None if taken is None else _changed(audited.run, _louder(1.0 / taken))
     if taken is not None and smaller is not None:
         what = f"a sensitivity of {exactly(taken)} clip norms"
         why = (
             "A contribution clipped to C changes the sum by up to C, whatever sensitivity is "
             "assumed."
         )
-        yield Misreading(what, why, partial(asked.ask, smaller))
-        formula = partial(_classical, smaller, asked.delta)
+        yield Misreading(what, why, partial(audited.ask, smaller))
+        formula = partial(_classical, smaller, audited.delta)
         yield Misreading(f"{what} and the classical formula", why, formula, bound=False)
 
 
-def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
-    run, facts, delta = asked.run, asked.facts, asked.delta
+def _of_arithmetic(audited: Audited) -> Iterator[Misreading]:
+    run, facts, delta = audited.run, audited.facts, audited.delta
     yield Misreading(
         "the central limit theorem for Gaussian differential privacy",
         "It is a limit, not a bound; with finitely many rounds epsilon may be larger.",
@@ -240,7 +242,7 @@ def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
     yield Misreading(
         f"{PEER} under {facts.adjacency}",
         _TWICE if facts.adjacency is Adjacency.REPLACE_ONE else "It accounts a different run.",
-        lambda: peer(asked, run),
+        lambda: peer(audited, run),
         bound=False,
     )
     # The classical formula gives a number for any epsilon but is proved only for small ones.
@@ -252,16 +254,16 @@ def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
     )
 
 
-def _of_counting(asked: Audited) -> Iterator[Misreading]:
+def _of_counting(audited: Audited) -> Iterator[Misreading]:
     """Yield readings with fewer rounds: only one, or without the last step of each epoch."""
-    (first, _), *more = asked.run.sequence()
-    total = asked.total
+    (first, _), *more = audited.run.sequence()
+    total = audited.total
     if total == 1:
         return
     yield Misreading(
         f"one round of {total:,}",
         "Every round increases epsilon.",
-        lambda: asked.ask(first)[:1],
+        lambda: audited.ask(first)[:1],
         bound=False,
     )
     # Counting errors of mixed rounds cannot be distinguished.
@@ -269,21 +271,21 @@ def _of_counting(asked: Audited) -> Iterator[Misreading]:
         yield Misreading(
             f"the steps of an epoch rounded down, {total - lost:,} in all instead of {total:,}",
             "An incomplete last batch is a step as well, so steps are rounded up.",
-            partial(_with_peer, asked, first * (total - lost)),
+            partial(_with_peer, audited, first * (total - lost)),
             bound=False,
         )
 
 
-def divided(asked: Audited) -> Iterator[Misreading]:
+def divided(audited: Audited) -> Iterator[Misreading]:
     """Yield the readings that count several noisy sums as one, the smallest divisor first."""
-    (first, total), *more = asked.run.sequence()
+    (first, total), *more = audited.run.sequence()
     # Only integer ratios, because no mistake loses a fraction of a noisy sum.
     for n in range(2, MAX_TIMES + 1) if not more else ():
         if total % n == 0:
             yield Misreading(
                 f"{n} noisy sums counted as one, {total // n:,} in all instead of {total:,}",
                 "Every released noisy sum counts, including those of local steps.",
-                partial(_with_peer, asked, first * (total // n)),
+                partial(_with_peer, audited, first * (total // n)),
                 bound=False,
             )
 
@@ -301,10 +303,10 @@ def _lost(step: Mechanism, total: int) -> list[int]:
     return sorted({1, total // each} if total > total // each > 0 else {1})
 
 
-def peer(asked: Audited, run: Mechanism) -> list[Number]:
+def peer(audited: Audited, run: Mechanism) -> list[Number]:
     """Return the epsilons of other programs' RDP accountants; empty if they give none."""
     ask = _peers_kept if _hashes(run) else _peers
-    return ask(run, asked.delta, asked.facts.adjacency)
+    return ask(run, audited.delta, audited.facts.adjacency)
 
 
 def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:

@@ -104,14 +104,14 @@ class Look(NamedTuple):
         finish: sets up the axes.
         upper: line between upper ends.
         lower: line between lower ends.
-        told: the ends that the text names: "at most" for upper ends, "at least" for lower ends, ""
+        ends: the ends that the text names: "at most" for upper ends, "at least" for lower ends, ""
             for measured values.
     """
 
     finish: Callable[[Axes], None]
     upper: Callable[[Array, Array], Corners] = points
     lower: Callable[[Array, Array], Corners] = from_the_right
-    told: str = ""
+    ends: str = ""
 
 
 def composes(found: Audit) -> bool:
@@ -322,11 +322,11 @@ def between_rates(curve: TradeoffCurve, ends: str) -> PlotLine:
     may choose between two tests at random.
     """
     order = np.argsort(curve.fpr)
-    asked = curve.fpr[order]
-    rates = np.union1d(asked, np.linspace(asked[0], asked[-1], 201))
+    fpr = curve.fpr[order]
+    rates = np.union1d(fpr, np.linspace(fpr[0], fpr[-1], 201))
     attackers = curve.present_to_absent, curve.absent_to_present
-    chords = (np.interp(rates, asked, getattr(one, ends)[order]) for one in attackers)
-    lower = curve.worst.lower[order][np.searchsorted(asked, rates)]
+    chords = (np.interp(rates, fpr, getattr(one, ends)[order]) for one in attackers)
+    lower = curve.worst.lower[order][np.searchsorted(fpr, rates)]
     return PlotLine(rates, np.minimum(*chords), lower)
 
 
@@ -353,16 +353,16 @@ def _epsilons(
 
         across = axes.get_yaxis_transform()
         for claim in claims:
-            told = f"claimed: {exactly(claim)}"
+            text = f"claimed: {exactly(claim)}"
             axes.axhline(claim, color="0.4", linewidth=0.8)
             axes.annotate(
-                told, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
+                text, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
             )
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     # Epsilon rises, so the value at the next point is an upper end up to that point.
-    look = Look(finish, upper=from_the_right, told="at most")
+    look = Look(finish, upper=from_the_right, ends="at most")
     return _plot(*_about(caption, audits, lines, _at_delta), look)
 
 
@@ -413,7 +413,7 @@ def _plot(caption: str, lines: Mapping[str, PlotLine], look: Look) -> Plot:
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
-    return Plot(caption, f"{caption}. {_told(together, look.told)}", hidden)
+    return Plot(caption, f"{caption}. {_described_points(together, look.ends)}", hidden)
 
 
 def _draw(axes: Axes, name: str, line: PlotLine, look: Look, style: str) -> None:
@@ -440,14 +440,14 @@ def _labelled_once(lines: Mapping[str, PlotLine]) -> dict[str, PlotLine]:
     return dict(found)
 
 
-def _told(lines: Mapping[str, PlotLine], ends: str) -> str:
-    """Return the first, middle and last point of every line in words; see ``Look.told``."""
-    told = []
+def _described_points(lines: Mapping[str, PlotLine], ends: str) -> str:
+    """Return the first, middle and last point of every line in words; see ``Look.ends``."""
+    text = []
     for name, line in lines.items():
         places = dict.fromkeys([0, len(line.x) // 2, len(line.x) - 1])
         said = ", ".join(f"{_value(line, i, ends)} at {exactly(line.x[i])}" for i in places)
-        told.append(f"{name}: {said}")
-    return "; ".join(told) + "."
+        text.append(f"{name}: {said}")
+    return "; ".join(text) + "."
 
 
 def _value(line: PlotLine, place: int, ends: str) -> str:

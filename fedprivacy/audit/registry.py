@@ -96,7 +96,7 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
         "accounting": {"composition": _composition(found)} | _said(said, "post_processing"),
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": _tuning(found),
-            "mechanisms": " ".join(f"{told.rstrip('.')}." for told in _mechanisms(found)),
+            "mechanisms": " ".join(f"{text.rstrip('.')}." for text in _mechanisms(found)),
         }
         | _said(said, "justification"),
         "administrative": {
@@ -170,7 +170,7 @@ def _parameters(found: Audit) -> dict[str, Any]:
     if found.void or found.bound.upper == float("inf"):
         return {}
     low, high = found.bound.ends(6)
-    depends = "".join(f", {told}" for told in found.bound.qualified)
+    depends = "".join(f", {text}" for text in found.bound.qualified)
     details = (
         f"{formal(found)}{depends}. The certified interval of epsilon at this delta is [{low}, "
         f"{high}]; the parameters above are its upper end."
@@ -201,10 +201,10 @@ def _source(found: Audit) -> str:
     check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
     # The entry may be read without its audit, so it must state the assumptions itself.
     said = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
-    told = f" Stated by the user but not recorded: {said}." if said else ""
+    text = f" Stated by the user but not recorded: {said}." if said else ""
     granted = "; ".join(found.granted.values())
     more = f" Assumed by default: {granted}." if granted else ""
-    return f"Source: {found.origin.kind}{check}.{told}{more}"
+    return f"Source: {found.origin.kind}{check}.{text}{more}"
 
 
 def _model(found: Audit) -> str:

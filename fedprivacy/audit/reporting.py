@@ -76,13 +76,13 @@ def report(
     # Refused instead of ignored, because the reader would miss these facts in the report.
     if deployment is not None and form is not _entry:
         refuse("deployment", "given", "be left out", "it applies only to a path that ends in .yaml")
-    told = _ReportArguments(_named(audit), title, subject, deployment)
+    request = _ReportArguments(_named(audit), title, subject, deployment)
     answers: Answers = {}
-    for found in told.audits.values():
+    for found in request.audits.values():
         # Plots reuse the losses that the audits computed.
         answers |= found.answers
     with answered_once(answers):
-        text = form(told)
+        text = form(request)
     whole_file(target, text)
     return target
 
@@ -113,35 +113,35 @@ class _ReportArguments:
         return {name: further_rounds(self.audits[name]) for name in self.by_round}
 
 
-def _page(told: _ReportArguments) -> str:
-    return _rendered("report.html", told, plots=_plots(told), autoescape=True)
+def _page(request: _ReportArguments) -> str:
+    return _rendered("report.html", request, plots=_plots(request), autoescape=True)
 
 
-def _markdown(told: _ReportArguments) -> str:
-    return _rendered("report.md", told, plots=[], autoescape=False)
+def _markdown(request: _ReportArguments) -> str:
+    return _rendered("report.md", request, plots=[], autoescape=False)
 
 
-def _json(told: _ReportArguments) -> str:
+def _json(request: _ReportArguments) -> str:
     data = {
-        "title": told.title,
-        "subject": told.subject,
-        "runs": {name: found.to_dict() for name, found in told.audits.items()},
-        "statement": {name: dict(rows_of(found)) for name, found in told.audits.items()},
-        "further_rounds": told.further,
+        "title": request.title,
+        "subject": request.subject,
+        "runs": {name: found.to_dict() for name, found in request.audits.items()},
+        "statement": {name: dict(rows_of(found)) for name, found in request.audits.items()},
+        "further_rounds": request.further,
         "not_counted": list(NOT_COUNTED),
     }
     # NaN and infinity are not JSON. An error is better than a file that no parser reads.
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def _entry(told: _ReportArguments) -> str:
-    if len(told.audits) != 1:
-        refuse("audit", f"{len(told.audits)} audits", "be one audit for the registry")
-    if told.deployment is None:
-        asked = ", ".join(registry.ASKED)
-        refuse("deployment", None, f"be given for the registry: a dict with {asked}")
-    (found,) = told.audits.values()
-    return registry.as_yaml(registry.entry(found, told.deployment))
+def _entry(request: _ReportArguments) -> str:
+    if len(request.audits) != 1:
+        refuse("audit", f"{len(request.audits)} audits", "be one audit for the registry")
+    if request.deployment is None:
+        fields = ", ".join(registry.ASKED)
+        refuse("deployment", None, f"be given for the registry: a dict with {fields}")
+    (found,) = request.audits.values()
+    return registry.as_yaml(registry.entry(found, request.deployment))
 
 
 _FORMS: dict[str, Callable[[_ReportArguments], str]] = {
@@ -152,7 +152,7 @@ _FORMS: dict[str, Callable[[_ReportArguments], str]] = {
 }
 
 
-def _rendered(name: str, told: _ReportArguments, *, plots: list[Any], autoescape: bool) -> str:
+def _rendered(name: str, request: _ReportArguments, *, plots: list[Any], autoescape: bool) -> str:
     # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
@@ -168,14 +168,14 @@ def _rendered(name: str, told: _ReportArguments, *, plots: list[Any], autoescape
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))
-    views = [_run_view(name, run, told) for name, run in told.runs.items()]
+    views = [_run_view(name, run, request) for name, run in request.runs.items()]
     text: str = template.render(
-        title=told.title,
-        cover=_cover(list(told.audits.values()), told.subject),
+        title=request.title,
+        cover=_cover(list(request.audits.values()), request.subject),
         runs=views,
         shared=_shared([view for view in views if view["private"]]),
-        scored=any(run.accuracy for run in told.runs.values()),
-        sent=any(run.upload_bytes is not None for run in told.runs.values()),
+        scored=any(run.accuracy for run in request.runs.values()),
+        sent=any(run.upload_bytes is not None for run in request.runs.values()),
         plots=plots,
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
@@ -192,16 +192,18 @@ def _cell(text: object) -> str:
     return plain
 
 
-def _plots(told: _ReportArguments) -> list[Any]:
+def _plots(request: _ReportArguments) -> list[Any]:
     accuracies = {
         name: (
             np.asarray(run.rounds or range(1, len(run.accuracy) + 1), float),
             np.asarray(run.accuracy, float),
         )
-        for name, run in told.runs.items()
+        for name, run in request.runs.items()
         if run.accuracy
     }
-    return plots_of(accuracies, {name: told.audits[name] for name in told.by_round}, told.by_round)
+    return plots_of(
+        accuracies, {name: request.audits[name] for name in request.by_round}, request.by_round
+    )
 
 
 _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
@@ -274,7 +276,7 @@ def _origin(found: Audit) -> list[tuple[str, str]]:
     return [("source", said + check), *imported]
 
 
-def _run_view(name: str, run: RunSummary, told: _ReportArguments) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary, request: _ReportArguments) -> dict[str, Any]:
     """Return the printed values of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -301,8 +303,8 @@ def _run_view(name: str, run: RunSummary, told: _ReportArguments) -> dict[str, A
             "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "moments": _moments(found, *told.by_round.get(name, ([], []))),
-            "left": _left(found, told.further.get(name)),
+            "moments": _moments(found, *request.by_round.get(name, ([], []))),
+            "left": _left(found, request.further.get(name)),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
         }

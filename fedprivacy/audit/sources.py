@@ -113,13 +113,13 @@ class SourceFacts:
 
     def otherwise(self, facts: Facts) -> tuple[str, ...]:
         """Return sentences on facts of the question that contradict the source."""
-        asked = (
+        questions = (
             ("adjacency", facts.adjacency, self.adjacency),
             ("observer", facts.observer, self.observer),
         )
         return tuple(
             f"The {name} in question is {one}, but the {self.origin.kind} states {stated}."
-            for name, one, stated in asked
+            for name, one, stated in questions
             if stated is not None and one != stated
         )
 
@@ -240,9 +240,9 @@ def _of_trace(trace: Trace, stated: Stated) -> SourceFacts:
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
-    told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
+    given = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
     # For typed parameters no record exists, so everything is the user's statement.
-    recorded, said = ({}, told) if typed else (told, {})
+    recorded, said = ({}, given) if typed else (given, {})
     applies = {
         Defect.STATED: typed,
         Defect.IMPORTED: not typed,
@@ -413,9 +413,9 @@ def _of_its_lines(
         Defect.NO_ROUNDS: not rounds,
     }
     defects = _those(applies)
-    told = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)
+    sentences = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)
     private = (f"{count} {what}." for what, count in counts.items() if count)
-    return (*ledger.notes, *less, *told), tuple(private), defects
+    return (*ledger.notes, *less, *sentences), tuple(private), defects
 
 
 def _refused(rounds: Sequence[RecordedRound]) -> int:

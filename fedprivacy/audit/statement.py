@@ -51,7 +51,7 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
         ("observer", EYES[found.facts.observer]),
         ("releases", RELEASED[found.facts.observer]),
         ("covered runs", _covered(found)),
-        *[("mechanism", told) for told in parts_in_words(found)],
+        *[("mechanism", text) for text in parts_in_words(found)],
         ("sampler", sampler_in_words(found)),
         ("accountant", method),
         ("formal statement", formal(found)),
@@ -105,8 +105,8 @@ def _covered(found: Audit) -> str:
 def parts_in_words(found: Audit, most: int = 5) -> list[str]:
     """Return the mechanisms that ran, equal ones merged, at most ``most`` of the list."""
     parts = [] if found.run is None else list(found.run.sequence())
-    told = [described(mechanism, count) for mechanism, count in parts[:most]]
-    return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
+    text = [described(mechanism, count) for mechanism, count in parts[:most]]
+    return text + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
 
 
 def sampler_in_words(found: Audit) -> str:

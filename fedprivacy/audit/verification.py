@@ -129,8 +129,8 @@ def verify(
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
-        asked = _asked(_served(release), adjacency)
-        return whole_numbers(release, asked, tries, times, chance, source)
+        adjacencies = _asked(_served(release), adjacency)
+        return whole_numbers(release, adjacencies, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:

@@ -103,7 +103,7 @@ SOLVABLE = {
 @run_options
 @facts_options
 @as_json
-def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> None:
+def calibrate(solve_for: str, unit: str | None, as_json: bool, **question: Any) -> None:
     """Find the parameter value that just meets a privacy budget.
 
     The printed value lies on the private side. Its epsilon is certified at exactly that value.
@@ -116,12 +116,12 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
     from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
-    run = {each: asked.pop(each) for each in SampledRun.known()}
+    run = {each: question.pop(each) for each in SampledRun.known()}
     # The parameter to solve for must not also be fixed by an option.
     if run[name] is not None:
         refuse(f"--{solve_for}", run[name], "be left out", "--solve-for computes it")
     found = solve(
-        lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **asked
+        lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **question
     )
     bound = SampledRun.of({**run, name: found.value}).remarked(found.bound, unit)
     data = {"parameter": name, "value": found.value, "bound": bound.to_dict()}

@@ -66,7 +66,7 @@ CLAIMS = {
 @run_options
 @threat_options
 @as_json
-def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) -> None:
+def explain(ledger: Path | None, unit: str | None, as_json: bool, **question: Any) -> None:
     """Explain the protection of a run, and its strength, in plain words.
 
     Prints the row of the reference table with its theorems, its assumptions and the data that
@@ -84,14 +84,14 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     from ..audit.sources import read_source
     from ..runs.explaining import halved_by, parts_of
 
-    source, described = _source(ledger, unit, _described(asked))
-    delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
+    source, described = _source(ledger, unit, _described(question))
+    delta, adjacency, observer = (question[name] for name in ("delta", "adjacency", "observer"))
     # First, so that a record without a guarantee is refused before any number is printed.
-    bound = account(source, **asked)
+    bound = account(source, **question)
     read = read_source(source, Stated())
     if read.evidence.noiseless is not None:
         rule = "have a finite epsilon"
-        refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.told}; see audit")
+        refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.description}; see audit")
     # As actually released: rounds with less noise get the price of that noise.
     whole = read.evidence.run
     if whole is None:
@@ -107,8 +107,8 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         "attained_by": bound.witness,
         "epsilon": plain_bounds(bounds),
         "unsupported": unsupported,
-        "parts": [_finite(asdict(part)) for part in parts_of(whole, **asked)],
-        "halved_by": {} if described is None else halved_by(described, unit, **asked),
+        "parts": [_finite(asdict(part)) for part in parts_of(whole, **question)],
+        "halved_by": {} if described is None else halved_by(described, unit, **question),
         "risk": None if risk is None else risk.to_dict(),
     }
 
@@ -122,9 +122,9 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     show(data, as_json, text)
 
 
-def _described(asked: dict[str, Any]) -> dict[str, Any]:
+def _described(question: dict[str, Any]) -> dict[str, Any]:
     """Remove the options that describe a run, and return them."""
-    return {name: asked.pop(name) for name in SampledRun.known()}
+    return {name: question.pop(name) for name in SampledRun.known()}
 
 
 def _source(
@@ -229,8 +229,8 @@ def _print_bounds(
         for name, bound in found.items():
             # A lower end of 0 carries no information.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
-            told = f"at most {_up(bound.upper, 6)}{least}"
-            say(f"    {name}: {', '.join([told, *bound.qualified])}")
+            text = f"at most {_up(bound.upper, 6)}{least}"
+            say(f"    {name}: {', '.join([text, *bound.qualified])}")
     for view, reason in unsupported.items():
         say(f"  {view}: {reason}")
 
@@ -238,8 +238,8 @@ def _print_bounds(
 def _print_shares(data: dict[str, Any]) -> None:
     say("Shares of epsilon")
     for part in data["parts"]:
-        told = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
-        say(f"{told}; alone {_up(float(part['alone']))}, without it {_up(float(part['without']))}")
+        text = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
+        say(f"{text}; alone {_up(float(part['alone']))}, without it {_up(float(part['without']))}")
     for name, value in data["halved_by"].items():
         found = "no value" if value is None else repr(value)
         say(f"  half of epsilon by changing only {name}: {found}")
@@ -288,7 +288,7 @@ def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
 @file_option("--plot", "Write a plot to this file.")
 @as_json
 def tradeoff(
-    fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **asked: Any
+    fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **question: Any
 ) -> None:
     """Print the false-negative rate of the best attacker at each false-positive rate (f-DP).
 
@@ -304,15 +304,15 @@ def tradeoff(
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]
-    run = SampledRun.of(_described(asked))
-    curve = tradeoff_curve(run.run(unit), fpr=rates, **asked)
+    run = SampledRun.of(_described(question))
+    curve = tradeoff_curve(run.run(unit), fpr=rates, **question)
     data = curve.to_dict()
     if plot is not None:
         data["plot"] = str(draw_tradeoff(curve, plot))
 
     def text() -> None:
         level = [f"{unit} level"] * bool(unit)
-        facts = ", ".join([*level, *(str(asked[name]) for name in ("adjacency", "observer"))])
+        facts = ", ".join([*level, *(str(question[name]) for name in ("adjacency", "observer"))])
         say(
             "false-positive rate: certified lower end of the false-negative rate, "
             f"false-negative rate of the best known attack ({facts})"

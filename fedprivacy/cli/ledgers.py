@@ -302,8 +302,8 @@ def _rests_on(found: Audit) -> Iterator[str]:
     for name, value in found.facts_recorded.items():
         yield f"{name}: {value}"
     if found.stated:
-        told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
-        yield f"stated by the user but not recorded: {told}"
+        text = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
+        yield f"stated by the user but not recorded: {text}"
     for name, value in found.granted.items():
         # Some assumptions have no option.
         option = f" (--{name.replace('_', '-')})" if name in Unseen.__members__ else ""

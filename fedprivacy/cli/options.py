@@ -76,10 +76,10 @@ for title, names in COMMANDS.items():
     cli = click.command_panel(title, commands=names)(cli)
 
 
-def option(names: str, kind: Any, panel: str, told: str, **more: Any) -> Callable[[F], F]:
+def option(names: str, kind: Any, panel: str, text: str, **more: Any) -> Callable[[F], F]:
     """Return an option; its names are separated by blanks, and a given default is shown."""
     more.setdefault("show_default", "default" in more)
-    return click.option(*names.split(), type=kind, panel=panel, help=told, **more)
+    return click.option(*names.split(), type=kind, panel=panel, help=text, **more)
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -98,8 +98,8 @@ def told_settings(command: click.Command) -> click.Command:
     """Add the methods' settings to a command's help."""
     paragraphs = settings_in_words().split("\n\n")
     # \b stops click from refilling the lines of a paragraph.
-    told = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
-    command.help = "\n\n".join(told)
+    text = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
+    command.help = "\n\n".join(text)
     return command
 
 
@@ -109,20 +109,20 @@ EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The m
 
 
 def file_option(
-    name: str, told: str, *, panel: str = OUTPUT, default: Path | None = None
+    name: str, text: str, *, panel: str = OUTPUT, default: Path | None = None
 ) -> Callable[[F], F]:
     """Return the option for a file or folder."""
     kind = click.Path(path_type=Path)
     shown = default is not None
     return click.option(
-        name, type=kind, panel=panel, help=told, default=default, show_default=shown
+        name, type=kind, panel=panel, help=text, default=default, show_default=shown
     )
 
 
-def set_option(told: str, *, several: bool = True) -> Callable[[F], F]:
+def set_option(text: str, *, several: bool = True) -> Callable[[F], F]:
     """Return --set, which gives a method's settings by name."""
     metavar = "NAME=VALUES" if several else "NAME=VALUE"
-    return option("--set chosen", None, METHOD, told, multiple=True, metavar=metavar)
+    return option("--set chosen", None, METHOD, text, multiple=True, metavar=metavar)
 
 
 as_json = click.option(
@@ -250,8 +250,8 @@ def screen() -> Any:
 
         def print(self, *objects: Any, **options: Any) -> None:
             """Print; see ``Console.print``."""
-            told = [printable(each) if isinstance(each, str) else each for each in objects]
-            super().print(*told, **options)
+            text = [printable(each) if isinstance(each, str) else each for each in objects]
+            super().print(*text, **options)
 
     return Screen(highlight=False)
 

@@ -33,7 +33,7 @@ from .options import (
 def _langevin(texts: Mapping[str, str]) -> Any:
     from ..systems.fa_ld.grid import LangevinSetting, MeanProblem, mean_settings
 
-    facts, axes = _told(texts, MeanProblem, LangevinSetting)
+    facts, axes = _facts_and_axes(texts, MeanProblem, LangevinSetting)
     return mean_settings(MeanProblem(**facts), axes)
 
 
@@ -41,11 +41,11 @@ def _splitting(texts: Mapping[str, str]) -> Any:
     from ..systems.fed_plt.grid import Regression, regression_settings
     from ..systems.fed_plt.tradeoff import SplittingSetting
 
-    facts, axes = _told(texts, Regression, SplittingSetting)
+    facts, axes = _facts_and_axes(texts, Regression, SplittingSetting)
     return regression_settings(Regression(**facts), axes)
 
 
-def _told(
+def _facts_and_axes(
     texts: Mapping[str, str], problem: type[Settings], point: type[Settings]
 ) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     """Return the settings of a problem, one value each, and the axes of a grid."""
@@ -108,7 +108,7 @@ def pareto(
     unit: str | None,
     output: Path | None,
     as_json: bool,
-    **asked: Any,
+    **question: Any,
 ) -> None:
     """Compare settings: certified epsilon against their costs.
 
@@ -131,8 +131,8 @@ def pareto(
     from ..runs.pareto import pareto as compare
 
     # Only given options make a grid. The others keep their defaults.
-    given = {n: said for n in SampledRun.known() if (said := asked.pop(n)) is not None}
-    found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
+    given = {n: said for n in SampledRun.known() if (said := question.pop(n)) is not None}
+    found = compare(_runs(settings, method, given, chosen, unit, cost), **question)
     data = found.to_dict()
     if output is not None:
         data["plot"] = str(found.plot(output))
@@ -155,14 +155,14 @@ def _runs(
 ) -> Any:
     """Return the settings to compare: a method's grid, a file's rows, or a grid of sampled runs."""
     # Named as typed, so that the message is actionable.
-    asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
+    options = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
         # A method's grid has its own costs and units. Others would be silently ignored.
         if settings or costs or unit == "client":
             refuse("--method", method, "be used without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings:
-        return _of_files(settings, asked, unit, costs)
+        return _of_files(settings, options, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
@@ -171,11 +171,11 @@ def _runs(
 
 
 def _of_files(
-    settings: tuple[Path, ...], asked: list[str], unit: str | None, costs: tuple[str, ...]
+    settings: tuple[Path, ...], options: list[str], unit: str | None, costs: tuple[str, ...]
 ) -> Any:
     """Return the rows of files; with several files, labels begin with the folder."""
-    if asked:
-        refuse("SETTINGS", str(settings[0]), f"be used without {', '.join(asked)}")
+    if options:
+        refuse("SETTINGS", str(settings[0]), f"be used without {', '.join(options)}")
     if len(settings) == 1:
         return runs_of_file(settings[0], unit, costs)
     found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]

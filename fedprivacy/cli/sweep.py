@@ -36,9 +36,9 @@ WHERE, SELECTION = "Execution", "Private selection"
 """Groups of options."""
 
 
-def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
+def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     """Return an option for a number, by default one."""
-    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=told)
+    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=text)
 
 
 @told_settings
@@ -107,7 +107,7 @@ def sweep(
     trials: float,
     public_test: bool,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Train every setting of a grid and compare them within a budget.
 
@@ -130,8 +130,8 @@ def sweep(
     # Names first: the message for a misspelt name lists the known ones.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
-    source = {name: value for name in SOURCE if (value := asked.pop(name)) is not None}
-    whole = Sweep(method=method, grid=grid, folder=folder, source=source, **asked)
+    source = {name: value for name in SOURCE if (value := options.pop(name)) is not None}
+    whole = Sweep(method=method, grid=grid, folder=folder, source=source, **options)
     if law is not None:
         _alone(output, jobs)
         chosen_by = LAWS[law](trials)
@@ -143,7 +143,7 @@ def sweep(
     if output is not None:
         check_picture(output)
     # On standard error, so that standard output holds only the JSON.
-    say(begins(whole, unsaid(asked)), err=True)
+    say(begins(whole, unsaid(options)), err=True)
     with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)

@@ -337,8 +337,8 @@ def _tell(
 ) -> None:
     """Print the same for a person."""
     task = experiment.job
-    told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-    say(f"{METHODS[result['method']].title}: {told}; {_sent(record, task.upload_per_client)}")
+    text = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+    say(f"{METHODS[result['method']].title}: {text}; {_sent(record, task.upload_per_client)}")
     say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in filter(None, (*result["notes"], record.rests_on)):
         say(f"  {note}")
@@ -351,10 +351,10 @@ def _tell(
 
 def _sent(record: TrainedRun, each: float | None) -> str:
     """Return the upload in words; ``each``: MB for each client."""
-    told = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+    text = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if each is None:
-        return told
-    return f"{told}, {each:.4g} MB per client on average, without headers"
+        return text
+    return f"{text}, {each:.4g} MB per client on average, without headers"
 
 
 def unsaid(budget: Mapping[str, Any]) -> list[str]:
@@ -373,18 +373,18 @@ def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
     return left_out
 
 
-def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
+def begins(experiment: Experiment | Sweep, chosen: list[str]) -> str:
     """Return the first printed line: the budget, and its chosen parts."""
-    unit = str(asked.job.unit)
+    unit = str(experiment.job.unit)
     # The commands require one.
-    assert asked.epsilon is not None
-    told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(asked.delta)}"
+    assert experiment.epsilon is not None
+    text = f"budget: epsilon = {exactly(experiment.epsilon)}, delta = {exactly(experiment.delta)}"
     if "delta" in chosen:
-        told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
-    told += f", {unit} level, {asked.adjacency or asked.job.adjacency}"
+        text += f" (chosen: n^-1.1 for {experiment.job.units} {unit}s)"
+    text += f", {unit} level, {experiment.adjacency or experiment.job.adjacency}"
     if "adjacency" in chosen:
-        told += f" (chosen: what {unit}-level methods are accounted for)"
-    return f"{told}, observer {asked.observer}"
+        text += f" (chosen: what {unit}-level methods are accounted for)"
+    return f"{text}, observer {experiment.observer}"
 
 
 def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | None) -> list[str]:
@@ -398,8 +398,8 @@ def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | N
     noise = [f"{ledger}.noise"] if Path(f"{ledger}.noise").exists() else []
     kept = [str(checkpoint), f"{ledger}.private", *noise] if checkpoint is not None else noise
     if kept:
-        told = f"private, not for publication: {' and '.join(kept)}"
-        lines.append(f"{told}; --output writes a model for publication")
+        text = f"private, not for publication: {' and '.join(kept)}"
+        lines.append(f"{text}; --output writes a model for publication")
     if noise:
         lines.append(f"anyone who has {noise[0]} can subtract the noise")
     if record.output is not None:

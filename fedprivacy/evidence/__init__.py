@@ -4,7 +4,7 @@ A budget, a meter and an audit use this package to evaluate a ledger.
 """
 
 from .defects import Defect, Validity, conditions, judged_with, qualified, qualifiers, worth
-from .evidence import RunEvidence, told
+from .evidence import RunEvidence, priced_evidence
 from .noiseless import Noiseless
 from .repricing import as_observed, as_released, in_sequence
 
@@ -18,8 +18,8 @@ __all__ = [
     "conditions",
     "in_sequence",
     "judged_with",
+    "priced_evidence",
     "qualified",
     "qualifiers",
-    "told",
     "worth",
 ]

@@ -48,13 +48,13 @@ def _odd_rows(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
             run = r.mechanism.run, r.part
             # A row contains clipped updates of earlier rounds, so all rows need one clip norm.
             if r.clip_norm != norms.setdefault(run, r.clip_norm):
-                told = "a row of correlated noise with a different clip norm than earlier rows"
-                found.setdefault(told, []).append(r)
+                doubt = "a row of correlated noise with a different clip norm than earlier rows"
+                found.setdefault(doubt, []).append(r)
             before = last.get(run, -1)
             # A row that is repeated or out of order shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:
-                told = "a row of correlated noise that may have been released before"
-                found.setdefault(told, []).append(r)
+                doubt = "a row of correlated noise that may have been released before"
+                found.setdefault(doubt, []).append(r)
             last[run] = max(before, r.mechanism.row)
     return _in_words(found)
 
@@ -94,11 +94,11 @@ def _odd_noise(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
             continue
         # A refused contribution still came with a share of the noise.
         shares = r.done.arrived + r.done.refused
-        told = r.mechanism.noise_mismatch(
+        doubt = r.mechanism.noise_mismatch(
             shares=shares, noise_multiplier=r.done.noise_std / r.clip_norm
         )
-        if told:
-            found.setdefault(told, []).append(r)
+        if doubt:
+            found.setdefault(doubt, []).append(r)
     return _in_words(found)
 
 
@@ -108,8 +108,8 @@ def _odd_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
         # All schemes of the ledger share the probability of a false doubt.
-        for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
-            found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
+        for doubt, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
+            found.setdefault(doubt, []).extend(r for size in odd for r in by_size[size])
     return _in_words(found)
 
 
@@ -123,11 +123,11 @@ def _odd_for_all(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
         most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
         # These limits are valid whether a unit drawn twice counts once or twice.
         if most is not None and r.done.cohort > most:
-            told = f"{r.done.cohort} participants, but all draws of a round take at most {most}"
-            found.setdefault(told, []).append(r)
+            doubt = f"{r.done.cohort} participants, but all draws of a round take at most {most}"
+            found.setdefault(doubt, []).append(r)
         if r.done.cohort < least:
-            told = f"{r.done.cohort} participants, but one draw of a round takes at least {least}"
-            found.setdefault(told, []).append(r)
+            doubt = f"{r.done.cohort} participants, but one draw of a round takes at least {least}"
+            found.setdefault(doubt, []).append(r)
     return _in_words(found)
 
 
@@ -182,8 +182,8 @@ def _noise_with_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
         for what, counts in (("noise that varies", noises), ("clip norms that vary", norms)):
             rate = scheme.probability if isinstance(scheme, Poisson) else None
             if told_by(counts, FALSE_DOUBT / (2.0 * len(drawn)), rate):
-                told = f"{what} with the number of participants"
-                found.setdefault(told, []).extend(r for _, r, _ in held)
+                doubt = f"{what} with the number of participants"
+                found.setdefault(doubt, []).extend(r for _, r, _ in held)
     return _in_words(found)
 
 
@@ -221,8 +221,8 @@ def _by_scheme(rounds: Iterable[RecordedRound]) -> dict[Scheme, dict[int, list[R
 
 def _in_words(found: dict[str, list[RecordedRound]]) -> tuple[str, ...]:
     return tuple(
-        f"{_count(which)} round(s), first in round {min(r.index for r in which)}: {told}"
-        for told, which in found.items()
+        f"{_count(which)} round(s), first in round {min(r.index for r in which)}: {doubt}"
+        for doubt, which in found.items()
     )
 
 

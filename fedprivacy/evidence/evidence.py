@@ -23,8 +23,8 @@ from .revealed import (
     VOIDED,
     Revealed,
     draws_of,
-    numbers_told,
     rate_of,
+    revealed_numbers,
     secret_sizes,
 )
 
@@ -105,7 +105,7 @@ class RunEvidence:
         # For records of other programs, only the run states how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
         telling = self.telling if hides else ()
-        doubts = (*self.doubts, *telling, *numbers_told(own, follows))
+        doubts = (*self.doubts, *telling, *revealed_numbers(own, follows))
         # Defects that void the numbers come first.
         applies = {
             Defect.OTHER_COHORTS: bool(doubts),
@@ -124,8 +124,8 @@ class RunEvidence:
         evidence, wrong = self.under(facts)
         # A bound for a mechanism that did not run would have no meaning.
         if evidence.doubts:
-            told = "; ".join(evidence.doubts)
-            raise UnsupportedCombination(f"the recorded run differs from the accounted one: {told}")
+            text = "; ".join(evidence.doubts)
+            raise UnsupportedCombination(f"the recorded run differs from the accounted one: {text}")
         return evidence, wrong
 
     def granted(self, facts: Facts) -> dict[str, str]:
@@ -141,7 +141,7 @@ class RunEvidence:
             UnsupportedCombination: if no theorem covers the run, or rounds had no noise.
         """
         if self.noiseless is not None:
-            raise UnsupportedCombination(f"{self.noiseless.told}, so no accountant applies")
+            raise UnsupportedCombination(f"{self.noiseless.description}, so no accountant applies")
         if self.run is None:
             return PrivacyLoss(IDENTITY, facts, theorems=("no release",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
@@ -171,11 +171,11 @@ def _against(ledger: Ledger | Joint, rounds: Sequence[RecordedRound]) -> tuple[s
     if isinstance(ledger, Ledger):
         # This doubt comes first, because it is the run's own statement.
         return ((VOIDED,) * bool(ledger.voids)) + doubts(rounds) + odd_masks(ledger, rounds)
-    apart = (told for one in ledger.ledgers for told in _against(one, one.alike))
+    apart = (text for one in ledger.ledgers for text in _against(one, one.alike))
     return tuple(dict.fromkeys([*apart, *doubts(rounds)]))
 
 
-def told(ledger: Ledger, facts: Facts) -> tuple[RunEvidence, tuple[str, ...]]:
+def priced_evidence(ledger: Ledger, facts: Facts) -> tuple[RunEvidence, tuple[str, ...]]:
     """Return the priced evidence of a ledger, and the conditions of its numbers.
 
     Raises:

@@ -43,7 +43,7 @@ class Noiseless:
     chance: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The rounds and their release, in words."""
         return f"{self.rounds} round{'' if self.rounds == 1 else 's'} released a sum without noise"
 
@@ -69,7 +69,7 @@ class Noiseless:
             theorems=(SHOWN,),
             assumptions=(),
             facts=facts,
-            reason=f"{self.told}{why}",
+            reason=f"{self.description}{why}",
         )
 
     def _open(self, delta: float, facts: Facts) -> str:

@@ -224,8 +224,8 @@ def _whole_run(
     else:
         certain, (run, came) = None, _as_clients_came(run, rows)
     priced, less = _priced(run, held)
-    told = "; ".join(filter(None, (came, less)))
-    note = told and f"{len(held)} rows of correlated noise: {told}"
+    remarks = "; ".join(filter(None, (came, less)))
+    note = remarks and f"{len(held)} rows of correlated noise: {remarks}"
     # A row without noise still contains the noise of other rows, unless these have none either.
     bare = all(r.noise_used == 0.0 and _released(r) for r, _ in held)
     return _PricedRounds(run, priced, certain, 1, note, bare)
@@ -239,11 +239,11 @@ def _priced(
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio >= run.noise_multiplier * (1.0 - ROUNDING):
         return run, ""
-    told = (
+    note = (
         f"a row had noise of std {ratio:.6g} clip norms, less than planned; it is accounted "
         "with that noise"
     )
-    return _with_less(run, ratio, held), told
+    return _with_less(run, ratio, held), note
 
 
 def _surely(
@@ -330,14 +330,14 @@ def _as_clients_came(
     # A ledger without a separation does not contradict the plan.
     soonest = min((row.separation for row in rows if row.separation), default=run.rounds)
     most = max((row.participations or 0 for row in rows), default=0)
-    told = (
+    note = (
         f"a client took part after {soonest} rounds, or {most} times; the run is accounted "
         "with these numbers"
     )
     rule = run.participation
     gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
     try:
-        return run.with_gaps(gap, times), told
+        return run.with_gaps(gap, times), note
     except ParameterError as problem:
         raise UnsupportedCombination(
             f"clients took part sooner than planned: {problem}"

@@ -74,7 +74,7 @@ def rate_of(mechanism: Mechanism) -> float | None:
     return next((getattr(one, "rate", None) for one in hidden or every), 1.0) or None
 
 
-def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
+def revealed_numbers(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
     """Yield doubts about sums that reveal the number of units."""
     rounds = list(own)
     if not _one_population(rounds):

@@ -53,8 +53,8 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     if "class_name" not in data:
         return data
     if "type" in data:
-        told = f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
-        raise LedgerError(f"an event must have one of the two names, got {told}")
+        names = f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
+        raise LedgerError(f"an event must have one of the two names, got {names}")
     rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
     return {"type": data["class_name"], **rest}
 

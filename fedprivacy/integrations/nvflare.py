@@ -155,8 +155,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         """Give the clients of the job numbers; end the job if they are not the population."""
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         if len(here) != self.server.population:
-            told = f"population must be the job's {len(here)} clients, got {self.server.population}"
-            self.system_panic(f"{told}; state the number of clients", fl_ctx)
+            text = f"population must be the job's {len(here)} clients, got {self.server.population}"
+            self.system_panic(f"{text}; state the number of clients", fl_ctx)
             return
         self._names = here
 
@@ -188,8 +188,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         else:
             self.budget.confirm(self.ledger)
             if self.budget.spending.void:
-                told = f"The epsilons reported above do not hold: {self.budget.spending.void}"
-                self.log_warning(fl_ctx, told)
+                text = f"The epsilons reported above do not hold: {self.budget.spending.void}"
+                self.log_warning(fl_ctx, text)
             self.ledger.close()
 
     def _run(self, ledger: Ledger, abort_signal: Any, fl_ctx: Any) -> None:
@@ -217,12 +217,12 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
                 save(state)
             self.history.append(info)
             spent = self.budget.spent()
-            told = "aborted: too many clients did not answer, so no sum was released"
+            text = "aborted: too many clients did not answer, so no sum was released"
             if not info.aborted and spent is not None:
-                told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
+                text = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
             answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
             answers += " (not covered by any epsilon)"
-            self.log_info(fl_ctx, f"Round {state.round}: {told}; {answers}")
+            self.log_info(fl_ctx, f"Round {state.round}: {text}; {answers}")
 
     def _asked(
         self, state: Average, books: RoundRecorder, abort_signal: Any, fl_ctx: Any

@@ -34,11 +34,11 @@ _POINTS = 200_000
 """Approximate limit on its lattice points. Beyond it the lattice gets coarser to save minutes."""
 
 
-def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]]:
+def answers(question: Asked, near: float) -> Iterator[tuple[str, float | None, str]]:
     """Yield (name, epsilon or None, reason) of every accountant of another library.
 
     Args:
-        asked: the question.
+        question: the question.
         near: the approximate size of the answer.
     """
     # No library has a lattice of that size.
@@ -49,7 +49,7 @@ def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]
     for who, ask in ACCOUNTANTS.items():
         try:
             with _quiet():
-                found, why = float(ask(*asked, spacing)), ""
+                found, why = float(ask(*question, spacing)), ""
         # Only installed libraries answer: of these, only dp-accounting is a dependency.
         except ImportError:
             found, why = None, "not installed"

@@ -113,12 +113,12 @@ class History:
             case IntentLine() if event.round != rounds.count:
                 return f"round {event.round} cannot begin now; the next round is {rounds.count}"
             case DoneLine() | AbortLine() if event.round != (now := rounds.open):
-                told = (
+                text = (
                     ("no round is open; write its intent first")
                     if now is None
                     else (f"the open round is {now}")
                 )
-                return f"round {event.round} is not the open round ({told})"
+                return f"round {event.round} is not the open round ({text})"
             case VoidLine() if event.number != self.voided:
                 return f"void line {event.number} cannot come now; the next one is {self.voided}"
             case LiftLine() if event.number not in self.voids:

@@ -150,12 +150,12 @@ class Joint:
         """Notes for readers of the files, and the rounds that copies share."""
         several = len(self.ledgers) > 1
         names = (f"{self._called(one)}: " if several else "" for one in self.ledgers)
-        told = [
+        text = [
             f"{name}{note}"
             for name, one in zip(names, self.ledgers, strict=True)
             for note in one.notes
         ]
-        return (*self._shared, *told)
+        return (*self._shared, *text)
 
     @property
     def _shared(self) -> Iterator[str]:

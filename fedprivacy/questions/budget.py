@@ -25,7 +25,7 @@ from ..errors import (
     require,
     settle,
 )
-from ..evidence import Defect, qualifiers, told
+from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
@@ -220,7 +220,7 @@ class Budget:
             LedgerError, UnsupportedCombination: see ``charge``.
         """
         facts = Facts(ledger.facts.unit, Adjacency(self.adjacency), Observer(self.observer))
-        return told(ledger, facts)[1]
+        return priced_evidence(ledger, facts)[1]
 
     def confirm(self, ledger: Ledger) -> None:
         """Check a ledger after its rounds were counted. Training calls this when it ends.

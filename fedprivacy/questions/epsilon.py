@@ -37,8 +37,8 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
     """
     if isinstance(run, type) or not hasattr(run, "privacy_loss"):
         way_out = "pass a mechanism, such as Gaussian(noise_multiplier=1.0)"
-        told = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
-        refuse("run", told, "have a privacy loss", way_out)
+        text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
+        refuse("run", text, "have a privacy loss", way_out)
     with answered_once():
         return run.privacy_loss(adjacency, observer)
 

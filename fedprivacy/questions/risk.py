@@ -354,14 +354,14 @@ def tradeoff_curve(
     """
     x = _default_rates() if fpr is None else _rates(fpr)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _worst(loss_of(run, adjacency, observer), x, effort)
-    both = np.maximum(np.nextafter(1.0 - asked.symmetric(x), -1.0), 0.0)
+    refined = _worst(loss_of(run, adjacency, observer), x, effort)
+    both = np.maximum(np.nextafter(1.0 - refined.symmetric(x), -1.0), 0.0)
     return TradeoffCurve(
         fpr=_frozen(x),
-        present_to_absent=_missed(asked.rates(x, False)),
-        absent_to_present=_missed(asked.rates(x, True)),
+        present_to_absent=_missed(refined.rates(x, False)),
+        absent_to_present=_missed(refined.rates(x, True)),
         f_dp=_frozen(both),
-        **asked.words(),
+        **refined.words(),
     )
 
 
@@ -406,14 +406,14 @@ def attack_risk(
     """
     x, excess = _rates(fpr), open_unit(slack=slack)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _worst(loss_of(run, adjacency, observer), x, effort)
-    within, words = asked.mu(excess), asked.words()
-    low, high, attained = asked.mu(0.0)
+    refined = _worst(loss_of(run, adjacency, observer), x, effort)
+    within, words = refined.mu(excess), refined.words()
+    low, high, attained = refined.mu(0.0)
     return AttackRisk(
         fpr=_frozen(x),
-        present_to_absent=asked.rates(x, False),
-        absent_to_present=asked.rates(x, True),
-        advantage=asked.advantage(),
+        present_to_absent=refined.rates(x, False),
+        absent_to_present=refined.rates(x, True),
+        advantage=refined.advantage(),
         # mu without slack is at least mu with slack, so the lower ends of the latter also hold.
         mu=NumberEnds(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
@@ -426,14 +426,16 @@ def _unbounded(mu: float) -> str:
     return "no mu is known to hold at every false-positive rate" if math.isinf(mu) else ""
 
 
-def _advantage(asked: _RefinedPair) -> NumberEnds:
-    low, high = asked.pair.advantage()
-    return asked.range("advantage", low, high, asked.proof.advantage()[0] if asked.proof else 0.0)
+def _advantage(refined: _RefinedPair) -> NumberEnds:
+    low, high = refined.pair.advantage()
+    return refined.range(
+        "advantage", low, high, refined.proof.advantage()[0] if refined.proof else 0.0
+    )
 
 
-def _mu(asked: _RefinedPair, slack: float) -> NumberEnds:
-    low, high = gaussian_ends(asked.pair, slack)
-    if asked.proof is None:
+def _mu(refined: _RefinedPair, slack: float) -> NumberEnds:
+    low, high = gaussian_ends(refined.pair, slack)
+    if refined.proof is None:
         return NumberEnds(low, high, 0.0)
-    attained = low if asked.proof is asked.pair else gaussian_ends(asked.proof, slack)[0]
-    return asked.range("mu", low, high, attained)
+    attained = low if refined.proof is refined.pair else gaussian_ends(refined.proof, slack)[0]
+    return refined.range("mu", low, high, attained)

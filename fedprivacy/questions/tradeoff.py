@@ -275,9 +275,9 @@ class Sandwich:
         for corner in np.unique(self._open(x, turned)):
             half = near if corner >= 1.0 else far
             epsilon = abs(math.log(corner)) if corner > 0 else math.inf
-            asked = _between(sorted(half.known), epsilon)
-            if asked is not None:
-                found.add((half, asked))
+            epsilon_between = _between(sorted(half.known), epsilon)
+            if epsilon_between is not None:
+                found.add((half, epsilon_between))
         return found
 
 

@@ -69,5 +69,5 @@ def allows_publishing(delta: float, units: float | None, unit: Unit | str | None
 
 def remarks_on(run: Mechanism | object, delta: float) -> tuple[str, ...]:
     """Return the conditions on the epsilon of a run, as in ``Bound.qualified``; usually empty."""
-    told = allows_publishing(delta, units_of(run), getattr(run, "protects", None))
-    return (told,) if told else ()
+    text = allows_publishing(delta, units_of(run), getattr(run, "protects", None))
+    return (text,) if text else ()

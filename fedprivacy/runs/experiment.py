@@ -56,8 +56,8 @@ class TrainedRun(RunSummary):
     @property
     def rests_on(self) -> str:
         """The public numbers in one sentence; empty if the run is not private."""
-        told = ", ".join(f"{name} {value}" for name, value in self.public.items())
-        return f"assumed public, since the release depends on it: {told}" if told else ""
+        text = ", ".join(f"{name} {value}" for name, value in self.public.items())
+        return f"assumed public, since the release depends on it: {text}" if text else ""
 
 
 def default_delta(units: int, adjacency: Adjacency | str) -> float:
@@ -360,16 +360,16 @@ class Experiment:
             "observer": (str(ledger.facts.observer), str(self.observer)),
             "seed": (ledger.reproducible, self.seed is not None),
         }
-        for name, (known, asked) in pairs.items():
-            if known != asked:
+        for name, (known, wanted) in pairs.items():
+            if known != wanted:
                 rule = f"be as in the ledger, {known!r}"
-                refuse(name, asked, rule, f"resume {ledger.path} with its original settings")
+                refuse(name, wanted, rule, f"resume {ledger.path} with its original settings")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
         # Converted through JSON, like the settings in the ledger: tuples are lists there.
-        for name, asked in json.loads(json.dumps(self.settings)).items():
-            if known.get(name, _UNSAID) != asked:
-                refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
+        for name, wanted in json.loads(json.dumps(self.settings)).items():
+            if known.get(name, _UNSAID) != wanted:
+                refuse(name, wanted, f"be {known.get(name)!r}, as in the ledger", way_out)
         # The plan holds everything that the settings do not name.
         if ledger.plan != plan:
             refuse("method or missing", "others", "be those of the plan in the ledger", way_out)

@@ -210,8 +210,8 @@ class Pareto:
         ordered = sorted(self._taking, key=lambda s: (not s.on_front, s.epsilon))
         rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
         lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
-        lines += _told("refused", ((s.refused, s.name) for s in self.refused))
-        lines += _told("not comparable", ((s.depends, s.name) for s in self._taking))
+        lines += _grouped("refused", ((s.refused, s.name) for s in self.refused))
+        lines += _grouped("not comparable", ((s.depends, s.name) for s in self._taking))
         whole = [f"{self._asked}, rounded up; * marks the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
 
@@ -340,10 +340,10 @@ def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> ComparedSetti
     return ComparedSetting(label=label, bound=None, costs=means, spreads=spreads)
 
 
-def _judged(setting: ComparedSetting, source: Source, *asked: Any) -> ComparedSetting:
+def _judged(setting: ComparedSetting, source: Source, *question: Any) -> ComparedSetting:
     """Return a setting with its epsilon, or with the reason for its refusal."""
     try:
-        bound = _epsilon(source, *asked)
+        bound = _epsilon(source, *question)
     except UnsupportedCombination as problem:
         return dataclasses.replace(setting, refused=str(problem))
     endless = (name for name, value in setting.costs if not math.isfinite(value))
@@ -421,12 +421,12 @@ def _epsilon(
     observer: Observer,
     effort: Effort,
 ) -> Bound:
-    asked: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-    asked |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
-    asked["deadline"] = effort.left
+    question: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    question |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
+    question["deadline"] = effort.left
     if isinstance(source, Ledger | str | PathLike):
-        return account(source, delta=delta, **asked)
-    return epsilon_of(source, delta=delta, **asked)
+        return account(source, delta=delta, **question)
+    return epsilon_of(source, delta=delta, **question)
 
 
 def _check_units(settings: list[ComparedSetting]) -> None:
@@ -486,7 +486,7 @@ def _cells(setting: ComparedSetting, digits: int) -> list[str]:
     return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
 
 
-def _told(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+def _grouped(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each reason, with the names of the settings that have it."""
     found: dict[str, list[str]] = {}
     for reason, name in pairs:

@@ -174,20 +174,20 @@ class PrivateSweep:
         """
         self.check()
         folder = self.sweep.folder
-        ledger, told = folder / LEDGER, folder / "chosen.json"
+        ledger, chosen = folder / LEDGER, folder / "chosen.json"
         if ledger.exists():
             self._check_same(Ledger.open(ledger).description)
         with self._alone():
-            if not told.exists():
+            if not chosen.exists():
                 best = self._best(on_trial)
                 # Up to here, no data has left the folder that only its owner reads.
-                self._show(best, ledger, told)
+                self._show(best, ledger, chosen)
             elif not Ledger.open(ledger).closed:
                 # The best was shown before the kill. The files on disk remain the answer.
                 with Ledger.open(ledger, resume=True) as known:
                     known.close()
             shutil.rmtree(folder / SECRET, ignore_errors=True)
-        shown, model = json.loads(told.read_text(encoding="utf-8")), folder / MODEL
+        shown, model = json.loads(chosen.read_text(encoding="utf-8")), folder / MODEL
         return Chosen(
             setting=shown["setting"],
             accuracy=math.nan if shown["accuracy"] is None else float(shown["accuracy"]),
@@ -221,8 +221,8 @@ class PrivateSweep:
             lock(held, folder)
         # Its message is about ledgers.
         except LedgerError as error:
-            told = "is running in another process or object; wait for it to end"
-            raise LedgerError(f"the private sweep of {folder} {told}") from error
+            text = "is running in another process or object; wait for it to end"
+            raise LedgerError(f"the private sweep of {folder} {text}") from error
 
     def _secret(self) -> Path:
         """Return the secret folder, made and closed to others."""
@@ -245,7 +245,7 @@ class PrivateSweep:
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
             number = self.trials.draw(generator)
             settings = generator.integers(len(self.sweep.labels), size=number).tolist()
-            note = {"settings": settings, "selection": self._told()}
+            note = {"settings": settings, "selection": self._description()}
             whole_file(path, json.dumps(note).encode(), mode=0o600)
         known = json.loads(path.read_text(encoding="utf-8"))
         self._check_same(known["selection"])
@@ -253,13 +253,13 @@ class PrivateSweep:
 
     def _check_same(self, known: object) -> None:
         """Refuse a folder with other content than this sweep's."""
-        if known != self._told():
+        if known != self._description():
             rule = "be that of the same private sweep"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
-    def _told(self) -> str:
+    def _description(self) -> str:
         """Return a description that differs for another sweep in the same folder."""
-        told = {
+        content = {
             "private sweep of": self.sweep.method,
             "data": self.sweep.job.data.name,
             "model": str(self.sweep.source.get("model")),
@@ -271,7 +271,7 @@ class PrivateSweep:
             "adjacency": str(self.sweep.threat["adjacency"]),
             "observer": str(self.sweep.observer),
         }
-        return json.dumps(told)
+        return json.dumps(content)
 
     def _settings(self) -> str:
         """Return a digest of every input of a run except its grid setting.
@@ -280,8 +280,8 @@ class PrivateSweep:
         """
         sweep = self.sweep
         source = {name: str(value) for name, value in sorted(sweep.source.items())}
-        told = json.dumps([source, sweep.dropout_rate, sweep.seeds, sweep.seed])
-        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+        text = json.dumps([source, sweep.dropout_rate, sweep.seeds, sweep.seed])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
         """Run the trials; return setting, repeat and accuracy of the best, the first one on ties.
@@ -308,7 +308,7 @@ class PrivateSweep:
             rule = "contain trials with the accounted noise"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
-    def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
+    def _show(self, best: tuple[int, int, float] | None, path: Path, target: Path) -> None:
         """Count the selection, write the best trial's model and its description, confirm."""
         run, std = self.mechanism, min(self.mechanism.noise_ratios(1.0), default=1.0)
         with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
@@ -316,7 +316,7 @@ class PrivateSweep:
             round_ = None
             if not ledger.rounds:
                 round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
-            self._write(best, told)
+            self._write(best, target)
             if round_ is not None:
                 ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
@@ -331,17 +331,17 @@ class PrivateSweep:
             claim=(float(sweep.epsilon or 0.0), sweep.delta),
             seed_policy="operating system" if sweep.seed is None else "fixed",
             plan=self.mechanism,
-            description=self._told(),
+            description=self._description(),
         )
 
-    def _write(self, best: tuple[int, int, float] | None, told: Path) -> None:
+    def _write(self, best: tuple[int, int, float] | None, target: Path) -> None:
         shown: dict[str, Any] = {"setting": None, "accuracy": None}
         if best is not None:
             setting, repeat, accuracy = best
             label = self.sweep.labels[setting]
             self._inner.model(label, repeat, self.sweep.folder / MODEL)
             shown = {"setting": label, "accuracy": None if math.isnan(accuracy) else accuracy}
-        whole_file(told, json.dumps(shown, indent=1).encode() + b"\n")
+        whole_file(target, json.dumps(shown, indent=1).encode() + b"\n")
 
 
 def _rank(accuracy: float) -> float:

@@ -33,7 +33,7 @@ from ..errors import (
     positive,
     require,
 )
-from ..evidence import Defect, qualifiers, told
+from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
 from ..outputs import free, in_folder, named
@@ -171,8 +171,10 @@ class Meter:
             require(
                 whole, "ledger", str(self.ledger.path), rule, "pass the ledger that train writes to"
             )
-            asked = {name: self._ask[name] for name in ("adjacency", "observer")}
-            evidence, self.depends_on = told(self.ledger, self.ledger.facts._replace(**asked))
+            question = {name: self._ask[name] for name in ("adjacency", "observer")}
+            evidence, self.depends_on = priced_evidence(
+                self.ledger, self.ledger.facts._replace(**question)
+            )
             return evidence.run
         if one is None:
             return None

@@ -103,9 +103,9 @@ class SampledRun(Settings):
         """
         if bound.quantity != "epsilon":
             return bound
-        told = allows_publishing(bound.given, self.population, unit)
+        text = allows_publishing(bound.given, self.population, unit)
         return replace(
-            bound, qualified=tuple(dict.fromkeys([*bound.qualified, *filter(None, [told])]))
+            bound, qualified=tuple(dict.fromkeys([*bound.qualified, *filter(None, [text])]))
         )
 
     @property
@@ -226,8 +226,8 @@ class _FileRow:
         unit = row.get("unit", self.unit)
         words = described | ({"unit": row["unit"]} if "unit" in row else {})
         words |= {name: value for name, value in self._others.items() if name not in costs}
-        told = ", ".join(f"{name} = {value}" for name, value in words.items())
-        return str(row.get("label", told)), (SampledRun.of(described).run(unit), costs)
+        text = ", ".join(f"{name} = {value}" for name, value in words.items())
+        return str(row.get("label", text)), (SampledRun.of(described).run(unit), costs)
 
     @property
     def _others(self) -> dict[str, Any]:

@@ -318,7 +318,7 @@ class Sweep:
         found = [accountable(*each) for each in zip(read, facts, strict=True)]
         clear = next((one.noiseless for one, _ in found if one.noiseless is not None), None)
         if clear is not None:
-            raise LedgerError(f"the runs in {self.folder} have no epsilon: {clear.told}")
+            raise LedgerError(f"the runs in {self.folder} have no epsilon: {clear.description}")
         upper = epsilon_of(_sequence(evidence.run for evidence, _ in found), **self.threat)
         more = qualifiers(wrong for _, all_ in found for wrong in all_)
         upper = replace(upper, qualified=(*upper.qualified, *more))

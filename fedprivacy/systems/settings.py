@@ -68,16 +68,16 @@ OPEN_SHARE = Rule("strictly between 0 and 1", open_unit)
 CLOSED_SHARE = Rule("in [0, 1]", closed_unit)
 
 
-def setting(rule: Rule, told: str, *, default: Any = MISSING, unit: str = "") -> Any:
+def setting(rule: Rule, text: str, *, default: Any = MISSING, unit: str = "") -> Any:
     """Return a dataclass field that declares a setting.
 
     Args:
         rule: rule for its value.
-        told: help, in a few words.
+        text: help, in a few words.
         default: default value; None for a setting that may be left open.
         unit: unit of the value.
     """
-    held = {"rule": rule, "help": told, "unit": unit}
+    held = {"rule": rule, "help": text, "unit": unit}
     return field(metadata=held) if default is MISSING else field(default=default, metadata=held)
 
 

@@ -301,9 +301,11 @@ class Checkpoint:
         # Rounds without a ledger stay without one; a ledger must contain the checkpoint's place in
         # it.
         counted = place is None and not private if ledger is None else passes(ledger, place)
-        told = "without a ledger" if place is None else "under a different ledger"
+        place_of_run = "without a ledger" if place is None else "under a different ledger"
         rule = "be of the same run, since its rounds would not be counted"
-        way_out = f"it was trained {told}; pass the ledger of its run, or another checkpoint"
+        way_out = (
+            f"it was trained {place_of_run}; pass the ledger of its run, or another checkpoint"
+        )
         require(counted, "checkpoint", str(self.path), rule, way_out)
         rule = "exist, since its key shows whether the data are unchanged"
         way_out = "restore it, or name another checkpoint and another ledger"
@@ -360,15 +362,15 @@ def _check_unpacked(path: str | Path) -> None:
         raise ValueError("it is compressed")
 
 
-def _differing(known: Any, asked: str) -> str:
+def _differing(known: Any, wanted: str) -> str:
     """Return the names of the entries that differ in two descriptions, if both are JSON objects."""
     try:
-        parts = [json.loads(text) for text in (known, asked)]
+        parts = [json.loads(text) for text in (known, wanted)]
         flat = [part | part.pop("settings", {}) for part in parts]
         return ", ".join(n for n in flat[1] if flat[0].get(n) != flat[1][n]) or "their parts"
     except (TypeError, ValueError, AttributeError):
         # Other callers describe the training in free text: show both in full.
-        return f"{known!r} and {asked!r}"
+        return f"{known!r} and {wanted!r}"
 
 
 def passes(ledger: Ledger, place: Any) -> bool:

@@ -116,9 +116,9 @@ class FederatedData:
             return self.num_classes
         parts = [self.labels, self.test_labels, self.public_labels]
         known = [part for part in parts if part is not None and len(part)]
-        told = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
+        kind = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
         rule = "be class numbers for cross-entropy"
-        require(all(map(_numbers_classes, known)), "labels", told, rule, _OTHER_LOSS)
+        require(all(map(_numbers_classes, known)), "labels", kind, rule, _OTHER_LOSS)
         ends = [(int(part.min()), int(part.max())) for part in known]
         rule = "be class numbers from 0"
         require(min(ends)[0] >= 0, "labels", "one below 0", rule, _OTHER_LOSS)
@@ -224,8 +224,8 @@ def _check_classes(name: str, labels: Tensor, classes: int) -> None:
     way_out = "leave out num_classes for other targets"
     if labels.is_floating_point() and labels.dim() == 1 and bool((labels == labels.round()).all()):
         way_out = f"pass {name}.to(torch.int64) if these are classes, else leave out num_classes"
-    told = f"{labels.dtype} of shape {tuple(labels.shape)}"
-    require(_numbers_classes(labels), name, told, rule, way_out)
+    kind = f"{labels.dtype} of shape {tuple(labels.shape)}"
+    require(_numbers_classes(labels), name, kind, rule, way_out)
     low, high = map(int, torch.aminmax(labels))
     require(0 <= low <= high < classes, name, (low, high), f"lie from 0 to {classes - 1}", way_out)
 

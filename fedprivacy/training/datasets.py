@@ -164,8 +164,8 @@ def _batch(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out: str) -> None:
-    whole, told = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
-    require(whole, str(path), told, "contain integers", way_out)
+    whole, kind = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
+    require(whole, str(path), kind, "contain integers", way_out)
     ends = int(labels.min()), int(labels.max())
     rule = f"contain labels from {low} to {high}"
     require(low <= ends[0] <= ends[1] <= high, str(path), ends, rule, way_out)

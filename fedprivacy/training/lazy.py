@@ -136,9 +136,9 @@ def _check_like(name: str, given: object, like: Tensor) -> None:
         and given.dim() > 0
         and (given.dtype, given.shape[1:], given.device) == wanted
     )
-    told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
+    got = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
     rule = f"be like those of the test set, {like.dtype} of shape (records, *{like.shape[1:]})"
-    require(fits, name, told, rule)
+    require(fits, name, got, rule)
 
 
 def _together(made: list[tuple[int, Records]]) -> ClientGroup:

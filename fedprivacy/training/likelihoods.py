@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import integer, refuse, require
 from .models import ModelFactory
-from .optimise import FlatModel, has_slope, told
+from .optimise import FlatModel, has_slope, type_and_shape
 
 MARGIN = 1.0 - 1e-5
 """Factor on the clip norm, as a margin for the single precision of gradients."""
@@ -150,7 +150,13 @@ def check_function(
     require(kept, name, "other ones", "not change its parameters")
     rule = f"return shape {shape} for {'two records' if shape else 'a record'}, real numbers "
     rule += "that torch can differentiate"
-    require(fits, name, told(found), rule, "sum over the columns of a record, not over records")
+    require(
+        fits,
+        name,
+        type_and_shape(found),
+        rule,
+        "sum over the columns of a record, not over records",
+    )
 
 
 def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:

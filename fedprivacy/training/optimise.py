@@ -317,8 +317,8 @@ class FlatModel:
             with torch.random.fork_rng(devices=[]):
                 outputs: object = self.module(inputs.clone())
         except Exception as error:
-            told = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
-            refuse("model", type(self.module).__name__, told)
+            rule = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
+            refuse("model", type(self.module).__name__, rule)
         return outputs
 
     def _check_scores(self, outputs: object, records: int, classes: int) -> None:
@@ -326,7 +326,7 @@ class FlatModel:
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
         rule = "be real and depend on its parameters"
-        require(has_slope(outputs), "model's output", told(outputs), rule)
+        require(has_slope(outputs), "model's output", type_and_shape(outputs), rule)
         shape = tuple(outputs.shape)
         fits = shape[:1] == (records,) and len(shape) == 2 and shape[1] >= classes
         way_out = "pass a loss for other outputs"
@@ -435,7 +435,7 @@ class FlatModel:
         found: object = self._mean_loss(outputs, targets)
         # A loss may return another kind of value in a later step.
         if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
-            refuse("loss", told(found), ONE_NUMBER, "pass nn.MSELoss(), for example")
+            refuse("loss", type_and_shape(found), ONE_NUMBER, "pass nn.MSELoss(), for example")
         return found
 
     @torch.no_grad()
@@ -580,7 +580,7 @@ def has_slope(found: Tensor) -> bool:
     return found.is_floating_point() and found.requires_grad
 
 
-def told(found: object) -> str:
+def type_and_shape(found: object) -> str:
     """Return a short description of the value that a caller's function returned."""
     if not isinstance(found, Tensor):
         return type(found).__name__

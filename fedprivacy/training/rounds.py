@@ -366,8 +366,8 @@ def check_state(kind: type[S], state: object) -> S:
 
 def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.dtype) -> None:
     """Refuse, by name, anything but a tensor of this shape and dtype."""
-    told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-    require(isinstance(found, Tensor) and told == shape, name, told, f"have shape {shape}")
+    got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    require(isinstance(found, Tensor) and got == shape, name, got, f"have shape {shape}")
     own = getattr(found, "dtype", None)
     require(own == kind, f"{name}.dtype", str(own), f"be {kind}")
 
@@ -377,9 +377,9 @@ def check_books(ledger: object, budget: object) -> None:
     rule, way_out = "be a Ledger or None", "pass fp.Ledger.create(...) or fp.Ledger.open(...)"
     require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)
     acts = ("allows", "charge", "spend", "seeded", "released", "ended", "confirm")
-    asked = (*acts, "spent", "states", "way_out")
+    wanted = (*acts, "spent", "states", "way_out")
     rule, way_out = "be a Budget or None", "pass fp.Budget(epsilon, delta, ...)"
-    require(budget is None or has(budget, *asked), "budget", budget, rule, way_out)
+    require(budget is None or has(budget, *wanted), "budget", budget, rule, way_out)
 
 
 def has(one: object, *names: str) -> bool:
@@ -483,8 +483,8 @@ def _digest(state: RoundState) -> str:
         value = getattr(state, each.name)
         plain = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         numbers = isinstance(plain, np.ndarray)
-        told = (each.name, plain.dtype.str, plain.shape) if numbers else (each.name, plain)
-        found.update(repr(told).encode() + (plain.tobytes() if numbers else b""))
+        got = (each.name, plain.dtype.str, plain.shape) if numbers else (each.name, plain)
+        found.update(repr(got).encode() + (plain.tobytes() if numbers else b""))
     return found.hexdigest()
 
 
@@ -500,11 +500,11 @@ def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
     answer = dropout(cohort)
     many = isinstance(answer, Iterable)
     require(many, "dropout", type(answer).__name__, rule, "return [] if all clients answer")
-    told = np.asarray([getattr(one, "item", lambda one=one: one)() for one in answer])
+    got = np.asarray([getattr(one, "item", lambda one=one: one)() for one in answer])
     # Not a mask: True and False would be clients 1 and 0.
-    whole = told.size == 0 or (told.ndim == 1 and told.dtype.kind in "iu")
-    require(whole, "dropout", f"{told.dtype} of shape {told.shape}", rule, way_out)
-    found = set(map(int, told))
+    whole = got.size == 0 or (got.ndim == 1 and got.dtype.kind in "iu")
+    require(whole, "dropout", f"{got.dtype} of shape {got.shape}", rule, way_out)
+    found = set(map(int, got))
     require(found <= set(map(int, cohort)), "dropout", sorted(found), rule, way_out)
     return found
 

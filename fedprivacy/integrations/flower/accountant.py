@@ -108,7 +108,7 @@ class Accountant:
             EventCount(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
             for one, count in self._counts.items()
         ]
-        state = AccountantState(1, METHOD, self._told, events)
+        state = AccountantState(1, METHOD, self._config_now, events)
         plain: dict[str, object] = msgspec.to_builtins(state)
         return plain
 
@@ -125,7 +125,7 @@ class Accountant:
                 f"state must be an accountant's state of schema 1, got one where {problem}; load "
                 "what state_dict() returned"
             ) from problem
-        if found.config != self._told:
+        if found.config != self._config_now:
             rule = "be that of this accountant, since a run has one configuration"
             refuse(
                 "state's config",
@@ -149,7 +149,7 @@ class Accountant:
         return _ADJACENCY[self._config.neighboring_relation]
 
     @property
-    def _told(self) -> Config:
+    def _config_now(self) -> Config:
         plain = {name: getattr(self._config, name) for name in Config.__struct_fields__}
         # Flower's enumerations become text.
         return msgspec.convert({name: getattr(v, "value", v) for name, v in plain.items()}, Config)

@@ -49,8 +49,8 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
             "metrics would leave the client unaccounted; evaluate on the server with public data"
         )
         refuse("message type", kind, "be 'train'", way_out)
-    asked = message.content.config_records.get(ASKED)
-    if asked is None:
+    request = message.content.config_records.get(ASKED)
+    if request is None:
         rule = "come from fedprivacy's PrivateStrategy, which states a clip norm"
         refuse("message", "without one", rule, "wrap the server's strategy")
     sent = [name for name in message.content.array_records if name != MASK]
@@ -71,8 +71,8 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     update = clipped_update(
         before,
         {name: array.numpy() for name, array in records[0].items()},
-        clip_norm=float(asked[CLIP_NORM]),  # type: ignore[arg-type]
-        factor=float(asked[FACTOR]),  # type: ignore[arg-type]
+        clip_norm=float(request[CLIP_NORM]),  # type: ignore[arg-type]
+        factor=float(request[FACTOR]),  # type: ignore[arg-type]
         mask=mask,
     )
     reply.content = RecordDict({UPDATE: ArrayRecord({UPDATE: Array(update)})})

@@ -51,8 +51,8 @@ class Saved:
 
     def write(self, held: SavedContent) -> None:
         """Write a model to disk; a crash leaves the old one or the new one."""
-        told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
-        head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **told})
+        fields = {"rounds": held.rounds, "clip_norm": held.clip_norm}
+        head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **fields})
         named = {_ARRAY + name: array for name, array in held.arrays.items()}
         buffer = io.BytesIO()
         # A dictionary by keywords, because arrays may have any names.
@@ -112,11 +112,11 @@ def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
             description=f"{engine}, by fedprivacy",
         )
     found = Ledger.open(path, resume=True)
-    asked = ("client", str(budget.adjacency), str(budget.observer))
-    if tuple(map(str, found.facts)) != asked:
+    wanted = ("client", str(budget.adjacency), str(budget.observer))
+    if tuple(map(str, found.facts)) != wanted:
         found.release()
         raise LedgerError(
-            f"{path} is of {tuple(map(str, found.facts))}, but the budget is of {asked}; "
+            f"{path} is of {tuple(map(str, found.facts))}, but the budget is of {wanted}; "
             "resume with the original budget, or name another file"
         )
     return found

@@ -294,15 +294,15 @@ class PrivateStrategy(Strategy):
     ) -> RecordDict:
         """Return the message of the wrapped strategy; its choice of clients does not matter."""
         with _unsaid():
-            asked = list(self.inner.configure_train(number, arrays, config, grid))
-        if not asked or any(message.content is not asked[0].content for message in asked):
+            messages = list(self.inner.configure_train(number, arrays, config, grid))
+        if not messages or any(message.content is not messages[0].content for message in messages):
             rule = "send one message to all clients of a round"
             way_out = (
                 "leave fraction_train at 1, since separate messages would reveal information "
                 "about clients"
             )
             refuse("strategy", type(self.inner).__name__, rule, way_out)
-        return RecordDict(dict(asked[0].content.items()))
+        return RecordDict(dict(messages[0].content.items()))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -322,9 +322,9 @@ class PrivateStrategy(Strategy):
         state, info = self.server.step(start, running, updates, begun)
         self.history.append(info)
         self._clip_norm = state.clip_norm
-        told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
+        text = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
         level = INFO if info.arrived == info.cohort else WARNING
-        log(level, told, info.arrived, info.cohort, info.refused)
+        log(level, text, info.arrived, info.cohort, info.refused)
         if info.aborted:
             log(WARNING, "Round aborted: too many clients did not answer, so no sum was released")
             self._save(before, state.round)
@@ -363,10 +363,10 @@ class PrivateStrategy(Strategy):
     def _spent(self, info: RoundInfo) -> MetricRecord:
         spent = self.budget.spent()
         assert spent is not None
-        told = {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
+        text = {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
         if self._clip_norm is not None:
-            told["next-clip-norm"] = self._clip_norm
-        return MetricRecord(told)
+            text["next-clip-norm"] = self._clip_norm
+        return MetricRecord(text)
 
     def _save(self, arrays: Arrays, rounds: int) -> None:
         if self._saved is not None:

@@ -81,8 +81,8 @@ def clipped_update(
             "a model with client-specific parts (as in FedBN) has no common sum; remove these "
             "arrays from the server's message"
         )
-        told = sorted(sent ^ came) or "other shapes or a different order"
-        refuse("the app's arrays", told, rule, way_out)
+        differing = sorted(sent ^ came) or "other shapes or a different order"
+        refuse("the app's arrays", differing, rule, way_out)
     update = flat(before) - flat(after)
     if mask is not None:
         update = update[mask]

@@ -170,7 +170,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             rule = "be passed to look_at if a step sums several physical batches"
             refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
         check_norm(optimizer, clipped_to(optimizer))
-        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
+        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, announced=False)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
@@ -276,10 +276,10 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         if loader.passes is None:
             rate = getattr(loader.scheme, "probability", None)
             counts = {}
-            for noise, told, steps in self.history:
+            for noise, recorded, steps in self.history:
                 # Opacus passes the rate of its loader: another rate means another loader.
-                if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
-                    refuse("sample rate", told, f"equal the loader's, {rate}")
+                if rate is not None and not math.isclose(recorded, rate, rel_tol=1e-6):
+                    refuse("sample rate", recorded, f"equal the loader's, {rate}")
                 counts[noise] = counts.get(noise, 0) + steps
         return Run(tuple((step_of(z, loader.scheme), n) for z, n in counts.items()))
 

@@ -232,13 +232,13 @@ class Loader:
         """End the current round: the next step starts another."""
         self._round = (0, math.inf)
 
-    def use(self, gradients: int, parts: int = 1, told: bool = False) -> None:
+    def use(self, gradients: int, parts: int = 1, announced: bool = False) -> None:
         """Check that a step's gradients match the waiting draws; ``settle`` then uses them.
 
         Args:
             gradients: number of gradients in the step.
             parts: number of their physical batches.
-            told: every part was announced, as Opacus's BatchMemoryManager does.
+            announced: every part was announced, as Opacus's BatchMemoryManager does.
 
         Raises:
             ParameterError: they cannot all be records of a batch that no step had before, or only
@@ -257,7 +257,7 @@ class Loader:
         most = sum(draw.records for draw in waiting)
         # The whole batch is required: leaving records out would select the release.
         least = sum(len(draw.indices) for draw in waiting)
-        if drawn and least <= gradients <= most and (told or parts <= len(waiting)):
+        if drawn and least <= gradients <= most and (announced or parts <= len(waiting)):
             (self._pass,) = of_passes
             return
         # Other refusals do not depend on the batch. A stop at this one may.

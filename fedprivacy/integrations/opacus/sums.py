@@ -31,7 +31,7 @@ class Sums:
 
     def forget(self) -> None:
         """Start again."""
-        self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
+        self._records, self._parts, self._announced, self._clip = 0, 0, True, 0.0
 
     def stop(self) -> None:
         """Forget a refused step. Its handed-out draws wait for another step."""
@@ -49,7 +49,7 @@ class Sums:
         """Count the records of a physical batch, then clip them."""
         self._records += len(self.of.grad_samples[0])
         self._parts += 1
-        self._told = self._told and bool(self.of._step_skip_queue)
+        self._announced = self._announced and bool(self.of._step_skip_queue)
         # The norm may change between the parts of a step.
         self._clip = max(self._clip, clipped_to(self.of))
         self.loader.clipped()
@@ -61,10 +61,10 @@ class Sums:
         Raises:
             ParameterError: they were not drawn for it, or are clipped to more than the noise hides.
         """
-        records, parts, told, clip = self._records, self._parts, self._told, self._clip
+        records, parts, announced, clip = self._records, self._parts, self._announced, self._clip
         self.forget()
         check_norm(self.of, clip)
-        take_batch(self.of, self.loader, records, parts, told)
+        take_batch(self.of, self.loader, records, parts, announced)
         return records
 
 
@@ -74,13 +74,13 @@ def forget_gradients(optimizer: Any) -> None:
         parameter.grad = parameter.summed_grad = None
 
 
-def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
+def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, announced: bool) -> None:
     """Check the gradients of a step against a loader's draws for it; see ``Loader.use``."""
     check_divisor(optimizer, loader)
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")
-    loader.use(gradients, max(times, parts), told)
+    loader.use(gradients, max(times, parts), announced)
 
 
 def check_divisor(optimizer: Any, loader: Loader) -> None:

@@ -102,9 +102,9 @@ class HamiltonianSampling(SamplingLoop):
         queries = self._gradient_std()[clients]
         points, planned, shares = local.points, math.inf, [1.0]
         for eta in self.steps_of(index):
-            asked, factor = 0.5 * eta**2 * queries, -0.5 * eta**2
-            first = Spread.of(np.hypot(eta * momenta, asked)[..., None], local)
-            later = Spread.of(asked[..., None], local)
+            gradients, factor = 0.5 * eta**2 * queries, -0.5 * eta**2
+            first = Spread.of(np.hypot(eta * momenta, gradients)[..., None], local)
+            later = Spread.of(gradients[..., None], local)
             move = self._noised(work, points, factor, first, shares)
             planned = min(planned, first.least)
             if self.correlation > 0.0:

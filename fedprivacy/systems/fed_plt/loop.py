@@ -193,19 +193,19 @@ class FederatedSplitting:
     @cached_property
     def found(self) -> Parameters | None:
         """Result of the theory's search; None if all values were given."""
-        asked = {each.steps for each in self._given}
-        if self.penalty is not None and None not in asked:
+        given_steps = {each.steps for each in self._given}
+        if self.penalty is not None and None not in given_steps:
             return None
         if self.curvature is None:
             rule = "be given if the curvature of the loss is unknown"
             way_out = "give both, bound the inputs, or use FederatedSplitting.on(data, ...)"
-            refuse("penalty, steps", (self.penalty, *asked), rule, way_out)
+            refuse("penalty, steps", (self.penalty, *given_steps), rule, way_out)
         return find_parameters(
             strong_convexity=self.curvature[0],
             smoothness=self.curvature[1],
             gradient_cost=self.gradient_cost,
             round_cost=self.round_cost,
-            local_steps=asked.pop() if len(asked) == 1 else None,
+            local_steps=given_steps.pop() if len(given_steps) == 1 else None,
             penalty=self.penalty,
             solver=self._searched,
         )
