@@ -123,7 +123,7 @@ def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
     for name, what in ASKED.items():
         if name not in said:
             # The first missing field is enough: its message shows how to give the others.
-            refuse(f"deployment[{name!r}]", None, f"be given ({what})")
+            refuse(f"deployment[{name!r}]", None, f"be given: {what}")
     for name, value in said.items():
         _check(name, value)
     return said

@@ -212,8 +212,8 @@ class CorrelatedNoise(NoisySum):
         """
         if integer(1, held=held) > 1:
             raise UnsupportedCombination(
-                f"no theorem covers held={held} records of one client in correlated noise; sample "
-                "Gaussian(noise_multiplier=...) round by round"
+                f"no theorem covers held={held} records of one client in correlated noise; "
+                "sample Gaussian(noise_multiplier=...) in every round"
             )
         return SampledNoise(self, scheme)
 
@@ -355,10 +355,11 @@ class CorrelatedRow(Mechanism):
 
 
 _SERVES = (
-    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, for "
-    "b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
-    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws round by round with "
-    "FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), any factor"
+    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, "
+    "for b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
+    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws in every round "
+    "with FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), "
+    "any factor"
 )
 _BINS = "bins: positions of a tree dominate (Theorems A, D and E of correlated_noise.md)"
 _SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"

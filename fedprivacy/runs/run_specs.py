@@ -243,7 +243,7 @@ class _FileRow:
         if missing in _describing():
             refuse("--cost", missing, "not be a column that describes a run")
         if missing is not None:
-            refuse("--cost", missing, f"have a value in row {self.number}")
+            refuse("--cost", missing, f"be a column with a value in row {self.number}")
         if not others:
             way_out = f"a column besides {listed(SampledRun.known())}"
             refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)

@@ -200,7 +200,7 @@ class Posterior:
         """Refuse records that do not fit the features and classes of a softmax regression."""
         size = self.data.features[0].numel()
         rule = f"have {model.features} numbers per record, the features of the model"
-        require(size == model.features, "data", f"{size} numbers a record", rule)
+        require(size == model.features, "data", f"{size} numbers per record", rule)
         labelled = len(self.data.labels) == len(self.data.features)
         require(labelled, "labels", len(self.data.labels), "be given, one per record")
         rule = f"have at most {model.classes} classes, those of the model"

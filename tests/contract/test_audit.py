@@ -457,7 +457,7 @@ def test_the_page_begins_with_what_was_audited(tmp_path):
         assert told in cover
     assert "for the observer aggregate" in cover
     assert "10 of 100 units are drawn anew" in page and "SampledMechanism" not in page
-    assert "at 0.1 % false alarms" in page
+    assert "at a false-positive rate of 0.1 %" in page
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 
@@ -500,6 +500,6 @@ def test_what_is_asked_against_a_ledger_is_told(tmp_path):
         shown = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
         ledger.done(number, noise_std=4.0, **shown)
         ledger.close()
-    told = "The adjacency zero_out; the fedprivacy ledger states replace_one."
+    told = "The adjacency in question is zero_out, but the fedprivacy ledger states replace_one."
     assert told in str(fp.audit(ledger.path, adjacency="zero_out"))
     assert "in question is" not in str(fp.audit(ledger.path))

@@ -473,12 +473,12 @@ FILES = {
     "no cost": (
         "runs.csv",
         "label,noise_multiplier\na,1\n",
-        "row 1 must have a cost, got ['label', 'noise_multiplier']; a column beside ",
+        "row 1 must have a cost, got ['label', 'noise_multiplier']; a column besides ",
     ),
     "a cell too many": (
         "runs.csv",
         "noise_multiplier,hours\n1,2\n1,2,3\n",
-        "row 2 must have as many cells as the header, and a name for each",
+        "row 2 must have one number for every column of the header",
     ),
     "noise of nothing": (
         "runs.csv",

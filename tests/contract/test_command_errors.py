@@ -176,7 +176,7 @@ LINES = {
     ),
     "a setting twice": (
         [*GRID, "--set", "correlation=0", "--set", "correlation=0.5"],
-        "--set must be given once, got 'correlation'; several values go with commas",
+        "--set must be given once, got 'correlation'; separate several values by commas",
     ),
     "a setting of nothing": (
         [*GRID, "--set", "correlation"],
@@ -201,7 +201,7 @@ LINES = {
     ),
     "parameters without a scheme": (
         ["audit", *RUN, "--claim", "8,1e-5"],
-        "--sampling must be given, got None; one of poisson, fixed, shuffled",
+        "--sampling must be given, got None; pass one of poisson, fixed, shuffled",
     ),
     "noise beside a file": (
         ["audit", "run.ledger", "--noise-multiplier", "2"],

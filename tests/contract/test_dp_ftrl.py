@@ -614,7 +614,7 @@ def test_fresh_masks_are_refused_with_the_reason():
         UnsupportedCombination, match="earlier row only in common coordinates, so the"
     ):
         loop_of(sparsification=Sparsification(kept=3, dimension=8))
-    with pytest.raises(ParameterError, match="follows from it"):
+    with pytest.raises(ParameterError, match="it determines the mask"):
         loop = loop_of(noise_of(kept=3, dimension=8), seed=None)
         loop.step(loop.init(), DATA)
     for changed in ({"kept": 3}, {"dimension": 8}, {"kept": 9, "dimension": 8}):

@@ -165,7 +165,7 @@ REFUSED = {
     "a page of a verdict": (
         lambda: fp.report("HOLDS", "a.html"),
         "audit must be an audit, a list of audits, or a dict of them by name, got 'str'; "
-        "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, ...",
+        "fp.audit(source, claim=(epsilon, delta), ...) audits a mechanism, ...",
     ),
     "a page of a verdict among audits": (
         lambda: fp.report([CLAIMED, None], "a.html"),

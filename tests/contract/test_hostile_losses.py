@@ -219,7 +219,7 @@ LIKELIHOODS = {
         lambda p, x, y: torch.randn(len(y)) * p.sum(),
         "or draw random numbers, and use distributions of",
     ),
-    "of two alone": (lambda p, x, y: p.sum() * (x.sum(1) if len(y) == 2 else x), "differentiate"),
+    "of two alone": (lambda p, x, y: p.sum() * (x.sum(1) if len(y) == 2 else x), "differentiable"),
 }
 
 
@@ -250,7 +250,7 @@ def test_a_network_with_too_few_outputs():
         (Writes, "runs under torch.vmap; do not write to parameters"),
         (WritesUnseen, "not change its parameters"),
         (WritesToInputs, "not change its inputs"),
-        (Complex, "model, criterion must be a function"),
+        (Complex, "model, criterion must be a differentiable function"),
         (Cut, "without a gradient"),
         (Branches, "do not write to parameters, branch on values"),
         (Empty, "model, criterion must be"),

@@ -123,7 +123,7 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
         ),
         (["--method", "fed-plt", "--set", "penalty"], "--set must be NAME=VALUE"),
         (["--method", "fed-plt", "--set", "penalty=-1"], "penalty must be"),
-        (["--method", "fa-ld", "--set", "step_size=1"], "it is FA-LD's knob"),
+        (["--method", "fa-ld", "--set", "step_size=1"], "it is the calibrated setting of FA-LD"),
         (["--method", "fa-ld", "--level", "0"], "step_size must be"),
         (
             ["--method", "fa-hmc", "--kept", "0.5"],
@@ -175,8 +175,8 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
             ["--method", "fedavg", "--observer", "server"],
             "--observer must be left out, since fedavg",
         ),
-        (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "by --method fed-smp-top-k"),
-        (["--method", "fedavg-rand-k", "--epsilon", "8"], "by --method fed-smp-rand-k"),
+        (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "use --method fed-smp-top-k"),
+        (["--method", "fedavg-rand-k", "--epsilon", "8"], "use --method fed-smp-rand-k"),
         (["--method", "fedavg", "--missing", "2"], "missing must be left out"),
         (["--method", "fedavg", "--level", "2"], "level must be left out"),
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
@@ -198,12 +198,15 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
             ["--method", "dp-fedavg", "--data-dir", "nope"],
             "data_dir must be left out, since digits is",
         ),
-        (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in a folder that is"),
-        (["--method", "dp-fedavg", "--checkpoint", "no/x"], "checkpoint must be in a folder"),
+        (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in an existing folder"),
+        (
+            ["--method", "dp-fedavg", "--checkpoint", "no/x"],
+            "checkpoint must be in an existing folder",
+        ),
         (["--method", "dp-fedavg", "--output", "no/x"], "output must be in an existing folder"),
         (
             ["--method", "dp-fedavg", "--output", "dp-fedavg.ledger"],
-            "output must be a file of its own",
+            "output must differ from ledger and checkpoint",
         ),
         (["--method", "dp-fedavg", *WITHOUT_N], "sampling_probability, expected_cohort must be"),
         (
@@ -212,19 +215,19 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "expected_cohort=40"],
-            "sampling_probability, expected_cohort must be declared",
+            "sampling_probability, expected_cohort must be given",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=2", "--set", "cohort=40"],
-            "cohorts must not be drawn from the number of clients",
+            "cohorts must not depend on the number of clients",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=1", "--set", "cohort=40"],
-            "cohorts must not be drawn from the number of clients",
+            "cohorts must not depend on the number of clients",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N[:2], *DECLARED],
-            "delta must be given for add_remove: n^-1.1 would tell",
+            "delta must be given for add_remove, since n^-1.1 would reveal",
         ),
         (["--method", "dp-fedavg", *DECLARED, "--set", "cohort=3"], "cohort must be left out"),
         (["--method", "fedavg", "--set", "expected_cohort=3"], "expected_cohort must be left out"),

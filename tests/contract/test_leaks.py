@@ -158,7 +158,7 @@ def test_a_run_whose_notes_are_lost_says_so(tmp_path):
             return train(loop(), data(), rounds=3, ledger=ledger, checkpoint=tmp_path / "run.pt")
 
     notes.unlink()
-    with pytest.raises(ParameterError, match=r"private notes must be there: the key in it tells"):
+    with pytest.raises(ParameterError, match=r"private notes must exist, since its key shows"):
         go_on()
     notes.write_bytes(b"{}")
     with pytest.raises(ParameterError, match=r"private notes must have format .*run\.ledger"):

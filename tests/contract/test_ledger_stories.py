@@ -96,7 +96,7 @@ class Story:
     def refused(call):
         with pytest.raises(
             LedgerError,
-            match=r"is not the open round|stays spent|no round is open; write its intent first",
+            match=r"is not the open round|counts as spent|no round is open; write its intent first",
         ):
             call()
 
@@ -327,7 +327,7 @@ def test_a_line_that_nobody_could_read_is_not_written(tmp_path):
     path = tmp_path / "a"
     with pytest.raises(LedgerError) as caught:
         fp.Ledger.create(path, **FACTS, description="x" * lines.MAX_LINE)
-    assert f"the limit is {lines.MAX_LINE}" in str(caught.value)
+    assert f"at most {lines.MAX_LINE} bytes" in str(caught.value)
     assert "a line must have at most" in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "neither the file nor its hidden name is left"
 

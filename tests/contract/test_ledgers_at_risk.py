@@ -97,7 +97,7 @@ def test_no_loop_draws_noise_for_a_ledger_that_is_gone(name, harm, tmp_path, mon
             StoredDraws, "rounded", lambda *a, **k: drawn.append(1) or noise(*a, **k)
         )
         for _ in range(2):
-            with pytest.raises(LedgerError, match=r"run\.ledger.*cannot be written to"):
+            with pytest.raises(LedgerError, match=r"run\.ledger.*cannot be written, since"):
                 step(state, ledger, drawn.append)
         assert not drawn
 

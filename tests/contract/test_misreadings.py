@@ -20,7 +20,7 @@ from fedprivacy.relations import Adjacency, Facts, Observer
 
 DELTA = 1e-5
 NAMES = ("pld", "rdp", "advanced")
-MATCHED = "would be the number of"
+MATCHED = "would be the epsilon of"
 
 
 def question(run, claim, adjacency="add_remove", found=None):
@@ -162,7 +162,7 @@ def test_a_reading_names_its_parameters_and_how_many_were_tried():
     seventh = fp.epsilon(poisson(1.5, 0.05, 60), delta=DELTA, adjacency="add_remove").upper
     (reason,) = failing_assumptions(question(run, seventh))
     assert "5 noisy sums counted as one, 60 in all instead of 300" in reason
-    assert f"{MATCHED} several" in reason and ", PLD)" in reason
+    assert f"{MATCHED} 5 noisy sums" in reason and ", PLD)" in reason
     assert re.search(
         r"\(\d+ readings were compared; a random claim matches with a chance of", reason
     )

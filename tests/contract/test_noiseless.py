@@ -167,7 +167,7 @@ def test_a_ledger_with_a_round_without_noise_fails(tmp_path, what):
     assert found.rounds == 2 and "1 round released a sum without noise" in str(found)
     fine = one_round(tmp_path / "b.ledger", MECHANISMS[what], 1.0)
     assert fp.audit(fine).verdict == "HOLDS"
-    with pytest.raises(fp.UnsupportedCombination, match="no account is made"):
+    with pytest.raises(fp.UnsupportedCombination, match="no accountant applies"):
         RunEvidence.of(fp.Ledger.open(path)).loss(found.facts)
     # What goes on spending has no number to go on with.
     account = fp.Budget(10.0, 1e-5, adjacency="zero_out")

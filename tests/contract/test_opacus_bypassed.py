@@ -497,7 +497,7 @@ def test_a_step_is_of_the_whole_batch(kind, ledger):
 def test_a_loader_that_is_looked_at_is_not_copied(ledger):
     _, _, optimizer, loader = private()
     live.keep_books(optimizer, loader, ledger=ledger)
-    with pytest.raises(fp.ParameterError, match="looked at must be used directly"):
+    with pytest.raises(fp.ParameterError, match="passed to look_at must be used directly"):
         copy.deepcopy(loader)
 
 

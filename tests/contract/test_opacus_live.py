@@ -358,7 +358,7 @@ def test_a_denominator_that_follows_the_records_is_declared_for_add_remove(tmp_p
         public = {"scheme": fp.Poisson(0.2), "expected_batch_size": 10}
         for name in public:
             others = {key: value for key, value in public.items() if key != name}
-            with pytest.raises(fp.ParameterError, match=f"{name} must be declared for add_remove"):
+            with pytest.raises(fp.ParameterError, match=f"{name} must be given for add_remove"):
                 live.keep_books(optimizer, loader, ledger=ledger, **others)
         with pytest.raises(fp.ParameterError, match=r"be the scheme of the loader, Poisson\(prob"):
             live.keep_books(optimizer, loader, ledger=ledger, scheme=fp.Poisson(0.1))
@@ -372,7 +372,7 @@ def test_a_denominator_that_follows_the_records_is_declared_for_add_remove(tmp_p
 def test_the_accountant_asks_for_public_numbers_too():
     live.register(adjacency="add_remove")
     engine, network, optimizer, loader = private()
-    with pytest.raises(fp.ParameterError, match="scheme must be declared for add_remove"):
+    with pytest.raises(fp.ParameterError, match="scheme must be given for add_remove"):
         engine.accountant.look_at(loader)
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2))
     with pytest.raises(fp.ParameterError, match="expected_batch_size must be declared"):

@@ -242,7 +242,7 @@ def test_of_a_file_with_more_columns_those_named_are_costs(tmp_path, capsys):
     assert found["costs"] == ["accuracy"]
     assert found["front"] == ["noise_multiplier = 2.0, rounds = 10, seed = 2, by = Emmy"]
     code, _, err = answer(capsys, *words, "--cost", "speed")
-    assert code == 2 and "--cost must have a value in row 1" in err
+    assert code == 2 and "--cost must be a column with a value in row 1" in err
 
 
 def test_epsilons_are_compared_as_they_are_shown():

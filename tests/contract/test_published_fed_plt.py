@@ -338,7 +338,7 @@ def test_long_runs():
         ({"strong_convexity": 2.0}, "strong_convexity must be at most"),
         ({"delta": 1.0}, "delta must lie strictly between 0 and 1"),
         ({"rounds": 0}, "rounds must be an integer of at least 1"),
-        ({"local_steps": 1.5}, "local_steps must be a whole number"),
+        ({"local_steps": 1.5}, "local_steps must be an integer"),
         ({"sensitivity": math.nan}, "NaN is never accepted"),
         ({"noise_scale": math.inf}, "noise_scale must be"),
         ({"observer": "aggregate"}, "observer must be one of 'server' or 'final'"),

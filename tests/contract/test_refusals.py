@@ -140,7 +140,7 @@ REFUSED = {
     ),
     "an answer that is always true": (
         lambda: fp.RandomizedResponse(chance=1e-300, answers=2),
-        "chance must leave a loss of at most",
+        "chance must give a loss of at most",
     ),
     "noise on whole numbers that is none": (
         lambda: fp.DiscreteLaplace(noise_parameter=1e4),

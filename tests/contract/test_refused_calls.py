@@ -439,9 +439,9 @@ def fits(told, wanted):
 
 
 def test_dots_stand_for_anything_and_nothing_else():
-    assert fits("a must be 1, got 2; go", "a must be 1, got 2; go")
+    assert fits("a must be 1, got 2", "a must be 1, got 2")
     assert fits("a must be 1, got 2; go", "a must ...; go")
-    assert not fits("a must be 1, got 2; go", "a must be 1, got 2; go")
+    assert not fits("a must be 1, got 2; go", "a must be 1, got 2")
     assert not fits("the a must be 1", "a must be 1")
 
 

@@ -706,7 +706,7 @@ def test_a_name_is_registered_once():
 
     told = str(caught.value)
     assert told.startswith("kind must ") and "'" in told and "Gaussian" in told
-    assert told.endswith("rename it: fedprivacy.mechanisms.gaussian.Gaussian has this name")
+    assert told.endswith("rename it; fedprivacy.mechanisms.gaussian.Gaussian has this name")
 
 
 def test_a_registry_knows_its_own_kinds_only():

@@ -274,7 +274,7 @@ def test_a_ledger_is_gone_on_with_under_its_own_budget_alone(tmp_path, what):
     opened(path, own, None, "Flower").release()
     with pytest.raises(LedgerError) as caught:
         opened(path, BUDGETS[what], None, "Flower")
-    told = "resume with the original budget, or name another"
+    told = "resume with the original budget, or name another file"
     assert str(path) in str(caught.value) and str(caught.value).endswith(told)
     # Let go of: the right budget may go on.
     again = opened(path, own, None, "Flower")

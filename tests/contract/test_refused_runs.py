@@ -460,13 +460,17 @@ FILES = {
         "SETTINGS must contain at least one setting",
     ),
     "no text": ("s.csv", b"\xff\xfe\xfa", "SETTINGS must be CSV, or JSON with the ending .json"),
-    "an open quote": ("s.csv", 'label,cost\n"a,1\n', "SETTINGS must be CSV, or JSON with .json"),
+    "an open quote": (
+        "s.csv",
+        'label,cost\n"a,1\n',
+        "SETTINGS must be CSV, or JSON with the ending .json",
+    ),
     "an object": ("s.json", '{"label": "a"}', "SETTINGS must be a list of objects"),
     "a list of numbers": ("s.json", "[1, 2]", "SETTINGS must be a list of objects"),
     "a cell too many": (
         "s.csv",
         "noise_multiplier,cost\n1,2,3\n",
-        "row 1 must have as many cells as the header, and a name for each",
+        "row 1 must have one number for every column of the header",
     ),
     "no cost": (
         "s.csv",
@@ -506,7 +510,7 @@ def test_a_file_of_settings_that_does_not_fit_is_named_by_its_row(tmp_path, what
     [
         ("rounds", "--cost must not be a column that describes a run, got 'rounds'"),
         ("label", "--cost must not be a column that describes a run, got 'label'"),
-        ("time", "--cost must have a value in row 2, got 'time'"),
+        ("time", "--cost must be a column with a value in row 2, got 'time'"),
     ],
 )
 def test_a_cost_must_be_a_column_of_every_row(tmp_path, cost, told):
@@ -780,7 +784,7 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
         (("none/a", None, None), "ledger must be in an existing folder, got "),
         (("a", "none/b", None), "checkpoint must be in an existing folder, got "),
         (("a", "a", None), "checkpoint must differ from the ledger and its private files, got "),
-        (("a", "a.private", None), "checkpoint must be apart from the ledger and its private"),
+        (("a", "a.private", None), "checkpoint must differ from the ledger and its private"),
         (("a", None, "a"), "output must differ from ledger and checkpoint"),
         (("a", "b", "b"), "output must differ from ledger and checkpoint"),
         (("a", "b", "b.tmp"), "output must differ from ledger and checkpoint"),

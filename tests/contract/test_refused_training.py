@@ -161,8 +161,8 @@ CALLS = {
     "classes that are responses": (
         lambda: data(labels=torch.ones(6)).classes,
         "labels must be class numbers for cross-entropy, got 'torch.float32 of shape (6,)'; "
-        "number the classes from 0; for other targets pass a loss, pass nn.MSELoss(), for "
-        "example",
+        "number the classes from 0; for other targets pass a loss, such as "
+        "nn.MSELoss()",
     ),
     "classes of two columns": (
         lambda: data(labels=torch.zeros(6, 2).long()).classes,
@@ -930,7 +930,7 @@ def test_a_number_in_a_checkpoint_that_is_not_finite_does_not_fit(tmp_path):
     path = kept(tmp_path)
     content = torch.load(path, weights_only=True)
     other_file(path, content | {"learning_rate": float("nan")})
-    with pytest.raises(fp.ParameterError, match="hold a fitting 'learning_rate'"):
+    with pytest.raises(fp.ParameterError, match="contain a valid 'learning_rate'"):
         training.load(path, averaging().init())
     other_file(path, content | {"round": 1.0})
     with pytest.raises(fp.ParameterError, match="contain a valid 'round'"):

@@ -163,7 +163,7 @@ def test_the_statement_has_what_guides_ask_for():
     assert rows["unit"] == "client (all data of one client)"
     assert rows["neighbours"].startswith("replace_one") and rows["observer"].startswith("aggregate")
     assert rows["mechanism"].startswith("DP-FedAvg: ")
-    assert rows["sampler"].endswith("(as the Flower accountant state says)")
+    assert rows["sampler"].endswith("(according to the Flower accountant state)")
     assert "tuning" in rows["covered runs"] and rows["formal statement"].startswith(
         "(3.488, 7e-05)"
     )
@@ -565,7 +565,7 @@ def test_the_box_gives_every_observers_number(tmp_path):
     # The other way round, too.
     server = fp.audit(run, claim=(30.0, 1e-4), adjacency="zero_out", observer="server")
     text = fp.report(server, tmp_path / "s.md").read_text()
-    assert f"but not who took part: epsilon at most {found.bound.ends()[1]}." in text
+    assert f"but not the participants: epsilon at most {found.bound.ends()[1]}." in text
     # Without a secure sum the server sees more than that.
     shares = fp.SparsifiedPerturbation(
         noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25

@@ -230,7 +230,7 @@ def test_a_mask_is_no_list_of_clients(digits):
     """True and False were clients 1 and 0: ten silent clients were summed, two were left out."""
     loop = averaging()
     for told in (lambda cohort: cohort >= 10, lambda _: [1.5], lambda _: [20], lambda _: [-1]):
-        with pytest.raises(ParameterError, match="dropout must return numbers of clients"):
+        with pytest.raises(ParameterError, match="dropout must return client numbers"):
             t.train(loop, digits, rounds=1, dropout=told)
     half = t.train(loop, digits, rounds=1, dropout=lambda cohort: cohort[cohort >= 10])
     assert half.history[0].arrived == 10
@@ -252,7 +252,7 @@ def test_agents_that_are_silent_are_those_that_were_named():
     loss = t.Logistic(regularisation=0.5)
     loop = t.FederatedSplitting.on(data, loss=loss, solver=solver, penalty=1.0)
     for told in (lambda c: c >= 2, lambda _: [-1], lambda _: [1.5], lambda _: [20]):
-        with pytest.raises(ParameterError, match="dropout must return numbers of clients"):
+        with pytest.raises(ParameterError, match="dropout must return client numbers"):
             t.train(loop, data, rounds=1, dropout=told)
     found = t.train(loop, data, rounds=1, dropout=lambda c: c[c >= 2])
     assert found.history[0].arrived == 2 and not found.state.models[2:].any()
@@ -378,7 +378,7 @@ NUMBERS = np.ones((2, 2))
         ),
         (
             lambda d: t.Posterior(model=t.SoftmaxRegression(63, 10), data=d),
-            "data must have 63 numbers a record",
+            "data must have 63 numbers per record",
         ),
         (lambda _: t.Posterior(model=t.SoftmaxRegression(64, 10), data=[]), "be FederatedData"),
         (
@@ -509,7 +509,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
         step(loop.init(), 1.0, ledger=None, budget=small)
     step(loop.init(), 0.0, ledger=None, budget=alone)
     assert not alone.allows(STEP)
-    with pytest.raises(UnsupportedCombination, match="so little noise that no epsilon holds"):
+    with pytest.raises(UnsupportedCombination, match="too little noise for a finite epsilon"):
         alone.spent()
     with pytest.raises(BudgetExhausted, match="the spent epsilon is unknown"):
         step(loop.init(), 1.0, ledger=None, budget=alone)

@@ -521,7 +521,7 @@ def test_the_command_for_fed_plt(capsys):
     [
         (["--method", "fa-ld", "--set", "penalty=1"], "setting must be one of 'clients'"),
         (["--method", "fed-plt", "--set", "cohort=1"], "setting must be one of 'gradient_cost'"),
-        (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be a whole number"),
+        (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be an integer"),
         (["--method", "fa-ld", "--set", "clients=1,2"], "be one value"),
         (["--method", "fa-ld", "--set", "local_steps"], "NAME=VALUES"),
         (["--method", "fa-ld", "--set", "step_size=-1"], "step_size must"),

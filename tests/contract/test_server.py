@@ -200,7 +200,7 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
     assert (rounds, norm) == (5, 0.25) and all(
         np.array_equal(arrays[name], AFTER[name]) for name in AFTER
     )
-    with pytest.raises(ParameterError, match="this ledger's"):
+    with pytest.raises(ParameterError, match="the run of this ledger"):
         Saved(path, another).read()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])

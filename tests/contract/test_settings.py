@@ -49,7 +49,7 @@ def test_every_setting_refuses_what_breaks_its_rule_by_name(kind, name):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "length must be above 0, got None; give it"),
+        ({}, "length must be above 0, got None; pass it"),
         ({"length": 0}, "length must be a finite number above 0, got 0"),
         ({"length": 1, "count": 1.5}, "count must be an integer of at least 1, got 1.5"),
         ({"length": 1, "width": 2}, "setting must be one of 'length' or 'count', got 'width'"),

@@ -301,7 +301,7 @@ def test_a_meter_asks_when_it_is_made(tmp_path):
     """A round was spent before a word of it, or the number was told all the same."""
     open_ended = replace(loop(), expected_cohort=None, scheme=fp.Poisson(0.3))
     add_remove = BUDGET | {"adjacency": "add_remove"}
-    with pytest.raises(ParameterError, match="expected_cohort must be declared for add_remove"):
+    with pytest.raises(ParameterError, match="expected_cohort must be given for add_remove"):
         progress_logging.Meter(open_ended, **add_remove)
     progress_logging.Meter(replace(open_ended, expected_cohort=18), **add_remove)
     for name, value in {"delta": 2.0, "tolerance": 0.0, "observer": "x", "ledger": "x"}.items():

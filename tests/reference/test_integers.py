@@ -434,7 +434,7 @@ def test_settings_that_cannot_work_are_refused_with_what_would(kind):
     kind(**FACTS | {"bits": needed}, granularity=1e-3)
     with pytest.raises(fp.ParameterError):
         kind(**FACTS | {"bits": needed - 1}, granularity=1e-3)
-    with pytest.raises(fp.ParameterError, match="granularity must leave each share"):
+    with pytest.raises(fp.ParameterError, match="granularity must give each share"):
         kind(**FACTS, granularity=100.0)
     with pytest.raises(fp.ParameterError, match="seed must be given"):
         kind(**FACTS).contribution(np.zeros(100))

@@ -75,4 +75,4 @@ def test_more_shares_than_are_counted_are_refused():
     ):
         mechanism.release(np.zeros(3), shares=most + 1)
     told = mechanism.privacy_loss("add_remove").assumptions
-    assert any(f"holds {most} shares" in one for one in told)
+    assert any(f"at most {most} shares" in one for one in told)

@@ -543,7 +543,7 @@ def _sizes(records: Sequence[int]) -> tuple[int, ...]:
             sizes.append(integer(1, records=size))
         except ParameterError:
             rule = "be an integer of at least 1"
-            refuse(f"records[{agent}]", size, rule, "leave agents without data out")
+            refuse(f"records[{agent}]", size, rule, "leave out agents without data")
     return tuple(sizes)
 
 
