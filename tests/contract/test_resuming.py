@@ -59,7 +59,7 @@ def test_a_checkpoint_goes_on_under_its_own_ledger_alone(tmp_path, method):
     other = {**places, "ledger_path": tmp_path / "other.ledger"}
     with pytest.raises(
         ParameterError,
-        match=r"be of the same run, since its rounds would not be counted, .* under a different ledger",
+        match=r"same run, since its rounds would not be counted, .* under a different ledger",
     ):
         experiment(method).run(**other)
     assert not other["ledger_path"].exists()
