@@ -19,7 +19,7 @@ from ..errors import (
     refuse,
 )
 from ..evidence import Defect, RunEvidence
-from ..ledger import Joint, Ledger, RecordedRound
+from ..ledger import Joint, Ledger, LedgerRound
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
@@ -331,7 +331,7 @@ UNTOLD_NOISE = (
 """Assumption for a user-defined mechanism that does not report its noise."""
 
 
-def _granted(rounds: Iterable[RecordedRound]) -> dict[str, str]:
+def _granted(rounds: Iterable[LedgerRound]) -> dict[str, str]:
     """Return the assumptions about rounds, by name."""
     silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
     return {"noise": UNTOLD_NOISE} if any(silent) else {}
@@ -389,7 +389,7 @@ _SENTENCES = {
 
 
 def _of_its_lines(
-    ledger: Ledger | Joint, rounds: Sequence[RecordedRound], evidence: RunEvidence
+    ledger: Ledger | Joint, rounds: Sequence[LedgerRound], evidence: RunEvidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return the sentences for every reader, those only for the auditor, and the defects.
 
@@ -418,7 +418,7 @@ def _of_its_lines(
     return (*ledger.notes, *less, *sentences), tuple(private), defects
 
 
-def _refused(rounds: Sequence[RecordedRound]) -> int:
+def _refused(rounds: Sequence[LedgerRound]) -> int:
     return sum(r.times * r.done.refused for r in rounds if r.done is not None)
 
 

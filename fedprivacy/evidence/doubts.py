@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from ..ledger import Ledger, RecordedRound
+from ..ledger import Ledger, LedgerRound
 from ..mechanisms import (
     AdaptiveClipping,
     CohortMechanism,
@@ -23,7 +23,7 @@ from ..sampling.cohorts import FALSE_DOUBT, told_by
 from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
 
 
-def doubts(rounds: Sequence[RecordedRound]) -> tuple[str, ...]:
+def doubts(rounds: Sequence[LedgerRound]) -> tuple[str, ...]:
     """Return doubts about a record: cohorts or noise that contradict its mechanisms.
 
     A doubt is either certain, or it is false with probability at most ``FALSE_DOUBT`` in a whole
@@ -38,9 +38,9 @@ def doubts(rounds: Sequence[RecordedRound]) -> tuple[str, ...]:
     )
 
 
-def _odd_rows(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
+def _odd_rows(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return doubts about correlated-noise rows that are out of order or may be duplicated."""
-    found: dict[str, list[RecordedRound]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     last: dict[tuple[CorrelatedNoise, int], int] = {}
     norms: dict[tuple[CorrelatedNoise, int], float] = {}
     for r in rounds:
@@ -59,14 +59,14 @@ def _odd_rows(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
     return _in_words(found)
 
 
-def odd_masks(ledger: Ledger, rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
+def odd_masks(ledger: Ledger, rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return rows of correlated noise whose coordinates are not those of their block.
 
     The coordinates follow from the nonce of the ledger, which is fixed before any data. A run with
     a seed derives them from the seed, so for it the test only requires that they stay the same.
     """
     first: dict[Hashable, str | None] = {}
-    found: dict[str, list[RecordedRound]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for r, at, mask in _masks(ledger, rounds):
         wanted = fingerprint(at.run.mask(at.row, ledger.nonce))
         if wanted is not None and ledger.reproducible:
@@ -77,8 +77,8 @@ def odd_masks(ledger: Ledger, rounds: Iterable[RecordedRound]) -> tuple[str, ...
 
 
 def _masks(
-    ledger: Ledger, rounds: Iterable[RecordedRound]
-) -> Iterator[tuple[RecordedRound, CorrelatedRow, str | None]]:
+    ledger: Ledger, rounds: Iterable[LedgerRound]
+) -> Iterator[tuple[LedgerRound, CorrelatedRow, str | None]]:
     """Yield the confirmed rows of correlated noise, with their masks."""
     # Masks need single rounds, which long ledgers without these rows should not expand.
     if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
@@ -87,8 +87,8 @@ def _masks(
                 yield r, r.mechanism, r.done.mask
 
 
-def _odd_noise(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
-    found: dict[str, list[RecordedRound]] = {}
+def _odd_noise(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
+    found: dict[str, list[LedgerRound]] = {}
     for r in rounds:
         if r.done is None or not r.spent:
             continue
@@ -102,9 +102,9 @@ def _odd_noise(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
     return _in_words(found)
 
 
-def _odd_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
+def _odd_cohorts(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     drawn = _by_scheme(rounds)
-    found: dict[str, list[RecordedRound]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
         # All schemes of the ledger share the probability of a false doubt.
@@ -113,9 +113,9 @@ def _odd_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
     return _in_words(found)
 
 
-def _odd_for_all(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
+def _odd_for_all(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return rounds of several draws with more or fewer participants than all draws allow."""
-    found: dict[str, list[RecordedRound]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for r in rounds:
         # A single draw is tested against its scheme's full law of cohort sizes.
         if r.done is None or _one_draw(r.mechanism) is not None:
@@ -163,7 +163,7 @@ def _least_drawn(mechanism: Mechanism) -> int:
     return max(map(_least_drawn, mechanism.holds))
 
 
-def _noise_with_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
+def _noise_with_cohorts(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return noise or clip norms that depend on the size of random cohorts and reveal it."""
     drawn = {
         scheme: by_size
@@ -171,7 +171,7 @@ def _noise_with_cohorts(rounds: Iterable[RecordedRound]) -> tuple[str, ...]:
         # Rounds of an epoch are not drawn independently.
         if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
     }
-    found: dict[str, list[RecordedRound]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for scheme, by_size in drawn.items():
         held = [(size, r, r.done) for size, which in by_size.items() for r in which]
         noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
@@ -206,9 +206,9 @@ def _one_draw(mechanism: Mechanism) -> _Drawn | None:
     return _one_draw(inside[0]) if len(inside) == 1 else None
 
 
-def _by_scheme(rounds: Iterable[RecordedRound]) -> dict[Scheme, dict[int, list[RecordedRound]]]:
+def _by_scheme(rounds: Iterable[LedgerRound]) -> dict[Scheme, dict[int, list[LedgerRound]]]:
     """Return the rounds with drawn cohorts, by scheme and by size."""
-    drawn: dict[Scheme, dict[int, list[RecordedRound]]] = {}
+    drawn: dict[Scheme, dict[int, list[LedgerRound]]] = {}
     for r in rounds:
         one = None if r.done is None else _one_draw(r.mechanism)
         if r.done is not None and one is not None:
@@ -219,12 +219,12 @@ def _by_scheme(rounds: Iterable[RecordedRound]) -> dict[Scheme, dict[int, list[R
     return drawn
 
 
-def _in_words(found: dict[str, list[RecordedRound]]) -> tuple[str, ...]:
+def _in_words(found: dict[str, list[LedgerRound]]) -> tuple[str, ...]:
     return tuple(
         f"{_count(which)} round(s), first in round {min(r.index for r in which)}: {doubt}"
         for doubt, which in found.items()
     )
 
 
-def _count(rounds: Iterable[RecordedRound]) -> int:
+def _count(rounds: Iterable[LedgerRound]) -> int:
     return sum(r.times for r in rounds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..errors import LedgerError, UnsupportedCombination
-from ..ledger import Joint, Ledger, RecordedRound
+from ..ledger import Joint, Ledger, LedgerRound
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
 from ..mechanisms.base import ROUNDING
@@ -166,7 +166,7 @@ class RunEvidence:
         return replace(loss, witness=_witness(certain, alone, loss))
 
 
-def _against(ledger: Ledger | Joint, rounds: Sequence[RecordedRound]) -> tuple[str, ...]:
+def _against(ledger: Ledger | Joint, rounds: Sequence[LedgerRound]) -> tuple[str, ...]:
     """Return contradictions in a record; for several ledgers, in each one and in all together."""
     if isinstance(ledger, Ledger):
         # This doubt comes first, because it is the run's own statement.
@@ -205,9 +205,9 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
-def revealed(rounds: Iterable[RecordedRound]) -> tuple[Revealed, ...]:
+def revealed(rounds: Iterable[LedgerRound]) -> tuple[Revealed, ...]:
     """Return the values of rounds that may reveal the cohort sizes, for each scheme."""
-    by_draw: dict[Hashable, list[RecordedRound]] = {}
+    by_draw: dict[Hashable, list[LedgerRound]] = {}
     for r in rounds:
         # All rows belong to one run, as other rounds belong to one kind of draw.
         whole = r.mechanism.run if isinstance(r.mechanism, CorrelatedRow) else r.mechanism
@@ -215,7 +215,7 @@ def revealed(rounds: Iterable[RecordedRound]) -> tuple[Revealed, ...]:
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 
-def _revealed_by(held: Sequence[RecordedRound]) -> Revealed:
+def _revealed_by(held: Sequence[LedgerRound]) -> Revealed:
     # Only released sums have a divisor.
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
@@ -227,6 +227,6 @@ def _revealed_by(held: Sequence[RecordedRound]) -> Revealed:
     )
 
 
-def _share_of_noise(r: RecordedRound, used_std: float) -> float:
+def _share_of_noise(r: LedgerRound, used_std: float) -> float:
     share = share_of_noise(r.mechanism, r.clip_norm, r.noise_std, used_std)
     return 1.0 if abs(share - 1.0) <= ROUNDING else share

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import UnsupportedCombination
-from ..ledger import Joint, Ledger, RecordedRound
+from ..ledger import Joint, Ledger, LedgerRound
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from .repricing import as_observed, as_released, in_sequence, spent
 
@@ -30,9 +30,9 @@ def record_as_planned(ledger: Ledger | Joint) -> Mechanism | None:
 
 
 def as_planned(
-    rounds: Iterable[RecordedRound],
+    rounds: Iterable[LedgerRound],
     plan: Mechanism | None,
-    whole: Iterable[RecordedRound] | None = None,
+    whole: Iterable[LedgerRound] | None = None,
 ) -> Mechanism | None:
     """Return a run in which rounds outside the plan are replaced by rounds of the plan.
 
@@ -65,8 +65,8 @@ def as_planned(
 
 
 def _told_apart(
-    rounds: Iterable[RecordedRound], parts: Mapping[Mechanism, int]
-) -> tuple[list[RecordedRound], list[RecordedRound]]:
+    rounds: Iterable[LedgerRound], parts: Mapping[Mechanism, int]
+) -> tuple[list[LedgerRound], list[LedgerRound]]:
     """Return the rounds that parts of a plan name, and the others."""
     # A round that released no value costs no privacy, whatever its name.
     held = [(r, _is_named(r.mechanism, parts)) for r in rounds if r.spent]
@@ -82,16 +82,14 @@ def _is_named(mechanism: Mechanism, parts: Mapping[Mechanism, int]) -> bool:
     return all(part in parts for part, _ in _whole(mechanism).sequence())
 
 
-def _parts(rounds: Iterable[RecordedRound]) -> Iterator[tuple[Mechanism, int]]:
+def _parts(rounds: Iterable[LedgerRound]) -> Iterator[tuple[Mechanism, int]]:
     """Yield the parts of rounds under the names of the plan, with counts."""
     for r in rounds:
         for part, count in _whole(r.mechanism).sequence():
             yield part, count * r.times
 
 
-def _missing(
-    named: Iterable[RecordedRound], parts: Mapping[Mechanism, int]
-) -> dict[Mechanism, int]:
+def _missing(named: Iterable[LedgerRound], parts: Mapping[Mechanism, int]) -> dict[Mechanism, int]:
     """Return the parts of a plan that did not run, with counts; all parts if none is missing."""
     run: Counter[Mechanism] = Counter()
     for part, count in _parts(named):
@@ -102,7 +100,7 @@ def _missing(
 
 
 def _replaced(
-    others: list[RecordedRound], missing: Mapping[Mechanism, int]
+    others: list[LedgerRound], missing: Mapping[Mechanism, int]
 ) -> Iterator[tuple[Mechanism, int]]:
     """Yield parts of the plan in place of rounds that it does not name, with counts."""
     first, *more = missing
@@ -114,7 +112,7 @@ def _replaced(
     yield from ((part, min(count, steps)) for part, count in missing.items())
 
 
-def _with_its_noise(part: Mechanism, r: RecordedRound) -> Mechanism:
+def _with_its_noise(part: Mechanism, r: LedgerRound) -> Mechanism:
     """Return a part with the noise of a round; as planned if no noise is effective."""
     noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
     return as_observed(part, **noise) or as_released(part, **noise) or part

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..factors import Matrix
-from ..ledger import RecordedRound
+from ..ledger import LedgerRound
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
 from ..mechanisms.base import ROUNDING, together
 
@@ -49,7 +49,7 @@ class Spent:
     others: Mechanism | None = None
 
 
-def spent(rounds: Iterable[RecordedRound]) -> Spent:
+def spent(rounds: Iterable[LedgerRound]) -> Spent:
     """Return the mechanisms that rounds spent.
 
     Raises:
@@ -73,7 +73,7 @@ def spent(rounds: Iterable[RecordedRound]) -> Spent:
     )
 
 
-def run_of(rounds: Iterable[RecordedRound]) -> Mechanism | None:
+def run_of(rounds: Iterable[LedgerRound]) -> Mechanism | None:
     """Return the mechanism that rounds spent; None if there are none.
 
     Raises:
@@ -185,9 +185,9 @@ class _PricedRounds:
     bare: bool = False
 
 
-def _groups(rounds: Iterable[RecordedRound]) -> list[_PricedRounds]:
+def _groups(rounds: Iterable[LedgerRound]) -> list[_PricedRounds]:
     """Return the spent rounds, merged by mechanism and noise, without rows of correlated noise."""
-    first: dict[tuple[Hashable, ...], RecordedRound] = {}
+    first: dict[tuple[Hashable, ...], LedgerRound] = {}
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
         if r.spent and not isinstance(r.mechanism, CorrelatedRow):
@@ -199,7 +199,7 @@ def _groups(rounds: Iterable[RecordedRound]) -> list[_PricedRounds]:
     return [_group(r, counts[key]) for key, r in first.items()]
 
 
-def _correlated(rounds: Iterable[RecordedRound]) -> list[_PricedRounds]:
+def _correlated(rounds: Iterable[LedgerRound]) -> list[_PricedRounds]:
     """Return runs of correlated noise: any row of a run is priced as the whole run.
 
     Every row keeps its own noise, or gets the smallest noise of all rows if rows cannot be priced
@@ -208,7 +208,7 @@ def _correlated(rounds: Iterable[RecordedRound]) -> list[_PricedRounds]:
     """
     # The additional rounds of a copied ledger are one more whole run (correlated_noise.md,
     # "copied").
-    runs: dict[tuple[CorrelatedNoise, int], list[tuple[RecordedRound, CorrelatedRow]]] = {}
+    runs: dict[tuple[CorrelatedNoise, int], list[tuple[LedgerRound, CorrelatedRow]]] = {}
     for r in rounds:
         if r.spent and isinstance(r.mechanism, CorrelatedRow):
             runs.setdefault((r.mechanism.run, r.part), []).append((r, r.mechanism))
@@ -216,7 +216,7 @@ def _correlated(rounds: Iterable[RecordedRound]) -> list[_PricedRounds]:
 
 
 def _whole_run(
-    run: CorrelatedNoise, held: list[tuple[RecordedRound, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> _PricedRounds:
     rows = [row for _, row in held]
     if all(row.kept for row in rows):
@@ -232,7 +232,7 @@ def _whole_run(
 
 
 def _priced(
-    run: CorrelatedNoise, held: list[tuple[RecordedRound, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> tuple[CorrelatedNoise | None, str]:
     """Return a run with the noise of its rows, and a note if this is less than planned."""
     # One weak row reveals the whole sequence, because rows are correlated.
@@ -247,7 +247,7 @@ def _priced(
 
 
 def _surely(
-    run: CorrelatedNoise, held: list[tuple[RecordedRound, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
     """Return the certain part: leading rows up to the first unconfirmed one, or None."""
     had: dict[int, float] = {}
@@ -282,7 +282,7 @@ def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise 
 
 
 def _with_less(
-    run: CorrelatedNoise, least: float, held: list[tuple[RecordedRound, CorrelatedRow]]
+    run: CorrelatedNoise, least: float, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
     """Return a run in which some rows had less noise than planned; ``least`` is the smallest."""
     weakest = run.rescaled(least / run.noise_multiplier)
@@ -344,13 +344,13 @@ def _as_clients_came(
         ) from problem
 
 
-def _released(r: RecordedRound) -> bool:
+def _released(r: LedgerRound) -> bool:
     """Return whether a round certainly released a value: confirmed, with at least one arrival."""
     # A cohort without members releases only noise, which is a release as well.
     return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
 
 
-def _group(r: RecordedRound, count: int) -> _PricedRounds:
+def _group(r: LedgerRound, count: int) -> _PricedRounds:
     noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
     actual = as_released(r.mechanism, **noise)
     certain = as_observed(r.mechanism, **noise) if _released(r) else None

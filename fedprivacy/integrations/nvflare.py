@@ -21,7 +21,7 @@ from ..questions.budget import Budget
 from ..sampling import Scheme
 from ..systems.averaging.collect import Collected
 from ..systems.averaging.server import Average, Server, StartedRound
-from ..training.rounds import RoundInfo, RoundRecorder
+from ..training.rounds import RoundBookkeeping, RoundInfo
 from .flower.saved import Saved, SavedContent, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
 
@@ -225,7 +225,7 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
             self.log_info(fl_ctx, f"Round {state.round}: {text}; {answers}")
 
     def _asked(
-        self, state: Average, books: RoundRecorder, abort_signal: Any, fl_ctx: Any
+        self, state: Average, books: RoundBookkeeping, abort_signal: Any, fl_ctx: Any
     ) -> tuple[StartedRound, Collected, list[tuple[int, object]]]:
         """Return the round, an empty sum, and the answers of the clients."""
         # On disk before the cohort is drawn. No client gets a task for a round that does not fit.

@@ -22,14 +22,14 @@ are written.
 from .joint import Joint
 from .ledger import Ledger
 from .lines import REGISTRY, Schedule, SeedPolicy
-from .rounds import FinishedRound, RecordedRound, Trail
+from .rounds import FinishedRound, LedgerRound, Trail
 
 __all__ = [
     "REGISTRY",
     "FinishedRound",
     "Joint",
     "Ledger",
-    "RecordedRound",
+    "LedgerRound",
     "Schedule",
     "SeedPolicy",
     "Trail",

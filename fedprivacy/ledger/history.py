@@ -39,7 +39,7 @@ from .lines import (
     decoded,
     long_factors,
 )
-from .rounds import RecordedRounds
+from .rounds import LedgerRounds
 
 
 class _Probe(msgspec.Struct):
@@ -86,7 +86,7 @@ class History:
         self.header: HeaderLine | None = None
         self.plan: Mechanism | None = None
         self.held: Held = NOTHING
-        self.rounds = RecordedRounds()
+        self.rounds = LedgerRounds()
         self.closed = False
         self.voids: dict[int, str] = {}
         self.voided = 0

@@ -11,7 +11,7 @@ from ..errors import refuse, require
 from ..relations import Facts
 from .history import Resumed
 from .ledger import Ledger
-from .rounds import RecordedRound, Trail
+from .rounds import LedgerRound, Trail
 
 _ADAPTIVE = "one filter for each ledger, and no theorem here adds their budgets"
 
@@ -65,7 +65,7 @@ class Joint:
         return tuple(part for held in by_nonce.values() for part in _parts(held))
 
     @property
-    def alike(self) -> tuple[RecordedRound, ...]:
+    def alike(self) -> tuple[LedgerRound, ...]:
         """Every begun round once, equal ones of a ledger merged; ``part`` is its index."""
         return tuple(
             replace(one, part=number)

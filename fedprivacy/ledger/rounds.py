@@ -32,7 +32,7 @@ class FinishedRound:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedRound:
+class LedgerRound:
     """One recorded round, or several that differ only in their numbers and masks.
 
     Attributes:
@@ -146,7 +146,7 @@ class Trail:
         return Trail(self.begun[:count], self.ended[:count])
 
 
-class RecordedRounds:
+class LedgerRounds:
     """All rounds in order. A million equal rounds take only a few bytes each.
 
     The fields of a round, except its number and mask, are stored once for all equal rounds.
@@ -220,7 +220,7 @@ class RecordedRounds:
         self._which.append(number)
         self._begun = None
 
-    def __iter__(self) -> Iterator[RecordedRound]:
+    def __iter__(self) -> Iterator[LedgerRound]:
         """Yield every round."""
         # One object per kind; the rounds are copies with another index.
         made = [self._round(kind, 0) for kind in self._kinds]
@@ -231,7 +231,7 @@ class RecordedRounds:
             yield one
         yield from self._under_way()
 
-    def alike(self, start: int = 0) -> Iterator[RecordedRound]:
+    def alike(self, start: int = 0) -> Iterator[LedgerRound]:
         """Yield rounds that differ only in number and mask as one, in order of first occurrence.
 
         Rounds before ``start`` are left out.
@@ -249,13 +249,13 @@ class RecordedRounds:
         if start < len(self):
             yield from self._under_way()
 
-    def _under_way(self) -> Iterator[RecordedRound]:
+    def _under_way(self) -> Iterator[LedgerRound]:
         if self._begun is not None:
             yield self._round((self._begun, None), len(self._which))
 
-    def _round(self, kind: _Kind, index: int) -> RecordedRound:
+    def _round(self, kind: _Kind, index: int) -> LedgerRound:
         (mechanism, clip_norm, noise_std), ended = kind
-        return RecordedRound(
+        return LedgerRound(
             index,
             self._mechanisms[mechanism],
             clip_norm,

@@ -215,9 +215,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
     def _too_few(self, granularity: float) -> None:
         needed = self.smallest_bits(granularity)
         rule = f"be at least {needed} at granularity = {granularity:.4g}"
-        way_out = (
-            "or use a coarser granularity, a smaller cohort, rotated=True or a larger overflow"
-        )
+        way_out = "or use a coarser granularity, fewer clients, rotated=True or more overflow"
         refuse("bits", self.bits, rule, way_out)
 
     def _check_room(self) -> None:
@@ -383,9 +381,7 @@ class IntegerPerturbation(SparsifiedPerturbation):
             # Exact arithmetic: sums of different numbers of shares have the same variance.
             variance = Fraction(self.whole_std**2) / integer(1, shares=shares)
             if not self.divisible and shares > self.most_shares:
-                way_out = (
-                    "let only this number of clients add shares; the others send contribution()"
-                )
+                way_out = "let the other clients send contribution() without a share"
                 refuse("shares", shares, f"be at most {self.most_shares}", way_out)
         if math.sqrt(variance) < integers.NARROWEST:
             rule = f"give each share a std of at least {integers.NARROWEST:g}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import LedgerError
 from ..evidence import as_released
-from ..ledger import Ledger, RecordedRound, Trail
+from ..ledger import Ledger, LedgerRound, Trail
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ..privacy_loss import PrivacyLoss
 from .renyi_filter import RenyiFilter
@@ -34,7 +34,7 @@ class Charged:
     trail: Trail = field(default_factory=Trail)
     shared: int = 0
 
-    def new(self, rounds: Iterable[RecordedRound]) -> list[tuple[RecordedRound, Mechanism]]:
+    def new(self, rounds: Iterable[LedgerRound]) -> list[tuple[LedgerRound, Mechanism]]:
         """Return the rounds to count: new rounds, and counted rounds that had less noise.
 
         Raises:
@@ -52,7 +52,7 @@ class Charged:
         return found
 
     def all_of(
-        self, rounds: Iterable[RecordedRound], position: tuple[int, str], trail: Trail
+        self, rounds: Iterable[LedgerRound], position: tuple[int, str], trail: Trail
     ) -> None:
         """Note that all rounds of a ledger are counted, up to its end ``position``."""
         for one in rounds:
@@ -184,7 +184,7 @@ def _count_again(found: Charged, known: Sequence[Charged], trail: Trail) -> None
         found.rounds.discard(last)
 
 
-def priced(one: RecordedRound) -> Mechanism:
+def priced(one: LedgerRound) -> Mechanism:
     """Return the mechanism of a round, with the used noise if that is less than planned.
 
     Raises:

@@ -33,9 +33,9 @@ from .rounds import (
     STREAMS,
     Dropout,
     Indices,
+    RoundBookkeeping,
     RoundBudget,
     RoundInfo,
-    RoundRecorder,
     check_given,
     check_ledger,
     check_past,
@@ -65,7 +65,7 @@ class ChainState:
 
 
 @dataclass(frozen=True, eq=False)
-class RoundClients:
+class Cohort:
     """Clients that take part in a round.
 
     Args:
@@ -177,9 +177,7 @@ class SamplingLoop(Stepped):
             return
         require(size <= clients, "cohort", size, f"be at most the number of clients = {clients}")
         if not np.allclose(self.target.shares, 1.0 / clients, rtol=1e-9):
-            way = (
-                "use scheme I, or give the target equal weights, which changes the noise of clients"
-            )
+            way = "use scheme I, or equal weights, which change the noise of clients"
             refuse("weights", self.target.shares.tolist(), "be equal under scheme II", way)
 
     def _check_start(self) -> None:
@@ -337,7 +335,7 @@ class SamplingLoop(Stepped):
         check_given(ChainState, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger)
         check_past(state, self.round_mechanism, ledger, budget)
-        books = RoundRecorder(
+        books = RoundBookkeeping(
             mechanism=self.mechanism(state.round),
             ledger=ledger,
             budget=budget,
@@ -354,9 +352,7 @@ class SamplingLoop(Stepped):
 
     def _check(self, state: ChainState, data: Target | None, ledger: Ledger | None) -> None:
         if data is not None and data is not self.target:
-            refuse(
-                "data", type(data).__name__, "be the target of the loop", "pass loop.target or None"
-            )
+            refuse("data", type(data).__name__, "be the loop's target", "pass loop.target or None")
         shape = (self.chains, self.target.dimension)
         check_tensor("state.positions", state.positions, shape, self.target.start.dtype)
         check_ledger(ledger, self.round_mechanism, self.seed)
@@ -425,7 +421,7 @@ class SamplingLoop(Stepped):
         noise += own
         return noise, spread.least
 
-    def _seats(self, index: int, dropout: Dropout | None) -> RoundClients:
+    def _seats(self, index: int, dropout: Dropout | None) -> Cohort:
         """Draw every chain's cohort."""
         if self.scheme is None and dropout is None:
             return self._everybody
@@ -434,7 +430,7 @@ class SamplingLoop(Stepped):
         return self._answering(clients, shares, cohort, silent(dropout, cohort))
 
     @cached_property
-    def _everybody(self) -> RoundClients:
+    def _everybody(self) -> Cohort:
         clients, shares = self._drawn(0)
         return self._answering(clients, shares, clients[0], set())
 
@@ -452,20 +448,20 @@ class SamplingLoop(Stepped):
 
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
-    ) -> RoundClients:
+    ) -> Cohort:
         """Set missing clients' shares to 0; ``arrived`` is 0 if all of a chain are missing."""
         if not missing:
             full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
-            return RoundClients(clients, full, len(cohort), len(cohort))
+            return Cohort(clients, full, len(cohort), len(cohort))
         # The shares of missing clients become 0. The seats stay, so the shapes stay too.
         there = np.where(np.isin(clients, list(missing)), 0.0, shares)
         totals = there.sum(axis=1, keepdims=True)
         arrived = int(np.sum(~np.isin(cohort, list(missing)))) if np.all(totals > 0.0) else 0
         rest = there / totals if arrived else there
         full = np.broadcast_to(rest, (self.chains, rest.shape[1]))
-        return RoundClients(clients, full, len(cohort), arrived)
+        return Cohort(clients, full, len(cohort), arrived)
 
-    def _release(self, state: ChainState, seats: RoundClients) -> tuple[ChainState, RoundInfo]:
+    def _release(self, state: ChainState, seats: Cohort) -> tuple[ChainState, RoundInfo]:
         """Run the clients; return the next state and the facts of the round."""
         if seats.arrived == 0:
             info = self._info(state, seats, self._planned_std(state.round), aborted=True)
@@ -473,7 +469,7 @@ class SamplingLoop(Stepped):
         positions, std = self._averaged(self._work(state, seats), seats)
         return self._after(state, positions), self._info(state, seats, std, aborted=False)
 
-    def _work(self, state: ChainState, seats: RoundClients) -> LocalWork:
+    def _work(self, state: ChainState, seats: Cohort) -> LocalWork:
         """Return the clients at the start of a round."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
@@ -482,7 +478,7 @@ class SamplingLoop(Stepped):
         common = self._generator("shared", state.round) if self.correlation > 0.0 else batches
         return LocalWork(state.round, local, seats.clients, private, common)
 
-    def _averaged(self, work: LocalWork, seats: RoundClients) -> tuple[Tensor, float]:
+    def _averaged(self, work: LocalWork, seats: Cohort) -> tuple[Tensor, float]:
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         # `_check_finite` reports an overflow; a warning would be a second report.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -524,9 +520,8 @@ class SamplingLoop(Stepped):
         fine = (uploads.abs() < limit).flatten(1).all(dim=1)
         lost = [int(c) for c in torch.nonzero(~fine).flatten()]
         raise Diverged(
-            f"{len(lost)} of {len(fine)} chains, for example chain {lost[0]}, diverged in "
-            f"round {index}; this round is not released but counts as spent; use a smaller "
-            "step size"
+            f"{len(lost)} of {len(fine)} chains (first: {lost[0]}) diverged in round {index}; "
+            "it is not released but counts as spent; use a smaller step size"
         )
 
     def _after(self, state: ChainState, positions: Tensor) -> ChainState:
@@ -538,9 +533,7 @@ class SamplingLoop(Stepped):
             draws[:, kept - 1] = positions
         return replace(state, round=done, positions=positions, draws=draws)
 
-    def _info(
-        self, state: ChainState, seats: RoundClients, std: float, *, aborted: bool
-    ) -> RoundInfo:
+    def _info(self, state: ChainState, seats: Cohort, std: float, *, aborted: bool) -> RoundInfo:
         # Clients of share 0 do not send.
         numbers = int(np.count_nonzero(seats.shares)) * state.positions[0].nbytes
         return RoundInfo(
@@ -575,12 +568,7 @@ class SamplingLoop(Stepped):
     def _gaussian(self) -> GaussianPosterior:
         if not isinstance(self.target, GaussianPosterior):
             name = type(self.target).__name__
-            refuse(
-                "target",
-                name,
-                "be a GaussianPosterior for exact laws",
-                "run the steps for other targets",
-            )
+            refuse("target", name, "be a GaussianPosterior for exact laws", "or run the steps")
         return self.target
 
     @cached_property

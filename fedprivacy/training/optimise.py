@@ -344,9 +344,7 @@ class FlatModel:
         # pass from client to client, and no clip norm bounds the effect.
         same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first + again)
         rule = "be a deterministic function of outputs and targets, up to torch's randomness"
-        way_out = (
-            "a stored state of one client would affect the updates of the next; remove the state"
-        )
+        way_out = "remove state that one client leaves for the next"
         require(same, "loss", (first, again), rule, way_out)
 
     def _asked(self, inputs: Tensor, targets: Tensor) -> float:
@@ -546,11 +544,7 @@ def check_frozen(one: FlatModel, other: FlatModel) -> None:
 def _check_mixing(module: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
-    _refuse_first(
-        mixing,
-        "process every record independently of its batch",
-        "use GroupNorm instead of BatchNorm",
-    )
+    _refuse_first(mixing, "process each record separately", "use GroupNorm")
     # InstanceNorm does not mix records, but it may keep statistics of records.
     counted = [
         name

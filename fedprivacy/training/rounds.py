@@ -153,7 +153,7 @@ class Loop(Protocol[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundRecorder:
+class RoundBookkeeping:
     """The records of a round; each part may be missing.
 
     Args:
@@ -268,7 +268,7 @@ class Aborted(Generic[S]):
 
 
 def run_round(
-    books: RoundRecorder,
+    books: RoundBookkeeping,
     *,
     collect: Callable[[], C | Aborted[S]],
     release: Callable[[C], tuple[S, RoundInfo]],
@@ -296,7 +296,7 @@ def run_round(
 
 
 def finish_round(
-    books: RoundRecorder,
+    books: RoundBookkeeping,
     number: int | None,
     *,
     collect: Callable[[], C | Aborted[S]],
@@ -307,7 +307,7 @@ def finish_round(
 
     Args:
         books: the records of the round.
-        number: the result of ``RoundRecorder.begin``.
+        number: the result of ``RoundBookkeeping.begin``.
         collect: see ``run_round``.
         release: see ``run_round``.
         on_release: see ``run_round``.

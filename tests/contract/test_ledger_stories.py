@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fedprivacy as fp
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError
 from fedprivacy.ledger import lines
-from fedprivacy.ledger.rounds import FinishedRound, RecordedRound, RecordedRounds
+from fedprivacy.ledger.rounds import FinishedRound, LedgerRound, LedgerRounds
 from fedprivacy.mechanisms import Mechanism
 from fedprivacy.registry import registered
 
@@ -70,7 +70,7 @@ class Story:
             which, clip_norm = given
             number = ledger.intent(KINDS[which], clip_norm=clip_norm, noise_std=2.0)
             assert number == len(self.rounds)
-            self.rounds.append(RecordedRound(number, KINDS[which], clip_norm, 2.0))
+            self.rounds.append(LedgerRound(number, KINDS[which], clip_norm, 2.0))
             self.mine = True
         elif what == "resume":
             ledger.release()
@@ -263,7 +263,7 @@ def test_more_noise_than_planned_is_no_cheaper(tmp_path, used):
 )
 def test_rounds_kept_by_kind_come_out_one_by_one(made):
     """Masks belong to rounds that were done, an empty one too."""
-    kept, wanted = RecordedRounds(), []
+    kept, wanted = LedgerRounds(), []
     numbers = [kept.known(kind) for kind in KINDS]
     for i, (which, ended, mask) in enumerate(made):
         kept.begin(numbers[which], 1.0, 2.0)
@@ -271,13 +271,13 @@ def test_rounds_kept_by_kind_come_out_one_by_one(made):
         if isinstance(ended, tuple):
             kept.end((*ended, 2.0, None), mask)
             wanted.append(
-                RecordedRound(i, KINDS[which], 1.0, 2.0, FinishedRound(*ended, 2.0, None, mask))
+                LedgerRound(i, KINDS[which], 1.0, 2.0, FinishedRound(*ended, 2.0, None, mask))
             )
         elif ended is None:
-            wanted.append(RecordedRound(i, KINDS[which], 1.0, 2.0))
+            wanted.append(LedgerRound(i, KINDS[which], 1.0, 2.0))
         else:
             kept.end(ended)
-            wanted.append(RecordedRound(i, KINDS[which], 1.0, 2.0, None, ended))
+            wanted.append(LedgerRound(i, KINDS[which], 1.0, 2.0, None, ended))
     assert list(kept) == wanted and len(kept) == len(made)
     assert sum(one.times for one in kept.alike()) == len(made)
 

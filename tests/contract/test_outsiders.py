@@ -22,7 +22,7 @@ from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import KINDS, registered
 from fedprivacy.systems.averaging.server import Server
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
-from fedprivacy.training.rounds import RoundInfo, RoundRecorder, run_round
+from fedprivacy.training.rounds import RoundBookkeeping, RoundInfo, run_round
 
 from .test_training import small
 
@@ -305,7 +305,7 @@ class NoisyMeans:
 
     def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
         del dropout
-        books = RoundRecorder(
+        books = RoundBookkeeping(
             mechanism=self.round_mechanism,
             ledger=ledger,
             budget=budget,

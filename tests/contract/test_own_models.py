@@ -286,11 +286,11 @@ def test_a_module_that_is_handed_out_twice_is_not_trained_twice():
         ),
         (
             lambda: nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2)),
-            "process every record independently of its batch",
+            "process each record separately",
         ),
         (
             lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)),
-            "process every record independently of its batch",
+            "process each record separately",
         ),
     ],
 )

@@ -677,7 +677,7 @@ BAD = {
         "equal for the law of noisy",
     ),
     "no account": (lambda: langevin(gaussian(sensitivity=None)).run(2), "be known for the account"),
-    "data": (lambda: langevin().step(langevin().init(), gaussian()), "be the target of the loop"),
+    "data": (lambda: langevin().step(langevin().init(), gaussian()), "be the loop's target"),
     "state": (lambda: langevin().step(langevin(chains=2).init()), "state.positions must"),
     "scores": (lambda: score(torch.ones(2, 3), torch.zeros(2).long()), "be probabilities"),
     "labels": (

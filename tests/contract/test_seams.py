@@ -182,7 +182,7 @@ def test_a_round_without_a_server_rate_is_refused_before_it_is_spent(digits):
     assert budget.spent().upper == pytest.approx(one.upper, rel=1e-3)
     for rates, rule in (
         (0.5, "be a sequence"),
-        ((1e300,), "with server_learning_rate, the largest value in single precision"),
+        ((1e300,), "with server_learning_rate \\(single precision\\)"),
     ):
         with pytest.raises(ParameterError, match=rule):
             averaging(server_rates=rates)
@@ -468,7 +468,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
     loop = averaging()
 
     def step(state, left, **given):
-        books_of = t.rounds.RoundRecorder(
+        books_of = t.rounds.RoundBookkeeping(
             mechanism=loop.round_mechanism, clip_norm=1.0, noise_std=1.0, **given
         )
 

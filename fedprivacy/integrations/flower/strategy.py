@@ -42,7 +42,7 @@ from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
 from ...systems.averaging.server import Average, Server, StartedRound
-from ...training.rounds import RoundInfo, RoundRecorder
+from ...training.rounds import RoundBookkeeping, RoundInfo
 from .saved import Saved, SavedContent, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
@@ -136,7 +136,7 @@ class PrivateStrategy(Strategy):
         )
         self.budget, self.history = budget, list[RoundInfo]()
         self.ledger = opened(Path(ledger), budget, seed, "Flower")
-        self._books: RoundRecorder = self.server.books(self.ledger, budget)
+        self._books: RoundBookkeeping = self.server.books(self.ledger, budget)
         budget.charge(self.ledger)
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger)
         self._behind, self._roster = 0, dict[int, int]()

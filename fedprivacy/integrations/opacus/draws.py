@@ -211,7 +211,7 @@ class Draws:
             listener.dropped(draws)
 
 
-class _RecordedSampler(Sampler[list[int]]):
+class _LoggedSampler(Sampler[list[int]]):
     """A sampler of batches whose draws are recorded."""
 
     draws: Draws
@@ -223,11 +223,11 @@ class _RecordedSampler(Sampler[list[int]]):
             yield draw.indices
 
 
-class PoissonBatches(_RecordedSampler, UniformWithReplacementSampler):  # type: ignore[misc]
+class PoissonBatches(_LoggedSampler, UniformWithReplacementSampler):  # type: ignore[misc]
     """Poisson draws that are recorded."""
 
 
-class OrderedBatches(_RecordedSampler, BatchSampler):
+class OrderedBatches(_LoggedSampler, BatchSampler):
     """Batches in some order that are recorded."""
 
 

@@ -183,10 +183,9 @@ class FederatedAveraging:
         """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None and isinstance(perturbation, mechanisms.CorrelatedNoise):
             raise UnsupportedCombination(
-                "sparsification together with CorrelatedNoise: a later row cancels the noise "
-                "of an earlier row only in common coordinates, so the mask must be constant in "
-                "a block of rows; use CorrelatedNoise(kept=, dimension=), or "
-                "SparsifiedPerturbation, which has independent noise in every round"
+                "sparsification with CorrelatedNoise: rows cancel only in common coordinates, "
+                "so the mask must be constant in a block; use CorrelatedNoise(kept=, "
+                "dimension=), or SparsifiedPerturbation, whose rounds have independent noise"
             )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
@@ -213,21 +212,13 @@ class FederatedAveraging:
         for rate in self.server_rates:
             positive(server_rates=rate)
             largest = float(torch.finfo(torch.float32).max)
-            rule = (
-                f"be at most {largest:.3g} with server_learning_rate, the largest value in "
-                "single precision"
-            )
+            rule = f"be at most {largest:.3g} with server_learning_rate (single precision)"
             require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
         if self.server_momentum and not isinstance(self.perturbation, mechanisms.CorrelatedNoise):
             rule = "be 0 without CorrelatedNoise"
-            refuse(
-                "server_momentum",
-                self.server_momentum,
-                rule,
-                "use momentum for the momentum of clients",
-            )
+            refuse("server_momentum", self.server_momentum, rule, "use momentum for clients")
 
     @cached_property
     def optimiser(self) -> LocalSGD:
@@ -552,9 +543,8 @@ class FederatedAveraging:
         """Return top_k's mask, computed from the public records' update."""
         if not update.isfinite().all():
             raise Diverged(
-                f"the update from public records in round {state.round + 1} is not finite, so "
-                "it has no largest entries; this round is not released but counts as spent; "
-                "use a smaller learning_rate"
+                f"the update from public records in round {state.round + 1} is not finite; the "
+                "round is not released but counts as spent; use a smaller learning_rate"
             )
         return largest_entries(update, self._travels.kept)
 

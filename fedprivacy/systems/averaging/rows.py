@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...errors import ParameterError, refuse, require
-from ...ledger import Ledger, RecordedRound
+from ...ledger import Ledger, LedgerRound
 from ...mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ...mechanisms.streams import NoiseMemory
 from ...outputs import whole_file
@@ -298,6 +298,6 @@ def _is_row(mechanism: Mechanism, noise: CorrelatedNoise) -> bool:
     return isinstance(mechanism, CorrelatedRow) and mechanism.run == noise
 
 
-def _after(rows: Iterable[RecordedRound]) -> int:
+def _after(rows: Iterable[LedgerRound]) -> int:
     """Return the row after the last one of some rounds."""
     return max((one.mechanism.row + 1 for one in rows), default=0)  # type: ignore[attr-defined]

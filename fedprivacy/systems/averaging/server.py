@@ -75,9 +75,9 @@ def books_of(
     ledger: Ledger | None,
     budget: rounds.RoundBudget | None,
     seed: int | None,
-) -> rounds.RoundRecorder:
+) -> rounds.RoundBookkeeping:
     """Return the records of a perturbation's round."""
-    return rounds.RoundRecorder(
+    return rounds.RoundBookkeeping(
         mechanism=mechanism,
         ledger=ledger,
         budget=budget,
@@ -205,7 +205,7 @@ class StartedRound(NamedTuple):
         number: its number in the ledger; None without one.
     """
 
-    books: rounds.RoundRecorder
+    books: rounds.RoundBookkeeping
     number: int | None
 
 
@@ -275,7 +275,7 @@ class Server:
         sparse = self.perturbation.sparsification
         return self._masks and sparse is not None and sparse.sparsifier is Sparsifier.TOP_K
 
-    def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.RoundRecorder:
+    def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.RoundBookkeeping:
         """Return the records of rounds.
 
         Raises:
@@ -290,7 +290,7 @@ class Server:
         """Return the clipping and noise of a state's round."""
         return at_norm(self.perturbation, state.clip_norm)
 
-    def begin(self, state: Average, books: rounds.RoundRecorder) -> StartedRound:
+    def begin(self, state: Average, books: rounds.RoundBookkeeping) -> StartedRound:
         """Write a round's intent; call it before its cohort is drawn.
 
         A cohort that is drawn and then dropped stays on the record, as a round that counts.
@@ -305,7 +305,7 @@ class Server:
         now = self._at(state, books)
         return StartedRound(now, now.begin())
 
-    def _at(self, state: Average, books: rounds.RoundRecorder) -> rounds.RoundRecorder:
+    def _at(self, state: Average, books: rounds.RoundBookkeeping) -> rounds.RoundBookkeeping:
         """Return the records with the clip norm and the noise of a state's round."""
         now = self.now(state)
         return replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
@@ -355,7 +355,7 @@ class Server:
         state: Average,
         running: Collected,
         updates: Iterable[tuple[int, object]],
-        books: rounds.RoundRecorder | StartedRound,
+        books: rounds.RoundBookkeeping | StartedRound,
         on_release: Callable[[Average], None] | None = None,
     ) -> tuple[Average, rounds.RoundInfo]:
         """Run one round on the clients' updates.

@@ -14,7 +14,7 @@ from ...errors import integer, non_negative, positive, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
-from ...training.chains import ChainState, Client, LocalWork, RoundClients, SamplingLoop
+from ...training.chains import ChainState, Client, Cohort, LocalWork, SamplingLoop
 from ...training.posterior import Array, Spread
 from ...training.rounds import Dropout, RoundBudget, RoundInfo
 from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
@@ -277,7 +277,7 @@ class DebiasedSampling(HamiltonianSampling):
         own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
         return super().step(state, data, **own)
 
-    def _release(self, state: ChainState, seats: RoundClients) -> tuple[ChainState, RoundInfo]:
+    def _release(self, state: ChainState, seats: Cohort) -> tuple[ChainState, RoundInfo]:
         assert isinstance(state, DebiasedState)
         work = self._work(state, seats)
         gradients, share = self._gradients(work)

@@ -38,9 +38,9 @@ from ...relations import Unit, is_add_remove
 from ...sampling import Everyone, FixedSize, Scheme, SeparateProbabilities
 from ...training.rounds import (
     Dropout,
+    RoundBookkeeping,
     RoundBudget,
     RoundInfo,
-    RoundRecorder,
     check_given,
     check_ledger,
     check_past,
@@ -315,7 +315,7 @@ class FederatedSplitting:
         # Before the ledger and budget: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
-        books = RoundRecorder(
+        books = RoundBookkeeping(
             mechanism=self.round_mechanism,
             ledger=ledger,
             budget=budget,
