@@ -20,6 +20,7 @@ SHARED_NAMES = {
     "Accountant": "the word of Flower's interface, and of the package",
     "Averaging": "the rule of a chain, and the settings of a method",
     "CertifiedAccountant": "an accountant for dp-accounting, and one for Opacus",
+    "Interval": "a public enclosure of a number, and the answer of a strategy",
     "Participation": "the rule of correlated noise, and the scheme of a convergence theorem",
     "Rule": "of a setting, and of an integral",
     "State": "the word of Opacus's files, and of FederatedAveraging",

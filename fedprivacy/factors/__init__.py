@@ -2,7 +2,7 @@
 
 from .base import DenseFactor, Factor, Recurrence, ToeplitzFactor
 from .dense import Matrix
-from .interval import Enclosure
+from .interval import Interval
 from .optimise import load, optimised, optimised_matrix, save
 from .participation import (
     FixedEpochs,
@@ -26,11 +26,11 @@ __all__ = [
     "BandedInverse",
     "BufferedToeplitz",
     "DenseFactor",
-    "Enclosure",
     "Errors",
     "Factor",
     "FixedEpochs",
     "Identity",
+    "Interval",
     "Matrix",
     "MinimumSeparation",
     "Participation",

@@ -11,7 +11,7 @@ from scipy.linalg.blas import dtrsv
 
 from ..errors import MODERATE, refuse
 from ..rounding import HALF_SPACING, SPACING
-from .interval import Array, Enclosure, columns, disjoint, toeplitz
+from .interval import Array, Interval, columns, disjoint, toeplitz
 from .participation import Participation
 
 DENSE_ROUNDS = 4096
@@ -63,7 +63,7 @@ class Factor(ABC):
         return np.abs(self.matrix(rounds))
 
     @abstractmethod
-    def sensitivity(self, rounds: int, participation: Participation) -> Enclosure:
+    def sensitivity(self, rounds: int, participation: Participation) -> Interval:
         """Return certified ends of max |C X| over patterns and contributions of norm at most 1."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class ToeplitzFactor(Factor):
         check_dense(rounds, type(self).__name__)
         return lower_toeplitz(self.inverse(rounds))
 
-    def sensitivity(self, rounds: int, participation: Participation) -> Enclosure:
+    def sensitivity(self, rounds: int, participation: Participation) -> Interval:
         """Return the sensitivity by the theorem for disjoint columns or decreasing coefficients.
 
         Patterns of fixed epochs also have the minimum separation. The worst pattern of that rule,
@@ -154,7 +154,7 @@ class ToeplitzFactor(Factor):
 class DenseFactor(Factor):
     """A factor held as a matrix."""
 
-    def sensitivity(self, rounds: int, participation: Participation) -> Enclosure:
+    def sensitivity(self, rounds: int, participation: Participation) -> Interval:
         """Return the sensitivity by ``columns``."""
         gap, most = participation.gap(rounds), participation.most(rounds)
         return columns(self.matrix(rounds), gap, most, participation.together)

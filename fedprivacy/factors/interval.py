@@ -20,20 +20,20 @@ from ..rounding import HALF_SPACING
 Array = NDArray[np.float64]
 
 
-class Enclosure(NamedTuple):
+class Interval(NamedTuple):
     """Lower and upper end of an interval that contains a number."""
 
     lower: float
     upper: float
 
 
-def outward(low_square: float, high_square: float, terms: float) -> Enclosure:
+def outward(low_square: float, high_square: float, terms: float) -> Interval:
     """Return square roots of two sums, moved outwards by the error of ``terms`` roundings."""
     # Sixteen more for the root, the products and this line itself.
     slack = (terms + 16.0) * HALF_SPACING
     # A root halves a relative error, so twice the slack is more than enough.
     lower = math.sqrt(max(low_square, 0.0)) * (1.0 - 2.0 * slack)
-    return Enclosure(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
+    return Interval(max(lower, 0.0), math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack))
 
 
 def comb_square(coefficients: Array, gap: int, most: int) -> float:
@@ -78,7 +78,7 @@ def _window(coefficients: Array, gap: int, count: int) -> Array:
     return total
 
 
-def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Enclosure:
+def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Interval:
     """Return the sensitivity of a lower-triangular Toeplitz matrix.
 
     For decreasing and non-negative coefficients the worst pattern is 0, b, 2 b, ... (Kalinin and
@@ -103,7 +103,7 @@ def toeplitz(coefficients: Array, gap: int, most: int, error: float) -> Enclosur
     return outward(low, comb_square(above, gap, most), spread)
 
 
-def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Enclosure:
+def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Interval:
     """Return the sensitivity if a unit's columns share no row: sqrt(k) times that of one column.
 
     Args:
@@ -119,7 +119,7 @@ def disjoint(coefficients: Array, gap: int, most: int, error: float) -> Enclosur
     return outward(total, total, 2.0 * error / HALF_SPACING + rounds + most)
 
 
-def columns(matrix: Array, gap: int, most: int, together: bool) -> Enclosure:
+def columns(matrix: Array, gap: int, most: int, together: bool) -> Interval:
     """Return the sensitivity of any matrix.
 
     For fixed epochs with G >= 0 and no limit below the number of epochs it is exact

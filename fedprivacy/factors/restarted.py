@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import integer, refuse
 from ..registry import registered
 from .base import Factor, check_dense
-from .interval import Array, Enclosure, outward
+from .interval import Array, Interval, outward
 from .participation import FixedEpochs, MinimumSeparation, Participation
 
 MOST_COUNTS = 64
@@ -89,7 +89,7 @@ class Restarted(Factor):
             row, column = row + block.shape[0], column + block.shape[1]
         return found
 
-    def sensitivity(self, rounds: int, participation: Participation) -> Enclosure:
+    def sensitivity(self, rounds: int, participation: Participation) -> Interval:
         """Return the sensitivity from the blocks, which share no row: their squares add up.
 
         A unit takes part at most ``room`` times in a block and at most ``most`` times in total. So

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import refuse
 from ..registry import registered
 from .base import Factor, check_dense
-from .interval import Array, Enclosure, outward
+from .interval import Array, Interval, outward
 from .participation import Participation
 
 PLACES = 16
@@ -91,7 +91,7 @@ class Tree(Factor):
             prefix[end] = sum(held.values())
         return np.diff(prefix, axis=0)
 
-    def sensitivity(self, rounds: int, participation: Participation) -> Enclosure:
+    def sensitivity(self, rounds: int, participation: Participation) -> Interval:
         """Return the sensitivity, computed level by level.
 
         A node of size m holds at most ceil(m / b) of a unit's rounds. Sums of squares are largest

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, settle
 from ..factors import (
-    Enclosure,
     Factor,
     FixedEpochs,
+    Interval,
     MinimumSeparation,
     Participation,
     SingleParticipation,
@@ -106,7 +106,7 @@ class CorrelatedNoise(NoisySum):
             )
 
     @property
-    def sensitivity(self) -> Enclosure:
+    def sensitivity(self) -> Interval:
         """Certified bounds on the change of C x by a unit at clip norm 1 (not replaced)."""
         return _sensitivity(self.factor, self.rounds, self.participation)
 
@@ -253,7 +253,7 @@ def _mask(kept: int, dimension: int, name: str) -> Indices:
     return found
 
 
-def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Enclosure:
+def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> Interval:
     # Equal user-defined factors may differ in behaviour.
     known = alike((factor, participation))
     ask = _sensitivity_once if known else _sensitivity_once.__wrapped__
@@ -262,7 +262,7 @@ def _sensitivity(factor: Factor, rounds: int, participation: Participation) -> E
 
 # Cached: an audit needs the same run repeatedly, and a large factor takes long.
 @lru_cache(maxsize=64)
-def _sensitivity_once(factor: Factor, rounds: int, participation: Participation) -> Enclosure:
+def _sensitivity_once(factor: Factor, rounds: int, participation: Participation) -> Interval:
     return factor.sensitivity(rounds, participation)
 
 

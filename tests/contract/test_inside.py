@@ -11,7 +11,7 @@ import fedprivacy as fp
 from fedprivacy import Verdict
 from fedprivacy.errors import ParameterError
 from fedprivacy.evidence.revealed import schemes
-from fedprivacy.factors import Enclosure, Identity
+from fedprivacy.factors import Identity, Interval
 from fedprivacy.mechanisms import DiscreteLaplace, Mechanism, Parallel, Run, SplittingRun
 from fedprivacy.registry import registered
 
@@ -488,7 +488,7 @@ class Loud(fp.CorrelatedNoise):
     @property
     def sensitivity(self):
         found = super().sensitivity
-        return Enclosure(3.0 * found.lower, 3.0 * found.upper)
+        return Interval(3.0 * found.lower, 3.0 * found.upper)
 
 
 def test_a_run_with_a_sensitivity_of_its_own_is_not_amplified_by_its_numbers():
@@ -521,7 +521,7 @@ class Scaled(Identity):
 
     def sensitivity(self, rounds, participation):
         found = super().sensitivity(rounds, participation)
-        return Enclosure(self.scale * found.lower, self.scale * found.upper)
+        return Interval(self.scale * found.lower, self.scale * found.upper)
 
 
 def test_what_equals_a_law_or_factor_is_not_given_its_numbers():

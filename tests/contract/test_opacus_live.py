@@ -375,7 +375,7 @@ def test_the_accountant_asks_for_public_numbers_too():
     with pytest.raises(fp.ParameterError, match="scheme must be given for add_remove"):
         engine.accountant.look_at(loader)
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2))
-    with pytest.raises(fp.ParameterError, match="expected_batch_size must be declared"):
+    with pytest.raises(fp.ParameterError, match="expected_batch_size must be given"):
         train(network, optimizer, loader, 1)
     engine, network, optimizer, loader = private()
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2), expected_batch_size=9)

@@ -551,8 +551,8 @@ COMBINATIONS = {
     ),
     "records of a client in correlated noise": (
         lambda: correlated().sampled(fp.Poisson(0.1), held=3),
-        "held=3 records of one client in correlated noise; sample "
-        "Gaussian(noise_multiplier=...) round by round",
+        "no theorem covers held=3 records of one client in correlated noise; sample "
+        "Gaussian(noise_multiplier=...) in every round",
     ),
     "somebody who leaves correlated noise": (
         priced(correlated, "add_remove"),
