@@ -9,7 +9,7 @@ from fedprivacy.evidence import Defect, RunEvidence
 from fedprivacy.evidence.doubts import doubts
 from fedprivacy.evidence.noiseless import noiseless
 from fedprivacy.evidence.repricing import share_of_noise, spent
-from fedprivacy.evidence.revealed import Revealed, numbers_told
+from fedprivacy.evidence.revealed import Revealed, revealed_numbers
 from fedprivacy.ledger.lines import CloseLine
 from fedprivacy.questions.renyi_filter import RenyiFilter
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit
@@ -84,7 +84,7 @@ def test_clients_whose_updates_are_refused_sent_their_noise(tmp_path):
 
 def told(divisors, rate=0.1, secret=True, noises=(1.0,)):
     one = Revealed(secret, rate, frozenset(divisors), frozenset(noises), 0)
-    return list(numbers_told([one], follows=False))
+    return list(revealed_numbers([one], follows=False))
 
 
 def test_denominators_of_one_population_differ_by_less_than_one_unit():
@@ -93,7 +93,9 @@ def test_denominators_of_one_population_differ_by_less_than_one_unit():
     assert told({10.0, 10.999}) == []
     assert told({10.0, 11.0}) and told({10.0, 12.0})
     assert told({10.0}, noises=(1.0, 0.9)) and not told({10.0}, noises=(1.0, 0.9), secret=False)
-    assert list(numbers_told([], follows=True)) and not list(numbers_told([], follows=False))
+    assert list(revealed_numbers([], follows=True)) and not list(
+        revealed_numbers([], follows=False)
+    )
 
 
 def test_one_abort_of_a_random_cohort_may_tell_its_size():
