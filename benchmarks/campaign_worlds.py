@@ -39,19 +39,19 @@ SAME = Part(1.0, "same")
 APART = Part(1.0, "apart")
 NAMES = (
     "one unit sends C u or nothing; every other sends 0",
-    "one unit sends C u, every other sends -C u, another of them takes its slot",
+    "one unit sends C u, every other sends -C u, and another unit takes its slot",
     "one unit sends C u or -C u; every other sends 0",
     "one unit sends C u or -C u; every other sends -C u",
     "one unit sends C u or nothing; every other sends -C u (or nothing)",
     "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)",
     "linear losses -<x, w>: one record's gradient is D/2 u or -D/2 u, every other's is -D/2 u, "
     "D the gradient sensitivity",
-    "quadratic losses of curvature strong_convexity; the record moves the gradient by the "
-    "sensitivity, the same in every step",
-    "gradients that are the same at every point and the sensitivity apart, as clipped ones are",
+    "quadratic losses of curvature strong_convexity; the record changes the gradient by the "
+    "sensitivity, equally in every step",
+    "gradients that are equal at every point and differ by the sensitivity, like clipped ones",
 )
 """The named data sets with a model here."""
-_RECOGNISED = "; in a client of so many records that its upload shows who sent it"
+_RECOGNISED = "; in a client with so many records that its upload identifies it"
 
 
 class Model(NamedTuple):

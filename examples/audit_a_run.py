@@ -5,7 +5,7 @@ claim is the epsilon of Poisson sampling at the same rate.
 
 Prints::
 
-    FAILS, on the word of an imported record
+    FAILS, according to an imported record
     epsilon is at least 3.21... at delta = 7e-05, attained by two ...; 0.6303 was claimed.
     0.6303 would hold for Poisson sampling at the same rate (0.63...). ...
     page.html

@@ -10,7 +10,7 @@ costs a larger epsilon.
 Prints::
 
     epsilon in [..., 5.4...] at delta = 1e-05 (record level, ...), of which burn-in 0.2
-    chains have mixed: R-hat is at most 1.0...; ... independent draws' worth in the worst coordinate
+    the chains have mixed, with R-hat at most 1.0...; ...
     slope 2.0... +- 0.00..., intercept -1.0... +- 0.00...
 """
 

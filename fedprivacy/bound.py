@@ -140,8 +140,8 @@ class Bound:
         """
         if self.evidence is None:
             raise ParameterError(
-                f"certificate needs the run that was asked of, and this bound of {self.ends()[1]} "
-                "holds none; ask with fp.epsilon(run, ...) or fp.delta(run, ...)"
+                f"certificate needs the run of the bound, but this bound of {self.ends()[1]} "
+                "contains none; compute it with fp.epsilon(run, ...) or fp.delta(run, ...)"
             )
         document = {
             "format": "fedprivacy certificate",

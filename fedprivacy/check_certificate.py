@@ -117,12 +117,14 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
         raise Refused(f"{kind} {scheme} is not covered")
     q = CHANCES[scheme](_fields(f["scheme"]))
     if (scheme, adjacency, q) == ("FixedSize", "add_remove", 1):
-        raise Refused("a cohort of all there are has no place for one more, or is not full")
+        raise Refused(
+            "a cohort of the whole population cannot be filled after an addition or removal"
+        )
     sampled = [part["type"] for part, _ in _counted_parts(inner)]
     if kind == "SampledMechanism" and {"SampledMechanism", "CohortMechanism"} & {*sampled}:
-        raise Refused("units that are sampled inside are not sampled again")
+        raise Refused("units inside a sampled mechanism cannot be sampled again")
     if (kind, adjacency, observer) == ("SampledMechanism", "add_remove", "server"):
-        raise Refused("who takes part shows the server who is there")
+        raise Refused("the participants show the server which clients are present")
     pair, attained = asked(inner, adjacency, observer)
     if kind == "CohortMechanism" or observer == "server" or q == 1:
         return _seen(pair, q) or pair, _seen(attained, q)
@@ -311,7 +313,7 @@ def _signs(piece: Piece) -> list[bool]:
     signs = [w > 0 for _, w in every]
     known = all(w > 0 or w < 0 for _, w in every)
     if not known or sum(a != b for a, b in pairwise(signs)) > 1:
-        raise Undecided("how often a loss turns")
+        raise Undecided("the number of turning points of a loss")
     return signs
 
 
@@ -367,7 +369,7 @@ def _laplace(f: Tree) -> Pair:
 
 def _exchanged(f: Tree) -> Pair:
     if f["there"] != f["back"]:
-        raise Refused("Laplace noise and two parts that are not as far away")
+        raise Refused("Laplace noise and two parts at different distances")
     s, r, half = arb(f["there"]), arb(f["q"]), arb(1) / 2
     stays, far = half * (1 - r), half * r * (-s).exp()
     own, other = ((stays, arb(1)), (far, arb(-1))), ((stays + far, arb(1)),)
@@ -1026,7 +1028,7 @@ class Spread:
         self.lost += lost
         (start, slope), (end, _) = _rising(piece, a), _rising(piece, b)
         if not start < end:
-            raise Undecided("a piece's loss does not rise")
+            raise Undecided("the loss of a piece does not increase")
         k, last = _place(start, self.h), _place(end, self.h)
         last = min(last, self.first + len(self.masses))
         while k < last:
@@ -1040,7 +1042,7 @@ def _place(loss: arb, h: arb) -> int:
     """Return the point below a loss; the loss may be below it by SLIP."""
     found = (loss / h + SLIP / 8).floor().unique_fmpz()
     if found is None:
-        raise Undecided("a loss's place on the lattice")
+        raise Undecided("the position of a loss on the lattice")
     return int(found)
 
 
@@ -1243,13 +1245,15 @@ def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer:
     """Refuse rounds whose pairs are not those of the mechanism."""
     parts = _counted_parts(mechanism)
     if len(parts) != len(rounds):
-        raise Refused(f"the rounds are not the question's: {len(rounds)} for {len(parts)} parts")
+        raise Refused(
+            f"the number of rounds differs from the question: {len(rounds)} for {len(parts)} parts"
+        )
     for (part, count), one in zip(parts, rounds, strict=True):
         pair, attained = asked(part, adjacency, observer)
         attained = None if observer == "final" else attained
         said = [one["pair"], one["attained"], one["count"]]
         if not _alike(said, [pair, attained, count]):
-            raise Refused(f"the pair of {part['type']} x {count} is not the question's")
+            raise Refused(f"the pair of {part['type']} x {count} differs from the question")
 
 
 def _check_facts(bound: dict[str, Any]) -> None:
@@ -1258,13 +1262,15 @@ def _check_facts(bound: dict[str, Any]) -> None:
     _one_of(("aggregate", "server", "final"), bound, "observer")
     _one_of(("epsilon", "delta"), bound, "quantity")
     if (bound["unit"], bound["adjacency"], bound["observer"]) == ("client", "add_remove", "server"):
-        raise Refused("a client that is on the server's list is there")
+        raise Refused("a client on the server's list is present")
 
 
 def _check_units(bound: dict[str, Any], units: set[str]) -> None:
     """Refuse another unit than the mechanism's."""
     if units != {bound["unit"]} - {None}:
-        raise Refused(f"unit {bound['unit']!r:.40} is not the mechanism's: {sorted(units)}")
+        raise Refused(
+            f"unit {bound['unit']!r:.40} differs from the units of the mechanism: {sorted(units)}"
+        )
 
 
 def check(document: Any) -> dict[str, str]:
@@ -1285,7 +1291,7 @@ def check(document: Any) -> dict[str, str]:
     except KeyError as problem:
         raise Refused(f"the field {problem.args[0]!r:.40} is missing") from problem
     except (*_MISSHAPEN, LookupError, ArithmeticError, RecursionError) as problem:
-        raise Refused(f"a field is not shaped as in a certificate ({problem!s:.100})") from problem
+        raise Refused(f"a field has the wrong type ({problem!s:.100})") from problem
 
 
 _WORDS = {
@@ -1302,7 +1308,7 @@ _MISSHAPEN = (ValueError, TypeError, AttributeError)
 def _checked(document: dict[str, Any]) -> dict[str, str]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
-        raise Refused("the digest is not the document's: something in it was changed")
+        raise Refused("the digest differs from the document, so the document was changed")
     _one_of((1,), document, "version")
     bound, rounds = document["bound"], document["rounds"]
     _check_facts(bound)
@@ -1313,7 +1319,7 @@ def _checked(document: dict[str, Any]) -> dict[str, str]:
     shown = dominating if same else _runs(document, "attained")
     low, high = map(_number, bound["resolution"])
     if high != _number(bound["upper"]):
-        raise Refused(f"the upper end is not the resolution's: {bound['upper']}, not {high}")
+        raise Refused(f"the upper end must be that of the resolution, {high}, got {bound['upper']}")
     epsilon, given = bound["quantity"] == "epsilon", _number(bound["given"])
     _from(0, 1 if epsilon else math.inf, {"given": given}, "given", float)
     question = Question(epsilon, given)
@@ -1391,7 +1397,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Refused(f"the field {twice!r:.40} is there twice")
+        raise Refused(f"the field {twice!r:.40} occurs twice")
     return fields
 
 

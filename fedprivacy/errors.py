@@ -113,7 +113,7 @@ def contradict(question: str, lower: str, upper: str) -> NoReturn:
     """Raise ContradictionError about a question, naming the two certificates."""
     raise ContradictionError(
         f"{question}: certified to be at least {lower} and at most {upper}. One of the two is "
-        "wrong, so nothing is certified of this run; please report it with its settings"
+        "wrong, so no number of this run is certified; please report it with its settings"
     )
 
 
@@ -183,8 +183,8 @@ closed_unit = Check("lie between 0 and 1", high=1.0)
 
 
 NO_CLAIM = (
-    "at delta = 1 every mechanism keeps every epsilon, so that it promises nothing; did you swap "
-    "epsilon and delta?"
+    "at delta = 1 every mechanism satisfies every epsilon, so the claim has no meaning; did "
+    "you swap epsilon and delta?"
 )
 """Why a delta of 1 or more is refused."""
 
@@ -207,14 +207,14 @@ def count(**named: object) -> int:
     ((name, value),) = named.items()
     number = integer(1, **named)
     if number > 10**15:
-        refuse(name, value, "be a whole number of at most 1e15")
+        refuse(name, value, "be an integer of at most 1e15")
     return number
 
 
 def integer(at_least: int, way_out: str = "", /, **named: object) -> int:
     """Check one integer ``name=value`` of at least ``at_least`` and return it as an int."""
     ((name, value),) = named.items()
-    rule = f"be a whole number of at least {at_least}"
+    rule = f"be an integer of at least {at_least}"
     number = _number(name, value, rule)
     if not math.isfinite(number) or number != math.floor(number) or number < at_least:
         refuse(name, value, rule, way_out)
@@ -228,7 +228,7 @@ def counted(at_least: int, /, **named: object) -> int:
     ``integer`` also accepts 3.0. A record that counts in floats is mistaken or damaged.
     """
     ((name, value),) = named.items()
-    rule = f"be a whole number of at least {at_least}"
+    rule = f"be an integer of at least {at_least}"
     # In Python True is 1; arrays of one number also have an index.
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool", "ndarray"):
         refuse(name, value, rule, "pass an integer")
@@ -237,7 +237,7 @@ def counted(at_least: int, /, **named: object) -> int:
     except TypeError:
         refuse(name, value, rule, "pass an integer")
     require(number >= at_least, name, number, rule)
-    require(number <= 10**15, name, number, "be a whole number of at most 1e15")
+    require(number <= 10**15, name, number, "be an integer of at most 1e15")
     return number
 
 

@@ -28,4 +28,4 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise RepeatedField(f"{twice!r:.40} is there twice")
+        raise RepeatedField(f"{twice!r:.40} occurs twice")

@@ -90,7 +90,7 @@ def in_folder(**named: object) -> Path:
     ((name, path),) = named.items()
     # Use the absolute path: "the folder . is missing" would not help.
     folder = target.absolute().parent
-    rule, way_out = "be in a folder that is there", f"make the folder {folder}"
+    rule, way_out = "be in an existing folder", f"create the folder {folder}"
     require(folder.is_dir(), name, str(path), rule, way_out)
     return target
 
@@ -108,10 +108,10 @@ def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] =
     for target in map(Path, targets):
         for other in map(Path, besides):
             if _same(target, other):
-                refuse("output", str(target), "be another file than what is read", _ELSEWHERE)
+                refuse("output", str(target), "differ from the files that are read", _ELSEWHERE)
         # By content: a renamed ledger is still a ledger.
         if target.is_file() and _begins_like_a_ledger(target):
-            rule = "be no ledger: the record of what was spent is never overwritten"
+            rule = "not be a ledger, since the record of spent rounds is never overwritten"
             refuse("output", str(target), rule, _ELSEWHERE)
 
 
@@ -148,8 +148,8 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"could not be written ({error.strerror or error})"
-        raise type(error)(error.errno, told, str(path)) from error
+        text = f"could not be written ({error.strerror or error})"
+        raise type(error)(error.errno, text, str(path)) from error
 
 
 def printable(text: object) -> str:

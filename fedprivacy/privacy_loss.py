@@ -99,9 +99,9 @@ def check_listed(facts: Facts) -> None:
     """
     if facts == (Unit.CLIENT, Adjacency.ADD_REMOVE, Observer.SERVER):
         raise UnsupportedCombination(
-            "no theorem covers adjacency=add_remove, observer=server where the unit is a client "
-            "(the list of participants shows membership); these work: zero_out/server, "
-            "replace_one/server, add_remove/aggregate"
+            "no theorem covers adjacency=add_remove, observer=server where the unit is a "
+            "client (the list of participants shows membership); these are covered: "
+            "zero_out/server, replace_one/server, add_remove/aggregate"
         )
 
 
@@ -112,7 +112,7 @@ def merge_units(first: Unit | None, second: Unit | None) -> Unit | None:
             "unit",
             str(second),
             f"agree with the other mechanism's unit {str(first)!r}",
-            "account the client level and the record level apart",
+            "account the client level and the record level separately",
         )
     return first if first is not None else second
 
@@ -127,8 +127,8 @@ def merge_facts(first: Facts, second: Facts) -> Facts:
     unit = merge_units(first.unit, second.unit)
     if second[1:] != first[1:]:
         raise UnsupportedCombination(
-            f"{second.adjacency}/{second.observer} does not add to "
-            f"{first.adjacency}/{first.observer}; account each under one adjacency and observer"
+            f"{second.adjacency}/{second.observer} cannot be composed with "
+            f"{first.adjacency}/{first.observer}; account both under one adjacency and observer"
         )
     return first._replace(unit=unit)
 
@@ -147,13 +147,16 @@ def asked_about(name: str, loss: object, facts: Facts) -> PrivacyLoss:
     if not isinstance(loss, PrivacyLoss):
         refuse(name, type(loss).__name__, "return a PrivacyLoss")
     if loss.facts[1:] != facts[1:]:
-        found, rule = "/".join(loss.facts[1:]), f"answer for {'/'.join(facts[1:])}, as it was asked"
-        refuse(name, found, rule, "hand adjacency and observer on to what is inside")
+        found, rule = (
+            "/".join(loss.facts[1:]),
+            (f"return a loss for {'/'.join(facts[1:])}, as requested"),
+        )
+        refuse(name, found, rule, "pass adjacency and observer to the inner mechanism")
     unit = merge_units(facts.unit, loss.facts.unit)
     return loss if unit is loss.facts.unit else loss.under(facts)
 
 
-PUBLIC = "public, and chosen without a look at the protected data"
+PUBLIC = "public, and chosen without access to the protected data"
 """First words of the assumption that names the public numbers."""
 
 
@@ -199,7 +202,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         ParameterError: the parts' units differ.
     """
     if not parts:
-        raise UnsupportedCombination("no mechanism to compose; account at least one round")
+        raise UnsupportedCombination("there is no mechanism to compose; account at least one round")
     facts = functools.reduce(merge_facts, (loss.facts for loss, _ in parts))
     return PrivacyLoss(
         curve=compose((loss.curve, count) for loss, count in parts),

@@ -69,8 +69,8 @@ def registered(kind: K) -> K:
     known = KINDS.get(name, kind)
     # A reloaded module creates its classes again. The address identifies them.
     if _address(known) != _address(kind):
-        rule = "have a name of its own; files know classes by their names"
-        refuse("kind", name, rule, f"rename it: {'.'.join(_address(known))} has this one")
+        rule = "have a unique name, since files identify classes by their names"
+        refuse("kind", name, rule, f"rename it; {'.'.join(_address(known))} has this name")
     KINDS[name] = kind
     return kind
 
@@ -279,9 +279,9 @@ class _Walk:
         content = data.get("fields")
         digest = content.get("digest") if isinstance(content, dict) and len(content) == 1 else None
         if data != {"type": REFERENCE, "version": VERSION, "fields": {"digest": digest}}:
-            _fail(where, f"a reference has a digest and nothing else, got {data!r:.200}")
+            _fail(where, f"a reference must have only a digest, got {data!r:.200}")
         if not isinstance(digest, str) or digest not in self.held:
-            _fail(where, f"refers to {digest!r:.80}, which the plan does not hold")
+            _fail(where, f"refers to {digest!r:.80}, which is not in the plan")
         return self.held[digest]
 
     def _fitted(self, item: object, hint: Any, depth: int, where: str) -> object:
@@ -305,8 +305,8 @@ class _Walk:
 def _check_version(name: str, version: object, where: str) -> None:
     # True equals 1, but is not a version.
     if version is True or version != VERSION:
-        told = f"{name} has version {version!r}, this release reads {VERSION}"
-        _fail(where, f"{told}; upgrade fedprivacy")
+        text = f"{name} has version {version!r}, this release reads {VERSION}"
+        _fail(where, f"{text}; upgrade fedprivacy")
 
 
 def _fail(where: str, what: str) -> NoReturn:

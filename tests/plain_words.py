@@ -1,9 +1,10 @@
-"""Turns of phrase that engineers in this field do not use, counted in prose.
+"""Turns of phrase that engineers in this field do not use, counted in prose and in messages.
 
     python tests/plain_words.py
 
-Prose is docstrings and comments of the package, and Markdown without code, tables and formulas. A
-count says where to look. Whether a sentence is clear only a reader can say.
+Prose is docstrings and comments of the package, and Markdown without code, tables and formulas.
+Messages are the other string literals of the package with three words or more. A count says where
+to look. Whether a sentence is clear only a reader can say.
 """
 
 import ast
@@ -11,6 +12,8 @@ import io
 import re
 import tokenize
 from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +38,17 @@ MARKS = (
     r"\b(whole numbers?|true alarms?|false alarms?)\b",
     r"\b(nobody|nothing)\b",
 )
+MESSAGE_MARKS = (
+    *MARKS,
+    r"\b(somebody|everybody)\b",
+    r"\bgone on\b",
+    r"\b(asked|priced|afresh)\b",
+    r"\bfor instance\b",
+    r"\bthe (rate of )?(true|false) alarms?\b",
+    r"\bno such thing\b",
+)
+"""Marks of messages: those of prose, and words that a reader of a message may not know."""
+
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 
 
@@ -48,6 +62,29 @@ def prose_of_code(text: str) -> str:
     found += [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
     plain = re.sub(r"^\s*(>>>|\.\.\.).*$", "", "\n".join(found), flags=re.M)
     return re.sub(r"``[^`]*``|`[^`]*`", "X", plain)
+
+
+def messages_of_code(text: str) -> list[str]:
+    """Return the string literals of a module that are not docstrings, without code in them."""
+    tree = ast.parse(text)
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    skipped = {id(value) for value in statements if isinstance(value, ast.Constant)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped |= {id(part) for part in node.values}
+            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+            found.append("".join(map(str, parts)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += [node.value] * (id(node) not in skipped)
+    plain = (" ".join(re.sub(r"``[^`]*``|`[^`]*`|\b\w+=", "X", one).split()) for one in found)
+    return [one for one in plain if " " in one and len(WORD.findall(one)) >= 3]
+
+
+def sentence_lengths(texts: Iterable[str]) -> list[int]:
+    """Return the number of words of every sentence, in increasing order."""
+    sentences = (part for text in texts for part in re.split(r"[.;:!?]\s+", text))
+    return sorted(count for one in sentences if (count := len(WORD.findall(one))) >= 3)
 
 
 def prose_of_page(text: str) -> str:
@@ -81,8 +118,32 @@ def measured() -> dict[str, tuple[int, int]]:
     return {room: (marks, words) for room, (marks, words) in found.items()}
 
 
+@cache
+def messages() -> dict[str, list[str]]:
+    """Return the messages of every room of the package."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "fedprivacy").rglob("*.py")):
+        found[room_of(path)] += messages_of_code(path.read_text(encoding="utf-8"))
+    return found
+
+
+def marked(texts: Iterable[str]) -> list[str]:
+    """Return the messages that contain a mark."""
+    rules = [re.compile(mark, re.I) for mark in MESSAGE_MARKS]
+    return [text for text in texts if any(rule.search(text) for rule in rules)]
+
+
 if __name__ == "__main__":
     for name, (marks, words) in sorted(measured().items()):
         print(
             f"{name:28s} {marks:5d} marks in {words:6d} words, {1000 * marks / words:5.1f} a 1,000"
         )
+    for name, texts in sorted(messages().items()):
+        lengths = sentence_lengths(texts)
+        print(
+            f"{name:28s} {len(marked(texts)):5d} marked of {len(texts):5d} messages, "
+            f"{sum(lengths) / len(lengths):5.1f} words a sentence, 95 %: "
+            f"{lengths[int(0.95 * (len(lengths) - 1))]}"
+        )
+        for text in marked(texts):
+            print(f"    {text[:160]}")

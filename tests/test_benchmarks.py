@@ -243,7 +243,7 @@ def test_what_has_progress_is_collected_as_it_was_asked_for(fed_smp, monkeypatch
         ("--plan --inputs symmetric", "--inputs must be standardised for --plan"),
         ("--guard --collect", "--guard must be given with --run"),
         ("--run top_l-0.1", "--run must be one of fedavg"),
-        ("--run fedavg --rounds 0", "rounds must be a whole number of at least 1"),
+        ("--run fedavg --rounds 0", "rounds must be an integer of at least 1"),
         ("--run fedavg --dataset svhn --model 2nn", "model must be cnn for svhn"),
         ("--run fedavg --dataset shakespeare --inputs standardised", "be unit for shakespeare"),
         ("--run fedavg --dataset mnist", "data_dir must be given"),

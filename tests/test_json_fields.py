@@ -88,7 +88,7 @@ def test_a_ledger_with_a_field_twice_is_refused(path, case):
     with pytest.raises(DamagedLedger) as refusal:
         fp.audit(path)
     told = str(refusal.value)
-    assert f"line {number + 1}: the field '{name}' is there twice" in told and "\n" not in told
+    assert f"line {number + 1}: the field '{name}' occurs twice" in told and "\n" not in told
     with pytest.raises(DamagedLedger):
         fp.Ledger.open(path, resume=True)
 
@@ -121,7 +121,7 @@ def test_an_unknown_field_of_a_ledger_is_told_in_one_line(path):
     "text", ['{"a":1,"a":1}', '[{"b":{"a":1,"c":2,"a":3}}]', '{"a":1,"\\u0061":2}']
 )
 def test_repeated_fields_are_found_at_any_depth(text):
-    with pytest.raises(RepeatedField, match="'a' is there twice"):
+    with pytest.raises(RepeatedField, match="'a' occurs twice"):
         check_fields(text)
     check_fields('{"a":{"a":1},"b":[{"a":1},{"a":1}]}')
 
@@ -157,7 +157,7 @@ def test_a_certificate_with_a_field_twice_is_refused(checker, certificate, tmp_p
     ):
         assert old in certificate
         path.write_text(certificate.replace(old, new, 1))
-        assert checker.read(str(path)) == (2, f"refused: the field '{name}' is there twice")
+        assert checker.read(str(path)) == (2, f"refused: the field '{name}' occurs twice")
 
 
 ODD = {"[1]": "a list", "null": "null", "3": "a number", '"x"': "a string", "true": "true or false"}

@@ -91,14 +91,14 @@ def test_no_output_overwrites_a_ledger(tmp_path, capsys):
         ledger.close()
     before = path.read_bytes()
     found = fp.audit(path)
-    with pytest.raises(ParameterError, match="be no ledger"):
+    with pytest.raises(ParameterError, match="not be a ledger, since the record of"):
         fp.report(found, path)
     linked = tmp_path / "b.html"
     linked.symlink_to(path)
-    with pytest.raises(ParameterError, match="be no ledger"):
+    with pytest.raises(ParameterError, match="not be a ledger, since the record of"):
         fp.report(found, linked)
     shutil.copyfile(path, tmp_path / "c.html.tmp")
-    with pytest.raises(ParameterError, match="be no ledger"):
+    with pytest.raises(ParameterError, match="not be a ledger, since the record of"):
         fp.report(found, tmp_path / "c.html")
     with pytest.raises(SystemExit) as stop:
         main(["report", str(path)])
@@ -106,7 +106,7 @@ def test_no_output_overwrites_a_ledger(tmp_path, capsys):
     assert path.read_bytes() == before == (tmp_path / "c.html.tmp").read_bytes()
     read = tmp_path / "state.html"
     read.write_text("{}")
-    with pytest.raises(ParameterError, match="than what is read"):
+    with pytest.raises(ParameterError, match="differ from the files that are read"):
         free(read, besides=[read])
     free(read, tmp_path / "new.html")
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_overwrites_no_ledger(tmp_path):
     with begun(tmp_path / "a.pt.tmp"):
         pass
     before = (tmp_path / "a.pt.tmp").read_bytes()
-    with pytest.raises(ParameterError, match="be no ledger"):
+    with pytest.raises(ParameterError, match="not be a ledger, since the record of"):
         save(tmp_path / "a.pt", State(1))
     assert (tmp_path / "a.pt.tmp").read_bytes() == before
 

@@ -17,11 +17,11 @@ from kernels import at
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprivacy.systems.averaging.clients import Job
+from fedprivacy.systems.averaging.clients import ClientTask
 from fedprivacy.systems.averaging.server import largest_entries
 from fedprivacy.training import FederatedAveraging, FlatModel, State, cnn
-from fedprivacy.training.data import Group
-from fedprivacy.training.optimise import Schedule
+from fedprivacy.training.data import ClientGroup
+from fedprivacy.training.optimise import BatchSchedule
 
 PARAMETERS, SIDE, CLASSES = 1_663_370, 28, 10
 SHAPES = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)]
@@ -105,7 +105,7 @@ class PaperNetwork(FlatModel):
         self,
         start: Tensor,
         records: tuple[Tensor, Tensor],
-        schedule: Schedule,
+        schedule: BatchSchedule,
         learning_rate: float,
         momentum: float = 0.0,
         proximal: float = 0.0,
@@ -171,14 +171,18 @@ class PaperAveraging(Unguarded):
         assert self.loss is None and plain.device.type == "cpu" and shapes == SHAPES
         return PaperNetwork(plain.module, plain.device)
 
-    def _job(self, group: Group, order: np.random.Generator) -> Job:
+    def _job(self, group: ClientGroup, order: np.random.Generator) -> ClientTask:
         """Draw for one client after another, as for a network that torch trains.
 
         Batches are then the same as with torch, for every number of clients in one call.
         """
         draw = super()._job
         clients = zip(group.clients, group.rows, strict=True)
-        alone = [draw(Group([client], group.records, [rows]), order) for client, rows in clients]
+        alone = [
+            draw(ClientGroup([client], group.records, [rows]), order) for client, rows in clients
+        ]
         rows = torch.cat([job.schedule.rows for job in alone], dim=1)
         # The kernel itself draws no random numbers.
-        return Job(group.clients, group.records, Schedule(rows, alone[0].schedule.sizes), None)
+        return ClientTask(
+            group.clients, group.records, BatchSchedule(rows, alone[0].schedule.sizes), None
+        )

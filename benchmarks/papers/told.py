@@ -28,7 +28,7 @@ def at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             found = least - 1
         if found < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}: {text}")
+            raise argparse.ArgumentTypeError(f"must be an integer of at least {least}: {text}")
         return found
 
     return read

@@ -11,7 +11,7 @@ from ..bound import Bound, Verdict, exactly, plain_bounds
 from ..errors import closed_unit
 from ..evidence import (
     Defect,
-    Numbers,
+    Validity,
     conditions,
     judged_with,
     qualified,
@@ -32,12 +32,13 @@ from .judging import Case, Efforts, audit_adaptive, audit_fixed
 from .sources import Source, accountable, claim_of, read_source
 
 NOT_COUNTED = (
-    "Rounding, where a number is not rounded once and after all of its noise: shares of noise that "
-    "clients draw apart, steps accounted together though only their end is seen (T6), gradients "
-    "that are not clipped, whatever another program ran (docs/theory/rounding.md).",
-    "Choosing hyper-parameters, stopping early, keeping the best of several runs on the same data.",
-    "Anything released beside the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
-    "Whether participants were really drawn, and contributions really clipped, as recorded.",
+    "Rounding errors of values that are not rounded once, after all of their noise: noise "
+    "shares of separate clients, local steps before the released one (T6), unclipped "
+    "gradients, and runs of other programs (docs/theory/rounding.md).",
+    "Hyper-parameter search, early stopping, and the choice of the best of several runs on "
+    "the same data.",
+    "Releases other than the recorded rounds: metrics, logs, cohort sizes, the ledger itself.",
+    "Whether the run drew participants and clipped contributions as recorded.",
 )
 """Risks that no epsilon of this package covers. Every report prints them."""
 
@@ -82,7 +83,7 @@ class Audit:
     stated: dict[str, str] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
     defects: tuple[Defect, ...] = ()
-    numbers: Numbers = Numbers.CERTIFIED
+    numbers: Validity = Validity.CERTIFIED
     origin: Origin = field(default_factory=lambda: Origin("mechanism"))
     auditor_only: tuple[str, ...] = ()
     answers: Answers = field(default_factory=dict, repr=False, compare=False)
@@ -100,17 +101,17 @@ class Audit:
     @property
     def void(self) -> bool:
         """Whether the bounds certify no part of the run."""
-        return self.numbers is Numbers.VOID
+        return self.numbers is Validity.VOID
 
     @property
-    def conditions(self) -> tuple[Numbers, ...]:
+    def conditions(self) -> tuple[Validity, ...]:
         """All conditions of the bounds; empty if they are certified without a condition."""
         return conditions(self.defects)
 
     @property
     def worth(self) -> str:
         """The validity of the bounds with every condition, to show with them."""
-        return ", ".join(self.conditions) or str(Numbers.CERTIFIED)
+        return ", ".join(self.conditions) or str(Validity.CERTIFIED)
 
     @property
     def statement(self) -> str:
@@ -150,7 +151,7 @@ class Audit:
             f"{self.statement}: epsilon = {exactly(epsilon)} at delta = {exactly(delta)} "
             f"({unit}, {self.facts.adjacency}, {self.facts.observer}; {rounds}; {self.origin.kind})"
         )
-        private = (f"  for the auditor alone: {told}" for told in self.auditor_only)
+        private = (f"  for the auditor only: {text}" for text in self.auditor_only)
         lines = [head, *(f"  {reason}" for reason in self.reasons), *private]
         return "\n".join(map(printable, lines))
 
@@ -267,7 +268,7 @@ def audit(
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
     read = read_source(source, said, auditor)
-    (epsilon, delta), told, differs = claim_of(read, claim)
+    (epsilon, delta), stated, differs = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)
     judge = audit_adaptive if read.adaptive else audit_fixed
@@ -295,7 +296,7 @@ def audit(
         unsupported=unsupported,
         facts_recorded={**read.recorded, **read.origin.told},
         # A mechanism records no facts, so stated facts need no separate list.
-        stated={**read.stated, **told} if read.origin.kind != "mechanism" else {},
+        stated={**read.stated, **stated} if read.origin.kind != "mechanism" else {},
         granted=read.granted | evidence.granted(facts),
         defects=defects,
         numbers=worth(defects),

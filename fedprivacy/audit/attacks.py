@@ -27,7 +27,7 @@ from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer
 from . import guessing
 from .canaries import (
-    Asked,
+    AttackSettings,
     Coins,
     Planted,
     Train,
@@ -45,12 +45,12 @@ SHARES = (0.025, 0.125, 0.75)
 """Default shares of the canaries that are guessed. The level is split over them."""
 
 _COINS = "flipping one entry of included changes the data by one step of the adjacency"
-_FRAME = "scores are made of what the observer sees, and of canaries drawn without the coins"
+_FRAME = "scores depend on the observer's view and on canaries that are independent of the coins"
 _GAUSSIAN = (
-    "lower is epsilon's own only if the worst pair is Gaussian; that the mechanism is not mu-GDP, "
-    "and an alarm about a mechanism's own mu, need no such thing"
+    "lower applies to epsilon only if the worst-case pair is Gaussian; the rejection of mu-GDP "
+    "does not need this condition"
 )
-_APART = "runs are independent: train draws all it draws from the generator, or afresh"
+_APART = "runs are independent: train draws all randomness from the generator, or anew in each run"
 
 
 class Outcome(StrEnum):
@@ -129,7 +129,8 @@ class Attack:
             # A refuted mu bounds epsilon only if the worst-case pair is Gaussian. No experiment
             # shows that.
             found = (
-                f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if its worst pair is Gaussian, {found}"
+                f"not {shown(self.mu, 6, ROUND_FLOOR)}-GDP; if the worst-case pair is "
+                f"Gaussian, {found}"
             )
         return (
             f"{self.verdict}: {found}; "
@@ -139,14 +140,14 @@ class Attack:
         )
 
 
-class Seen(NamedTuple):
+class AttackScores(NamedTuple):
     """Coins and scores of all runs, each of shape (runs, canaries)."""
 
     coins: Coins
     scores: Array
 
 
-class Answer(NamedTuple):
+class TestResult(NamedTuple):
     """The result of one test, about epsilon or about mu."""
 
     lower: float
@@ -154,7 +155,7 @@ class Answer(NamedTuple):
     correct: int
 
 
-class Claimed(NamedTuple):
+class CertifiedClaim(NamedTuple):
     """The certified epsilon at delta, and mu if known. None means not certified."""
 
     epsilon: float | None
@@ -241,31 +242,31 @@ def attack(
     each, times = integer(1, canaries=canaries), integer(1, runs=runs)
     source = drawn_from(generator)
     at = 1e-5 if delta is None else delta
-    asked = Asked(each, rounds, at, seer, source, data, settings or {})
+    options = AttackSettings(each, rounds, at, seer, source, data, settings or {})
     if settings is not None and not isinstance(train, str):
-        refuse("settings", settings, "be left out", "they are for a method that is named")
-    subject = _subject(train, directions, asked)
+        refuse("settings", settings, "be left out", "they configure a named method")
+    subject = _subject(train, directions, options)
     # The claim is the account of the attacked loop unless the caller gives another one.
     if claim is None:
         claim, adjacency = subject.claim()
     certified = _claimed(claim, delta, adjacency, seer, way is Estimator.GDP)
     score = _scorer(subject.directions, each, seer)
     seen = _play(subject.train, score, (times, each), source, jobs)
-    test = _Test(certified, seen, chance, seer, guesses)
+    test = _EstimatorInput(certified, seen, chance, seer, guesses)
     return _ESTIMATORS[way](test)
 
 
-class _Test(NamedTuple):
+class _EstimatorInput(NamedTuple):
     """The input of an estimator."""
 
-    certified: Claimed
-    seen: Seen
+    certified: CertifiedClaim
+    seen: AttackScores
     level: float
     observer: Observer
     guesses: int | None
 
 
-def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
+def _found(test: _EstimatorInput, found: TestResult, lower: float, theorem: str) -> Attack:
     """Return the result of a test on epsilon as an attack."""
     certified = test.certified
     return Attack(
@@ -284,13 +285,13 @@ def _found(test: _Test, found: Answer, lower: float, theorem: str) -> Attack:
     )
 
 
-def _by_guesses(test: _Test) -> Attack:
+def _by_guesses(test: _EstimatorInput) -> Attack:
     """Return the largest epsilon that the guesses refute."""
     found = _largest(test, partial(guessing.refuted, delta=test.certified.delta))
     return _found(test, found, found.lower, guessing.THEOREM_GUESSES)
 
 
-def _by_curves(test: _Test) -> Attack:
+def _by_curves(test: _EstimatorInput) -> Attack:
     """Return the attack for a lower end of mu; its epsilon holds for Gaussian pairs."""
     found = _largest(test, guessing.refuted_mu)
     delta, lower = test.certified.delta, 0.0
@@ -298,15 +299,18 @@ def _by_curves(test: _Test) -> Attack:
     if found.lower:
         at_least = Gaussian(noise_multiplier=1.0 / found.lower)
         lower = epsilon(at_least, delta=delta, adjacency=Adjacency.ZERO_OUT).lower
-    told = _found(test, found, lower, guessing.THEOREM_CURVE)
+    attack_found = _found(test, found, lower, guessing.THEOREM_CURVE)
     # Mu is compared with mu. Epsilons are comparable only if the worst-case pair is Gaussian.
     verdict = _verdict(found.lower, test.certified.mu)
     return replace(
-        told, verdict=verdict, mu=found.lower, assumptions=(*told.assumptions, _GAUSSIAN)
+        attack_found,
+        verdict=verdict,
+        mu=found.lower,
+        assumptions=(*attack_found.assumptions, _GAUSSIAN),
     )
 
 
-class _Subject(NamedTuple):
+class _AttackTarget(NamedTuple):
     """The attacked function, the vector that each canary adds, and the default claim."""
 
     train: Train
@@ -314,37 +318,37 @@ class _Subject(NamedTuple):
     claim: Callable[[], tuple[Mechanism | None, Adjacency | None]]
 
 
-def _subject(train: Train | str | Any, directions: Any, asked: Asked) -> _Subject:
+def _subject(train: Train | str | Any, directions: Any, options: AttackSettings) -> _AttackTarget:
     """Return the attacked function or the loop with canaries in it."""
     if isinstance(train, str):
-        rounds, delta = integer(1, rounds=asked.rounds), closed_unit(delta=asked.delta)
-        loop = _named(train, directions, asked._replace(rounds=rounds, delta=delta))
-        return _Subject(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
+        rounds, delta = integer(1, rounds=options.rounds), closed_unit(delta=options.delta)
+        loop = _named(train, directions, options._replace(rounds=rounds, delta=delta))
+        return _AttackTarget(loop.train, loop.directions, lambda: (loop.claim, loop.adjacency))
     if not is_loop(train):
-        return _Subject(train, directions, lambda: (None, None))
-    return _Subject(
-        *_of_loop(train, directions, asked),
-        lambda: (loop_mechanism(train, integer(1, rounds=asked.rounds)), Adjacency.ZERO_OUT),
+        return _AttackTarget(train, directions, lambda: (None, None))
+    return _AttackTarget(
+        *_of_loop(train, directions, options),
+        lambda: (loop_mechanism(train, integer(1, rounds=options.rounds)), Adjacency.ZERO_OUT),
     )
 
 
-def _named(name: str, directions: Any, asked: Asked) -> Planted:
+def _named(name: str, directions: Any, options: AttackSettings) -> Planted:
     """Return the loop of a named method, with canaries in it."""
     if directions is not None:
-        refuse("directions", directions, f"be left out with the name {name!r}", "pass the loop")
-    return plant_named(name, asked)
+        refuse("directions", directions, f"be left out with the method {name!r}", "pass the loop")
+    return plant_named(name, options)
 
 
-def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
+def _of_loop(loop: Any, directions: Any, options: AttackSettings) -> tuple[Train, Any]:
     """Return a ``train`` function for a loop, and the directions of its clients."""
-    canaries, rounds, data = asked.canaries, asked.rounds, asked.data
+    canaries, rounds, data = options.canaries, options.rounds, options.data
     if directions is None:
         return client_canaries(loop, data, canaries, rounds)
     if isinstance(directions, str):
         if directions != "random":
-            refuse("directions", directions, "be 'random', or vectors, one row a canary")
+            refuse("directions", directions, "be 'random' or an array with one row per canary")
         # The directions must not depend on the coins. Otherwise scores would be no evidence.
-        directions = random_directions(canaries, int(loop.flat.dimension), asked.generator)
+        directions = random_directions(canaries, int(loop.flat.dimension), options.generator)
     wanted = _rows(directions, canaries)
     return crafted_canaries(loop, data, wanted, rounds), wanted
 
@@ -352,7 +356,7 @@ def _of_loop(loop: Any, directions: Any, asked: Asked) -> tuple[Train, Any]:
 def _rows(directions: Any, canaries: int) -> Array:
     wanted = np.asarray(directions, dtype=np.float64)
     if wanted.ndim != 2 or len(wanted) != canaries:
-        refuse("directions", wanted.shape, f"have shape ({canaries}, d), one row a canary")
+        refuse("directions", wanted.shape, f"have shape ({canaries}, d), with one row per canary")
     return wanted
 
 
@@ -387,20 +391,22 @@ def _claimed(
     adjacency: Adjacency | str | None,
     observer: Observer,
     curve: bool,
-) -> Claimed:
+) -> CertifiedClaim:
     if isinstance(claim, Bound):
-        return Claimed(*_of_bound(claim, delta, observer))
+        return CertifiedClaim(*_of_bound(claim, delta, observer))
     at = closed_unit(delta=1e-5 if delta is None else delta)
     if claim is None:
-        return Claimed(None, at)
+        return CertifiedClaim(None, at)
     if not isinstance(claim, Mechanism):
-        return Claimed(_plain(claim), at)
+        return CertifiedClaim(_plain(claim), at)
     if adjacency is None:
-        refuse("adjacency", None, "be given where claim is a mechanism", "'zero_out', for instance")
+        refuse(
+            "adjacency", None, "be given if claim is a mechanism", "pass 'zero_out', for example"
+        )
     seen: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
     # One rate is enough, because mu bounds the whole curve.
     mu = attack_risk(claim, fpr=(0.01,), **seen).mu.upper if curve else None
-    return Claimed(epsilon(claim, delta=at, **seen).upper, at, mu)
+    return CertifiedClaim(epsilon(claim, delta=at, **seen).upper, at, mu)
 
 
 def _plain(claim: object) -> float:
@@ -412,13 +418,18 @@ def _plain(claim: object) -> float:
 def _of_bound(claim: Bound, delta: float | None, observer: Observer) -> tuple[float, float]:
     # The attack refutes epsilons, not bounds on delta or on a risk.
     if claim.quantity != "epsilon":
-        refuse("claim", claim.quantity, "be a bound on epsilon", "ask fp.epsilon, not fp.delta")
+        refuse("claim", claim.quantity, "be a bound on epsilon", "use fp.epsilon, not fp.delta")
     # Another delta has another epsilon, so a comparison across deltas would be meaningless.
     if delta is not None and delta != claim.given:
         refuse("delta", delta, f"equal the claim's, {claim.given}", "leave delta out")
     # A claim about the last release does not cover the other releases.
     if claim.observer is Observer.FINAL and observer is not Observer.FINAL:
-        refuse("observer", str(observer), "be 'final', as the claim's", "it covers no more")
+        refuse(
+            "observer",
+            str(observer),
+            "be 'final', as the claim's",
+            "the claim covers no other observer",
+        )
     return claim.upper, claim.given
 
 
@@ -439,7 +450,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
     lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
     # Cosines need nonzero lengths: a zero row has no direction.
     if not np.isfinite(wanted).all() or not lengths.all():
-        refuse("directions", "a row", "be finite and not zero")
+        refuse("directions", "a row", "be finite and nonzero")
     units = wanted / lengths
     return lambda found: _cosines(units, found, observer)
 
@@ -447,7 +458,7 @@ def _scorer(directions: Any, canaries: int, observer: Observer) -> Callable[[Any
 def _checked(found: Any, canaries: int) -> Array:
     scores = np.asarray(found, dtype=np.float64)
     if scores.shape != (canaries,):
-        way_out = "pass directions= where train returns what was released"
+        way_out = "pass directions= if train returns the releases"
         refuse("train's scores", scores.shape, f"have shape ({canaries},)", way_out)
     # NaN would sort last and count as the surest guess.
     if np.isnan(scores).any():
@@ -476,7 +487,7 @@ def _play(
     shape: tuple[int, int],
     source: np.random.Generator,
     jobs: int,
-) -> Seen:
+) -> AttackScores:
     """Draw the coins and run ``train``, with a separate generator for each run."""
     if not callable(train):
         refuse("train", type(train).__name__, "be a function of (included, generator)")
@@ -488,7 +499,7 @@ def _play(
     def once(number: int) -> Array:
         return score(train(coins[number].copy(), streams[number]))
 
-    return Seen(coins, np.stack(_each(once, shape[0], jobs)))
+    return AttackScores(coins, np.stack(_each(once, shape[0], jobs)))
 
 
 def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array]:
@@ -498,7 +509,7 @@ def _each(once: Callable[[int], Array], times: int, jobs: int) -> Sequence[Array
         # Only parallel runs need joblib, so it is not a dependency.
         import joblib
     except ImportError:
-        refuse("jobs", jobs, "be 1 where joblib is not installed", "pip install joblib")
+        refuse("jobs", jobs, "be 1 if joblib is not installed", "pip install joblib")
     found: list[Array] = joblib.Parallel(n_jobs=jobs)(joblib.delayed(once)(n) for n in range(times))
     return found
 
@@ -517,7 +528,7 @@ def _numbers(canaries: int, guesses: int | None) -> list[int]:
     return [number]
 
 
-def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
+def _tries(seen: AttackScores, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     """Guess "in" for the canaries with the largest scores and "out" for those with the smallest.
 
     Returns:
@@ -535,18 +546,18 @@ def _tries(seen: Seen, guesses: int | None) -> tuple[Coins, dict[int, int]]:
     return coins, found
 
 
-def _largest(test: _Test, refuted: Callable[..., float]) -> Answer:
+def _largest(test: _EstimatorInput, refuted: Callable[..., float]) -> TestResult:
     """Return the answer with the largest refuted value, over all numbers of guesses."""
     coins, tries = _tries(test.seen, test.guesses)
     # Every number of guesses is a separate test. The level covers all of them together.
     share = test.level / len(tries)
     return max(
-        Answer(refuted(right, number, len(coins), level=share), number, right)
+        TestResult(refuted(right, number, len(coins), level=share), number, right)
         for number, right in tries.items()
     )
 
 
-def _by_rates(test: _Test) -> Attack:
+def _by_rates(test: _EstimatorInput) -> Attack:
     """Choose a threshold and a side on the first half of the runs; test both on the second half."""
     runs, each = test.seen.coins.shape
     if each != 1 or runs < 8:
@@ -557,7 +568,7 @@ def _by_rates(test: _Test) -> Attack:
     marks = np.unique(scores[:half])
     choices = [(mark, side) for mark in marks for side in (True, False)]
 
-    def on(rows: slice, choice: tuple[float, bool]) -> Answer:
+    def on(rows: slice, choice: tuple[float, bool]) -> TestResult:
         mark, side = choice
         says = (scores[rows] >= mark) if side else (scores[rows] <= mark)
         return _of_rates(says, coins[rows] == side, test)
@@ -567,19 +578,19 @@ def _by_rates(test: _Test) -> Attack:
     return _found(test, found, found.lower, guessing.THEOREM_RATES)
 
 
-def _of_rates(says: Coins, there: Coins, test: _Test) -> Answer:
+def _of_rates(says: Coins, there: Coins, test: _EstimatorInput) -> TestResult:
     """Return the result of the true-positive and false-positive counts."""
     hits, misses = int((says & there).sum()), int((says & ~there).sum())
     totals = int(there.sum()), int((~there).sum())
     # Without any included or any excluded canary, one of the two rates does not exist.
     if not min(totals):
-        return Answer(0.0, hits + misses, hits)
+        return TestResult(0.0, hits + misses, hits)
     rates = (hits, totals[0]), (misses, totals[1])
     lower = guessing.refuted_by_rates(*rates, test.certified.delta, test.level)
-    return Answer(lower, hits + misses, hits)
+    return TestResult(lower, hits + misses, hits)
 
 
-_ESTIMATORS: Mapping[Estimator, Callable[[_Test], Attack]] = {
+_ESTIMATORS: Mapping[Estimator, Callable[[_EstimatorInput], Attack]] = {
     Estimator.GUESSES: _by_guesses,
     Estimator.RATES: _by_rates,
     Estimator.GDP: _by_curves,

@@ -23,7 +23,7 @@ Train = Callable[[Coins, np.random.Generator], Any]
 """Gets the included canaries, shape (m,), and a generator; returns scores or releases."""
 
 
-class Asked(NamedTuple):
+class AttackSettings(NamedTuple):
     """The settings of an attack on a loop that has a name."""
 
     canaries: int
@@ -44,20 +44,20 @@ class Planted(NamedTuple):
     adjacency: Adjacency
 
 
-BY_NAME: dict[str, Callable[[Asked], Planted]] = {}
+BY_NAME: dict[str, Callable[[AttackSettings], Planted]] = {}
 """Loops that can be attacked by name. The module that defines a loop registers it here."""
 
 
-def plant_named(name: str, asked: Asked) -> Planted:
+def plant_named(name: str, settings: AttackSettings) -> Planted:
     """Return the loop of this name, with canaries in it.
 
     Raises:
         ParameterError: if the name is unknown, or the settings do not fit the loop.
     """
     if name not in BY_NAME:
-        way_out = "pass a function of (included, generator) for any other"
+        way_out = "pass a function of (included, generator) for any other method"
         refuse("train", name, f"be one of {listed(BY_NAME)}", way_out)
-    return BY_NAME[name](asked)
+    return BY_NAME[name](settings)
 
 
 def is_loop(train: object) -> bool:
@@ -73,7 +73,7 @@ def loop_mechanism(loop: Any, rounds: int) -> Mechanism:
     """
     # A loop without privacy has no certified number to compare with.
     if loop.round_mechanism is None:
-        refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other")
+        refuse("train", type(loop).__name__, "be a private loop", "pass claim= for any other train")
     run: Mechanism = loop.round_mechanism * rounds
     return run
 
@@ -101,7 +101,7 @@ def client_canaries(
     # A client that does not answer would also remove its share of the noise.
     if _checked(loop, data, canaries).full_cohort is not None:
         way_out = "pass directions='random': crafted clients send their shares of the noise"
-        refuse("train", type(loop).__name__, "have whole noise", way_out)
+        refuse("train", type(loop).__name__, "have all shares of the noise", way_out)
     times, start = integer(1, rounds=rounds), loop.init()
     # A fixed seed gives the same directions in every run.
     seeded = replace(loop, seed=0)
@@ -144,7 +144,7 @@ def crafted_canaries(
     clip_norm = float(_checked(loop, data, len(directions)).clip_norm)
     times, dimension = integer(1, rounds=rounds), int(loop.flat.dimension)
     if directions.shape[1] != dimension:
-        refuse("directions", directions.shape, f"have {dimension} columns, one a parameter")
+        refuse("directions", directions.shape, f"have {dimension} columns, one per parameter")
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     sent = directions / lengths * (_FAR * clip_norm)
 
@@ -219,7 +219,7 @@ def _checked(loop: Any, data: Any, canaries: int) -> Any:
     # Each canary is a client of the data.
     if data is None or data.population < canaries:
         held = None if data is None else data.population
-        refuse("data", held, f"hold at least {canaries} clients, the canaries")
+        refuse("data", held, f"contain at least {canaries} clients, one per canary")
     return noise
 
 
@@ -242,7 +242,7 @@ _RELEASED = ("parameters", "positions", "auxiliary")
 def _moved(before: Any, after: Any) -> Array:
     name = next((name for name in _RELEASED if hasattr(after, name)), None)
     if name is None:
-        refuse("state", type(after).__name__, f"hold one of {', '.join(_RELEASED)}")
+        refuse("state", type(after).__name__, f"contain one of {', '.join(_RELEASED)}")
     moved = getattr(before, name) - getattr(after, name)
     # Flat and in double precision, like the directions.
     return np.asarray(moved.cpu().numpy(), dtype=np.float64).reshape(-1)

@@ -32,7 +32,7 @@ class Standing(StrEnum):
     """The accountant refused the run, or is not installed."""
 
 
-class Row(NamedTuple):
+class AccountantAnswer(NamedTuple):
     """The answer of one accountant.
 
     Attributes:
@@ -64,10 +64,10 @@ class Crosscheck:
     delta: float
     observer: Observer
     bounds: dict[Adjacency, Bound]
-    rows: tuple[Row, ...]
+    rows: tuple[AccountantAnswer, ...]
 
     @property
-    def wrong(self) -> tuple[Row, ...]:
+    def wrong(self) -> tuple[AccountantAnswer, ...]:
         """The accountants with an answer below the certified lower end."""
         return tuple(row for row in self.rows if row.standing is Standing.WRONG)
 
@@ -102,7 +102,7 @@ def _plain(value: float | None) -> float | str | None:
     return value if value is None or value < float("inf") else "inf"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: AccountantAnswer) -> tuple[str, ...]:
     number = "-" if row.epsilon is None else shown(row.epsilon, 6, ROUND_CEILING)
     return row.who, str(row.adjacency), number, str(row.standing), row.why
 
@@ -137,7 +137,7 @@ def crosscheck(
     [('ours, pld', 'certified'), ('ours, rdp', 'loose'), ('ours, advanced', 'loose')]
     """
     if not isinstance(run, Mechanism):
-        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for example")
     at, seer = closed_unit(delta=delta), member(Observer, observer=observer)
     wanted = [*Adjacency] if adjacency is None else [member(Adjacency, adjacency=adjacency)]
     bounds = _served(run, wanted, delta=at, observer=seer)
@@ -145,7 +145,7 @@ def crosscheck(
     return Crosscheck(at, seer, bounds, tuple(rows))
 
 
-def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjacency, Bound]:
+def _served(run: Mechanism, wanted: list[Adjacency], **question: Any) -> dict[Adjacency, Bound]:
     """Return the certified bounds under the adjacencies that a run supports.
 
     Raises:
@@ -155,21 +155,23 @@ def _served(run: Mechanism, wanted: list[Adjacency], **asked: Any) -> dict[Adjac
     for one in wanted:
         # Unsupported adjacencies are left out, unless none is left.
         try:
-            bounds[one] = epsilon(run, adjacency=one, **asked)
+            bounds[one] = epsilon(run, adjacency=one, **question)
         except UnsupportedCombination:
             if one is wanted[-1] and not bounds:
                 raise
     return bounds
 
 
-def _rows(run: Mechanism, bound: Bound) -> list[Row]:
+def _rows(run: Mechanism, bound: Bound) -> list[AccountantAnswer]:
     # Other libraries load slowly, and only a cross-check needs them.
     from ..integrations import peers
 
     facts = bound.adjacency, bound.observer
     low, high = bound.ends(6)
     interval = f"[{low}, {high}]: {'; '.join(bound.theorems)}"
-    rows = [Row("ours, pld", bound.adjacency, bound.upper, Standing.CERTIFIED, interval)]
+    rows = [
+        AccountantAnswer("ours, pld", bound.adjacency, bound.upper, Standing.CERTIFIED, interval)
+    ]
     # The PLD interval is the reference for the other answers.
     for name in (name for name in ACCOUNTANTS if name != "pld"):
         rows.append(_judged(f"ours, {name}", *_ours(run, bound, name), bound))
@@ -186,7 +188,7 @@ def _ours(run: Mechanism, bound: Bound, name: str) -> tuple[float | None, str]:
         return None, str(error)
 
 
-def _judged(who: str, found: float | None, why: str, bound: Bound) -> Row:
+def _judged(who: str, found: float | None, why: str, bound: Bound) -> AccountantAnswer:
     low, high = shown(bound.lower, 6, ROUND_FLOOR), shown(bound.upper, 6, ROUND_CEILING)
     if found is None:
         standing = Standing.NO_ANSWER
@@ -197,4 +199,4 @@ def _judged(who: str, found: float | None, why: str, bound: Bound) -> Row:
         standing, why = Standing.LOOSE, f"at most {high}, certified"
     else:
         standing, why = Standing.AGREES, ""
-    return Row(who, bound.adjacency, found, standing, why)
+    return AccountantAnswer(who, bound.adjacency, found, standing, why)

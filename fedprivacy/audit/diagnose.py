@@ -45,7 +45,7 @@ _FROM = 0.1
 
 
 @dataclass(frozen=True)
-class Question:
+class ExplainedClaim:
     """A claim about a run that needs an explanation.
 
     Attributes:
@@ -93,8 +93,8 @@ class Question:
     @cached_property
     def audited(self) -> Audited:
         """The run in the form that readings need."""
-        told = (self.sensitivity, self.careless)
-        return Audited(self.run, self.facts, self.delta, self.least, *told)
+        rest = (self.sensitivity, self.careless)
+        return Audited(self.run, self.facts, self.delta, self.least, *rest)
 
     @property
     def own(self) -> list[float]:
@@ -157,19 +157,21 @@ class Windows:
         self.spans.append(window)
         return True
 
-    def admit_all(self, asked: Question, value: float) -> bool:
+    def admit_all(self, claimed: ExplainedClaim, value: float) -> bool:
         """Add the windows of all multiples of a value if the share stays within ``CHANCE``."""
-        windows = [asked.window(times * value) for times in range(2, MAX_TIMES + 1)]
+        windows = [claimed.window(times * value) for times in range(2, MAX_TIMES + 1)]
         if self.share(windows) > CHANCE:
             return False
         self.spans += windows
         return True
 
-    def told(self, many: int) -> str:
+    def summary(self, many: int) -> str:
         """Return the number of compared readings and the chance of a random match, in words."""
         chance = shown(100.0 * self.share(), 2, ROUND_CEILING)
         tries = "1 reading was" if many == 1 else f"{many} readings were"
-        return f"({tries} compared; a random claim matches with a chance of {chance} % at most.)"
+        return (
+            f"({tries} compared; a random claim matches one with probability at most {chance} %.)"
+        )
 
 
 @dataclass(frozen=True)
@@ -180,95 +182,95 @@ class _Match:
     number: Number
 
 
-def failing_assumptions(asked: Question) -> tuple[str, ...]:
+def failing_assumptions(claimed: ExplainedClaim) -> tuple[str, ...]:
     """Return sentences on the assumption that a failing claim seems to make.
 
     Returns:
         A sentence that the claim is the run's own number rounded down. Else, the readings that give
         the claimed number. Else, a reading under which the claim would hold.
     """
-    if not asked.can_be_read:
+    if not claimed.can_be_read:
         return ()
-    rounded = _rounded(asked)
+    rounded = _rounded(claimed)
     if rounded:
         return rounded
-    tried = [(one, one.finite()) for one in readings(asked.audited)]
-    matches, told = _matches(asked, tried)
+    tried = [(one, one.finite()) for one in readings(claimed.audited)]
+    matches, text = _matches(claimed, tried)
     if matches:
-        return tuple(_sentence(asked, match, told) for match in matches[:MAX_TOLD])
-    return _enough(tried, asked)
+        return tuple(_sentence(claimed, match, text) for match in matches[:MAX_TOLD])
+    return _enough(tried, claimed)
 
 
-def _rounded(asked: Question) -> tuple[str, ...]:
+def _rounded(claimed: ExplainedClaim) -> tuple[str, ...]:
     """Return a sentence if the claim is a certified number of this run, rounded down."""
-    why = "An estimate, or a number rounded down, is no upper end."
-    for name, bound in asked.found.items():
-        near = bound.upper - asked.claim <= _ROUNDED * asked.claim
-        if near and asked.rounds_from(bound.upper):
-            told = f"{exactly(asked.claim)} is the certified value rounded down"
-            return (f"{told} ({_up(bound.upper)}, {name.upper()}). {why}",)
+    why = "An estimate or a number rounded down is not an upper bound."
+    for name, bound in claimed.found.items():
+        near = bound.upper - claimed.claim <= _ROUNDED * claimed.claim
+        if near and claimed.rounds_from(bound.upper):
+            text = f"{exactly(claimed.claim)} is the certified value rounded down"
+            return (f"{text} ({_up(bound.upper)}, {name.upper()}). {why}",)
     return ()
 
 
 def _matches(
-    asked: Question, tried: list[tuple[Misreading, list[Number]]]
+    claimed: ExplainedClaim, tried: list[tuple[Misreading, list[Number]]]
 ) -> tuple[list[_Match], str]:
     """Return the readings that give the claim, and a sentence on the chance of a match."""
-    high = max(asked.claim, asked.least)
-    windows = Windows(min(_FROM * high, 0.5 * asked.claim), high)
+    high = max(claimed.claim, claimed.least)
+    windows = Windows(min(_FROM * high, 0.5 * claimed.claim), high)
     compared: list[str] = []
     found: list[_Match] = []
-    for one, number in _distinct(asked, tried):
-        if windows.admits(asked.window(number[0]), CHANCE):
+    for one, number in _distinct(claimed, tried):
+        if windows.admits(claimed.window(number[0]), CHANCE):
             compared.append(one.what)
-            found += [_Match(one, number)] * asked.rounds_from(number[0])
+            found += [_Match(one, number)] * claimed.rounds_from(number[0])
     # Readings with a free parameter come close to every claim with few digits.
     if not found:
-        found = _of_divisors(asked, windows, compared) or _estimated(asked, windows, compared)
+        found = _of_divisors(claimed, windows, compared) or _estimated(claimed, windows, compared)
     # All numbers of one reading count as one explanation.
     first = {match.reading.what: match for match in reversed(found)}
-    return list(reversed(first.values())), windows.told(len(dict.fromkeys(compared)))
+    return list(reversed(first.values())), windows.summary(len(dict.fromkeys(compared)))
 
 
 def _distinct(
-    asked: Question, tried: Iterable[tuple[Misreading, list[Number]]]
+    claimed: ExplainedClaim, tried: Iterable[tuple[Misreading, list[Number]]]
 ) -> Iterator[tuple[Misreading, Number]]:
     """Yield the numbers of readings that differ from the run's own, the most likely first."""
     for one, numbers in tried:
         for number in numbers:
-            if not any(abs(number[0] - own) <= asked.digit for own in asked.own):
+            if not any(abs(number[0] - own) <= claimed.digit for own in claimed.own):
                 yield one, number
 
 
-def _estimated(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+def _estimated(claimed: ExplainedClaim, windows: Windows, compared: list[str]) -> list[_Match]:
     """Return a match if the claim is slightly below the certified value, as estimates are."""
     # Without a certified lower end, the claim is compared with the upper end.
-    least = asked.bound.lower or asked.bound.upper
-    what = "an estimate, a little too small"
+    least = claimed.bound.lower or claimed.bound.upper
+    what = "an estimate slightly below the certified value"
     window = (least * (1.0 - _ESTIMATE), least)
     if not math.isfinite(least) or not windows.admits(window, CHANCE):
         return []
     compared.append(what)
-    why = "An estimate, or a number rounded down, is no upper end."
-    near = window[0] <= asked.claim < least
+    why = "An estimate or a number rounded down is not an upper bound."
+    near = window[0] <= claimed.claim < least
     return [_Match(Misreading(what, why, list), (least, "certified"))] * near
 
 
-def _of_divisors(asked: Question, windows: Windows, compared: list[str]) -> list[_Match]:
+def _of_divisors(claimed: ExplainedClaim, windows: Windows, compared: list[str]) -> list[_Match]:
     """Return the divisors that give the claim, if the chance of a random match allows them."""
-    ways = list(divided(asked.audited))
-    first, last = asked.window(asked.claim)
+    ways = list(divided(claimed.audited))
+    first, last = claimed.window(claimed.claim)
     # The chance is computed before any account.
     share = WAYS * len(ways) * (last - first) / (windows.high - windows.low)
     if not ways or windows.share() + share > FREE:
         return []
     windows.more += share
     compared += [one.what for one in ways]
-    numbers = ((one, number) for one in _near(asked, ways) for number in one.finite())
-    return [_Match(one, number) for one, number in numbers if asked.rounds_from(number[0])]
+    numbers = ((one, number) for one in _near(claimed, ways) for number in one.finite())
+    return [_Match(one, number) for one, number in numbers if claimed.rounds_from(number[0])]
 
 
-def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
+def _near(claimed: ExplainedClaim, ways: list[Misreading]) -> list[Misreading]:
     """Return the divisors whose numbers are closest to the claim, by each accountant.
 
     Numbers fall as the divisor grows, so a bisection needs only a few accounts.
@@ -281,52 +283,54 @@ def _near(asked: Question, ways: list[Misreading]) -> list[Misreading]:
             one = ways[middle]
             found[one.what] = one
             value = ([number for number, _ in one.finite()] + [math.inf] * WAYS)[by]
-            low, high = (middle + 1, high) if value > asked.claim else (low, middle - 1)
+            low, high = (middle + 1, high) if value > claimed.claim else (low, middle - 1)
     return list(found.values())
 
 
-def _sentence(asked: Question, match: _Match, told: str) -> str:
+def _sentence(claimed: ExplainedClaim, match: _Match, text: str) -> str:
     value, by = match.number
-    what = f"{exactly(asked.claim)} would be the number of {match.reading.what}"
-    return f"{what} ({_up(value)}, {by}). {match.reading.why} {told}"
+    what = f"{exactly(claimed.claim)} would be the epsilon of {match.reading.what}"
+    return f"{what} ({_up(value)}, {by}). {match.reading.why} {text}"
 
 
-def _enough(tried: list[tuple[Misreading, list[Number]]], asked: Question) -> tuple[str, ...]:
+def _enough(
+    tried: list[tuple[Misreading, list[Number]]], claimed: ExplainedClaim
+) -> tuple[str, ...]:
     """Return the reading with the largest bound under which the claim would hold."""
     bounds = [
         (numbers[0][0], one)
         for one, numbers in tried
-        if one.bound and numbers and numbers[0][0] <= asked.claim
+        if one.bound and numbers and numbers[0][0] <= claimed.claim
     ]
     if not bounds:
         return ()
     # With equal values, max() takes the first, so simple readings have priority.
     value, one = max(bounds, key=lambda pair: pair[0])
-    return (f"{exactly(asked.claim)} would hold for {one.what} ({_up(value)}). {one.why}",)
+    return (f"{exactly(claimed.claim)} would hold for {one.what} ({_up(value)}). {one.why}",)
 
 
 def _up(value: float) -> str:
     return shown(value, 6, ROUND_CEILING)
 
 
-def overcounts(asked: Question) -> tuple[str, ...]:
+def overcounts(claimed: ExplainedClaim) -> tuple[str, ...]:
     """Return a sentence if a claim that holds is an integer multiple of the spent epsilon."""
     # The factor is 1.99 instead of 2, because certified upper ends slightly exceed other programs'
     # values.
-    if not asked.can_be_read or not 0.0 < 1.99 * asked.least <= asked.claim:
+    if not claimed.can_be_read or not 0.0 < 1.99 * claimed.least <= claimed.claim:
         return ()
-    known = [(bound.upper, name.upper()) for name, bound in asked.found.items()]
-    windows = Windows(asked.least, (MAX_TIMES + 1) * asked.least)
+    known = [(bound.upper, name.upper()) for name, bound in claimed.found.items()]
+    windows = Windows(claimed.least, (MAX_TIMES + 1) * claimed.least)
     # The claim may be a multiple of any accountant's number, also that of another library.
-    for value, by in (*known, *peer(asked.audited, asked.run)):
+    for value, by in (*known, *peer(claimed.audited, claimed.run)):
         # Every multiple of every number raises the chance of a random match.
-        if not 0.0 < value < math.inf or not windows.admit_all(asked, value):
+        if not 0.0 < value < math.inf or not windows.admit_all(claimed, value):
             continue
-        times = round(asked.claim / value)
-        if 2 <= times <= MAX_TIMES and asked.rounds_from(times * value):
+        times = round(claimed.claim / value)
+        if 2 <= times <= MAX_TIMES and claimed.rounds_from(times * value):
             return (
-                f"{exactly(asked.claim)} would be {times} times the number of this run "
-                f"({_up(value)}, {by}). Epsilons of clients whose data are disjoint are not added: "
-                f"the largest counts. {windows.told(MAX_TIMES - 1)}",
+                f"{exactly(claimed.claim)} would be {times} times the epsilon of this run "
+                f"({_up(value)}, {by}). Epsilons of clients whose data are disjoint are not "
+                f"added: the largest counts. {windows.summary(MAX_TIMES - 1)}",
             )
     return ()

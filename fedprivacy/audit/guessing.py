@@ -20,7 +20,9 @@ THEOREM_GUESSES = (
     "A1: right guesses of fair coins under (epsilon, delta)-DP (Steinke, Nasr, Jagielski 2023; "
     "delta term by the binomial's Stein equation)"
 )
-THEOREM_RATES = "A2: Clopper-Pearson ends of an attack's two rates (Nasr et al. 2021, Kairouz 2015)"
+THEOREM_RATES = (
+    "A2: Clopper-Pearson intervals of an attack's two rates (Nasr et al. 2021, Kairouz 2015)"
+)
 
 THEOREM_CURVE = (
     "A3: right guesses of fair coins under mu-GDP, tail by tail (Mahloujifar, Melis and "

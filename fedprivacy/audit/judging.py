@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from ..bound import Bound, Verdict, exactly
 from ..errors import UnsupportedCombination, contradict
-from ..evidence import Defect, Evidence, Noiseless
+from ..evidence import Defect, Noiseless, RunEvidence
 from ..evidence.revealed import TELLABLE
 from ..privacy_loss import PrivacyLoss, check_listed
 from ..questions.budget import Budget
 from ..questions.effort import Effort
 from ..relations import Facts, Observer
-from .diagnose import Question, failing_assumptions, overcounts
-from .sources import Reading
+from .diagnose import ExplainedClaim, failing_assumptions, overcounts
+from .sources import SourceFacts
 
 _FILTER = "RDP filter"
 """Prefix of the budget rule of an adaptive run."""
@@ -53,8 +53,8 @@ Findings = tuple[
 class Case(NamedTuple):
     """The claim, its run and facts, and the effort of the accountants."""
 
-    read: Reading
-    evidence: Evidence
+    read: SourceFacts
+    evidence: RunEvidence
     facts: Facts
     epsilon: float
     delta: float
@@ -91,12 +91,12 @@ def _audit_noiseless(case: Case, clear: Noiseless) -> Findings:
         verdict, reason = Verdict.CANNOT_BE_CERTIFIED, _of_another_run(evidence.doubts)
         return verdict, (reason,), bounds, unsupported, ()
     bound = bounds[str(facts.observer)]["no noise"]
-    told = f"at delta = {exactly(case.delta)}: {bound.reason}"
+    text = f"at delta = {exactly(case.delta)}: {bound.reason}"
     if bound.witness:
-        told = f"Epsilon is infinite {told} ({bound.witness})"
+        text = f"Epsilon is infinite {text} ({bound.witness})"
     else:
-        told = f"No finite epsilon is certified {told}"
-    reason = f"{told}; {exactly(case.epsilon)} was claimed."
+        text = f"No finite epsilon is certified {text}"
+    reason = f"{text}; {exactly(case.epsilon)} was claimed."
     return bound.verdict(case.epsilon), (reason,), bounds, unsupported, ()
 
 
@@ -140,11 +140,11 @@ def _check_observer(case: Case, eyes: str) -> None:
     of = case.read.evidence.under
     (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
     # These doubts contain no counts, so every reader may see them.
-    more = [told for told in evidence.doubts if told not in case.evidence.doubts]
+    more = [text for text in evidence.doubts if text not in case.evidence.doubts]
     more += [str(defect) for defect in wrong if defect not in own]
     if more:
         raise UnsupportedCombination(
-            f"nothing is certified before this observer, to whom the record may tell what the "
+            "no number is certified for this observer, since the record may reveal what the "
             f"account keeps secret: {'; '.join(more)}"
         )
 
@@ -161,7 +161,7 @@ def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, t
     verdict, reason = _judge(found, more, epsilon, delta)
     if evidence.run is None:
         return verdict, (reason,)
-    question = Question(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+    question = ExplainedClaim(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
     remarks = overcounts if verdict is Verdict.HOLDS else failing_assumptions
     return verdict, (reason, *remarks(question))
 
@@ -171,8 +171,8 @@ def _of_another_run(doubts: tuple[str, ...]) -> str:
     # Only doubts without counts may be printed. Others reveal data of single clients.
     tellable = (doubt for doubt in doubts if doubt in TELLABLE)
     what = next(tellable, str(Defect.OTHER_COHORTS))
-    told = "so what was done was not this run, whose numbers certify nothing of it"
-    return f"The record has {what}, {told}."
+    text = "so the recorded run differs from the accounted one, whose numbers do not apply to it"
+    return f"The record has {what}, {text}."
 
 
 def _cheaper_than_planned(case: Case, bounds: dict[str, dict[str, Bound]]) -> bool:
@@ -219,11 +219,13 @@ def audit_adaptive(case: Case) -> Findings:
     if kept:
         bound = replace(bound, upper=math.inf, resolution=(0.0, math.inf))
     permitted = f"epsilon = {exactly(budget.epsilon)} at delta = {exactly(budget.delta)}"
-    fine = f"the sum of the rounds' Renyi divergences stays within what its filter's {permitted}"
-    told = f"{kept}, so nothing certifies the claim." if kept else f"{fine} permits."
+    fine = (
+        f"the sum of the rounds' Renyi divergences stays within the filter's budget of {permitted}"
+    )
+    text = f"{kept}, so the claim cannot be certified." if kept else f"{fine}."
     return (
         Verdict.CANNOT_BE_CERTIFIED if kept else Verdict.HOLDS,
-        (f"The schedule depended on outputs; {told}",),
+        (f"The schedule depended on outputs; {text}",),
         {str(facts.observer): {"filter": bound}},
         {},
         (Defect.NO_FILTER,) if kept else (),
@@ -234,16 +236,16 @@ def _kept_by_filter(case: Case) -> str:
     """Return the reason why the filter does not certify the claim; empty if it does."""
     read, evidence, facts, *_ = case
     if read.claim is None:
-        return "the ledger states no budget that a filter was to keep"
+        return "the ledger states no budget for a filter"
     budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
     if other := _another_budget(case, budget):
         return other
     if evidence.doubts:
         return f"the record has {Defect.OTHER_COHORTS}"
     if evidence.noiseless is not None:
-        return evidence.noiseless.told
+        return evidence.noiseless.description
     if evidence.run is not None and not budget.keeps(evidence.run.sequence()):
-        return "the sum of the rounds' Renyi divergences exceeds what the budget permits"
+        return "the sum of the rounds' Renyi divergences exceeds the budget"
     return ""
 
 
@@ -259,7 +261,7 @@ def _another_budget(case: Case, budget: Budget) -> str:
     if epsilon < budget.epsilon or delta < budget.delta:
         return (
             f"the filter kept epsilon = {exactly(budget.epsilon)} at delta = "
-            f"{exactly(budget.delta)}, and other outputs might have spent it all"
+            f"{exactly(budget.delta)}, and other outputs could have spent all of it"
         )
     return ""
 
@@ -307,7 +309,7 @@ def _judge(
     worst = max(bounds.values(), key=lambda bound: bound.lower)
     at, claimed = f"at delta = {exactly(delta)}", exactly(epsilon)
     if best.upper < min(bound.upper for bound in bounds.values()):
-        at += ", to the server too"
+        at += ", for the server as well"
     # The claim is compared only with certified ends. Between them, neither verdict is proved.
     if best.upper <= epsilon:
         return Verdict.HOLDS, (
@@ -320,5 +322,5 @@ def _judge(
         )
     return Verdict.CANNOT_BE_CERTIFIED, (
         f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {claimed} "
-        "is inside, so it can be neither confirmed nor refuted."
+        "lies inside, so it is neither confirmed nor refuted."
     )

@@ -11,7 +11,7 @@ from typing import Any
 from .. import mechanisms, sampling
 from ..bound import Bound, exactly, shown
 from ..errors import FedPrivacyError
-from ..evidence import Numbers
+from ..evidence import Validity
 from ..mechanisms.clear import WithoutNoise
 from ..questions.risk import attack_risk
 from ..relations import Adjacency, Observer, Unit
@@ -19,13 +19,13 @@ from .accounting import Audit
 from .judging import SINGLE
 
 _WHO = {
-    Observer.AGGREGATE: "Somebody who sees every release, but not who took part,",
-    Observer.SERVER: "Somebody who sees every release and who took part",
-    Observer.FINAL: "Somebody who sees the last release only",
+    Observer.AGGREGATE: "An attacker who sees every release but not the participants",
+    Observer.SERVER: "An attacker who sees every release and the participants",
+    Observer.FINAL: "An attacker who sees only the last release",
 }
 _WHAT = {
-    Adjacency.ADD_REMOVE: "whether one {unit}'s data were in the training at all",
-    Adjacency.ZERO_OUT: "whether one {unit}'s contribution was used or replaced by nothing",
+    Adjacency.ADD_REMOVE: "whether the data of one {unit} were in the training",
+    Adjacency.ZERO_OUT: "whether the contribution of one {unit} was used or set to zero",
     Adjacency.REPLACE_ONE: "which of two possible data sets one {unit} had",
 }
 RATES = (0.01, 0.001)
@@ -37,22 +37,39 @@ informative.
 """
 
 GLOSSARY = {
-    "unit": "Whose data is one unit of protection: all data of one client, or one record.",
-    "adjacency": "How two data sets that must look alike differ: by one unit that is there or not "
-    "(add_remove), that contributes or sends nothing (zero_out), or that has other data "
-    "(replace_one).",
-    "observer": "Who looks: at every release but not at who took part (aggregate), at both "
-    "(server), or at the last release only (final).",
-    "epsilon, delta": "Whatever somebody looks for, it happens at most e^epsilon times as often, "
-    "plus delta, than it would with a neighbouring data set.",
-    "certified": "Proved, the computer's rounding included: not estimated, not measured.",
-    "privacy profile": "The smallest delta at every epsilon: the whole guarantee, of which one "
-    "pair (epsilon, delta) is a point.",
-    "trade-off": "What the best test misses at each rate of false alarms; the further below the "
-    "line of guessing, the less private.",
-    "certified interval": "The epsilon of the worst data sets lies in it: two of them attain the "
-    "lower end, none exceeds the upper one.",
-    "advantage": "The largest difference between the rate of true and of false alarms of any test.",
+    "unit": (
+        "The privacy unit: the data that are protected together, either all data of one client "
+        "or one record."
+    ),
+    "adjacency": (
+        "How two neighbouring data sets differ: one unit is present or absent (add_remove), "
+        "contributes or sends zero (zero_out), or has other data (replace_one)."
+    ),
+    "observer": (
+        "What the attacker sees: every release but not the participants (aggregate), both "
+        "(server), or the last release only (final)."
+    ),
+    "epsilon, delta": (
+        "The probability of every event is at most e^epsilon times its probability for a "
+        "neighbouring data set, plus delta."
+    ),
+    "certified": "Proved, with all rounding errors included; neither estimated nor measured.",
+    "privacy profile": (
+        "The smallest delta at every epsilon. It is the complete guarantee; one pair (epsilon, "
+        "delta) is one point."
+    ),
+    "trade-off": (
+        "The false-negative rate of the best test at each false-positive rate. A curve further "
+        "below the line of random guessing is less private."
+    ),
+    "certified interval": (
+        "It contains the epsilon of the worst-case pair of data sets: one pair attains the "
+        "lower end, and no pair exceeds the upper end."
+    ),
+    "advantage": (
+        "The largest difference between the true-positive rate and the false-positive rate of "
+        "any test."
+    ),
 }
 
 
@@ -62,29 +79,30 @@ def in_words(bound: Bound) -> str:
     what = _WHAT[bound.adjacency].format(unit=unit)
     if math.isinf(bound.upper):
         return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
-    told = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
+    text = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
     # Above this epsilon the factor is too large to be informative.
     if bound.upper <= TELLING:
         factor = shown(math.exp(bound.upper), 3, ROUND_CEILING)
         rates = (
-            f"at most {factor} times its rate of false alarms plus {exactly(bound.given)} {told}. "
-            "This "
+            f"at most {factor} times its false-positive rate plus {exactly(bound.given)} "
+            f"{text}. This "
         )
     else:
-        rates = f"limited by {told}. This "
+        rates = f"limited by {text}. This "
     return (
-        f"{_WHO[bound.observer]} cannot reliably tell {what}: whatever test they use, its rate of "
-        f"true alarms is {rates}holds whatever else they know, under the assumptions below."
+        f"{_WHO[bound.observer]} cannot reliably infer {what}. The true-positive rate of every "
+        f"test is {rates}holds for all background knowledge, under the assumptions below."
     )
 
 
 _CONDITION = {
-    Numbers.RECORDED: "For the recorded rounds alone, and not for those that may be missing: ",
-    Numbers.SECRET_SEED: "Only against somebody who does not know the seed, which was fixed: ",
-    Numbers.PUBLIC_DENOMINATOR: "Only if denominators, which are not recorded, do not follow the "
-    "data: ",
-    Numbers.SECRET_ABORTS: "Only if aborts told nothing of how many were drawn: ",
-    Numbers.DENIED: "Only if what was stated is right, which the record denies: ",
+    Validity.RECORDED: "For the recorded rounds only, not for rounds that may be missing: ",
+    Validity.SECRET_SEED: "Only against attackers who do not know the fixed seed: ",
+    Validity.PUBLIC_DENOMINATOR: (
+        "Only if the denominators, which are not recorded, do not depend on the data: "
+    ),
+    Validity.SECRET_ABORTS: "Only if aborts do not depend on the cohort sizes: ",
+    Validity.DENIED: "Only if the stated parameters are right, but the record contradicts them: ",
 }
 
 
@@ -99,10 +117,10 @@ def _condition(found: Audit) -> str:
 
 
 _TO = {
-    str(Observer.AGGREGATE): "To somebody who sees every release, but not who took part",
-    str(Observer.SERVER): "To the server, which knows who took part",
-    str(Observer.FINAL): "To somebody who sees the last release only",
-    SINGLE: "To a server that sees each upload by itself",
+    str(Observer.AGGREGATE): "For an attacker who sees every release but not the participants",
+    str(Observer.SERVER): "For the server, which knows the participants",
+    str(Observer.FINAL): "For an attacker who sees only the last release",
+    SINGLE: "For a server that sees each upload separately",
 }
 
 
@@ -110,7 +128,7 @@ def others_in_words(found: Audit) -> str:
     """Return one sentence with epsilon for every other known observer; empty if there is none."""
     if found.void:
         return ""
-    told = []
+    text = []
     for observer, bounds in found.bounds.items():
         best = min(bounds.values(), key=lambda bound: bound.upper)
         if observer != str(found.facts.observer) and observer in _TO:
@@ -119,8 +137,8 @@ def others_in_words(found: Audit) -> str:
                 if math.isinf(best.upper)
                 else f"epsilon at most {best.ends()[1]}"
             )
-            told.append(f"{_TO[observer]}: {end}.")
-    return _condition(found) + " ".join(told) if told else ""
+            text.append(f"{_TO[observer]}: {end}.")
+    return _condition(found) + " ".join(text) if text else ""
 
 
 def attack_in_words(found: Audit) -> str:
@@ -128,14 +146,16 @@ def attack_in_words(found: Audit) -> str:
     if found.void or math.isinf(found.bound.upper):
         return ""
     advantage, rates = _attack(found)
-    told = " and ".join(
-        f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at {exactly(100 * fpr)} % false alarms"
+    text = " and ".join(
+        (
+            f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at a false-positive rate of "
+            f"{exactly(100 * fpr)} %"
+        )
         for fpr, tpr in zip(RATES, rates, strict=True)
     )
     return (
-        f"{_condition(found)}The best attacker finds at most {told} of those it looks for; its "
-        "advantage over "
-        f"guessing is at most {shown(advantage, 3, ROUND_CEILING)}, of 1 at most."
+        f"{_condition(found)}The true-positive rate of the best attack is at most {text}. Its "
+        f"advantage is at most {shown(advantage, 3, ROUND_CEILING)} (1 is the maximum)."
     )
 
 
@@ -191,7 +211,7 @@ def _mechanism(mechanism: Any) -> str:
         return f"{_mechanism(mechanism.inner)}; {scheme_in_words(mechanism.scheme)}"
     if isinstance(mechanism, mechanisms.HeldMechanism):
         records = scheme_in_words(mechanism.scheme).replace("units", "records")
-        held = f"for a client that holds up to {mechanism.held:,} of the records"
+        held = f"for a client with at most {mechanism.held:,} of the records"
         return f"{_mechanism(mechanism.inner)}; {records}; {held}"
     if isinstance(mechanism, mechanisms.CohortMechanism):
         clients = scheme_in_words(mechanism.scheme).replace("units", "clients")
@@ -206,7 +226,7 @@ def _sparsified(m: mechanisms.SparsifiedPerturbation) -> str:
         sparsifier = str(m.sparsifier).replace("_", "-")
         name = f"Fed-SMP, {sparsifier}, {m.kept:,} of {m.dimension:,} coordinates: the sum"
     less = [f"{n} {word}" for n, word in ((m.missing, "missing"), (m.colluding, "colluding")) if n]
-    shares = f", {' and '.join(less)} shares of it counted off" if less else ""
+    shares = f", {' and '.join(less)} shares of it subtracted" if less else ""
     return (
         f"{name} of {m.cohort:,} clients' updates, each clipped to norm "
         f"{exactly(m.clip_norm)}, with Gaussian noise of std {exactly(m.noise_multiplier)} clip "
@@ -217,7 +237,7 @@ def _sparsified(m: mechanisms.SparsifiedPerturbation) -> str:
 def _integers(m: mechanisms.IntegerPerturbation) -> str:
     kind = "Skellam" if m.divisible else "discrete Gaussian"
     turned = "rotated, " if m.rotated else ""
-    whole = f"{turned}rounded to whole multiples of {exactly(m.grid)} and summed modulo 2^{m.bits}"
+    whole = f"{turned}rounded to multiples of {exactly(m.grid)} and summed modulo 2^{m.bits}"
     return f"{_sparsified(m).replace('Gaussian', kind)}; updates are {whole}"
 
 
@@ -228,12 +248,12 @@ def _in_sequence(run: mechanisms.Run) -> str:
 
 def _factor(m: mechanisms.CorrelatedNoise) -> str:
     """Return the factor that correlates the noise, its restart period, and its coordinates."""
-    block, told = m.factor.block(m.rounds), type(m.factor).__name__
+    block, text = m.factor.block(m.rounds), type(m.factor).__name__
     if block < m.rounds:
-        told += f" after every {block:,} rounds"
+        text += f" restarted every {block:,} rounds"
     if m.kept is not None:
-        told += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones for as long"
-    return told
+        text += f"; {m.kept:,} of {m.dimension:,} coordinates, the same ones until the restart"
+    return text
 
 
 _FEDAVG = "DP-FedAvg: the sum of clients' clipped updates"
@@ -245,9 +265,9 @@ _WORDS: dict[type, Callable[[Any], str]] = {
         f"Gaussian noise of std {exactly(m.noise_multiplier)} clip norms"
     ),
     mechanisms.AdaptiveClipping: lambda m: (
-        f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} and of "
-        f"bits that say whose norm is within the threshold, with Gaussian noise of std "
-        f"{exactly(m.noise_multiplier)} norms of both together; the next clip norm follows the "
+        f"{_FEDAVG if m.protects is Unit.CLIENT else 'the sum of clipped contributions'} and "
+        "of bits for the norms within the threshold, with Gaussian noise of std "
+        f"{exactly(m.noise_multiplier)} times their joint norm; the next clip norm tracks the "
         f"quantile {exactly(m.quantile)}"
     ),
     WithoutNoise: lambda m: "the sum of clipped contributions, without noise",
@@ -270,21 +290,21 @@ _NAMES = {
     "FederatedHamiltonian": "FA-HMC, one upload of a client",
     "NoisyGradientDescent": "noisy gradient descent, one local solve",
     "SplittingRun": "Fed-PLT, a whole run",
-    "ApproximateDp": "a release known by its (epsilon, delta) alone",
-    "RenyiDp": "a release known by its Renyi divergences alone",
-    "Parallel": "units of several kinds, the worst of them",
+    "ApproximateDp": "a release known only by its (epsilon, delta)",
+    "RenyiDp": "a release known only by its Renyi divergences",
+    "Parallel": "units of several kinds, accounted by the worst kind",
 }
 
 
 def _by_its_fields(mechanism: Any) -> str:
     kind = type(mechanism).__name__
     known = [(each.name, getattr(mechanism, each.name)) for each in fields(mechanism)]
-    told = [
+    text = [
         f"{name.replace('_', ' ')} {exactly(value)}"
         for name, value in known
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    return f"{_NAMES.get(kind, kind)} ({', '.join(told)})" if told else _NAMES.get(kind, kind)
+    return f"{_NAMES.get(kind, kind)} ({', '.join(text)})" if text else _NAMES.get(kind, kind)
 
 
 _SCHEMES: dict[type, Callable[[Any], str]] = {
@@ -296,11 +316,15 @@ _SCHEMES: dict[type, Callable[[Any], str]] = {
         f"at most {s.largest:,} of them (truncated Poisson)"
     ),
     sampling.FixedSize: lambda s: (
-        f"{s.size:,} of {s.population:,} units are drawn afresh every round, without replacement"
+        f"{s.size:,} of {s.population:,} units are drawn anew every round, without replacement"
     ),
     sampling.WithReplacement: lambda s: (
         f"{s.draws:,} draws from "
-        + (f"{s.population:,} units" if s.population else f"units of chance {exactly(s.chance)}")
+        + (
+            f"{s.population:,} units"
+            if s.population
+            else (f"units of probability {exactly(s.chance)} each")
+        )
         + " every round, with replacement"
     ),
     sampling.Shuffled: lambda s: (
@@ -318,10 +342,14 @@ def participation_in_words(rule: Any) -> str:
     most = getattr(rule, "at_most", 1)
     apart = getattr(rule, "separation", None)
     times = (
-        "once at most" if most == 1 else f"at most {most:,} times" if most else "again and again"
+        "at most once"
+        if most == 1
+        else f"at most {most:,} times"
+        if most
+        else ("any number of times")
     )
     soon = "" if most == 1 or apart is None else f", at least {apart:,} rounds apart"
-    return f"every unit takes part {times}{soon}; nothing rests on a draw"
+    return f"every unit takes part {times}{soon}; no guarantee depends on sampling"
 
 
 def scheme_in_words(scheme: Any) -> str:

@@ -119,75 +119,79 @@ def _upper(
 _upper_kept = lru_cache(maxsize=256)(_upper)
 
 
-def readings(asked: Audited) -> Iterator[Misreading]:
+def readings(audited: Audited) -> Iterator[Misreading]:
     """Yield the wrong readings without a free parameter, the most likely first."""
-    for name, run in asked.careless.items():
-        numbers = partial(_with_peer, asked, run)
+    for name, run in audited.careless.items():
+        numbers = partial(_with_peer, audited, run)
         yield Misreading(*_CARELESS[name], numbers)
-    yield from _of_relation(asked)
-    if asked.facts.observer is Observer.SERVER:
+    yield from _of_relation(audited)
+    if audited.facts.observer is Observer.SERVER:
         yield Misreading(
-            "an observer who does not see who took part",
-            "Sampling hides a unit only from those who do not learn who was drawn.",
-            lambda: asked.ask(asked.run, observer=Observer.AGGREGATE),
+            "an observer who does not see the participants",
+            "Sampling hides a unit only from observers who do not see the participants.",
+            lambda: audited.ask(audited.run, observer=Observer.AGGREGATE),
         )
-    yield from _of_sensitivity(asked)
-    yield from _of_arithmetic(asked)
-    yield from _of_counting(asked)
+    yield from _of_sensitivity(audited)
+    yield from _of_arithmetic(audited)
+    yield from _of_counting(audited)
 
 
-def _with_peer(asked: Audited, run: Mechanism) -> list[Number]:
-    return [*asked.ask(run), *peer(asked, run)]
+def _with_peer(audited: Audited, run: Mechanism) -> list[Number]:
+    return [*audited.ask(run), *peer(audited, run)]
 
 
 _CARELESS = {
     "steps_per_round": (
-        "one noisy sum a round, local steps counted once",
-        "Every noisy sum that is released counts, not every round.",
+        "one noisy sum per round, with local steps counted once",
+        "Every released noisy sum counts, not only every round.",
     ),
     "missing_shares": (
         "all shares of the noise",
-        "Noise of clients that do not answer is not in the sum.",
+        "The sum lacks the noise shares of clients that do not answer.",
     ),
     "trials": (
-        "one run of those that were tried",
-        "All runs on the same data count, the ones that were thrown away too.",
+        "only one of the runs on these data",
+        "All runs on the same data count, including discarded ones.",
     ),
 }
 
 
-def _of_relation(asked: Audited) -> Iterator[Misreading]:
+def _of_relation(audited: Audited) -> Iterator[Misreading]:
     """Yield readings under another adjacency, or with Poisson sampling."""
     # Most published numbers assume Poisson sampling, whatever the real sampling was.
-    drawn = _changed(asked.run, _as_poisson)
+    drawn = _changed(audited.run, _as_poisson)
     moved = None if drawn is None else _changed(drawn, _louder(0.5))
-    if asked.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
+    if audited.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
         # For replaced units, some accountants halve the noise and take the pair of an added unit.
         yield Misreading(
-            f"{_POISSON}, added or removed, where a sum moves by 2 C",
+            f"{_POISSON}, added or removed, with a sensitivity of 2 C",
             _DRAWN,
-            partial(asked.ask, moved, Adjacency.ADD_REMOVE),
+            partial(audited.ask, moved, Adjacency.ADD_REMOVE),
         )
-    kinder = _KINDER[asked.facts.adjacency]
+    kinder = _KINDER[audited.facts.adjacency]
     for other in kinder:
-        why = _why(asked.run, asked.facts.adjacency, other)
-        yield Misreading(f"adjacency {other}", why, partial(asked.ask, asked.run, other))
+        why = _why(audited.run, audited.facts.adjacency, other)
+        yield Misreading(f"adjacency {other}", why, partial(audited.ask, audited.run, other))
     if drawn is None:
         return
-    yield Misreading(_POISSON, _DRAWN, partial(asked.ask, drawn))
+    yield Misreading(_POISSON, _DRAWN, partial(audited.ask, drawn))
     for other in kinder:
-        why = f"{_DRAWN} {_why(drawn, asked.facts.adjacency, other)}"
-        yield Misreading(f"{_POISSON} and adjacency {other}", why, partial(asked.ask, drawn, other))
+        why = f"{_DRAWN} {_why(drawn, audited.facts.adjacency, other)}"
+        yield Misreading(
+            f"{_POISSON} and adjacency {other}", why, partial(audited.ask, drawn, other)
+        )
 
 
 def _why(run: Mechanism, adjacency: Adjacency, other: Adjacency) -> str:
     """Return the error in an account under another adjacency."""
     if adjacency is Adjacency.ADD_REMOVE:
-        return "Without the unit another takes its place, or the others' draw moves."
+        return (
+            "Without the unit, another unit takes its place, or the sampling of the others changes."
+        )
     # If another unit replaces an absent one, the sum also moves by 2 C.
     schemes = [_opened(part)[1] for part, _ in run.sequence()]
     if other is Adjacency.ADD_REMOVE and not all(map(_moves_by_one, schemes)):
-        return "To replace a unit's data is not to add or remove a unit."
+        return "Replacing the data of a unit differs from adding or removing a unit."
     return _TWICE
 
 
@@ -196,88 +200,92 @@ def _moves_by_one(scheme: Scheme | None) -> bool:
 
 
 _POISSON = "Poisson sampling at the same rate"
-_TWICE = "Data that are exchanged move a sum of clipped vectors by up to 2 C, not by C."
+_TWICE = "Replaced data change a sum of clipped vectors by up to 2 C, not by C."
 _KINDER: dict[Adjacency, tuple[Adjacency, ...]] = {
     Adjacency.REPLACE_ONE: (Adjacency.ZERO_OUT, Adjacency.ADD_REMOVE),
     Adjacency.ADD_REMOVE: (Adjacency.ZERO_OUT,),
     Adjacency.ZERO_OUT: (),
 }
-_DRAWN = "Amplification by Poisson sampling holds for independent draws only, not for these."
+_DRAWN = (
+    "Amplification by Poisson sampling holds only for independent draws, and these are not "
+    "independent."
+)
 
 
-def _of_sensitivity(asked: Audited) -> Iterator[Misreading]:
-    if asked.facts.adjacency is Adjacency.REPLACE_ONE:
-        doubled = _changed(asked.run, _louder(2.0))
+def _of_sensitivity(audited: Audited) -> Iterator[Misreading]:
+    if audited.facts.adjacency is Adjacency.REPLACE_ONE:
+        doubled = _changed(audited.run, _louder(2.0))
         if doubled is not None:
-            what = "a sum that moves by C when a unit is replaced"
-            yield Misreading(what, _TWICE, partial(asked.ask, doubled))
-    taken = asked.sensitivity
-    smaller = None if taken is None else _changed(asked.run, _louder(1.0 / taken))
+            what = "a sensitivity of C for a replaced unit"
+            yield Misreading(what, _TWICE, partial(audited.ask, doubled))
+    taken = audited.sensitivity
+    smaller = None if taken is None else _changed(audited.run, _louder(1.0 / taken))
     if taken is not None and smaller is not None:
         what = f"a sensitivity of {exactly(taken)} clip norms"
-        why = "What is clipped to C moves the sum by up to C, whatever it is taken for."
-        yield Misreading(what, why, partial(asked.ask, smaller))
-        formula = partial(_classical, smaller, asked.delta)
+        why = (
+            "A contribution clipped to C changes the sum by up to C, whatever sensitivity is "
+            "assumed."
+        )
+        yield Misreading(what, why, partial(audited.ask, smaller))
+        formula = partial(_classical, smaller, audited.delta)
         yield Misreading(f"{what} and the classical formula", why, formula, bound=False)
 
 
-def _of_arithmetic(asked: Audited) -> Iterator[Misreading]:
-    run, facts, delta = asked.run, asked.facts, asked.delta
+def _of_arithmetic(audited: Audited) -> Iterator[Misreading]:
+    run, facts, delta = audited.run, audited.facts, audited.delta
     yield Misreading(
         "the central limit theorem for Gaussian differential privacy",
-        "It is a limit, no bound: at finite numbers of rounds the truth may be more.",
+        "It is a limit, not a bound; with finitely many rounds epsilon may be larger.",
         lambda: _central_limit(run, delta),
         bound=False,
     )
     yield Misreading(
         f"{PEER} under {facts.adjacency}",
-        _TWICE
-        if facts.adjacency is Adjacency.REPLACE_ONE
-        else "Its account is of another run than this one.",
-        lambda: peer(asked, run),
+        _TWICE if facts.adjacency is Adjacency.REPLACE_ONE else "It accounts a different run.",
+        lambda: peer(audited, run),
         bound=False,
     )
     # The classical formula gives a number for any epsilon but is proved only for small ones.
     yield Misreading(
         "the classical formula sqrt(2 ln(1.25 / delta)) / z, for one round or for all",
-        "It is proved for epsilon below 1 and one round only.",
+        "It is proved only for epsilon below 1 and one round.",
         lambda: _classical(run, delta),
         bound=False,
     )
 
 
-def _of_counting(asked: Audited) -> Iterator[Misreading]:
+def _of_counting(audited: Audited) -> Iterator[Misreading]:
     """Yield readings with fewer rounds: only one, or without the last step of each epoch."""
-    (first, _), *more = asked.run.sequence()
-    total = asked.total
+    (first, _), *more = audited.run.sequence()
+    total = audited.total
     if total == 1:
         return
     yield Misreading(
         f"one round of {total:,}",
-        "Every round adds to what is spent.",
-        lambda: asked.ask(first)[:1],
+        "Every round increases epsilon.",
+        lambda: audited.ask(first)[:1],
         bound=False,
     )
     # Counting errors of mixed rounds cannot be distinguished.
     for lost in () if more else _lost(first, total):
         yield Misreading(
-            f"an epoch's steps rounded down, {total - lost:,} in all for {total:,}",
-            "A last batch that is not full is a step, too: steps are rounded up.",
-            partial(_with_peer, asked, first * (total - lost)),
+            f"the steps of an epoch rounded down, {total - lost:,} in all instead of {total:,}",
+            "An incomplete last batch is a step as well, so steps are rounded up.",
+            partial(_with_peer, audited, first * (total - lost)),
             bound=False,
         )
 
 
-def divided(asked: Audited) -> Iterator[Misreading]:
+def divided(audited: Audited) -> Iterator[Misreading]:
     """Yield the readings that count several noisy sums as one, the smallest divisor first."""
-    (first, total), *more = asked.run.sequence()
+    (first, total), *more = audited.run.sequence()
     # Only integer ratios, because no mistake loses a fraction of a noisy sum.
     for n in range(2, MAX_TIMES + 1) if not more else ():
         if total % n == 0:
             yield Misreading(
-                f"several noisy sums counted as one, {n} of them: {total // n:,} for {total:,}",
-                "Every noisy sum that is released counts, local steps too.",
-                partial(_with_peer, asked, first * (total // n)),
+                f"{n} noisy sums counted as one, {total // n:,} in all instead of {total:,}",
+                "Every released noisy sum counts, including those of local steps.",
+                partial(_with_peer, audited, first * (total // n)),
                 bound=False,
             )
 
@@ -295,10 +303,10 @@ def _lost(step: Mechanism, total: int) -> list[int]:
     return sorted({1, total // each} if total > total // each > 0 else {1})
 
 
-def peer(asked: Audited, run: Mechanism) -> list[Number]:
+def peer(audited: Audited, run: Mechanism) -> list[Number]:
     """Return the epsilons of other programs' RDP accountants; empty if they give none."""
     ask = _peers_kept if _hashes(run) else _peers
-    return ask(run, asked.delta, asked.facts.adjacency)
+    return ask(run, audited.delta, audited.facts.adjacency)
 
 
 def _peers(run: Mechanism, delta: float, adjacency: Adjacency) -> list[Number]:

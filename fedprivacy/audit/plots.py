@@ -40,25 +40,25 @@ class Plot(NamedTuple):
     svg: str
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     """Points of one curve. ``lower`` is None if only the upper end is drawn."""
 
     x: Array
     upper: Array
     lower: Array | None = None
 
-    def same_as(self, other: Line) -> bool:
+    def same_as(self, other: PlotLine) -> bool:
         """Return whether the two lines coincide in print."""
         # Lines at different rounds or rates cannot be compared point by point.
         same = np.array_equal(self.x, other.x)
         return same and np.allclose(self.upper, other.upper, rtol=2e-3, atol=0.0)
 
-    def around(self, other: Line) -> Line:
+    def around(self, other: PlotLine) -> PlotLine:
         """Return one line whose ends hold for both of two coinciding lines."""
         lower = None
         if self.lower is not None and other.lower is not None:
             lower = np.minimum(self.lower, other.lower)
-        return Line(self.x, np.maximum(self.upper, other.upper), lower)
+        return PlotLine(self.x, np.maximum(self.upper, other.upper), lower)
 
 
 Corners = tuple[Array, Array]
@@ -104,14 +104,14 @@ class Look(NamedTuple):
         finish: sets up the axes.
         upper: line between upper ends.
         lower: line between lower ends.
-        told: the ends that the text names: "at most" for upper ends, "at least" for lower ends, ""
+        ends: the ends that the text names: "at most" for upper ends, "at least" for lower ends, ""
             for measured values.
     """
 
     finish: Callable[[Axes], None]
     upper: Callable[[Array, Array], Corners] = points
     lower: Callable[[Array, Array], Corners] = from_the_right
-    told: str = ""
+    ends: str = ""
 
 
 def composes(found: Audit) -> bool:
@@ -135,7 +135,7 @@ def plots_of(
     """
     found = []
     if accuracies:
-        lines = {name: Line(*pair) for name, pair in accuracies.items()}
+        lines = {name: PlotLine(*pair) for name, pair in accuracies.items()}
         found.append(_plot("Accuracy by round", lines, Look(_with_accuracy)))
     if audits:
         found += _certified(audits, by_round)
@@ -157,7 +157,7 @@ def _certified(
     yield _plot(*_about(caption, audits, profiles), look)
     tradeoffs = _drawn(audits, _tradeoff)
     if tradeoffs:
-        caption = "Trade-off: what the best attacker misses at each rate of false alarms"
+        caption = "Trade-off: false-negative rate of the best attack at each false-positive rate"
         look = Look(_with_rates, from_the_left, from_the_right, "at least")
         yield _plot(*_about(caption, audits, tradeoffs), look)
 
@@ -165,9 +165,9 @@ def _certified(
 def _about(
     caption: str,
     audits: Mapping[str, Audit],
-    lines: Mapping[str, Line],
+    lines: Mapping[str, PlotLine],
     more: Callable[[Audit], list[str]] = lambda found: [],
-) -> tuple[str, dict[str, Line]]:
+) -> tuple[str, dict[str, PlotLine]]:
     """Return a caption and named lines that state their subject and conditions.
 
     Conditions shared by all lines go into the caption. The others go with the names of the lines.
@@ -193,7 +193,7 @@ def _with(text: str, words: list[str]) -> str:
     return f"{text} ({', '.join(words)})" if words else text
 
 
-def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], Line]) -> dict[str, Line]:
+def _drawn(audits: Mapping[str, Audit], line: Callable[[Audit], PlotLine]) -> dict[str, PlotLine]:
     lines = {}
     for name, found in audits.items():
         try:
@@ -281,7 +281,7 @@ def _most(fits: Callable[[int], bool], limit: int) -> int:
     return good
 
 
-def _profile(found: Audit) -> Line:
+def _profile(found: Audit) -> PlotLine:
     assert found.run is not None
     # Draw up to 1.5 times the certified epsilon, or up to 10 if epsilon is infinite.
     reach = max(1.5 * found.bound.upper, 0.5) if math.isfinite(found.bound.upper) else 10.0
@@ -294,14 +294,14 @@ def _profile(found: Audit) -> Line:
         observer=found.facts.observer,
         tolerance=0.1,
     )
-    return Line(np.asarray(curve.epsilons), np.asarray(curve.upper), np.asarray(curve.lower))
+    return PlotLine(np.asarray(curve.epsilons), np.asarray(curve.upper), np.asarray(curve.lower))
 
 
 _RATES = sorted({k / n for n, most in ((4000, 10), (400, 10), (160, 160)) for k in range(most + 1)})
 """Plotted false-positive rates: dense near 0, where curves are steep and attacks matter."""
 
 
-def _tradeoff(found: Audit) -> Line:
+def _tradeoff(found: Audit) -> PlotLine:
     assert found.run is not None
     curve = tradeoff_curve(
         found.run,
@@ -313,7 +313,7 @@ def _tradeoff(found: Audit) -> Line:
     return between_rates(curve, "upper")
 
 
-def between_rates(curve: TradeoffCurve, ends: str) -> Line:
+def between_rates(curve: TradeoffCurve, ends: str) -> PlotLine:
     """Return the curve at many false-positive rates, computed from the queried rates.
 
     The false-negative rate falls as the false-positive rate rises. A lower end at one rate
@@ -322,12 +322,12 @@ def between_rates(curve: TradeoffCurve, ends: str) -> Line:
     may choose between two tests at random.
     """
     order = np.argsort(curve.fpr)
-    asked = curve.fpr[order]
-    rates = np.union1d(asked, np.linspace(asked[0], asked[-1], 201))
+    fpr = curve.fpr[order]
+    rates = np.union1d(fpr, np.linspace(fpr[0], fpr[-1], 201))
     attackers = curve.present_to_absent, curve.absent_to_present
-    chords = (np.interp(rates, asked, getattr(one, ends)[order]) for one in attackers)
-    lower = curve.worst.lower[order][np.searchsorted(asked, rates)]
-    return Line(rates, np.minimum(*chords), lower)
+    chords = (np.interp(rates, fpr, getattr(one, ends)[order]) for one in attackers)
+    lower = curve.worst.lower[order][np.searchsorted(fpr, rates)]
+    return PlotLine(rates, np.minimum(*chords), lower)
 
 
 # ---- drawing
@@ -339,30 +339,30 @@ def _epsilons(
     endless: list[str],
 ) -> Plot:
     lines = {
-        name: Line(np.asarray(rounds, float), np.asarray(values))
+        name: PlotLine(np.asarray(rounds, float), np.asarray(values))
         for name, (rounds, values) in by_round.items()
         if name not in endless
     }
     claims = sorted({found.claim[0] for found in audits.values()})
     caption = "Epsilon by round, certified upper end"
     if endless:
-        caption += f", of {', '.join(endless)} no finite one"
+        caption += f"; no finite epsilon for {', '.join(endless)}"
 
     def finish(axes: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
 
         across = axes.get_yaxis_transform()
         for claim in claims:
-            told = f"claimed: {exactly(claim)}"
+            text = f"claimed: {exactly(claim)}"
             axes.axhline(claim, color="0.4", linewidth=0.8)
             axes.annotate(
-                told, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
+                text, (0.02, claim), xycoords=across, fontsize=10, va="bottom", color="0.3"
             )
         axes.set(xlabel="round", ylabel="epsilon", ylim=(0, 1.08 * axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     # Epsilon rises, so the value at the next point is an upper end up to that point.
-    look = Look(finish, upper=from_the_right, told="at most")
+    look = Look(finish, upper=from_the_right, ends="at most")
     return _plot(*_about(caption, audits, lines, _at_delta), look)
 
 
@@ -381,14 +381,14 @@ def _with_delta(axes: Axes) -> None:
 def _with_rates(axes: Axes) -> None:
     axes.plot([0, 1], [1, 0], color="0.6", linewidth=0.8)
     axes.annotate("guessing", (0.5, 0.51), fontsize=10, color="0.3")
-    axes.set(xlabel="false alarms", ylabel="missed", xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
 
 
 _NO_METADATA = ("Date", "Creator", "Format", "Type")
 _STYLES = ("-", "--", "-.", ":")
 
 
-def _plot(caption: str, lines: Mapping[str, Line], look: Look) -> Plot:
+def _plot(caption: str, lines: Mapping[str, PlotLine], look: Look) -> Plot:
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -413,10 +413,10 @@ def _plot(caption: str, lines: Mapping[str, Line], look: Look) -> Plot:
     own = f"plot-{re.sub('[^a-z]+', '-', caption.lower())}-"
     unique = re.sub(r'(\bid="|href="#|url\(#)', lambda found: found[1] + own, svg)
     hidden = unique[unique.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
-    return Plot(caption, f"{caption}. {_told(together, look.told)}", hidden)
+    return Plot(caption, f"{caption}. {_described_points(together, look.ends)}", hidden)
 
 
-def _draw(axes: Axes, name: str, line: Line, look: Look, style: str) -> None:
+def _draw(axes: Axes, name: str, line: PlotLine, look: Look, style: str) -> None:
     above = look.upper(line.x, line.upper)
     drawn: Any = axes.plot(*above, style, label=literal(name))[0]
     if line.lower is not None:
@@ -427,9 +427,9 @@ def _draw(axes: Axes, name: str, line: Line, look: Look, style: str) -> None:
         axes.fill(*around, alpha=0.2, color=color, linewidth=0.0)
 
 
-def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
+def _labelled_once(lines: Mapping[str, PlotLine]) -> dict[str, PlotLine]:
     """Return lines by name; coinciding lines become one line with all their names."""
-    found: list[tuple[str, Line]] = []
+    found: list[tuple[str, PlotLine]] = []
     for name, line in lines.items():
         place = next((i for i, (_, one) in enumerate(found) if one.same_as(line)), None)
         if place is None:
@@ -440,17 +440,17 @@ def _labelled_once(lines: Mapping[str, Line]) -> dict[str, Line]:
     return dict(found)
 
 
-def _told(lines: Mapping[str, Line], ends: str) -> str:
-    """Return the first, middle and last point of every line in words; see ``Look.told``."""
-    told = []
+def _described_points(lines: Mapping[str, PlotLine], ends: str) -> str:
+    """Return the first, middle and last point of every line in words; see ``Look.ends``."""
+    text = []
     for name, line in lines.items():
         places = dict.fromkeys([0, len(line.x) // 2, len(line.x) - 1])
         said = ", ".join(f"{_value(line, i, ends)} at {exactly(line.x[i])}" for i in places)
-        told.append(f"{name}: {said}")
-    return "; ".join(told) + "."
+        text.append(f"{name}: {said}")
+    return "; ".join(text) + "."
 
 
-def _value(line: Line, place: int, ends: str) -> str:
+def _value(line: PlotLine, place: int, ends: str) -> str:
     if ends == "at least" and line.lower is not None:
         return f"at least {shown(line.lower[place], 3, ROUND_FLOOR)}"
     upper = line.upper[place]

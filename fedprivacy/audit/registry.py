@@ -40,12 +40,12 @@ MODELS = ("Local", "Central", "Shuffle", "Federated")
 
 ASKED: Mapping[str, str] = {
     "name": "the data product",
-    "data_curators": "who publishes it, a list",
-    "description": "what it is",
-    "intended_use": "what it is for",
-    "data_product_region": "what region the data describe",
+    "data_curators": "a list of its publishers",
+    "description": "its description",
+    "intended_use": "its purpose",
+    "data_product_region": "the region that the data describe",
     "publication_date": "YYYY-MM-DD",
-    "registry_authors": "who fills out the entry, a list",
+    "registry_authors": "a list of the authors of the entry",
 }
 """Required fields that no audit knows."""
 
@@ -91,18 +91,21 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
         },
         "deployment_model": {
             "model_name": said.get("model_name", _model(found)),
-            "actors": said.get("actors", f"Who is kept out: {EYES[found.facts.observer]}."),
+            "actors": said.get("actors", f"Attacker: {EYES[found.facts.observer]}."),
         },
         "accounting": {"composition": _composition(found)} | _said(said, "post_processing"),
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": _tuning(found),
-            "mechanisms": " ".join(f"{told.rstrip('.')}." for told in _mechanisms(found)),
+            "mechanisms": " ".join(f"{text.rstrip('.')}." for text in _mechanisms(found)),
         }
         | _said(said, "justification"),
         "administrative": {
             "registry_authors": said["registry_authors"],
-            "notes": f"Audited with fedprivacy {VERSION}: {found.statement}, of the claim epsilon "
-            f"= {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}. {_source(found)}",
+            "notes": (
+                f"Audited with fedprivacy {VERSION}: {found.statement}, for the claim epsilon "
+                f"= {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}. "
+                f"{_source(found)}"
+            ),
         }
         | _said(said, "sources"),
     }
@@ -154,7 +157,7 @@ def _is_date(text: object) -> bool:
 
 
 _RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    **dict.fromkeys((*ASKED, *MAY), ("be a string of some text", _is_text)),
+    **dict.fromkeys((*ASKED, *MAY), ("be a non-empty string", _is_text)),
     **dict.fromkeys(("data_curators", "registry_authors"), ("be a list of names", _is_names)),
     "publication_date": ("be a date, YYYY-MM-DD", _is_date),
     **{name: (f"be one of {', '.join(of)}", of.__contains__) for name, of in MAY.items() if of},
@@ -167,11 +170,10 @@ def _parameters(found: Audit) -> dict[str, Any]:
     if found.void or found.bound.upper == float("inf"):
         return {}
     low, high = found.bound.ends(6)
-    depends = "".join(f", {told}" for told in found.bound.qualified)
+    depends = "".join(f", {text}" for text in found.bound.qualified)
     details = (
-        f"{formal(found)}{depends}. The certified interval of epsilon at this delta is "
-        f"[{low}, {high}]; "
-        "the parameters given are its upper end."
+        f"{formal(found)}{depends}. The certified interval of epsilon at this delta is [{low}, "
+        f"{high}]; the parameters above are its upper end."
     )
     # The parameter is the upper end, because the lower end is no guarantee.
     numbers = {"epsilon": float(high), "delta": found.bound.given}
@@ -199,10 +201,10 @@ def _source(found: Audit) -> str:
     check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
     # The entry may be read without its audit, so it must state the assumptions itself.
     said = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
-    told = f" Stated by the user, not recorded: {said}." if said else ""
+    text = f" Stated by the user but not recorded: {said}." if said else ""
     granted = "; ".join(found.granted.values())
-    more = f" Taken for granted: {granted}." if granted else ""
-    return f"Source: {found.origin.kind}{check}.{told}{more}"
+    more = f" Assumed by default: {granted}." if granted else ""
+    return f"Source: {found.origin.kind}{check}.{text}{more}"
 
 
 def _model(found: Audit) -> str:

@@ -75,20 +75,20 @@ def report(
     in_folder(path=target)
     # Refused instead of ignored, because the reader would miss these facts in the report.
     if deployment is not None and form is not _entry:
-        refuse("deployment", "given", "be left out", "it is for a path that ends in .yaml")
-    told = _Told(_named(audit), title, subject, deployment)
+        refuse("deployment", "given", "be left out", "it applies only to a path that ends in .yaml")
+    request = _ReportArguments(_named(audit), title, subject, deployment)
     answers: Answers = {}
-    for found in told.audits.values():
+    for found in request.audits.values():
         # Plots reuse the losses that the audits computed.
         answers |= found.answers
     with answered_once(answers):
-        text = form(told)
+        text = form(request)
     whole_file(target, text)
     return target
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ReportArguments:
     """The arguments of ``report``."""
 
     runs: Mapping[str, RunSummary]
@@ -113,38 +113,38 @@ class _Told:
         return {name: further_rounds(self.audits[name]) for name in self.by_round}
 
 
-def _page(told: _Told) -> str:
-    return _rendered("report.html", told, plots=_plots(told), autoescape=True)
+def _page(request: _ReportArguments) -> str:
+    return _rendered("report.html", request, plots=_plots(request), autoescape=True)
 
 
-def _markdown(told: _Told) -> str:
-    return _rendered("report.md", told, plots=[], autoescape=False)
+def _markdown(request: _ReportArguments) -> str:
+    return _rendered("report.md", request, plots=[], autoescape=False)
 
 
-def _json(told: _Told) -> str:
+def _json(request: _ReportArguments) -> str:
     data = {
-        "title": told.title,
-        "subject": told.subject,
-        "runs": {name: found.to_dict() for name, found in told.audits.items()},
-        "statement": {name: dict(rows_of(found)) for name, found in told.audits.items()},
-        "further_rounds": told.further,
+        "title": request.title,
+        "subject": request.subject,
+        "runs": {name: found.to_dict() for name, found in request.audits.items()},
+        "statement": {name: dict(rows_of(found)) for name, found in request.audits.items()},
+        "further_rounds": request.further,
         "not_counted": list(NOT_COUNTED),
     }
     # NaN and infinity are not JSON. An error is better than a file that no parser reads.
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def _entry(told: _Told) -> str:
-    if len(told.audits) != 1:
-        refuse("audit", f"{len(told.audits)} audits", "be one, for the registry")
-    if told.deployment is None:
-        asked = ", ".join(registry.ASKED)
-        refuse("deployment", None, f"be given for the registry: a dict with {asked}")
-    (found,) = told.audits.values()
-    return registry.as_yaml(registry.entry(found, told.deployment))
+def _entry(request: _ReportArguments) -> str:
+    if len(request.audits) != 1:
+        refuse("audit", f"{len(request.audits)} audits", "be one audit for the registry")
+    if request.deployment is None:
+        fields = ", ".join(registry.ASKED)
+        refuse("deployment", None, f"be given for the registry: a dict with {fields}")
+    (found,) = request.audits.values()
+    return registry.as_yaml(registry.entry(found, request.deployment))
 
 
-_FORMS: dict[str, Callable[[_Told], str]] = {
+_FORMS: dict[str, Callable[[_ReportArguments], str]] = {
     ".html": _page,
     ".md": _markdown,
     ".json": _json,
@@ -152,7 +152,7 @@ _FORMS: dict[str, Callable[[_Told], str]] = {
 }
 
 
-def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> str:
+def _rendered(name: str, request: _ReportArguments, *, plots: list[Any], autoescape: bool) -> str:
     # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
@@ -168,14 +168,14 @@ def _rendered(name: str, told: _Told, *, plots: list[Any], autoescape: bool) -> 
     )
     environment.filters["cell"] = _cell
     template = environment.from_string((files(__package__) / name).read_text("utf-8"))
-    views = [_run_view(name, run, told) for name, run in told.runs.items()]
+    views = [_run_view(name, run, request) for name, run in request.runs.items()]
     text: str = template.render(
-        title=told.title,
-        cover=_cover(list(told.audits.values()), told.subject),
+        title=request.title,
+        cover=_cover(list(request.audits.values()), request.subject),
         runs=views,
         shared=_shared([view for view in views if view["private"]]),
-        scored=any(run.accuracy for run in told.runs.values()),
-        sent=any(run.upload_bytes is not None for run in told.runs.values()),
+        scored=any(run.accuracy for run in request.runs.values()),
+        sent=any(run.upload_bytes is not None for run in request.runs.values()),
         plots=plots,
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
@@ -192,16 +192,18 @@ def _cell(text: object) -> str:
     return plain
 
 
-def _plots(told: _Told) -> list[Any]:
+def _plots(request: _ReportArguments) -> list[Any]:
     accuracies = {
         name: (
             np.asarray(run.rounds or range(1, len(run.accuracy) + 1), float),
             np.asarray(run.accuracy, float),
         )
-        for name, run in told.runs.items()
+        for name, run in request.runs.items()
         if run.accuracy
     }
-    return plots_of(accuracies, {name: told.audits[name] for name in told.by_round}, told.by_round)
+    return plots_of(
+        accuracies, {name: request.audits[name] for name in request.by_round}, request.by_round
+    )
 
 
 _LISTS = ("rows", "recorded", "theorems", "assumptions", "granted")
@@ -224,13 +226,13 @@ def _named(audit: object) -> dict[str, RunSummary]:
     for each in named.values():
         if not isinstance(each, Audit | RunSummary):
             way_out = (
-                "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, a "
-                "ledger or a file, for a published claim too"
+                "fp.audit(source, claim=(epsilon, delta), ...) audits a mechanism, a ledger or "
+                "a file, also for a published claim"
             )
             rule = "be an audit, a list of audits, or a dict of them by name"
             refuse("audit", type(each).__name__, rule, way_out)
     if not named:
-        refuse("audit", audit, "hold at least one audit")
+        refuse("audit", audit, "contain at least one audit")
     return {n: r if isinstance(r, RunSummary) else RunSummary(audit=r) for n, r in named.items()}
 
 
@@ -274,7 +276,7 @@ def _origin(found: Audit) -> list[tuple[str, str]]:
     return [("source", said + check), *imported]
 
 
-def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
+def _run_view(name: str, run: RunSummary, request: _ReportArguments) -> dict[str, Any]:
     """Return the printed values of one run."""
     found = run.audit
     view: dict[str, Any] = {
@@ -301,8 +303,8 @@ def _run_view(name: str, run: RunSummary, told: _Told) -> dict[str, Any]:
             "granted": [f"{value}." for value in found.granted.values()],
             "bounds": _bound_rows(found),
             "unsupported": found.unsupported,
-            "moments": _moments(found, *told.by_round.get(name, ([], []))),
-            "left": _left(found, told.further.get(name)),
+            "moments": _moments(found, *request.by_round.get(name, ([], []))),
+            "left": _left(found, request.further.get(name)),
             "theorems": list(found.bound.theorems),
             "assumptions": list(found.bound.assumptions),
         }
@@ -333,7 +335,7 @@ def _under(found: Audit) -> str:
 def _recorded_rows(found: Audit) -> list[tuple[str, str]]:
     stated = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
     rows = list(found.facts_recorded.items())
-    return rows + ([("stated by the user, not recorded", stated)] if stated else [])
+    return rows + ([("stated by the user but not recorded", stated)] if stated else [])
 
 
 def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple[str, ...]]:
@@ -348,7 +350,7 @@ def _moments(found: Audit, rounds: list[int], values: list[float]) -> list[tuple
     # Spent values are rounded up and remaining values down, so that neither looks better than
     # certified.
     rows = [
-        ("round", "epsilon, at most", "left of the claim, at least"),
+        ("round", "epsilon (upper end)", "remaining epsilon (lower end)"),
         *((f"{rounds[i]:,}", _up(values[i]), _down(found.claim[0] - values[i])) for i in chosen),
     ]
     return [row[:2] if found.conditions else row for row in rows]
@@ -368,8 +370,8 @@ def _left(found: Audit, further: int | None) -> str:
     if found.conditions or not found.rounds or not left > -np.inf:
         return ""
     if left < 0.0:
-        return "Nothing of the claimed epsilon is left for certain."
-    return f"Of the claimed epsilon at least {_down(left)} is left{_enough(further)}."
+        return "No part of the claimed epsilon certainly remains."
+    return f"At least {_down(left)} of the claimed epsilon remains{_enough(further)}."
 
 
 def _enough(further: int | None) -> str:

@@ -18,20 +18,20 @@ from ..errors import (
     member,
     refuse,
 )
-from ..evidence import Defect, Evidence
-from ..ledger import Joint, Ledger, Round
+from ..evidence import Defect, RunEvidence
+from ..ledger import Joint, Ledger, LedgerRound
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..relations import Adjacency, Facts, Observer, Unit
 from . import imports
 from .imports import Origin, Stated, Trace, Unseen
 from .imports.content import beginning
 
-PARAMETERS = "parameters, as they were stated"
+PARAMETERS = "stated parameters"
 """Origin kind of a run that the user typed in."""
 
 
 @runtime_checkable
-class Event(Protocol):
+class EventLike(Protocol):
     """An event of dp-accounting."""
 
     def to_named_tuple(self) -> Any:
@@ -40,7 +40,7 @@ class Event(Protocol):
 
 Books = Ledger | str | PathLike[str]
 """A ledger, or the path of a ledger."""
-Source = Mechanism | Event | Trace | Mapping[str, Any] | Books | Sequence[Books]
+Source = Mechanism | EventLike | Trace | Mapping[str, Any] | Books | Sequence[Books]
 """Everything that can be accounted: a ledger, a mechanism, an event, an imported record, the state
 of an accountant as plain values, the path of a ledger or of any importable file, or several ledgers
 together.
@@ -48,7 +48,7 @@ ledgers together."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceFacts:
     """A source after reading. None means that the source does not state the value.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reading:
             name.
     """
 
-    evidence: Evidence
+    evidence: RunEvidence
     origin: Origin
     unit: Unit | None = None
     adjacency: Adjacency | None = None
@@ -101,8 +101,8 @@ class Reading:
         # Given facts take precedence, so that one record can be judged under several facts.
         adjacency = _said_first(adjacency, self.adjacency)
         if adjacency is None:
-            way_out = f"the {self.origin.kind} does not say how neighbours differ"
-            way_out += f"; one of {', '.join(Adjacency)}"
+            way_out = f"the {self.origin.kind} does not state how neighbouring data sets differ"
+            way_out += f"; pass one of {', '.join(Adjacency)}"
             refuse("adjacency", adjacency, "be given", way_out)
         run = self.evidence.run
         return Facts(
@@ -113,13 +113,13 @@ class Reading:
 
     def otherwise(self, facts: Facts) -> tuple[str, ...]:
         """Return sentences on facts of the question that contradict the source."""
-        asked = (
+        questions = (
             ("adjacency", facts.adjacency, self.adjacency),
             ("observer", facts.observer, self.observer),
         )
         return tuple(
-            f"The question is about the {name} {one}; the {self.origin.kind} states {stated}."
-            for name, one, stated in asked
+            f"The {name} in question is {one}, but the {self.origin.kind} states {stated}."
+            for name, one, stated in questions
             if stated is not None and one != stated
         )
 
@@ -129,7 +129,7 @@ def _said_first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
+def read_source(source: Source, stated: Stated, auditor: str = "") -> SourceFacts:
     """Read a source.
 
     Args:
@@ -158,26 +158,26 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> Reading:
     return _of_trace(_traced(source, auditor), stated)
 
 
-def _traced(source: Trace | Mapping[str, Any] | Event, auditor: str) -> Trace:
+def _traced(source: Trace | Mapping[str, Any] | EventLike, auditor: str) -> Trace:
     """Return a source of another program as a trace."""
     if isinstance(source, Trace):
         return source
     if isinstance(source, Mapping):
         origin = partial(Origin.imported, by=auditor)
         return imports.read_data(dict(source), origin, "the mapping")
-    if isinstance(source, Event):
+    if isinstance(source, EventLike):
         return _of_event(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
-    refuse("source", type(source).__name__, "be something that can be accounted", way_out)
+    refuse("source", type(source).__name__, "be a source that can be accounted", way_out)
 
 
 def _nothing_to_state(stated: Stated, what: str) -> None:
     for name in ("sampling", "population", "unit", *Unseen.__members__):
         if getattr(stated, name) is not None:
-            refuse(name, str(getattr(stated, name)), "be left out", f"{what} says it itself")
+            refuse(name, str(getattr(stated, name)), "be left out", f"{what} states it")
 
 
-def _of_file(path: Path, stated: Stated, auditor: str) -> Reading:
+def _of_file(path: Path, stated: Stated, auditor: str) -> SourceFacts:
     # The first line identifies a ledger; the name of the file does not matter.
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
@@ -191,26 +191,26 @@ def _opened(source: Books) -> Ledger:
         path = Path(source)
         if imports.is_ledger(beginning(path)):
             return Ledger.open(path)
-        refuse("source", str(path), "be a ledger where several are audited together", _APART)
+        refuse("source", str(path), "be a ledger if several sources are audited together", _APART)
     if not isinstance(source, Ledger):
         refuse("source", type(source).__name__, "be a ledger or its path in a list", _APART)
     return source
 
 
-_APART = "add mechanisms up (a + b), and audit records of other programs one by one"
+_APART = "compose mechanisms as a + b, and audit the records of other programs separately"
 
 
-def _of_event(event: Event, auditor: str) -> Trace:
+def _of_event(event: EventLike, auditor: str) -> Trace:
     # Any object may have this method, but only events of dp-accounting are understood.
     if not type(event).__module__.startswith("dp_accounting"):
-        raise ConversionError(f"no event that is read here: {type(event).__name__}")
+        raise ConversionError(f"a {type(event).__name__} cannot be read")
     # Imported here, because only its events need dp-accounting.
     from ..integrations.event_json import runs_of
 
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
 
 
-def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+def accountable(read: SourceFacts, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
     """Return the evidence that is priced, and all defects of the source.
 
     The epsilon may be infinite: ``evidence.noiseless`` then gives the reason, and no account is
@@ -222,28 +222,27 @@ def accountable(read: Reading, facts: Facts) -> tuple[Evidence, tuple[Defect, ..
     # Composed rounds belong to one outcome. Other outputs would have led to other rounds.
     if read.adaptive:
         raise UnsupportedCombination(
-            f"the ledger's schedule depended on outputs ({read.origin.name}), so composing its "
-            "rounds certifies nothing; "
-            "audit it against the budget that its filter kept"
+            f"the schedule of {read.origin.name} depended on outputs, so the composition of "
+            "its rounds has no certified epsilon; audit it against the budget of its filter"
         )
     evidence, wrong = read.evidence.priced(facts)
     return evidence, (*wrong, *read.defects)
 
 
-def _of_mechanism(run: Mechanism) -> Reading:
+def _of_mechanism(run: Mechanism) -> SourceFacts:
     origin = Origin("mechanism")
-    return Reading(Evidence(run, run, _count(run)), origin, unit=run.protects)
+    return SourceFacts(RunEvidence(run, run, _count(run)), origin, unit=run.protects)
 
 
-def _of_trace(trace: Trace, stated: Stated) -> Reading:
+def _of_trace(trace: Trace, stated: Stated) -> SourceFacts:
     """Return a trace with the facts that the user stated; the result shows the two separately."""
     recorded_unit = trace.unit is not None
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
-    told = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
+    given = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
     # For typed parameters no record exists, so everything is the user's statement.
-    recorded, said = ({}, told) if typed else (told, {})
+    recorded, said = ({}, given) if typed else (given, {})
     applies = {
         Defect.STATED: typed,
         Defect.IMPORTED: not typed,
@@ -251,8 +250,8 @@ def _of_trace(trace: Trace, stated: Stated) -> Reading:
         Defect.GAPS: bool(trace.missing),
     }
     gaps = [f"Rounds are missing: {'; '.join(trace.missing)}."] * applies[Defect.GAPS]
-    return Reading(
-        Evidence(
+    return SourceFacts(
+        RunEvidence(
             run=made.run,
             certain=made.certain,
             # A trace of a whole run lists no rounds, so its steps are counted.
@@ -287,14 +286,14 @@ def _population(trace: Trace, stated: Stated) -> int | None:
     return max(known, default=None)
 
 
-def _of_ledger(ledger: Ledger | Joint) -> Reading:
+def _of_ledger(ledger: Ledger | Joint) -> SourceFacts:
     rounds = ledger.alike
-    evidence = Evidence.of(ledger)
+    evidence = RunEvidence.of(ledger)
     notes, private, defects = _of_its_lines(ledger, rounds, evidence)
     if evidence.planned is not None:
-        notes += ("Rounds were of mechanisms that the ledger's plan does not name.",)
+        notes += ("Some rounds used mechanisms that are not in the ledger's plan.",)
         defects = (Defect.UNPLANNED, *defects)
-    return Reading(
+    return SourceFacts(
         evidence,
         origin=Origin("fedprivacy ledger", ledger.name, ledger.digest),
         **ledger.facts._asdict(),
@@ -321,18 +320,18 @@ def _granted_of_copies(ledger: Ledger | Joint) -> dict[str, str]:
     return {"copies": UNCOPIED if isinstance(ledger, Ledger) else UNCOPIED_TOGETHER}
 
 
-PUBLIC_RATES = "how units are sampled and how many rounds there are do not follow the data"
+PUBLIC_RATES = "the sampling of units and the number of rounds do not depend on the data"
 """Assumption for every record of another program."""
 
 
 UNTOLD_NOISE = (
-    "mechanisms that do not say how much noise they have, had what was planned (noise_ratios says "
-    "it, and recorded noise is held against that)"
+    "mechanisms that do not state their noise had the planned noise (a mechanism states it in "
+    "noise_ratios, and recorded noise is compared with it)"
 )
 """Assumption for a user-defined mechanism that does not report its noise."""
 
 
-def _granted(rounds: Iterable[Round]) -> dict[str, str]:
+def _granted(rounds: Iterable[LedgerRound]) -> dict[str, str]:
     """Return the assumptions about rounds, by name."""
     silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
     return {"noise": UNTOLD_NOISE} if any(silent) else {}
@@ -353,7 +352,7 @@ def _day(when: str) -> str:
     try:
         return datetime.fromisoformat(when).date().isoformat()
     except ValueError:
-        return "a day that cannot be read"
+        return "an unreadable date"
 
 
 def _recorded(ledger: Ledger | Joint) -> dict[str, str]:
@@ -367,22 +366,30 @@ def _recorded(ledger: Ledger | Joint) -> dict[str, str]:
 
 
 _SENTENCES = {
-    Defect.OPEN: "The ledger was not closed: later rounds may be missing from it. The numbers are "
-    "about the rounds that it records.",
-    Defect.FIXED_SEED: "The seed was fixed: the run is not private against whoever knows it. The "
-    "numbers are those of the same run with a seed that nobody knows.",
-    Defect.NO_ROUNDS: "No round was recorded. The numbers are about a run that released nothing; a "
-    "loop that was never connected to its record leaves the same record.",
-    Defect.UNCONFIRMED: "Rounds were begun and never confirmed; they count as spent.",
-    Defect.ABORTED: "Rounds were aborted, released nothing and do not count. Where cohorts "
-    "amplify, this holds if those who did not answer were not always the same; if some were away "
-    "for good, the mechanism must say so (absent).",
+    Defect.OPEN: (
+        "The ledger was not closed, so later rounds may be missing from it. The numbers apply "
+        "to the recorded rounds."
+    ),
+    Defect.FIXED_SEED: (
+        "The seed was fixed, so the run is not private against anyone who knows it. The "
+        "numbers apply to the same run with a secret seed."
+    ),
+    Defect.NO_ROUNDS: (
+        "No round was recorded. The numbers apply to a run without releases. A training loop "
+        "that never wrote to the ledger leaves the same record."
+    ),
+    Defect.UNCONFIRMED: "Some rounds were begun but never confirmed; they count as spent.",
+    Defect.ABORTED: (
+        "Some rounds were aborted, released no sum and do not count. With amplification by "
+        "sampling, this requires that the missing clients differ between rounds. If some "
+        "clients were always absent, the mechanism must state it (absent)."
+    ),
 }
 """Sentences for the reader. A defect without a sentence here is explained by its effect."""
 
 
 def _of_its_lines(
-    ledger: Ledger | Joint, rounds: Sequence[Round], evidence: Evidence
+    ledger: Ledger | Joint, rounds: Sequence[LedgerRound], evidence: RunEvidence
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Defect, ...]]:
     """Return the sentences for every reader, those only for the auditor, and the defects.
 
@@ -393,9 +400,9 @@ def _of_its_lines(
     dangling = sum(r.times for r in rounds if r.spent and r.done is None)
     less, aborted = evidence.less, evidence.aborted
     counts = {
-        "round(s) were begun and never confirmed": dangling,
+        "round(s) were begun but never confirmed": dangling,
         "round(s) were aborted": aborted,
-        "contribution(s) were refused and left out of the sums, as zeros are": _refused(rounds),
+        "contribution(s) were refused and counted as zeros in the sums": _refused(rounds),
     }
     applies = {
         Defect.LESS_NOISE: bool(less),
@@ -406,12 +413,12 @@ def _of_its_lines(
         Defect.NO_ROUNDS: not rounds,
     }
     defects = _those(applies)
-    told = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)
+    sentences = (_SENTENCES[defect] for defect in defects if defect in _SENTENCES)
     private = (f"{count} {what}." for what, count in counts.items() if count)
-    return (*ledger.notes, *less, *told), tuple(private), defects
+    return (*ledger.notes, *less, *sentences), tuple(private), defects
 
 
-def _refused(rounds: Sequence[Round]) -> int:
+def _refused(rounds: Sequence[LedgerRound]) -> int:
     return sum(r.times * r.done.refused for r in rounds if r.done is not None)
 
 
@@ -427,7 +434,7 @@ def _count(run: Mechanism) -> int:
 
 
 def claim_of(
-    read: Reading, claim: tuple[float | None, float | None] | None
+    read: SourceFacts, claim: tuple[float | None, float | None] | None
 ) -> tuple[tuple[float, float], dict[str, str], tuple[str, ...]]:
     """Return the claim to judge, the part that the user stated, and notes on differences.
 
@@ -442,7 +449,7 @@ def claim_of(
         refuse("claim", claim, "be (epsilon, delta)", way_out)
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is None:
-            way_out = f"its {name} is stated nowhere: give it (--claim-{name})"
+            way_out = f"its {name} is not stated; give it (--claim-{name})"
             refuse("claim", (epsilon, delta), "be (epsilon, delta)", way_out)
     # Both values are checked, whatever their origin, because a record may be wrong too.
     checked = claimed(epsilon, delta)
@@ -450,8 +457,8 @@ def claim_of(
     notes: tuple[str, ...] = ()
     if known[1] is not None and known[1] != checked[1]:
         notes = (
-            f"The {read.origin.kind} states delta = {exactly(known[1])}; the claim is judged at "
-            f"the delta that was given, {exactly(checked[1])}.",
+            f"The {read.origin.kind} states delta = {exactly(known[1])}; the claim is judged "
+            f"at the given delta, {exactly(checked[1])}.",
         )
     return checked, {} if given == (None, None) else {"claim": said}, notes
 

@@ -17,18 +17,18 @@ from .messages import described, participation_in_words, scheme_in_words
 UNITS = {Unit.CLIENT: "client (all data of one client)", Unit.RECORD: "record"}
 
 NEIGHBOURS = {
-    Adjacency.ADD_REMOVE: "add_remove: one {unit} is there or not",
-    Adjacency.ZERO_OUT: "zero_out: one {unit} contributes, or sends nothing in its place",
+    Adjacency.ADD_REMOVE: "add_remove: one {unit} is present or absent",
+    Adjacency.ZERO_OUT: "zero_out: one {unit} contributes or sends zero",
     Adjacency.REPLACE_ONE: "replace_one: one {unit} has other data",
 }
 EYES = {
-    Observer.AGGREGATE: "aggregate: sees every release, but not who took part",
-    Observer.SERVER: "server: sees every release and who took part",
-    Observer.FINAL: "final: sees the last release only",
+    Observer.AGGREGATE: "aggregate: sees every release but not the participants",
+    Observer.SERVER: "server: sees every release and the participants",
+    Observer.FINAL: "final: sees only the last release",
 }
 RELEASED = {
-    Observer.AGGREGATE: "every noisy sum, and so every model made of them",
-    Observer.SERVER: "every noisy sum, and so every model made of them, and who took part",
+    Observer.AGGREGATE: "every noisy sum, and all models computed from them",
+    Observer.SERVER: "every noisy sum, all models computed from them, and the participants",
     Observer.FINAL: "the model after the last round",
 }
 
@@ -37,15 +37,15 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
     """Return the statement's rows as (name, text)."""
     unit = str(found.facts.unit or "unit")
     # A method next to a void number would give it credibility.
-    method = "none: what was computed is void" if found.void else found.bound.method
+    method = "none: the computed numbers are void" if found.void else found.bound.method
     return [
         ("setting", _setting(found)),
         ("unit", unit_in_words(found)),
         ("neighbours", NEIGHBOURS[found.facts.adjacency].format(unit=unit)),
         ("observer", EYES[found.facts.observer]),
-        ("what is released", RELEASED[found.facts.observer]),
-        ("what is covered", _covered(found)),
-        *[("what was run", told) for told in parts_in_words(found)],
+        ("releases", RELEASED[found.facts.observer]),
+        ("covered runs", _covered(found)),
+        *[("mechanism", text) for text in parts_in_words(found)],
         ("sampler", sampler_in_words(found)),
         ("accountant", method),
         ("formal statement", formal(found)),
@@ -54,7 +54,7 @@ def rows_of(found: Audit) -> list[tuple[str, str]]:
 
 def unit_in_words(found: Audit) -> str:
     """Return the privacy unit, marked if only the user states it."""
-    said = ", as stated, not recorded" if "unit" in found.stated else ""
+    said = ", as stated but not recorded" if "unit" in found.stated else ""
     return UNITS[found.facts.unit] + said if found.facts.unit else "not stated"
 
 
@@ -74,10 +74,10 @@ def _setting(found: Audit) -> str:
     # model.
     if SINGLE in found.bounds:
         return (
-            "distributed: clients add shares of the noise; whoever sums sees the sum alone, by "
+            "distributed: clients add shares of the noise; the server sees only the sum, by "
             "secure aggregation"
         )
-    return "central: whoever sums sees contributions before noise is added, and is trusted"
+    return "central: the server is trusted and sees contributions before noise is added"
 
 
 def trials_counted(found: Audit) -> str | None:
@@ -89,9 +89,9 @@ def _covered(found: Audit) -> str:
     rounds = f"{found.rounds:,} round{'' if found.rounds == 1 else 's'}"
     trials = trials_counted(found)
     tuned = (
-        f"{trials} runs on the same data, as stated"
+        f"{trials} runs on the same data, as stated by the user"
         if trials
-        else "this run alone; tuning and other runs on the same data are not counted"
+        else "only this run; tuning and other runs on the same data are not counted"
     )
     return f"{rounds}; {tuned}"
 
@@ -99,8 +99,8 @@ def _covered(found: Audit) -> str:
 def parts_in_words(found: Audit, most: int = 5) -> list[str]:
     """Return the mechanisms that ran, equal ones merged, at most ``most`` of the list."""
     parts = [] if found.run is None else list(found.run.sequence())
-    told = [described(mechanism, count) for mechanism, count in parts[:most]]
-    return told + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
+    text = [described(mechanism, count) for mechanism, count in parts[:most]]
+    return text + [f"and {len(parts) - most} other mechanisms"] * (len(parts) > most)
 
 
 def sampler_in_words(found: Audit) -> str:
@@ -109,8 +109,8 @@ def sampler_in_words(found: Audit) -> str:
     # Rounds of one run usually share a scheme, so each scheme is listed once.
     schemes = dict.fromkeys(_scheme(part) for part in parts)
     stated = "sampling" in found.stated
-    said = "as stated, not recorded" if stated else f"as the {found.origin.kind} says"
-    return f"{'; '.join(schemes)} ({said})" if schemes else "nothing was drawn"
+    said = "as stated but not recorded" if stated else f"according to the {found.origin.kind}"
+    return f"{'; '.join(schemes)} ({said})" if schemes else "no sampling"
 
 
 def _scheme(part: Mechanism) -> str:

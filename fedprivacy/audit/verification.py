@@ -51,7 +51,7 @@ _DATA = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated:
+class ReplaySettings:
     """The certified properties of a release, and the settings of its replay.
 
     Attributes:
@@ -129,8 +129,8 @@ def verify(
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
-        asked = _asked(_served(release), adjacency)
-        return whole_numbers(release, asked, tries, times, chance, source)
+        adjacencies = _asked(_served(release), adjacency)
+        return whole_numbers(release, adjacencies, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:
@@ -171,14 +171,14 @@ def _of_function(
     shape: str,
     units: int,
     dimension: int,
-) -> Stated:
+) -> ReplaySettings:
     if not callable(release):
         kind = type(release).__name__
         refuse("release", kind, "be a mechanism or a function of (updates, generator)")
     # Only these laws have an exact test of the scale.
     if shape not in _SIZES:
         refuse("shape", shape, f"be one of {listed(_SIZES)}")
-    return Stated(
+    return ReplaySettings(
         release=release,
         clip_norm=positive(clip_norm=clip_norm),
         noise_std=positive(noise_std=noise_std),
@@ -188,12 +188,12 @@ def _of_function(
     )
 
 
-def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
+def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> ReplaySettings:
     served = _served(mechanism)
     if isinstance(mechanism, SparsifiedPerturbation):
         return _of_shares(mechanism, served, source)
     if isinstance(mechanism, Upload):
-        return Stated(
+        return ReplaySettings(
             release=lambda updates, generator: mechanism.release(updates.sum(axis=0), generator),
             sums=lambda updates: np.asarray(updates.sum(axis=0)),
             clip_norm=None,
@@ -206,7 +206,7 @@ def _of_mechanism(mechanism: Mechanism, source: np.random.Generator) -> Stated:
     return _of_sums(mechanism, served)
 
 
-def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> Stated:
+def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> ReplaySettings:
     """Return the stated properties of a noisy sum of clipped contributions."""
 
     def total(updates: Array) -> Array:
@@ -219,7 +219,7 @@ def _of_sums(mechanism: Perturbation, served: tuple[Adjacency, ...]) -> Stated:
         return own(value, generator) if own else value + mechanism.noise(value, generator)[0]
 
     laplace = isinstance(mechanism, Laplace)
-    return Stated(
+    return ReplaySettings(
         release=released,
         sums=total,
         clip_norm=mechanism.clip_norm,
@@ -248,7 +248,7 @@ def _of_shares(
     mechanism: SparsifiedPerturbation,
     served: tuple[Adjacency, ...],
     source: np.random.Generator,
-) -> Stated:
+) -> ReplaySettings:
     """Return the stated properties of the secure sum of a full cohort's shares, with one mask."""
     # All replays use one mask, as in one round. Another mask would move coordinates, not sums.
     mask = mechanism.draw_mask(source)
@@ -261,7 +261,7 @@ def _of_shares(
         sent = [mechanism.release(row, generator, mask=mask, shares=shares) for row in updates]
         return np.sum(sent, axis=0)[mask]
 
-    return Stated(
+    return ReplaySettings(
         release=released,
         sums=total,
         clip_norm=mechanism.clip_norm,
@@ -313,7 +313,7 @@ _DIFFERENCES: dict[str, Callable[[Array], Array]] = {
 class Replay:
     """Repeated releases of one stated mechanism."""
 
-    stated: Stated
+    stated: ReplaySettings
     source: np.random.Generator
     draws: int
     level: float
@@ -382,20 +382,23 @@ class Replay:
         tried = [self._apart(*self._same_sum(number)) for number in range(pairs)]
         yield self._judged("equal sums", tried, 0.0, "")
 
-    def _judged(self, name: str, tried: list[_Pair], allowed: float, under: str) -> Finding:
+    def _judged(self, name: str, tried: list[_DataSetPair], allowed: float, under: str) -> Finding:
         # A pair with a large sum has more rounding, so it may move farther and still pass.
         worst = max(tried, key=lambda one: one.moved - one.room)
-        detail = f"{under}the worst of {len(tried)} pairs"
+        detail = f"{under}the worst of {len(tried)} pairs of data sets"
         if worst.moved <= allowed + worst.room:
             return Finding(name, True, worst.moved, allowed + worst.room, detail)
         if self._lines_up(worst):
             return Finding(name, False, worst.moved, allowed + worst.room, detail)
         along, far = self._means(worst)
         # Noise that depends on the data cannot be held fixed, so the test compares only means.
-        detail = f"{detail}; held noise does not line up ({worst.moved:.4g} apart), so by means"
+        detail = (
+            f"{detail}; the noise differs between equal generators (by {worst.moved:.4g}), so "
+            "means are compared"
+        )
         return Finding(name, along <= allowed + far, along, allowed + far, detail)
 
-    def _apart(self, one: Array, other: Array) -> _Pair:
+    def _apart(self, one: Array, other: Array) -> _DataSetPair:
         """Return how far two data sets' releases differ in the worst round, and the rounding."""
         if self.stated.sums is not None:
             first, second = (np.atleast_2d(self.stated.sums(data)) for data in (one, other))
@@ -411,9 +414,9 @@ class Replay:
         # Releases are rounded after the noise, to the coarsest grid of the package's loops or a
         # finer one.
         room += STEP_GRID * self.stated.noise_std * math.sqrt(first.shape[1])
-        return _Pair(moved, room, one, other)
+        return _DataSetPair(moved, room, one, other)
 
-    def _lines_up(self, pair: _Pair) -> bool:
+    def _lines_up(self, pair: _DataSetPair) -> bool:
         """Return whether other held noise leaves the same distance between two data sets."""
         if self.stated.sums is not None:
             return True
@@ -423,7 +426,7 @@ class Replay:
         same = pair.room + 1e-5 * pair.moved
         return all(abs(one.moved - pair.moved) <= one.room + same for one in again)
 
-    def _means(self, pair: _Pair) -> tuple[float, float]:
+    def _means(self, pair: _DataSetPair) -> tuple[float, float]:
         """Return the distance of two data sets' means, and the distance that noise can explain.
 
         The mean difference over one half of the draws gives a direction. The mean difference over
@@ -543,11 +546,11 @@ class Replay:
         # positive.
         share = self.level / 2.0 / max(len(ps), 1)
         least = min(ps, default=1.0)
-        detail = f"least p-value of {len(ps)} pairs of signs and sizes"
+        detail = f"smallest p-value of {len(ps)} pairs of signs and sizes"
         return Finding(name, least >= share, least, share, detail)
 
 
-class _Pair(NamedTuple):
+class _DataSetPair(NamedTuple):
     """Two data sets, the distance of their releases, and the distance that rounding can explain."""
 
     moved: float

@@ -42,12 +42,12 @@ def whole_numbers(
     source: np.random.Generator,
 ) -> Conformance:
     """Replay the messages of clients; the arguments are those of ``verify``."""
-    replay = _Replay(mechanism, draws, level, source)
+    replay = _IntegerReplay(mechanism, draws, level, source)
     findings = (*replay.replays(), *replay.movements(adjacencies, pairs), *replay.noise())
     return Conformance(all(one.passed for one in findings), findings, level)
 
 
-class _Replay:
+class _IntegerReplay:
     """Repeated uploads of one mechanism."""
 
     def __init__(
@@ -83,15 +83,13 @@ class _Replay:
         update, seed, noise = self._update(1), self._seed(), self._seed()
         first, again = (self._sent(update, seed, noise)[1] for _ in range(2))
         apart = float(np.abs(first - again).max())
-        yield Finding("replay", apart == 0.0, apart, 0.0, "the same generators send the same")
+        yield Finding("replay", apart == 0.0, apart, 0.0, "equal generators send equal values")
         if self.mechanism.rotated:
             rounds = [np.random.default_rng(self._seed()) for _ in range(8)]
             # If a client knows the signs in advance, it can choose the coordinates that wrap
             # around.
             seeds = len({self.mechanism.of_round(one).seed for one in rounds})
-            yield Finding(
-                "rotation", seeds == 8, float(seeds), 8.0, "every round has signs of its own"
-            )
+            yield Finding("rotation", seeds == 8, float(seeds), 8.0, "every round has new signs")
 
     def movements(self, adjacencies: Sequence[Adjacency], pairs: int) -> Iterator[Finding]:
         """Measure how far one client moves the sum, also if it is replaced."""
@@ -106,7 +104,7 @@ class _Replay:
                 worst = max(worst, sum(int(each) ** 2 for each in moved[moved != 0.0]))
             detail = f"{adjacency}, squared, the worst of {pairs} pairs"
             yield Finding("movement", worst <= allowed, float(worst), float(allowed), detail)
-            yield Finding("whole", whole, float(whole), 1.0, f"{adjacency}, whole numbers are sent")
+            yield Finding("whole", whole, float(whole), 1.0, f"{adjacency}, only integers are sent")
 
     def _moved(self, one: IntegerPerturbation, number: int, replaced: bool) -> Array:
         """Return a client's contribution to the sum, minus that of its replacement if replaced."""
@@ -186,5 +184,5 @@ def _apart(name: str, values: Array, share: float, of: str) -> Finding:
     sides = itertools.combinations(range(min(values.shape[1], _COORDINATES)), 2)
     ps = [p for i, j in sides for p in agreement(coins[:, :, i], coins[:, :, j])]
     least = min(ps, default=1.0)
-    detail = f"{of} noise, least p-value of {len(ps)} pairs of signs and sizes"
+    detail = f"{of} noise, smallest p-value of {len(ps)} pairs of signs and sizes"
     return Finding(name, least * max(len(ps), 1) >= share, least, share / max(len(ps), 1), detail)

@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
         say(_line(message), err=True)
         sys.exit(2)
     except (OverflowError, MemoryError) as problem:
-        told = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
-        say(_line(told), err=True)
+        problem_text = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
+        say(_line(problem_text), err=True)
         sys.exit(2)
     # Shells expect 130 from an interrupted program.
     except (click.Abort, KeyboardInterrupt):

@@ -51,7 +51,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Range:
+class NumberRange:
     """Certified ends of one number."""
 
     lower: Number
@@ -60,7 +60,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Told:
+class CurveAnswer:
     """The shared fields of whole-curve answers."""
 
     witness: str | None
@@ -73,7 +73,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Curve(Told):
+class TradeoffAnswer(CurveAnswer):
     """A trade-off curve: false-negative rates at each false-positive rate."""
 
     fpr: list[float]
@@ -85,7 +85,7 @@ class Curve(Told):
 
 
 @dataclass(frozen=True)
-class Risk(Told):
+class Risk(CurveAnswer):
     """The power of an attacker."""
 
     fpr: list[float]
@@ -93,9 +93,9 @@ class Risk(Told):
     absent_to_present: Rates
     tpr: Rates
     worse: list[str]
-    advantage: Range
-    mu: Range
-    mu_within: Range
+    advantage: NumberRange
+    mu: NumberRange
+    mu_within: NumberRange
     slack: float
 
 
@@ -110,7 +110,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Part:
+class ExplainedPart:
     """One kind of rounds of a run: epsilon of only these, of all others, and its share."""
 
     mechanism: str
@@ -132,7 +132,7 @@ class Explained:
     attained_by: str | None
     epsilon: dict[str, dict[str, Certified]]
     unsupported: dict[str, str]
-    parts: list[Part]
+    parts: list[ExplainedPart]
     halved_by: dict[str, float | None]
     risk: Risk | None
 
@@ -186,7 +186,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Claimed:
+class ClaimAnswer:
     """A claim."""
 
     epsilon: float
@@ -199,7 +199,7 @@ class Judged:
 
     verdict: str
     statement: str
-    claim: Claimed
+    claim: ClaimAnswer
     unit: str | None
     adjacency: str
     observer: str
@@ -228,7 +228,7 @@ class Reported(Judged):
 
 
 @dataclass(frozen=True)
-class Budgeted(Claimed):
+class Budgeted(ClaimAnswer):
     """A budget with its adjacency and observer."""
 
     adjacency: str
@@ -256,7 +256,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DemonstratedRun:
     """One run of the demonstration."""
 
     accuracy: float
@@ -274,7 +274,7 @@ class Demonstrated:
     budget: Budgeted
     noise_multiplier: float
     rounds: int
-    runs: dict[str, Shown]
+    runs: dict[str, DemonstratedRun]
     report: str
     ledgers: str
 
@@ -300,7 +300,7 @@ ANSWERS: dict[str, type] = {
     "delta": Certified,
     "calibrate": Calibrated,
     "explain": Explained,
-    "tradeoff": Curve,
+    "tradeoff": TradeoffAnswer,
     "pareto": Comparison,
     "sweep": Swept,
     "sweep --private": Selected,

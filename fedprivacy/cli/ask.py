@@ -29,7 +29,7 @@ from .options import (
 
 
 @cli.command()
-@option("--delta", float, ASKED, "Ask for epsilon at this delta.", required=True)
+@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -49,7 +49,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 
 
 @cli.command()
-@option("--epsilon", float, ASKED, "Ask for delta at this epsilon.", required=True)
+@option("--epsilon", float, ASKED, "Compute delta at this epsilon.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -90,20 +90,20 @@ SOLVABLE = {
 
 
 @cli.command()
-@option("--epsilon", float, BUDGET, "The budget's epsilon.", required=True)
-@option("--delta", float, BUDGET, "The budget's delta.", required=True)
+@option("--epsilon", float, BUDGET, "Epsilon of the budget.", required=True)
+@option("--delta", float, BUDGET, "Delta of the budget.", required=True)
 @option(
     "--solve-for",
     click.Choice(list(SOLVABLE)),
     ASKED,
-    f"Which parameter to find, of {', '.join(SOLVABLE)}; give all the others.",
+    f"The parameter to compute: {', '.join(SOLVABLE)}. Give all others.",
     metavar="NAME",
     default="noise-multiplier",
 )
 @run_options
 @facts_options
 @as_json
-def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> None:
+def calibrate(solve_for: str, unit: str | None, as_json: bool, **question: Any) -> None:
     """Find the parameter value that just meets a privacy budget.
 
     The printed value lies on the private side. Its epsilon is certified at exactly that value.
@@ -116,12 +116,12 @@ def calibrate(solve_for: str, unit: str | None, as_json: bool, **asked: Any) -> 
     from ..questions.calibrate import calibrate as solve
 
     name, integer = SOLVABLE[solve_for]
-    run = {each: asked.pop(each) for each in SampledRun.known()}
+    run = {each: question.pop(each) for each in SampledRun.known()}
     # The parameter to solve for must not also be fixed by an option.
     if run[name] is not None:
-        refuse(f"--{solve_for}", run[name], "be left out", "it is what --solve-for looks for")
+        refuse(f"--{solve_for}", run[name], "be left out", "--solve-for computes it")
     found = solve(
-        lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **asked
+        lambda value: SampledRun.of({**run, name: value}).run(unit), integer=integer, **question
     )
     bound = SampledRun.of({**run, name: found.value}).remarked(found.bound, unit)
     data = {"parameter": name, "value": found.value, "bound": bound.to_dict()}

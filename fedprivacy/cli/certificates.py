@@ -33,9 +33,9 @@ def verify(certificates: tuple[str, ...], as_json: bool) -> int:
     found = [(path, *check_certificate.read(path)) for path in certificates]
 
     def text() -> None:
-        for path, _, told in found:
-            say(f"{path}: {told}")
+        for path, _, verdict in found:
+            say(f"{path}: {verdict}")
 
-    files = [{"file": path, "exit_code": code, "said": told} for path, code, told in found]
+    files = [{"file": path, "exit_code": code, "said": verdict} for path, code, verdict in found]
     show({"certificates": files}, as_json, text)
     return max(code for _, code, _ in found)

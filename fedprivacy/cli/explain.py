@@ -35,35 +35,38 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..audit.sources import Reading
+    from ..audit.sources import SourceFacts
 
 VIEWS = (Observer.AGGREGATE, Observer.SERVER)
 RATES = (0.01, 0.001)
 NEIGHBOURS = {
-    "add_remove": "one unit is there or not",
-    "zero_out": "one unit contributes or sends nothing",
-    "replace_one": "one unit has these data or others",
+    "add_remove": "one unit is present or absent",
+    "zero_out": "one unit contributes or sends zero",
+    "replace_one": "one unit has these or other data",
 }
 SEEN = {
-    "aggregate": "every release, but not who took part",
-    "server": "every release and who took part",
-    "final": "the last release only",
+    "aggregate": "every release but not the participants",
+    "server": "every release and the participants",
+    "final": "only the last release",
 }
 RATE = Setting("--fpr", CLOSED_SHARE, "a false-positive rate", "", MISSING)
 CLAIMS = {
-    "present_to_absent": ("claims that the unit is present", "claims that it has these data"),
-    "absent_to_present": ("claims that the unit is absent", "claims that it has the others"),
+    "present_to_absent": ("claims that the unit is present", "claims that the unit has these data"),
+    "absent_to_present": (
+        "claims that the unit is absent",
+        "claims that the unit has the other data",
+    ),
 }
 """The attacker's claims: under add_remove and zero_out, and under replace_one."""
 
 
 @cli.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
-@option("--delta", float, ASKED, "Ask for epsilon at this delta.", required=True)
+@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
 @run_options
 @threat_options
 @as_json
-def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) -> None:
+def explain(ledger: Path | None, unit: str | None, as_json: bool, **question: Any) -> None:
     """Explain the protection of a run, and its strength, in plain words.
 
     Prints the row of the reference table with its theorems, its assumptions and the data that
@@ -81,18 +84,18 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
     from ..audit.sources import read_source
     from ..runs.explaining import halved_by, parts_of
 
-    source, described = _source(ledger, unit, _described(asked))
-    delta, adjacency, observer = (asked[name] for name in ("delta", "adjacency", "observer"))
+    source, described = _source(ledger, unit, _described(question))
+    delta, adjacency, observer = (question[name] for name in ("delta", "adjacency", "observer"))
     # First, so that a record without a guarantee is refused before any number is printed.
-    bound = account(source, **asked)
+    bound = account(source, **question)
     read = read_source(source, Stated())
     if read.evidence.noiseless is not None:
-        rule = "have an epsilon to explain"
-        refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.told}; see audit")
+        rule = "have a finite epsilon"
+        refuse("LEDGER", str(ledger), rule, f"{read.evidence.noiseless.description}; see audit")
     # As actually released: rounds with less noise get the price of that noise.
     whole = read.evidence.run
     if whole is None:
-        refuse("LEDGER", str(ledger), "hold a round that was released")
+        refuse("LEDGER", str(ledger), "contain a round that was released")
     risk, unknown = _risk(_Released(read), adjacency, observer)
     bounds, unsupported = _views(source, delta, adjacency)
     data = {
@@ -104,8 +107,8 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         "attained_by": bound.witness,
         "epsilon": plain_bounds(bounds),
         "unsupported": unsupported,
-        "parts": [_finite(asdict(part)) for part in parts_of(whole, **asked)],
-        "halved_by": {} if described is None else halved_by(described, unit, **asked),
+        "parts": [_finite(asdict(part)) for part in parts_of(whole, **question)],
+        "halved_by": {} if described is None else halved_by(described, unit, **question),
         "risk": None if risk is None else risk.to_dict(),
     }
 
@@ -113,15 +116,15 @@ def explain(ledger: Path | None, unit: str | None, as_json: bool, **asked: Any) 
         _print_row(data, adjacency, observer)
         _print_bounds(bounds, unsupported, delta)
         _print_shares(data)
-        say("What an attacker can do")
+        say("Limits of every attack")
         _print_risk(risk, unknown, data["qualified"])
 
     show(data, as_json, text)
 
 
-def _described(asked: dict[str, Any]) -> dict[str, Any]:
+def _described(question: dict[str, Any]) -> dict[str, Any]:
     """Remove the options that describe a run, and return them."""
-    return {name: asked.pop(name) for name in SampledRun.known()}
+    return {name: question.pop(name) for name in SampledRun.known()}
 
 
 def _source(
@@ -141,7 +144,7 @@ def _source(
 class _Released:
     """The release, with an attained end from its certain part."""
 
-    read: Reading
+    read: SourceFacts
 
     def privacy_loss(
         self, adjacency: Adjacency | str, observer: Observer | str = Observer.AGGREGATE
@@ -200,10 +203,10 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
     say("The threat")
     say(f"  neighbouring data sets: {adjacency}: {NEIGHBOURS[adjacency]}")
     say(f"  the attacker sees: {observer}: {SEEN[observer]}")
-    say("What protects one round")
+    say("Protection of one round")
     if row is not None:
         say(f"  row of the reference table: {row['scheme']}, {observer}, {adjacency}")
-        say(f"  compared with the pair: {row['pair']}")
+        say(f"  worst-case pair: {row['pair']}")
     for theorem in data["theorems"]:
         say(f"  rests on: {theorem}")
     for assumption in data["assumptions"]:
@@ -212,9 +215,9 @@ def _print_row(data: dict[str, Any], adjacency: str, observer: str) -> None:
         say(f"  but: {words}")
     attained = data["attained_by"]
     if attained is None:
-        say("  attained: no two data sets are known that reach it")
+        say("  attained: no pair of data sets is known to attain it")
     else:
-        say(f"  attained by {row['attained'] if row else 'a pair that is known'}: {attained}")
+        say(f"  attained by {row['attained'] if row else 'a known pair'}: {attained}")
 
 
 def _print_bounds(
@@ -226,20 +229,20 @@ def _print_bounds(
         for name, bound in found.items():
             # A lower end of 0 carries no information.
             least = f", at least {_down(bound.lower, 6)}" if bound.lower else ""
-            told = f"at most {_up(bound.upper, 6)}{least}"
-            say(f"    {name}: {', '.join([told, *bound.qualified])}")
+            text = f"at most {_up(bound.upper, 6)}{least}"
+            say(f"    {name}: {', '.join([text, *bound.qualified])}")
     for view, reason in unsupported.items():
         say(f"  {view}: {reason}")
 
 
 def _print_shares(data: dict[str, Any]) -> None:
-    say("What it costs")
+    say("Shares of epsilon")
     for part in data["parts"]:
-        told = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
-        say(f"{told}; alone {_up(float(part['alone']))}, the rest {_up(float(part['without']))}")
+        text = f"  {100 * part['share']:.0f} %: {part['rounds']} rounds of {part['mechanism']}"
+        say(f"{text}; alone {_up(float(part['alone']))}, without it {_up(float(part['without']))}")
     for name, value in data["halved_by"].items():
-        found = "no value does" if value is None else repr(value)
-        say(f"  half of epsilon by {name} alone: {found}")
+        found = "no value" if value is None else repr(value)
+        say(f"  half of epsilon by changing only {name}: {found}")
 
 
 def _up(value: float, digits: int = 4) -> str:
@@ -257,31 +260,35 @@ def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
     for words in qualified:
         say(f"  but: {words}")
     replaced = int(risk.facts.adjacency is Adjacency.REPLACE_ONE)
-    say(f"  advantage (true minus false positives): at most {_up(risk.advantage.upper)}")
+    say(
+        "  advantage (true-positive rate minus false-positive rate): at most "
+        f"{_up(risk.advantage.upper)}"
+    )
     for rate, most, least, worse in zip(
         risk.fpr, risk.tpr.upper, risk.tpr.attained, risk.worse, strict=True
     ):
         say(
             f"  at {exactly(100 * rate)} % false positives: at most {_up(100 * most)} % true "
-            f"positives (attained: {_down(100 * least)} %), by one who {CLAIMS[worse][replaced]}"
+            f"positives (attained: {_down(100 * least)} %), by an attacker who "
+            f"{CLAIMS[worse][replaced]}"
         )
     say(f"  at every false-positive rate: mu-GDP with mu = {_up(risk.mu.upper)}")
     say(
-        f"  but for a share {_up(risk.slack)} of true positives more: mu-GDP with mu ="
-        f" {_up(risk.mu_within.upper)}"
+        f"  up to a true-positive rate larger by {_up(risk.slack)}: mu-GDP with mu = "
+        f"{_up(risk.mu_within.upper)}"
     )
     if risk.reason:
-        say(f"  wider than asked: {risk.reason}")
+        say(f"  wider than the tolerance: {risk.reason}")
 
 
 @cli.command()
-@option("--fpr", None, ASKED, "False-positive rates, with commas between.", metavar="RATES")
+@option("--fpr", None, ASKED, "False-positive rates, separated by commas.", metavar="RATES")
 @run_options
 @threat_options
-@file_option("--plot", "Write a picture to this file.")
+@file_option("--plot", "Write a plot to this file.")
 @as_json
 def tradeoff(
-    fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **asked: Any
+    fpr: str | None, unit: str | None, plot: Path | None, as_json: bool, **question: Any
 ) -> None:
     """Print the false-negative rate of the best attacker at each false-positive rate (f-DP).
 
@@ -297,17 +304,18 @@ def tradeoff(
     if plot is not None:
         check_picture(plot)
     rates = None if fpr is None else [RATE.read(part) for part in fpr.split(",")]
-    run = SampledRun.of(_described(asked))
-    curve = tradeoff_curve(run.run(unit), fpr=rates, **asked)
+    run = SampledRun.of(_described(question))
+    curve = tradeoff_curve(run.run(unit), fpr=rates, **question)
     data = curve.to_dict()
     if plot is not None:
         data["plot"] = str(draw_tradeoff(curve, plot))
 
     def text() -> None:
         level = [f"{unit} level"] * bool(unit)
-        facts = ", ".join([*level, *(str(asked[name]) for name in ("adjacency", "observer"))])
+        facts = ", ".join([*level, *(str(question[name]) for name in ("adjacency", "observer"))])
         say(
-            f"false positives: misses certified at least, misses of the best attack known ({facts})"
+            "false-positive rate: certified lower end of the false-negative rate, "
+            f"false-negative rate of the best known attack ({facts})"
         )
         for at, least, known in zip(
             curve.fpr, curve.worst.lower, curve.worst.attained, strict=True

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
 )
-CLAIM, UNSAID = "The claim", "What a file may not say"
+CLAIM, UNSAID = "The claim", "Facts that a file may not state"
 """Groups of options."""
 
 EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4}
@@ -47,37 +47,37 @@ judge_options = options(
         "--claim",
         None,
         CLAIM,
-        "What is claimed.  [default: what the file states]",
+        "The claim.  [default: the claim of the file]",
         metavar="EPSILON,DELTA",
     ),
     option(
         "--claim-epsilon --epsilon epsilon",
         float,
         CLAIM,
-        "The same, apart; the delta is the file's where only this is given.",
+        "Epsilon of the claim; without --claim-delta, the delta is that of the file.",
     ),
-    option("--claim-delta --delta delta", float, CLAIM, "The delta of --claim-epsilon."),
+    option("--claim-delta --delta delta", float, CLAIM, "Delta of the claim."),
     option(
         "--adjacency",
         ADJACENCIES,
         THREAT,
-        "Judge under this adjacency.  [default: what the file states]",
+        "Judge under this adjacency.  [default: that of the file]",
     ),
     option(
         "--observer",
         OBSERVERS,
         THREAT,
-        "Judge for this observer.  [default: what the file states, else aggregate]",
+        "Judge for this observer.  [default: that of the file, else aggregate]",
     ),
     option(
         "--sampling",
         SAMPLINGS,
         RUN,
-        f"How units were drawn, where the file does not say: {', '.join(SAMPLINGS.choices)}. "
+        f"The sampling scheme, if the file does not state it: {', '.join(SAMPLINGS.choices)}. "
         "There is no default.",
         metavar="NAME",
     ),
-    option("--population", int, RUN, "How many units there are, where it is not said."),
+    option("--population", int, RUN, "The number of units, if the file does not state it."),
     option("--sampling-probability", float, RUN, "For --sampling poisson."),
     option("--cohort", int, RUN, "For --sampling fixed and with-replacement."),
     option("--rounds-per-epoch", int, RUN, "For --sampling shuffled and allocation."),
@@ -87,24 +87,27 @@ judge_options = options(
         "--unit",
         click.Choice(["client", "record"]),
         THREAT,
-        "Whose data is one unit, where the file does not say.",
+        "The privacy unit, if the file does not state it.",
     ),
-    option("--steps-per-round", int, UNSAID, "How many noisy sums each recorded round released."),
     option(
-        "--missing-shares", int, UNSAID, "How many of a cohort's shares of the noise were missing."
+        "--steps-per-round",
+        int,
+        UNSAID,
+        "The number of released noisy sums in each recorded round.",
     ),
+    option("--missing-shares", int, UNSAID, "The number of missing noise shares in a cohort."),
     option(
         "--denominator",
         click.Choice(["public", "realised"]),
         UNSAID,
-        "What sums were divided by: a public number, or one that follows the data.",
+        "The denominator of the sums: a public number, or a number that depends on the data.",
     ),
-    option("--trials", int, UNSAID, "How many runs were made on these data."),
+    option("--trials", int, UNSAID, "The number of runs on these data."),
     option(
         "--auditor",
         None,
         OUTPUT,
-        "Who audits, as pages and --json say. Who imports a record is else the login name.",
+        "The auditor, as shown on pages and in --json.  [default: the login name]",
         default="",
         show_default=False,
     ),
@@ -112,7 +115,7 @@ judge_options = options(
         "--strict",
         panel=CLAIM,
         is_flag=True,
-        help="Exit with 0 for HOLDS, 3 for FAILS, 4 for neither.",
+        help="Exit with 0 for HOLDS, 3 for FAILS, 4 for CANNOT BE CERTIFIED.",
     ),
 )
 
@@ -158,7 +161,7 @@ def _judged(
     # An option must not override the record of a file.
     for name in ("noise_multiplier", "rounds"):
         if given[name] is not None:
-            rule = "be left out with a file, which says it"
+            rule = "be left out with a file, which states it"
             refuse(f"--{name.replace('_', '-')}", given[name], rule)
     # A scheme of a cohort holds its population. A second value might differ.
     held = getattr(scheme, "population", None) is not None
@@ -174,9 +177,9 @@ def _trace(given: dict[str, Any]) -> Any:
     from ..audit.sources import PARAMETERS
 
     if given["noise_multiplier"] is None:
-        refuse("FILE", None, "be given", "or --noise-multiplier and --sampling in its place")
+        refuse("FILE", None, "be given", "or pass --noise-multiplier and --sampling instead")
     if given["sampling"] is None:
-        refuse("--sampling", None, "be given", f"one of {', '.join(SAMPLINGS.choices)}")
+        refuse("--sampling", None, "be given", f"pass one of {', '.join(SAMPLINGS.choices)}")
     rounds = Rounds(
         given["noise_multiplier"],
         Sampling(given["sampling"]),
@@ -283,7 +286,7 @@ def show_audit(found: Audit) -> None:
     for line in rest:
         console.print(line, markup=False, soft_wrap=True)
     if found.void:
-        console.print("  No number is shown: what was computed is void.", soft_wrap=True)
+        console.print("  No number is shown, since the computed numbers are void.", soft_wrap=True)
     else:
         console.print(_table(found))
     for line in _rests_on(found):
@@ -299,12 +302,12 @@ def _rests_on(found: Audit) -> Iterator[str]:
     for name, value in found.facts_recorded.items():
         yield f"{name}: {value}"
     if found.stated:
-        told = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
-        yield f"stated by the user, not recorded: {told}"
+        text = ", ".join(f"{name} = {value}" for name, value in found.stated.items())
+        yield f"stated by the user but not recorded: {text}"
     for name, value in found.granted.items():
         # Some assumptions have no option.
         option = f" (--{name.replace('_', '-')})" if name in Unseen.__members__ else ""
-        yield f"taken for granted: {value}{option}"
+        yield f"assumed by default: {value}{option}"
 
 
 def _table(found: Audit) -> Any:
@@ -324,12 +327,11 @@ def _table(found: Audit) -> Any:
 
 @cli.command()
 @judge_options
-@file_option("--output", "Where to write the page.  [default: the file's name with .html]")
-@option(
-    "--subject", None, OUTPUT, "What the page is about, in words.", default="", show_default=False
-)
+@file_option("--output", "Path of the page.  [default: the file's name with .html]")
+@option("--subject", None, OUTPUT, "Subject of the page.", default="", show_default=False)
 @file_option(
-    "--deployment", "For --output X.yaml: a TOML file of what the registry of deployments asks for."
+    "--deployment",
+    "For --output X.yaml: a TOML file with the fields of the registry of deployments.",
 )
 @as_json
 def report(

@@ -30,12 +30,12 @@ ACCOUNTANT_NAMES = click.Choice(["pld", "game", "rdp", "advanced"])
 
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 2 bad input, told in one line; with --strict 3 the claim FAILS, 4 it "
-    "CANNOT BE CERTIFIED; 130 stopped by the keyboard."
+    "Exit codes: 0 success; 2 invalid input, with one line of explanation; with --strict, 3 if "
+    "the claim FAILS and 4 if it CANNOT BE CERTIFIED; 130 interrupted by the keyboard."
 )
 
 COMMANDS = {
-    "Ask one number": ["epsilon", "delta", "calibrate"],
+    "Compute one number": ["epsilon", "delta", "calibrate"],
     "Understand": ["explain", "tradeoff"],
     "Train": ["train", "demo", "run"],
     "Compare": ["sweep", "pareto"],
@@ -76,10 +76,10 @@ for title, names in COMMANDS.items():
     cli = click.command_panel(title, commands=names)(cli)
 
 
-def option(names: str, kind: Any, panel: str, told: str, **more: Any) -> Callable[[F], F]:
+def option(names: str, kind: Any, panel: str, text: str, **more: Any) -> Callable[[F], F]:
     """Return an option; its names are separated by blanks, and a given default is shown."""
     more.setdefault("show_default", "default" in more)
-    return click.option(*names.split(), type=kind, panel=panel, help=told, **more)
+    return click.option(*names.split(), type=kind, panel=panel, help=text, **more)
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -98,31 +98,31 @@ def told_settings(command: click.Command) -> click.Command:
     """Add the methods' settings to a command's help."""
     paragraphs = settings_in_words().split("\n\n")
     # \b stops click from refilling the lines of a paragraph.
-    told = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
-    command.help = "\n\n".join(told)
+    text = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
+    command.help = "\n\n".join(text)
     return command
 
 
-OUTPUT, THREAT, RUN = "What is written", "Who is protected from whom", "The run"
+OUTPUT, THREAT, RUN = "Output", "Privacy unit and attacker", "The run"
 EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
 """Groups of options that several commands share."""
 
 
 def file_option(
-    name: str, told: str, *, panel: str = OUTPUT, default: Path | None = None
+    name: str, text: str, *, panel: str = OUTPUT, default: Path | None = None
 ) -> Callable[[F], F]:
     """Return the option for a file or folder."""
     kind = click.Path(path_type=Path)
     shown = default is not None
     return click.option(
-        name, type=kind, panel=panel, help=told, default=default, show_default=shown
+        name, type=kind, panel=panel, help=text, default=default, show_default=shown
     )
 
 
-def set_option(told: str, *, several: bool = True) -> Callable[[F], F]:
+def set_option(text: str, *, several: bool = True) -> Callable[[F], F]:
     """Return --set, which gives a method's settings by name."""
     metavar = "NAME=VALUES" if several else "NAME=VALUE"
-    return option("--set chosen", None, METHOD, told, multiple=True, metavar=metavar)
+    return option("--set chosen", None, METHOD, text, multiple=True, metavar=metavar)
 
 
 as_json = click.option(
@@ -138,18 +138,18 @@ threat_options = options(
         ADJACENCIES,
         THREAT,
         "How neighbouring data sets differ: a unit is added or removed, zeroed out, or "
-        "replaced. There is no default: it changes the answer.",
+        "replaced. There is no default, since epsilon depends on it.",
         required=True,
     ),
     option(
         "--observer",
         OBSERVERS,
         THREAT,
-        "Who looks: at every release (aggregate), at who took part too (server), or at the "
-        "last release only (final).",
+        "What the attacker sees: every release (aggregate), the participants as well (server), "
+        "or only the last release (final).",
         default="aggregate",
     ),
-    option("--unit", click.Choice(["client", "record"]), THREAT, "Whose data is one unit."),
+    option("--unit", click.Choice(["client", "record"]), THREAT, "The privacy unit."),
 )
 facts_options = options(
     threat_options,
@@ -157,20 +157,18 @@ facts_options = options(
         "--accountant",
         ACCOUNTANT_NAMES,
         EXACT,
-        "pld and game give an interval; rdp and advanced give upper ends only.",
+        "pld and game give an interval; rdp and advanced give only upper ends.",
         default="pld",
     ),
     option(
         "--tolerance",
         float,
         EXACT,
-        "Wanted width of the interval: absolute for an epsilon, relative for a probability.",
+        "Width of the interval: absolute for an epsilon, relative for a probability.",
         default=1e-3,
     ),
 )
-deadline_option = option(
-    "--deadline", float, EXACT, "Seconds after which no finer attempt is begun."
-)
+deadline_option = option("--deadline", float, EXACT, "Seconds after which no refinement starts.")
 picture_option = file_option("--output", "Write a plot to this file.")
 
 
@@ -202,7 +200,7 @@ certificate_option = option(
     "--certificate",
     click.Path(dir_okay=False, path_type=Path),
     OUTPUT,
-    "Write a certificate here; `fedprivacy verify` proves it again.",
+    "Write a certificate to this file; `fedprivacy verify` checks it.",
 )
 
 
@@ -223,10 +221,10 @@ def named_texts(chosen: Iterable[str]) -> dict[str, str]:
         name, equals, values = text.partition("=")
         key = name.strip().replace("-", "_")
         if not equals:
-            refuse("--set", text, "be NAME=VALUE, or NAME=VALUES with commas between")
+            refuse("--set", text, "be NAME=VALUE, or NAME=VALUES separated by commas")
         # Otherwise the last one would win silently.
         if key in found:
-            way_out = "several values go with commas, where they may"
+            way_out = "separate several values by commas"
             refuse("--set", key, "be given once", way_out)
         found[key] = values
     return found
@@ -252,8 +250,8 @@ def screen() -> Any:
 
         def print(self, *objects: Any, **options: Any) -> None:
             """Print; see ``Console.print``."""
-            told = [printable(each) if isinstance(each, str) else each for each in objects]
-            super().print(*told, **options)
+            text = [printable(each) if isinstance(each, str) else each for each in objects]
+            super().print(*text, **options)
 
     return Screen(highlight=False)
 
@@ -281,4 +279,4 @@ def show_grounds(answer: Bound | TradeoffCurve) -> None:
     for assumption in answer.assumptions:
         say(f"  assumes: {assumption}")
     if answer.reason:
-        say(f"  wider than asked: {answer.reason}")
+        say(f"  wider than the tolerance: {answer.reason}")

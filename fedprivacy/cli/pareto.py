@@ -33,7 +33,7 @@ from .options import (
 def _langevin(texts: Mapping[str, str]) -> Any:
     from ..papers.fa_ld.grid import LangevinSetting, MeanProblem, mean_settings
 
-    facts, axes = _told(texts, MeanProblem, LangevinSetting)
+    facts, axes = _facts_and_axes(texts, MeanProblem, LangevinSetting)
     return mean_settings(MeanProblem(**facts), axes)
 
 
@@ -41,11 +41,11 @@ def _splitting(texts: Mapping[str, str]) -> Any:
     from ..papers.fed_plt.grid import Regression, regression_settings
     from ..papers.fed_plt.tradeoff import SplittingSetting
 
-    facts, axes = _told(texts, Regression, SplittingSetting)
+    facts, axes = _facts_and_axes(texts, Regression, SplittingSetting)
     return regression_settings(Regression(**facts), axes)
 
 
-def _told(
+def _facts_and_axes(
     texts: Mapping[str, str], problem: type[Settings], point: type[Settings]
 ) -> tuple[dict[str, Any], dict[str, Sequence[Any]]]:
     """Return the settings of a problem, one value each, and the axes of a grid."""
@@ -63,38 +63,38 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
-@option("--delta", float, ASKED, "Certify epsilon at this delta.", required=True)
-@option("--epsilon", float, ASKED, "A budget: name the best setting within it.")
+@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
+@option("--epsilon", float, ASKED, "A budget; the best setting within it is shown.")
 @option(
     "--method",
     click.Choice(list(METHODS)),
     METHOD,
-    "A grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
+    "Compare a grid of this method instead of a file: fa-ld by w2, the distance to a Gaussian "
     "target; fed-plt by asymptotic error and computation time.",
 )
 @set_option(
-    "Values for the method, with commas between, such as local_steps=1,5,20; repeat for "
-    "more. An unknown name is answered with those that there are.",
+    "Values of a setting of the method, separated by commas, for example local_steps=1,5,20. "
+    "Repeat it for more settings. An unknown name lists the known ones.",
 )
 @options(*(setting_option(each, several=True) for each in SampledRun.known().values()))
 @option(
     "--cost",
     None,
     ASKED,
-    "A column of SETTINGS that is a cost.  [default: all that do not describe a run]  Of a "
-    "grid: noise in a round's mean update, over the clip norm and times the population; "
-    "averaged-noise, the same averaged over all rounds; uploads, a client's expected ones; or "
-    "rounds.  [default: noise]",
+    "A column of SETTINGS that is a cost.  [default: all columns that do not describe a run]  "
+    "For a grid: noise (std in the mean update of a round, divided by the clip norm, times the "
+    "population), averaged-noise (the same, averaged over all rounds), uploads (expected "
+    "number per client), or rounds.  [default: noise]",
     multiple=True,
 )
 @option(
-    "--maximise", None, ASKED, "A cost of which more is better, such as accuracy.", multiple=True
+    "--maximise", None, ASKED, "A cost that should be large, for example accuracy.", multiple=True
 )
 @option(
     "--digits",
     int,
     EXACT,
-    "Compare epsilons rounded up to so many digits; what differs by less is equally private.",
+    "Compare epsilons rounded up to this number of digits; smaller differences are ignored.",
     default=5,
 )
 @facts_options
@@ -108,7 +108,7 @@ def pareto(
     unit: str | None,
     output: Path | None,
     as_json: bool,
-    **asked: Any,
+    **question: Any,
 ) -> None:
     """Compare settings: certified epsilon against their costs.
 
@@ -131,8 +131,8 @@ def pareto(
     from ..runs.pareto import pareto as compare
 
     # Only given options make a grid. The others keep their defaults.
-    given = {n: said for n in SampledRun.known() if (said := asked.pop(n)) is not None}
-    found = compare(_runs(settings, method, given, chosen, unit, cost), **asked)
+    given = {n: said for n in SampledRun.known() if (said := question.pop(n)) is not None}
+    found = compare(_runs(settings, method, given, chosen, unit, cost), **question)
     data = found.to_dict()
     if output is not None:
         data["plot"] = str(found.plot(output))
@@ -155,27 +155,27 @@ def _runs(
 ) -> Any:
     """Return the settings to compare: a method's grid, a file's rows, or a grid of sampled runs."""
     # Named as typed, so that the message is actionable.
-    asked = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
+    options = [f"--{name.replace('_', '-')}" for name in given] + ["--set"] * bool(chosen)
     if method is not None:
         # A method's grid has its own costs and units. Others would be silently ignored.
         if settings or costs or unit == "client":
-            refuse("--method", method, "stand without SETTINGS, --cost and --unit client")
+            refuse("--method", method, "be used without SETTINGS, --cost and --unit client")
         return METHODS[method]({**given, **named_texts(chosen)})
     if settings:
-        return _of_files(settings, asked, unit, costs)
+        return _of_files(settings, options, unit, costs)
     if chosen:
         refuse("--set", chosen[0], "be given with --method")
     if "noise_multiplier" not in given:
-        refuse("SETTINGS", None, "be given", "or a grid, beginning with --noise-multiplier")
+        refuse("SETTINGS", None, "be given", "or a grid, for example with --noise-multiplier")
     return runs_of_grid(read(SampledRun.known(), given), unit, costs or ("noise",))
 
 
 def _of_files(
-    settings: tuple[Path, ...], asked: list[str], unit: str | None, costs: tuple[str, ...]
+    settings: tuple[Path, ...], options: list[str], unit: str | None, costs: tuple[str, ...]
 ) -> Any:
     """Return the rows of files; with several files, labels begin with the folder."""
-    if asked:
-        refuse("SETTINGS", str(settings[0]), f"stand alone, without {', '.join(asked)}")
+    if options:
+        refuse("SETTINGS", str(settings[0]), f"be used without {', '.join(options)}")
     if len(settings) == 1:
         return runs_of_file(settings[0], unit, costs)
     found = [(path.parent.name or path.stem, runs_of_file(path, unit, costs)) for path in settings]

@@ -41,14 +41,14 @@ def run(context: click.Context, file: Path, as_json: bool) -> Any:
       [settings]
       local_steps = 5
     """  # noqa: D301
-    asked = _RunFile.read(file)
-    command = asked.command()
-    words = asked.words(command) + (["--json"] if as_json else [])
+    run_file = _RunFile.read(file)
+    command = run_file.command()
+    words = run_file.words(command) + (["--json"] if as_json else [])
     try:
-        with command.make_context(asked.name, words, parent=context) as inner:
+        with command.make_context(run_file.name, words, parent=context) as inner:
             return command.invoke(inner)
     except (FedPrivacyError, click.ClickException) as problem:
-        asked.point_at(problem)
+        run_file.point_at(problem)
 
 
 class _RunFile:
@@ -104,8 +104,8 @@ class _RunFile:
         name = key.replace("_", "-")
         option = known.get(name, known.get(key))
         if option is None:
-            told = f"{key} must be one of {listed(sorted(known))}, of {self.name}'s options"
-            self._refuse(key, told)
+            message = f"{key} must be one of {listed(sorted(known))}, of {self.name}'s options"
+            self._refuse(key, message)
         return _words(option, f"--{name}", value)
 
     def _settings(self, table: Any) -> list[str]:
@@ -116,8 +116,8 @@ class _RunFile:
 
     def point_at(self, problem: Exception) -> NoReturn:
         """Raise a problem again, with the line of its cause."""
-        told = problem.format_message() if isinstance(problem, click.ClickException) else problem
-        words = re.findall(r"[\w-]+", str(told))
+        message = problem.format_message() if isinstance(problem, click.ClickException) else problem
+        words = re.findall(r"[\w-]+", str(message))
         spelled = [word.lstrip("-").replace("-", "_") for word in words]
         # Messages name options as on the command line.
         said = {
@@ -126,7 +126,7 @@ class _RunFile:
             if (name := key.replace("-", "_")) in spelled
         }
         line = f":{self._line(said[min(said)])}" if said else ""
-        raise ParameterError(f"{self.path}{line}: {told}") from problem
+        raise ParameterError(f"{self.path}{line}: {message}") from problem
 
     def _keys(self) -> list[str]:
         inner = self.content.get(SETTINGS)
@@ -139,8 +139,8 @@ class _RunFile:
         found = (at for at, line in enumerate(self.lines, start=1) if begins.match(line))
         return next(found, 1)
 
-    def _refuse(self, key: str, told: str) -> NoReturn:
-        raise ParameterError(f"{self.path}:{self._line(key)}: {told}")
+    def _refuse(self, key: str, message: str) -> NoReturn:
+        raise ParameterError(f"{self.path}:{self._line(key)}: {message}")
 
 
 def _words(option: click.Parameter, name: str, value: Any) -> list[str]:

@@ -32,13 +32,13 @@ from .train import SOURCE, begins, data_options, needs_torch, seed_option, unsai
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
 
-WHERE, SELECTION = "Where it runs", "Choosing in private"
+WHERE, SELECTION = "Execution", "Private selection"
 """Groups of options."""
 
 
-def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
+def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     """Return an option for a number, by default one."""
-    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=told)
+    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=text)
 
 
 @told_settings
@@ -47,49 +47,53 @@ def _count(name: str, panel: str, told: str) -> Callable[[F], F]:
     "--method",
     click.Choice(names(private=True)),
     METHOD,
-    f"What to train with: {', '.join(names(private=True))}.",
+    f"The method: {', '.join(names(private=True))}.",
     metavar="NAME",
     default="dp-fedavg",
 )
 @data_options
 @set_option(
-    "Values to try, with commas between, such as noise_multiplier=1,2 or cohort=50,100; "
-    "repeat for more. Without noise_multiplier the noise is calibrated to the budget for every "
-    "setting. The names are those above.",
+    "Values to try, separated by commas, for example noise_multiplier=1,2 or cohort=50,100. "
+    "Repeat it for more settings. Without noise_multiplier, the noise is calibrated to the "
+    "budget for every setting. The names are listed above.",
 )
 @file_option(
     "--folder",
-    "Where ledgers and checkpoints are kept; a sweep that was stopped goes on from there.",
+    "Folder of ledgers and checkpoints; an interrupted sweep resumes from it.",
     default=Path("sweep"),
 )
 @picture_option
 @seed_option
-@_count("--seeds", METHOD, "Run every setting so often; means are compared, with their spread.")
+@_count(
+    "--seeds",
+    METHOD,
+    "Number of runs of every setting; their means are compared and their spread is shown.",
+)
 @_count(
     "--jobs",
     WHERE,
-    "How many runs at once, each in a process of its own; results do not depend on it.",
+    "Number of parallel runs, each in a separate process; results do not depend on it.",
 )
 @option(
     "--backend",
     None,
     WHERE,
-    "What runs them, by joblib: loky (this machine), dask or ray (a cluster), sequential.",
+    "Backend of joblib: loky (this machine), dask or ray (a cluster), sequential.",
     default="loky",
 )
 @option(
     "--private law",
     click.Choice(list(LAWS)),
     SELECTION,
-    "Show the best trial only, within the budget as a whole: draw a number of trials by this "
-    "law, and for each a setting of the grid.",
+    "Release only the best trial, within one budget: draw the number of trials from this "
+    "distribution, and a setting of the grid for each trial.",
 )
 @option("--trials", float, SELECTION, "Mean number of trials of --private.", default=10.0)
 @click.option(
     "--public-test",
     is_flag=True,
     panel=SELECTION,
-    help="State that the test data, which decide which trial is best, are public.",
+    help="State that the test data, which select the best trial, are public.",
 )
 @as_json
 def sweep(
@@ -103,7 +107,7 @@ def sweep(
     trials: float,
     public_test: bool,
     as_json: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Train every setting of a grid and compare them within a budget.
 
@@ -126,8 +130,8 @@ def sweep(
     # Names first: the message for a misspelt name lists the known ones.
     METHODS[method].check_names(texts)
     grid = read(METHODS[method].known, texts)
-    source = {name: value for name in SOURCE if (value := asked.pop(name)) is not None}
-    whole = Sweep(method=method, grid=grid, folder=folder, source=source, **asked)
+    source = {name: value for name in SOURCE if (value := options.pop(name)) is not None}
+    whole = Sweep(method=method, grid=grid, folder=folder, source=source, **options)
     if law is not None:
         _alone(output, jobs)
         chosen_by = LAWS[law](trials)
@@ -139,7 +143,7 @@ def sweep(
     if output is not None:
         check_picture(output)
     # On standard error, so that standard output holds only the JSON.
-    say(begins(whole, unsaid(asked)), err=True)
+    say(begins(whole, unsaid(options)), err=True)
     with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)
@@ -153,7 +157,7 @@ def sweep(
 
     def text() -> None:
         say_lines(found.table())
-        say(f"all runs in the folder together, as whoever picks the best sees them: {together}")
+        say(f"all runs in the folder together, for an observer who compares them: {together}")
         say(f"ledgers: {data['runs']}")
         if output is not None:
             say(f"plot: {output}")
@@ -193,7 +197,9 @@ def _choose(one: PrivateSweep, as_json: bool) -> None:
 
     def text() -> None:
         if found.setting is None:
-            say("no trial was drawn, so there is nothing to show; that is what the law may say")
+            say(
+                "the drawn number of trials is 0, so there is no result; this is a possible outcome"
+            )
         else:
             say(f"the best trial: {in_words(found.setting)}, accuracy {found.accuracy:.4g}")
             say(f"its model: {found.model}")

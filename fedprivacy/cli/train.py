@@ -50,75 +50,75 @@ SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds"
 NAMED = ("clip_norm", "missing", "absent", "colluding")
 """Settings of the methods with separate options; --set gives the others."""
 
-seed_option = option("--seed", int, METHOD, "Make runs reproducible; they are then not private.")
+seed_option = option("--seed", int, METHOD, "Make runs reproducible. They are then not private.")
 data_options = options(
     option(
         "--data",
         None,
         DATA,
-        "digits (comes with scikit-learn), fashion-mnist (looked for on disk), or a file "
-        "of your own that ends in .npz, with the arrays features, labels, clients (whose each "
-        "record is), test_features, test_labels and, for top-k, public_features, public_labels.",
+        "digits (part of scikit-learn), fashion-mnist (read from disk), or your own .npz file "
+        "with the arrays features, labels, clients (the client of each record), test_features, "
+        "test_labels and, for top-k, public_features and public_labels.",
         default="digits",
     ),
     file_option(
         "--data-dir",
-        "Folder with Fashion-MNIST's IDX files.  [default: where Debian's package "
-        "dataset-fashion-mnist puts them]",
+        "Folder with Fashion-MNIST's IDX files.  [default: the folder of Debian's package "
+        "dataset-fashion-mnist]",
         panel=DATA,
     ),
     option(
         "--clients",
         int,
         DATA,
-        "How many share the records.  [default: 400 or 6000, 10 where the unit is a record]",
+        "Number of clients.  [default: 400 or 6000; 10 if the unit is a record]",
     ),
     option(
         "--classes-per-client",
         int,
         DATA,
-        "How many classes a client's records are of.  [default: all]",
+        "Number of classes in a client's records.  [default: all]",
     ),
     option(
         "--model --posterior model",
         None,
         DATA,
-        "logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module; with "
-        "fa-ld and fa-hmc FILE.py:NAME of a Posterior, which holds its own data; with fed-plt "
-        "a module is clipped, record by record.  "
-        "[default: one that goes with the data]",
+        "logistic, mlp, cnn, or FILE.py:NAME of a function that builds a torch module. For "
+        "fa-ld and fa-hmc: FILE.py:NAME of a Posterior, which contains its data. For fed-plt, "
+        "gradients of a module are clipped for each record.  [default: depends on the data]",
     ),
-    option("--rounds", int, METHOD, "How many rounds.  [default: the data set's own]"),
+    option("--rounds", int, METHOD, "Number of rounds.  [default: depends on the data]"),
     option("--epsilon", float, BUDGET, "The budget.", default=8.0),
     option(
         "--delta",
         float,
         BUDGET,
-        "The budget.  [default: n^-1.1 for n units, rounded down to two digits; it must be "
-        "given for add_remove]",
+        "Delta of the budget.  [default: n^-1.1 for n units, rounded down to two digits; "
+        "required for add_remove]",
     ),
     option(
         "--adjacency",
         ADJACENCIES,
         BUDGET,
-        "How neighbouring data sets differ.  [default: zero_out where the unit is a client, "
-        "replace_one where it is a record]",
+        "How neighbouring data sets differ.  [default: zero_out if the unit is a client, "
+        "replace_one if it is a record]",
     ),
     option(
         "--dropout-rate",
         float,
         METHOD,
-        "Simulate that each client of a cohort fails to answer with this chance; --missing "
-        "is what is priced.  [default: 0]",
+        "Simulate that each client of a cohort fails to answer with this probability; the "
+        "account uses --missing.  [default: 0]",
         default=0.0,
         show_default=False,
     ),
-    option("--threads", int, METHOD, "Of the processor.  [default: 1 where the model is small]"),
+    option("--threads", int, METHOD, "Threads of the processor.  [default: 1 for small models]"),
     option(
         "--observer",
         OBSERVERS,
         BUDGET,
-        "Who looks: at every release, at who took part too, or at the last release only.",
+        "What the attacker sees: every release, the participants as well, or only the last "
+        "release.",
         default="aggregate",
     ),
 )
@@ -130,8 +130,8 @@ data_options = options(
     "--method",
     click.Choice(names(private=False)),
     METHOD,
-    f"What to train with: {', '.join(names(private=False))}. The unit is a client, "
-    "with fa-ld, fa-hmc and fed-plt a record.",
+    f"The method: {', '.join(names(private=False))}. The privacy unit is a record for fa-ld, "
+    "fa-hmc and fed-plt, and a client for the others.",
     metavar="NAME",
     default="fed-smp-top-k",
 )
@@ -140,8 +140,8 @@ data_options = options(
     "--level --noise-multiplier level",
     float,
     METHOD,
-    "What pays for privacy: the noise multiplier; fa-ld's step size; fa-hmc's noise on "
-    "gradients; fed-plt's noise scale.  [default: calibrated from the budget]",
+    "The calibrated setting: the noise multiplier; the step size of fa-ld; the gradient noise "
+    "of fa-hmc; the noise scale of fed-plt.  [default: calibrated to the budget]",
 )
 @options(
     *(
@@ -156,20 +156,21 @@ data_options = options(
     "Share of the coordinates that Fed-SMP keeps, in (0, 1].  [default: 0.4]",
 )
 @set_option(
-    "Another setting of the method, such as local_steps=20 or strategy=fixed: those above. "
-    "add_remove needs sampling_probability and expected_cohort. Repeat for more.",
+    "Another setting of the method, for example local_steps=20 or strategy=fixed; the names "
+    "are listed above. add_remove needs sampling_probability and expected_cohort. Repeat it "
+    "for more settings.",
     several=False,
 )
-@file_option("--ledger", "Where a private run is recorded.  [default: METHOD.ledger]")
+@file_option("--ledger", "Ledger of a private run.  [default: METHOD.ledger]")
 @file_option(
     "--checkpoint",
-    "File to save progress in, and to resume from where it exists. It is private, and so is "
-    "the file LEDGER.private that goes with it.",
+    "Checkpoint file. The run resumes from it if it exists. It is private, like the file "
+    "LEDGER.private.",
 )
 @file_option(
     "--output",
-    "File for the trained model alone, to hand over: a state dict, fa-ld's and fa-hmc's draws "
-    "or fed-plt's models; torch.load reads it.",
+    "File for the trained model, which may be published: a state dict, the draws of fa-ld and "
+    "fa-hmc, or the models of fed-plt. torch.load reads it.",
 )
 @seed_option
 @as_json
@@ -211,7 +212,7 @@ def train(
         check_free(path, checkpoint)
     # A run without privacy leaves no ledger, so the option would be misleading.
     elif ledger is not None:
-        refuse("--ledger", str(ledger), f"be left out: {method} is not private")
+        refuse("--ledger", str(ledger), f"be left out, since {method} is not private")
     else:
         _check_no_budget(method, budget)
     with Steps() as steps, steps.share("choosing the noise's factor") as tick:
@@ -232,9 +233,9 @@ def _check_no_budget(method: str, given: Mapping[str, Any]) -> None:
     assert context is not None
     for name in ("epsilon", "delta", "adjacency", "observer"):
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            rule = f"be left out: {method} adds no noise, and without noise there is no budget"
+            rule = f"be left out, since {method} adds no noise and so keeps no budget"
             other = METHODS[method].with_noise
-            refuse(f"--{name}", given[name], rule, f"train within one by --method {other}")
+            refuse(f"--{name}", given[name], rule, f"use --method {other} for a budget")
 
 
 def needs_torch() -> None:
@@ -260,7 +261,9 @@ def _settings(method: Method, given: dict[str, Any], chosen: tuple[str, ...]) ->
     for name in texts:
         # If given twice, one of the two values would be lost.
         if name in (*options, "method", "data", "data_dir", "model"):
-            refuse("--set", name, "be a setting that no option gives", "leave one of the two out")
+            refuse(
+                "--set", name, "not be a setting with its own option", "leave out one of the two"
+            )
     method.check_names(texts)
     return options | single(read(method.known, texts))
 
@@ -331,8 +334,8 @@ def _tell(
 ) -> None:
     """Print the same for a person."""
     task = experiment.job
-    told = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
-    say(f"{METHODS[result['method']].title}: {told}; {_sent(record, task.upload_per_client)}")
+    text = ", ".join(f"{name} {value:.4g}" for name, value in record.scores.items())
+    say(f"{METHODS[result['method']].title}: {text}; {_sent(record, task.upload_per_client)}")
     say("  " + ", ".join(f"{name} {value}" for name, value in experiment.settings.items()))
     for note in filter(None, (*result["notes"], record.rests_on)):
         say(f"  {note}")
@@ -345,10 +348,10 @@ def _tell(
 
 def _sent(record: TrainedRun, each: float | None) -> str:
     """Return the upload in words; ``each``: MB for each client."""
-    told = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
+    text = f"{(record.upload_bytes or 0) / 1e6:.2f} MB uploaded by all"
     if each is None:
-        return told
-    return f"{told}, {each:.4g} MB a client on average, headers apart"
+        return text
+    return f"{text}, {each:.4g} MB per client on average, without headers"
 
 
 def unsaid(budget: Mapping[str, Any]) -> list[str]:
@@ -367,37 +370,37 @@ def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
     return left_out
 
 
-def begins(asked: Experiment | Sweep, chosen: list[str]) -> str:
+def begins(experiment: Experiment | Sweep, chosen: list[str]) -> str:
     """Return the first printed line: the budget, and its chosen parts."""
-    unit = str(asked.job.unit)
+    unit = str(experiment.job.unit)
     # The commands require one.
-    assert asked.epsilon is not None
-    told = f"budget: epsilon = {exactly(asked.epsilon)}, delta = {exactly(asked.delta)}"
+    assert experiment.epsilon is not None
+    text = f"budget: epsilon = {exactly(experiment.epsilon)}, delta = {exactly(experiment.delta)}"
     if "delta" in chosen:
-        told += f" (chosen: n^-1.1 for {asked.job.units} {unit}s)"
-    told += f", {unit} level, {asked.adjacency or asked.job.adjacency}"
+        text += f" (chosen: n^-1.1 for {experiment.job.units} {unit}s)"
+    text += f", {unit} level, {experiment.adjacency or experiment.job.adjacency}"
     if "adjacency" in chosen:
-        told += f" (chosen: what {unit}-level methods are accounted for)"
-    return f"{told}, observer {asked.observer}"
+        text += f" (chosen: what {unit}-level methods are accounted for)"
+    return f"{text}, observer {experiment.observer}"
 
 
 def _private_lines(record: TrainedRun, ledger: Path | None, checkpoint: Path | None) -> list[str]:
     """Return the lines about numbers that no epsilon covers, and about the files."""
     sent, refused = record.not_covered["upload_bytes"], record.not_covered["refused"]
-    uploaded = "bytes uploaded not known" if sent is None else f"{sent} bytes uploaded"
+    uploaded = "uploaded bytes unknown" if sent is None else f"{sent} bytes uploaded"
     lines = [
-        f"not covered, for you alone: {uploaded}, {refused} updates refused, how long it took; the "
-        f"cohorts' sizes in {ledger} are for an auditor, not for the public"
+        f"not covered by epsilon, not for publication: {uploaded}, {refused} updates refused, "
+        f"the time it took; the cohort sizes in {ledger} are for an auditor, not for the public"
     ]
     noise = [f"{ledger}.noise"] if Path(f"{ledger}.noise").exists() else []
     kept = [str(checkpoint), f"{ledger}.private", *noise] if checkpoint is not None else noise
     if kept:
-        told = f"private, for you alone: {' and '.join(kept)}"
-        lines.append(f"{told}; --output writes the model to hand over")
+        text = f"private, not for publication: {' and '.join(kept)}"
+        lines.append(f"{text}; --output writes a model for publication")
     if noise:
-        lines.append(f"whoever has {noise[0]} takes the noise away")
+        lines.append(f"anyone who has {noise[0]} can subtract the noise")
     if record.output is not None:
-        lines.append(f"to hand over: {record.output}, which holds the model alone")
+        lines.append(f"for publication: {record.output}, which contains only the model")
     return lines
 
 
@@ -412,10 +415,8 @@ def _cautions(experiment: Experiment) -> list[str]:
 
 @cli.command()
 @data_options
-@file_option("--output", "Where to write the page.", default=Path("demo-report.html"))
-@file_option(
-    "--ledgers", "Folder for the ledgers.  [default: beside the page, a new folder for each demo]"
-)
+@file_option("--output", "Path of the page.", default=Path("demo-report.html"))
+@file_option("--ledgers", "Folder for the ledgers.  [default: a new folder next to the page]")
 @seed_option
 @as_json
 def demo(

@@ -14,15 +14,15 @@ from typing import NamedTuple
 from ..bound import Verdict
 
 
-class Numbers(StrEnum):
+class Validity(StrEnum):
     """The validity of a run's numbers, from best to worst."""
 
     CERTIFIED = "certified"
-    RECORDED = "of the recorded rounds only"
-    SECRET_SEED = "only against whoever does not know the seed"
-    PUBLIC_DENOMINATOR = "only if denominators do not follow the data"
-    SECRET_ABORTS = "only if aborts told nothing of how many were drawn"
-    DENIED = "only if what was stated is right, which the record denies"
+    RECORDED = "valid for the recorded rounds only"
+    SECRET_SEED = "valid only against attackers who do not know the seed"
+    PUBLIC_DENOMINATOR = "valid only if denominators do not depend on the data"
+    SECRET_ABORTS = "valid only if aborts do not depend on the cohort sizes"
+    DENIED = "valid only if the stated parameters are right, but the record contradicts them"
     VOID = "void"
 
 
@@ -39,7 +39,7 @@ class Effect(NamedTuple):
 
     holds: Verdict
     fails: Verdict
-    numbers: Numbers
+    numbers: Validity
     qualifies: str
     why: str
 
@@ -49,22 +49,22 @@ class Defect(StrEnum):
 
     OTHER_COHORTS = "cohorts, noise or denominators of another run"
     NO_DENOMINATOR = "sums whose denominator is not recorded"
-    NO_FILTER = "an adaptive schedule that no filter kept"
+    NO_FILTER = "an adaptive schedule without a privacy filter"
     FIXED_SEED = "a fixed seed"
-    OPEN = "a ledger without its end"
+    OPEN = "a ledger that was not closed"
     GAPS = "rounds missing from the record"
-    CONTRADICTED = "a statement that the record denies"
-    IMPORTED = "a record that was imported"
-    STATED = "parameters that were only stated"
-    CHEAPER = "rounds that cost less than the plan's"
-    UNPLANNED = "rounds that the plan does not name"
-    UNCONFIRMED = "rounds begun and never confirmed"
-    LESS_NOISE = "less noise than was priced"
-    ABORTED = "rounds that were aborted"
-    ABORTED_DRAWS = "rounds of random cohorts that were aborted"
+    CONTRADICTED = "a statement that the record contradicts"
+    IMPORTED = "an imported record"
+    STATED = "parameters that were stated, not recorded"
+    CHEAPER = "rounds that cost less than planned"
+    UNPLANNED = "rounds that are not in the plan"
+    UNCONFIRMED = "rounds that were begun but never confirmed"
+    LESS_NOISE = "less noise than planned"
+    ABORTED = "aborted rounds"
+    ABORTED_DRAWS = "aborted rounds of random cohorts"
     HALF_A_LINE = "a half-written line"
-    NO_ROUNDS = "a record without a round"
-    LARGE_DELTA = "a delta of 1/n or more for n units"
+    NO_ROUNDS = "a record without rounds"
+    LARGE_DELTA = "a delta of at least 1/n for n units"
 
 
 _HOLDS, _FAILS, _OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.CANNOT_BE_CERTIFIED
@@ -73,122 +73,122 @@ EFFECTS: dict[Defect, Effect] = {
     Defect.OTHER_COHORTS: Effect(
         _OPEN,
         _OPEN,
-        Numbers.VOID,
+        Validity.VOID,
         "",
-        "something else was run than what was priced, so neither end is about it",
+        "the run differed from the accounted one, so neither end of the interval applies to it",
     ),
     Defect.NO_DENOMINATOR: Effect(
         _OPEN,
         _FAILS,
-        Numbers.PUBLIC_DENOMINATOR,
+        Validity.PUBLIC_DENOMINATOR,
         "denominators are not recorded",
-        "where it is hidden how many there are, or were drawn, a denominator that follows their "
-        "number tells it",
+        "a denominator that depends on the number of units, or of drawn units, reveals a "
+        "number that the account keeps secret",
     ),
     Defect.NO_FILTER: Effect(
         _OPEN,
         _OPEN,
-        Numbers.VOID,
+        Validity.VOID,
         "",
-        "other outputs would have made other rounds, which the sum of these says nothing about",
+        "other outputs would have led to other rounds, and the sum of the recorded rounds "
+        "does not bound their loss",
     ),
     Defect.FIXED_SEED: Effect(
         _OPEN,
         _FAILS,
-        Numbers.SECRET_SEED,
+        Validity.SECRET_SEED,
         "the seed was fixed",
-        "whoever knows the seed subtracts the noise, and no record says who does",
+        "an attacker who knows the seed can subtract the noise, and no record shows who knows it",
     ),
     Defect.OPEN: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
-        "the ledger has no end",
-        "later rounds may be missing, and each would add to what was spent",
+        Validity.RECORDED,
+        "the ledger was not closed",
+        "later rounds may be missing, and each would increase epsilon",
     ),
     Defect.GAPS: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
+        Validity.RECORDED,
         "rounds are missing",
-        "the missing rounds add to what was spent",
+        "the missing rounds increase epsilon",
     ),
     Defect.CONTRADICTED: Effect(
         _OPEN,
         _FAILS,
-        Numbers.DENIED,
-        "as it was stated against the record",
-        "the record says otherwise; one of the two is wrong",
+        Validity.DENIED,
+        "as stated, although the record contradicts it",
+        "the record contradicts the statement, so one of the two is wrong",
     ),
     Defect.IMPORTED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
-        "on the word of an imported record",
-        "the numbers are right for what the record says; another program wrote it",
+        Validity.CERTIFIED,
+        "according to an imported record",
+        "the numbers are right for the imported record, which another program wrote",
     ),
     Defect.STATED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
-        "for the run as it was stated, of which no record was seen",
-        "the numbers are right for what was stated; nothing shows that it was run so",
+        Validity.CERTIFIED,
+        "for the run as stated, without a record",
+        "the numbers are right for the stated parameters, but no record shows that the run "
+        "used them",
     ),
     Defect.CHEAPER: Effect(
         _OPEN,
         _FAILS,
-        Numbers.RECORDED,
+        Validity.RECORDED,
         "rounds cost less than planned",
-        "either the plan or the rounds are not what was run, and with the plan's more was spent",
+        "either the plan or the rounds are wrong, and the plan would give a larger epsilon",
     ),
     Defect.UNPLANNED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
-        "rounds left the plan",
-        "they are priced as they were recorded",
+        Validity.CERTIFIED,
+        "some rounds are not in the plan",
+        "they are accounted as recorded",
     ),
     Defect.UNCONFIRMED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "",
-        "they count in the upper end and not in the lower one",
+        "they count in the upper end but not in the lower end",
     ),
     Defect.LESS_NOISE: Effect(
-        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "the round is priced by the noise that it had"
+        _HOLDS, _FAILS, Validity.CERTIFIED, "", "the round is accounted with its recorded noise"
     ),
     Defect.ABORTED: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "",
-        "they released nothing; it is assumed that not always the same clients stayed away",
+        "they released no sum, and the missing clients are assumed to differ between rounds",
     ),
     Defect.ABORTED_DRAWS: Effect(
         _OPEN,
         _OPEN,
-        Numbers.SECRET_ABORTS,
-        "only if aborts told nothing of how many were drawn",
-        "whether a round was aborted may tell how many were drawn, which its account keeps secret",
+        Validity.SECRET_ABORTS,
+        "valid only if aborts do not depend on the cohort sizes",
+        "an abort may reveal the cohort size, which the account keeps secret",
     ),
-    Defect.HALF_A_LINE: Effect(
-        _HOLDS, _FAILS, Numbers.CERTIFIED, "", "no noise had been drawn on its account"
-    ),
+    Defect.HALF_A_LINE: Effect(_HOLDS, _FAILS, Validity.CERTIFIED, "", "no noise was drawn for it"),
     Defect.NO_ROUNDS: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "no round was recorded",
-        "a loop that was never connected to its record leaves the same record",
+        "a training loop that never wrote to the ledger leaves the same record",
     ),
     Defect.LARGE_DELTA: Effect(
         _HOLDS,
         _FAILS,
-        Numbers.CERTIFIED,
+        Validity.CERTIFIED,
         "delta is not below 1/n for n units",
-        "the numbers are right; but a mechanism that publishes the whole data of one unit, chosen "
-        "at random, keeps such a claim",
+        "the numbers are right, but a mechanism that publishes all data of one random unit "
+        "also satisfies this claim",
     ),
 }
 """Defect -> effect. No other code in the package decides this."""
@@ -204,20 +204,20 @@ def judged_with(verdict: Verdict, defects: Iterable[Defect]) -> tuple[Verdict, t
         after = {_HOLDS: effect.holds, _FAILS: effect.fails}.get(verdict, verdict)
         if after is not verdict:
             now = after
-            changed.append(f"It cannot be {verdict}, because of {defect}: {effect.why}.")
+            changed.append(f"The verdict cannot be {verdict} because of {defect}: {effect.why}.")
     return now, tuple(changed)
 
 
-def conditions(defects: Iterable[Defect]) -> tuple[Numbers, ...]:
+def conditions(defects: Iterable[Defect]) -> tuple[Validity, ...]:
     """Return all conditions of the numbers with these defects; empty if there are none."""
-    found = {EFFECTS[defect].numbers for defect in defects} - {Numbers.CERTIFIED}
-    return tuple(numbers for numbers in Numbers if numbers in found)
+    found = {EFFECTS[defect].numbers for defect in defects} - {Validity.CERTIFIED}
+    return tuple(numbers for numbers in Validity if numbers in found)
 
 
-def worth(defects: Iterable[Defect]) -> Numbers:
+def worth(defects: Iterable[Defect]) -> Validity:
     """Return the validity of the numbers with these defects: the worst of all."""
     # Later values are weaker, so the last one decides.
-    return (Numbers.CERTIFIED, *conditions(defects))[-1]
+    return (Validity.CERTIFIED, *conditions(defects))[-1]
 
 
 def qualifiers(defects: Iterable[Defect]) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def qualified(verdict: Verdict, defects: Iterable[Defect]) -> str:
 def table() -> str:
     """Return the table in Markdown, for the documentation."""
     lines = [
-        "| what is wrong | HOLDS becomes | FAILS becomes | the numbers are | why |",
+        "| defect | HOLDS becomes | FAILS becomes | the numbers are | why |",
         "|---|---|---|---|---|",
     ]
     lines += [

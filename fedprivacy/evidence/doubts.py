@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from ..ledger import Ledger, Round
+from ..ledger import Ledger, LedgerRound
 from ..mechanisms import (
     AdaptiveClipping,
     CorrelatedNoise,
@@ -22,7 +22,7 @@ from ..sampling.cohorts import FALSE_DOUBT, told_by
 from ..sampling.scheme import least_drawn, most_drawn, secret_size, unlikely
 
 
-def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
+def doubts(rounds: Sequence[LedgerRound]) -> tuple[str, ...]:
     """Return doubts about a record: cohorts or noise that contradict its mechanisms.
 
     A doubt is either certain, or it is false with probability at most ``FALSE_DOUBT`` in a whole
@@ -37,9 +37,9 @@ def doubts(rounds: Sequence[Round]) -> tuple[str, ...]:
     )
 
 
-def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
+def _odd_rows(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return doubts about correlated-noise rows that are out of order or may be duplicated."""
-    found: dict[str, list[Round]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     last: dict[tuple[CorrelatedNoise, int], int] = {}
     norms: dict[tuple[CorrelatedNoise, int], float] = {}
     for r in rounds:
@@ -47,37 +47,37 @@ def _odd_rows(rounds: Iterable[Round]) -> tuple[str, ...]:
             run = r.mechanism.run, r.part
             # A row contains clipped updates of earlier rounds, so all rows need one clip norm.
             if r.clip_norm != norms.setdefault(run, r.clip_norm):
-                told = "a row of correlated noise with another clip norm than rows before it"
-                found.setdefault(told, []).append(r)
+                doubt = "a row of correlated noise with a different clip norm than earlier rows"
+                found.setdefault(doubt, []).append(r)
             before = last.get(run, -1)
             # A row that is repeated or out of order shows its noise twice.
             if r.mechanism.row <= before or r.times > 1:
-                told = "a row of correlated noise that may have been released before"
-                found.setdefault(told, []).append(r)
+                doubt = "a row of correlated noise that may have been released before"
+                found.setdefault(doubt, []).append(r)
             last[run] = max(before, r.mechanism.row)
     return _in_words(found)
 
 
-def odd_masks(ledger: Ledger, rounds: Iterable[Round]) -> tuple[str, ...]:
+def odd_masks(ledger: Ledger, rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return rows of correlated noise whose coordinates are not those of their block.
 
     The coordinates follow from the nonce of the ledger, which is fixed before any data. A run with
     a seed derives them from the seed, so for it the test only requires that they stay the same.
     """
     first: dict[Hashable, str | None] = {}
-    found: dict[str, list[Round]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for r, at, mask in _masks(ledger, rounds):
         wanted = fingerprint(at.run.mask(at.row, ledger.nonce))
         if wanted is not None and ledger.reproducible:
             wanted = first.setdefault((at.run, at.run.block_of(at.row)), mask)
         if mask != wanted:
-            found.setdefault("a mask that is not its block's", []).append(r)
+            found.setdefault("a mask that differs from the mask of its block", []).append(r)
     return _in_words(found)
 
 
 def _masks(
-    ledger: Ledger, rounds: Iterable[Round]
-) -> Iterator[tuple[Round, CorrelatedRow, str | None]]:
+    ledger: Ledger, rounds: Iterable[LedgerRound]
+) -> Iterator[tuple[LedgerRound, CorrelatedRow, str | None]]:
     """Yield the confirmed rows of correlated noise, with their masks."""
     # Masks need single rounds, which long ledgers without these rows should not expand.
     if any(isinstance(r.mechanism, CorrelatedRow) for r in rounds):
@@ -86,34 +86,34 @@ def _masks(
                 yield r, r.mechanism, r.done.mask
 
 
-def _odd_noise(rounds: Iterable[Round]) -> tuple[str, ...]:
-    found: dict[str, list[Round]] = {}
+def _odd_noise(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
+    found: dict[str, list[LedgerRound]] = {}
     for r in rounds:
         if r.done is None or not r.spent:
             continue
         # A refused contribution still came with a share of the noise.
         shares = r.done.arrived + r.done.refused
         ratio = r.done.noise_std / r.clip_norm
-        told = noise_mismatch(r.mechanism, shares=shares, noise_multiplier=ratio)
-        if told:
-            found.setdefault(told, []).append(r)
+        doubt = noise_mismatch(r.mechanism, shares=shares, noise_multiplier=ratio)
+        if doubt:
+            found.setdefault(doubt, []).append(r)
     return _in_words(found)
 
 
-def _odd_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
+def _odd_cohorts(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     drawn = _by_scheme(rounds)
-    found: dict[str, list[Round]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for scheme, by_size in drawn.items():
         counts = {size: _count(which) for size, which in by_size.items()}
         # All schemes of the ledger share the probability of a false doubt.
-        for told, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
-            found.setdefault(told, []).extend(r for size in odd for r in by_size[size])
+        for doubt, odd in unlikely(scheme, counts, FALSE_DOUBT / len(drawn)):
+            found.setdefault(doubt, []).extend(r for size in odd for r in by_size[size])
     return _in_words(found)
 
 
-def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
+def _odd_for_all(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return rounds of several draws with more or fewer participants than all draws allow."""
-    found: dict[str, list[Round]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for r in rounds:
         # A single draw is tested against its scheme's full law of cohort sizes.
         if r.done is None or _one_draw(r.mechanism) is not None:
@@ -121,11 +121,11 @@ def _odd_for_all(rounds: Iterable[Round]) -> tuple[str, ...]:
         most, least = _most_drawn(r.mechanism), _least_drawn(r.mechanism)
         # These limits are valid whether a unit drawn twice counts once or twice.
         if most is not None and r.done.cohort > most:
-            told = f"{r.done.cohort} participants where all draws of a round take at most {most}"
-            found.setdefault(told, []).append(r)
+            doubt = f"{r.done.cohort} participants, but all draws of a round take at most {most}"
+            found.setdefault(doubt, []).append(r)
         if r.done.cohort < least:
-            told = f"{r.done.cohort} participants where one draw of a round takes {least}"
-            found.setdefault(told, []).append(r)
+            doubt = f"{r.done.cohort} participants, but one draw of a round takes at least {least}"
+            found.setdefault(doubt, []).append(r)
     return _in_words(found)
 
 
@@ -162,7 +162,7 @@ def _parts(mechanism: Mechanism) -> tuple[tuple[Mechanism, int], ...]:
     return mechanism.parts if isinstance(mechanism, Run) else ()
 
 
-def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
+def _noise_with_cohorts(rounds: Iterable[LedgerRound]) -> tuple[str, ...]:
     """Return noise or clip norms that depend on the size of random cohorts and reveal it."""
     drawn = {
         scheme: by_size
@@ -170,7 +170,7 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
         # Rounds of an epoch are not drawn independently.
         if secret_size(scheme) and not hasattr(scheme, "rounds_per_epoch")
     }
-    found: dict[str, list[Round]] = {}
+    found: dict[str, list[LedgerRound]] = {}
     for scheme, by_size in drawn.items():
         held = [(size, r, r.done) for size, which in by_size.items() for r in which]
         noises, norms = Counter[tuple[int, float]](), Counter[tuple[int, float]]()
@@ -178,11 +178,11 @@ def _noise_with_cohorts(rounds: Iterable[Round]) -> tuple[str, ...]:
             noises[size, 0.0 if done is None else done.noise_std / r.clip_norm] += r.times
             # A learned norm depends on the rounds before.
             norms[size, 0.0 if _learns(r.mechanism) else r.clip_norm] += r.times
-        for what, counts in (("noise that goes", noises), ("clip norms that go", norms)):
+        for what, counts in (("noise that varies", noises), ("clip norms that vary", norms)):
             rate = scheme.probability if isinstance(scheme, Poisson) else None
             if told_by(counts, FALSE_DOUBT / (2.0 * len(drawn)), rate):
-                told = f"{what} with how many took part"
-                found.setdefault(told, []).extend(r for _, r, _ in held)
+                doubt = f"{what} with the number of participants"
+                found.setdefault(doubt, []).extend(r for _, r, _ in held)
     return _in_words(found)
 
 
@@ -199,9 +199,9 @@ def _one_draw(mechanism: Mechanism) -> Drawn | None:
     return _one_draw(parts[0][0]) if [count for _, count in parts] == [1] else None
 
 
-def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
+def _by_scheme(rounds: Iterable[LedgerRound]) -> dict[Scheme, dict[int, list[LedgerRound]]]:
     """Return the rounds with drawn cohorts, by scheme and by size."""
-    drawn: dict[Scheme, dict[int, list[Round]]] = {}
+    drawn: dict[Scheme, dict[int, list[LedgerRound]]] = {}
     for r in rounds:
         one = None if r.done is None else _one_draw(r.mechanism)
         if r.done is not None and one is not None:
@@ -212,12 +212,12 @@ def _by_scheme(rounds: Iterable[Round]) -> dict[Scheme, dict[int, list[Round]]]:
     return drawn
 
 
-def _in_words(found: dict[str, list[Round]]) -> tuple[str, ...]:
+def _in_words(found: dict[str, list[LedgerRound]]) -> tuple[str, ...]:
     return tuple(
-        f"{_count(which)} round(s), the first of them {min(r.index for r in which)}, had {told}"
-        for told, which in found.items()
+        f"{_count(which)} round(s), first in round {min(r.index for r in which)}: {doubt}"
+        for doubt, which in found.items()
     )
 
 
-def _count(rounds: Iterable[Round]) -> int:
+def _count(rounds: Iterable[LedgerRound]) -> int:
     return sum(r.times for r in rounds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..errors import LedgerError, UnsupportedCombination
-from ..ledger import Joint, Ledger, Round
+from ..ledger import Joint, Ledger, LedgerRound
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
 from ..mechanisms.base import ROUNDING, single_uploads
@@ -24,14 +24,14 @@ from .revealed import (
     VOIDED,
     Revealed,
     draws_of,
-    numbers_told,
     rate_of,
+    revealed_numbers,
     secret_sizes,
 )
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunEvidence:
     """The known facts of a run, ready for pricing.
 
     Attributes:
@@ -90,7 +90,7 @@ class Evidence:
             ),
         )
 
-    def under(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+    def under(self, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
         """Return the evidence under these facts, and its defects.
 
         Under add_remove, neighbours differ in the number of clients, and so in every value that
@@ -106,7 +106,7 @@ class Evidence:
         # For records of other programs, only the run states how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
         telling = self.telling if hides else ()
-        doubts = (*self.doubts, *telling, *numbers_told(own, follows))
+        doubts = (*self.doubts, *telling, *revealed_numbers(own, follows))
         # Defects that void the numbers come first.
         applies = {
             Defect.OTHER_COHORTS: bool(doubts),
@@ -116,7 +116,7 @@ class Evidence:
         found = tuple(defect for defect, is_so in applies.items() if is_so)
         return replace(self, doubts=doubts), found
 
-    def priced(self, facts: Facts) -> tuple[Evidence, tuple[Defect, ...]]:
+    def priced(self, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
         """Return the evidence under these facts if it can be priced, and its defects.
 
         Raises:
@@ -125,8 +125,8 @@ class Evidence:
         evidence, wrong = self.under(facts)
         # A bound for a mechanism that did not run would have no meaning.
         if evidence.doubts:
-            told = "; ".join(evidence.doubts)
-            raise UnsupportedCombination(f"{told}: what was done was not this run")
+            text = "; ".join(evidence.doubts)
+            raise UnsupportedCombination(f"the recorded run differs from the accounted one: {text}")
         return evidence, wrong
 
     def granted(self, facts: Facts) -> dict[str, str]:
@@ -142,9 +142,9 @@ class Evidence:
             UnsupportedCombination: if no theorem covers the run, or rounds had no noise.
         """
         if self.noiseless is not None:
-            raise UnsupportedCombination(f"{self.noiseless.told}: no account is made of that")
+            raise UnsupportedCombination(f"{self.noiseless.description}, so no accountant applies")
         if self.run is None:
-            return PrivacyLoss(IDENTITY, facts, theorems=("nothing was released",))
+            return PrivacyLoss(IDENTITY, facts, theorems=("no release",))
         loss = self.run.privacy_loss(facts.adjacency, facts.observer).under(facts)
         return replace(loss, witness=_witness(self.certain, self.run, loss))
 
@@ -160,30 +160,30 @@ class Evidence:
         # An aborted round released no sum, but the server saw its uploads.
         if self.aborted:
             raise UnsupportedCombination(
-                f"the uploads of {self.aborted} rounds that were aborted were seen as well"
+                f"the server also saw the uploads of {self.aborted} aborted round(s)"
             )
         loss = alone.privacy_loss(facts.adjacency, Observer.SERVER)
         certain = None if self.certain is None else single_uploads(self.certain)
         return replace(loss, witness=_witness(certain, alone, loss))
 
 
-def _against(ledger: Ledger | Joint, rounds: Sequence[Round]) -> tuple[str, ...]:
+def _against(ledger: Ledger | Joint, rounds: Sequence[LedgerRound]) -> tuple[str, ...]:
     """Return contradictions in a record; for several ledgers, in each one and in all together."""
     if isinstance(ledger, Ledger):
         # This doubt comes first, because it is the run's own statement.
         return ((VOIDED,) * bool(ledger.voids)) + doubts(rounds) + odd_masks(ledger, rounds)
-    apart = (told for one in ledger.ledgers for told in _against(one, one.alike))
+    apart = (text for one in ledger.ledgers for text in _against(one, one.alike))
     return tuple(dict.fromkeys([*apart, *doubts(rounds)]))
 
 
-def told(ledger: Ledger, facts: Facts) -> tuple[Evidence, tuple[str, ...]]:
+def priced_evidence(ledger: Ledger, facts: Facts) -> tuple[RunEvidence, tuple[str, ...]]:
     """Return the priced evidence of a ledger, and the conditions of its numbers.
 
     Raises:
         LedgerError: if a round was released with so little noise that no epsilon holds.
-        UnsupportedCombination: see ``Evidence.of`` and ``priced``.
+        UnsupportedCombination: see ``RunEvidence.of`` and ``priced``.
     """
-    evidence, wrong = Evidence.of(ledger).priced(facts)
+    evidence, wrong = RunEvidence.of(ledger).priced(facts)
     # One round without noise voids the rest, so no epsilon exists.
     if evidence.noiseless is not None:
         raise LedgerError(f"{ledger.path} has no epsilon: {spent(ledger.alike).noiseless}")
@@ -206,16 +206,16 @@ def _witness(certain: Mechanism | None, run: Mechanism, loss: PrivacyLoss) -> Wi
     return certain.privacy_loss(loss.facts.adjacency, loss.facts.observer).witness
 
 
-def revealed(rounds: Iterable[Round]) -> tuple[Revealed, ...]:
+def revealed(rounds: Iterable[LedgerRound]) -> tuple[Revealed, ...]:
     """Return the values of rounds that may reveal the cohort sizes, for each scheme."""
-    by_draw: dict[Hashable, list[Round]] = {}
+    by_draw: dict[Hashable, list[LedgerRound]] = {}
     for r in rounds:
         # All rows belong to one run, as other rounds belong to one kind of draw.
         by_draw.setdefault(draws_of(whole_run(r.mechanism)), []).append(r)
     return tuple(_revealed_by(held) for held in by_draw.values())
 
 
-def _revealed_by(held: Sequence[Round]) -> Revealed:
+def _revealed_by(held: Sequence[LedgerRound]) -> Revealed:
     # Only released sums have a divisor.
     released = [(r, r.done) for r in held if r.done is not None and r.spent]
     return Revealed(
@@ -227,6 +227,6 @@ def _revealed_by(held: Sequence[Round]) -> Revealed:
     )
 
 
-def _share_of_noise(r: Round, used_std: float) -> float:
+def _share_of_noise(r: LedgerRound, used_std: float) -> float:
     share = share_of_noise(r.mechanism, r.clip_norm, r.noise_std, used_std)
     return 1.0 if abs(share - 1.0) <= ROUNDING else share

@@ -44,7 +44,7 @@ class Noiseless:
     chance: float
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The rounds and their release, in words."""
         return f"{self.rounds} round{'' if self.rounds == 1 else 's'} released a sum without noise"
 
@@ -70,15 +70,15 @@ class Noiseless:
             theorems=(SHOWN,),
             assumptions=(),
             facts=facts,
-            reason=f"{self.told}{why}",
+            reason=f"{self.description}{why}",
         )
 
     def _open(self, delta: float, facts: Facts) -> str:
         if facts.observer is Observer.FINAL:
-            return "; what the last release shows of it is not known"
+            return "; it is not known how much the last release reveals about it"
         return (
-            f"; it is not known that a unit takes part in one with a chance above delta = "
-            f"{exactly(delta)}"
+            "; no lower bound shows that a unit is in one of these rounds with a probability "
+            f"above delta = {exactly(delta)}"
         )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import UnsupportedCombination
-from ..ledger import Joint, Ledger, Round
+from ..ledger import Joint, Ledger, LedgerRound
 from ..mechanisms import CorrelatedNoise, Mechanism
 from ..mechanisms.correlated import whole_run
 from .repricing import as_observed, as_released, in_sequence, spent
@@ -31,7 +31,9 @@ def record_as_planned(ledger: Ledger | Joint) -> Mechanism | None:
 
 
 def as_planned(
-    rounds: Iterable[Round], plan: Mechanism | None, whole: Iterable[Round] | None = None
+    rounds: Iterable[LedgerRound],
+    plan: Mechanism | None,
+    whole: Iterable[LedgerRound] | None = None,
 ) -> Mechanism | None:
     """Return a run in which rounds outside the plan are replaced by rounds of the plan.
 
@@ -64,8 +66,8 @@ def as_planned(
 
 
 def _told_apart(
-    rounds: Iterable[Round], parts: Mapping[Mechanism, int]
-) -> tuple[list[Round], list[Round]]:
+    rounds: Iterable[LedgerRound], parts: Mapping[Mechanism, int]
+) -> tuple[list[LedgerRound], list[LedgerRound]]:
     """Return the rounds that parts of a plan name, and the others."""
     # A round that released no value costs no privacy, whatever its name.
     held = [(r, _is_named(r.mechanism, parts)) for r in rounds if r.spent]
@@ -76,14 +78,14 @@ def _is_named(mechanism: Mechanism, parts: Mapping[Mechanism, int]) -> bool:
     return all(part in parts for part, _ in whole_run(mechanism).sequence())
 
 
-def _parts(rounds: Iterable[Round]) -> Iterator[tuple[Mechanism, int]]:
+def _parts(rounds: Iterable[LedgerRound]) -> Iterator[tuple[Mechanism, int]]:
     """Yield the parts of rounds under the names of the plan, with counts."""
     for r in rounds:
         for part, count in whole_run(r.mechanism).sequence():
             yield part, count * r.times
 
 
-def _missing(named: Iterable[Round], parts: Mapping[Mechanism, int]) -> dict[Mechanism, int]:
+def _missing(named: Iterable[LedgerRound], parts: Mapping[Mechanism, int]) -> dict[Mechanism, int]:
     """Return the parts of a plan that did not run, with counts; all parts if none is missing."""
     run: Counter[Mechanism] = Counter()
     for part, count in _parts(named):
@@ -94,7 +96,7 @@ def _missing(named: Iterable[Round], parts: Mapping[Mechanism, int]) -> dict[Mec
 
 
 def _replaced(
-    others: list[Round], missing: Mapping[Mechanism, int]
+    others: list[LedgerRound], missing: Mapping[Mechanism, int]
 ) -> Iterator[tuple[Mechanism, int]]:
     """Yield parts of the plan in place of rounds that it does not name, with counts."""
     first, *more = missing
@@ -106,7 +108,7 @@ def _replaced(
     yield from ((part, min(count, steps)) for part, count in missing.items())
 
 
-def _with_its_noise(part: Mechanism, r: Round) -> Mechanism:
+def _with_its_noise(part: Mechanism, r: LedgerRound) -> Mechanism:
     """Return a part with the noise of a round; as planned if no noise is effective."""
     noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
     return as_observed(part, **noise) or as_released(part, **noise) or part

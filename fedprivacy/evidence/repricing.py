@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombination
 from ..factors import Matrix
-from ..ledger import Round
+from ..ledger import LedgerRound
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
 from ..mechanisms.base import ROUNDING, mechanisms_in, together
 
@@ -49,7 +49,7 @@ class Spent:
     others: Mechanism | None = None
 
 
-def spent(rounds: Iterable[Round]) -> Spent:
+def spent(rounds: Iterable[LedgerRound]) -> Spent:
     """Return the mechanisms that rounds spent.
 
     Raises:
@@ -73,7 +73,7 @@ def spent(rounds: Iterable[Round]) -> Spent:
     )
 
 
-def run_of(rounds: Iterable[Round]) -> Mechanism | None:
+def run_of(rounds: Iterable[LedgerRound]) -> Mechanism | None:
     """Return the mechanism that rounds spent; None if there are none.
 
     Raises:
@@ -170,7 +170,7 @@ def share_of_noise(mechanism: Mechanism, clip_norm: float, planned: float, used:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _PricedRounds:
     """Spent rounds with one price.
 
     ``actual`` is None if no noise is effective, ``certain`` if no release is certain. ``bare``
@@ -185,9 +185,9 @@ class _Group:
     bare: bool = False
 
 
-def _groups(rounds: Iterable[Round]) -> list[_Group]:
+def _groups(rounds: Iterable[LedgerRound]) -> list[_PricedRounds]:
     """Return the spent rounds, merged by mechanism and noise, without rows of correlated noise."""
-    first: dict[tuple[Hashable, ...], Round] = {}
+    first: dict[tuple[Hashable, ...], LedgerRound] = {}
     counts: Counter[tuple[Hashable, ...]] = Counter()
     for r in rounds:
         if r.spent and not isinstance(r.mechanism, CorrelatedRow):
@@ -199,7 +199,7 @@ def _groups(rounds: Iterable[Round]) -> list[_Group]:
     return [_group(r, counts[key]) for key, r in first.items()]
 
 
-def _correlated(rounds: Iterable[Round]) -> list[_Group]:
+def _correlated(rounds: Iterable[LedgerRound]) -> list[_PricedRounds]:
     """Return runs of correlated noise: any row of a run is priced as the whole run.
 
     Every row keeps its own noise, or gets the smallest noise of all rows if rows cannot be priced
@@ -208,41 +208,46 @@ def _correlated(rounds: Iterable[Round]) -> list[_Group]:
     """
     # The additional rounds of a copied ledger are one more whole run (correlated_noise.md,
     # "copied").
-    runs: dict[tuple[CorrelatedNoise, int], list[tuple[Round, CorrelatedRow]]] = {}
+    runs: dict[tuple[CorrelatedNoise, int], list[tuple[LedgerRound, CorrelatedRow]]] = {}
     for r in rounds:
         if r.spent and isinstance(r.mechanism, CorrelatedRow):
             runs.setdefault((r.mechanism.run, r.part), []).append((r, r.mechanism))
     return [_whole_run(run, held) for (run, _), held in runs.items()]
 
 
-def _whole_run(run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]) -> _Group:
+def _whole_run(
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
+) -> _PricedRounds:
     rows = [row for _, row in held]
     if all(row.kept for row in rows):
         certain, came = _surely(run, held), ""
     else:
         certain, (run, came) = None, _as_clients_came(run, rows)
     priced, less = _priced(run, held)
-    told = "; ".join(filter(None, (came, less)))
-    note = told and f"{len(held)} rows of correlated noise: {told}"
+    remarks = "; ".join(filter(None, (came, less)))
+    note = remarks and f"{len(held)} rows of correlated noise: {remarks}"
     # A row without noise still contains the noise of other rows, unless these have none either.
     bare = all(r.noise_used == 0.0 and _released(r) for r, _ in held)
-    return _Group(run, priced, certain, 1, note, bare)
+    return _PricedRounds(run, priced, certain, 1, note, bare)
 
 
 def _priced(
-    run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> tuple[CorrelatedNoise | None, str]:
     """Return a run with the noise of its rows, and a note if this is less than planned."""
     # One weak row reveals the whole sequence, because rows are correlated.
     ratio = min(r.noise_used / r.clip_norm for r, _ in held)
     if ratio >= run.noise_multiplier * (1.0 - ROUNDING):
         return run, ""
-    told = f"a row had noise of {ratio:.6g} of the clip norm; it is priced by what it had"
-    return _with_less(run, ratio, held), told
+    note = (
+        f"a row had noise of std {ratio:.6g} clip norms, less than planned; it is accounted "
+        "with that noise"
+    )
+    return _with_less(run, ratio, held), note
 
 
 def _surely(
-    run: CorrelatedNoise, held: list[tuple[Round, CorrelatedRow]]
+    run: CorrelatedNoise, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
     """Return the certain part: leading rows up to the first unconfirmed one, or None."""
     had: dict[int, float] = {}
@@ -277,7 +282,7 @@ def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise 
 
 
 def _with_less(
-    run: CorrelatedNoise, least: float, held: list[tuple[Round, CorrelatedRow]]
+    run: CorrelatedNoise, least: float, held: list[tuple[LedgerRound, CorrelatedRow]]
 ) -> CorrelatedNoise | None:
     """Return a run in which some rows had less noise than planned; ``least`` is the smallest."""
     weakest = run.rescaled(least / run.noise_multiplier)
@@ -325,32 +330,37 @@ def _as_clients_came(
     # A ledger without a separation does not contradict the plan.
     soonest = min((row.separation for row in rows if row.separation), default=run.rounds)
     most = max((row.participations or 0 for row in rows), default=0)
-    told = f"somebody came after {soonest} rounds, or {most} times; it is priced by that"
+    note = (
+        f"a client took part after {soonest} rounds, or {most} times; the run is accounted "
+        "with these numbers"
+    )
     rule = run.participation
     gap, times = min(soonest, rule.gap(run.rounds)), max(most, rule.most(run.rounds))
     try:
-        return run.with_gaps(gap, times), told
+        return run.with_gaps(gap, times), note
     except ParameterError as problem:
-        raise UnsupportedCombination(f"clients came sooner than planned: {problem}") from problem
+        raise UnsupportedCombination(
+            f"clients took part sooner than planned: {problem}"
+        ) from problem
 
 
-def _released(r: Round) -> bool:
+def _released(r: LedgerRound) -> bool:
     """Return whether a round certainly released a value: confirmed, with at least one arrival."""
     # A cohort without members releases only noise, which is a release as well.
     return r.done is not None and (r.done.arrived > 0 or r.done.cohort == 0)
 
 
-def _group(r: Round, count: int) -> _Group:
+def _group(r: LedgerRound, count: int) -> _PricedRounds:
     noise = {"clip_norm": r.clip_norm, "planned_std": r.noise_std, "used_std": r.noise_used}
     actual = as_released(r.mechanism, **noise)
     certain = as_observed(r.mechanism, **noise) if _released(r) else None
     if actual == r.mechanism:
-        return _Group(r.mechanism, actual, certain, count)
-    which = f"round {r.index}" if count == 1 else f"{count} rounds, the first of them {r.index},"
-    priced = "it is priced by what it had" if actual else "no noise counts in it"
+        return _PricedRounds(r.mechanism, actual, certain, count)
+    which = f"round {r.index}" if count == 1 else f"{count} rounds from round {r.index}"
+    priced = "it is accounted with this noise" if actual else "it is accounted without noise"
     note = (
-        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less than "
-        f"its mechanism says; {priced}"
+        f"{which} had noise of std {r.noise_used:.6g} at clip norm {r.clip_norm:.6g}, less "
+        f"than the mechanism states; {priced}"
     )
     bare = r.noise_used == 0.0 and r.done is not None and r.done.arrived > 0
-    return _Group(r.mechanism, actual, certain, count, note, bare)
+    return _PricedRounds(r.mechanism, actual, certain, count, note, bare)

@@ -75,7 +75,7 @@ def rate_of(mechanism: Mechanism) -> float | None:
     return next((getattr(one, "rate", None) for one in hidden or every), 1.0) or None
 
 
-def numbers_told(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
+def revealed_numbers(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
     """Yield doubts about sums that reveal the number of units."""
     rounds = list(own)
     if not _one_population(rounds):
@@ -107,30 +107,30 @@ def _one_population(rounds: Sequence[Revealed]) -> bool:
 
 
 FOLLOWING = (
-    "sums divided by numbers that differ between rounds, which may follow the number of clients"
+    "sums divided by numbers that differ between rounds and may depend on the number of clients"
 )
 """A doubt that applies if the number of clients is secret."""
 
 
 LOUDER = (
-    "noise that differs between rounds from what their mechanisms say, by factors that may follow "
-    "how many were drawn, which their account keeps secret"
+    "noise that differs from the mechanism by factors that vary between rounds and may depend "
+    "on the cohort size, which the account keeps secret"
 )
 """A doubt that applies with cohorts of random size."""
 
 
 SAID_TO_FOLLOW = (
-    "sums divided by numbers that are said to follow the number of units: the noise's scale tells "
-    "that number, which is hidden under add_remove and where cohorts are of random size"
+    "sums divided by numbers that depend on the number of units, as stated; the scale of the "
+    "noise reveals this number, which is secret under add_remove and with random cohort sizes"
 )
 
 
-VOIDED = "a line in which the run declares its own record void"
+VOIDED = "a line that declares the record of the run void"
 """Doubt about a ledger whose run declared its record void."""
 
 TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW, VOIDED)
 """Doubts without any count, which every reader may see."""
 
 
-PUBLIC_DENOMINATOR = "sums were divided by numbers that do not follow the data"
+PUBLIC_DENOMINATOR = "sums were divided by numbers that do not depend on the data"
 """Default assumption without a record of denominators."""

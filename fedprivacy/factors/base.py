@@ -180,8 +180,11 @@ def inverse_series(column: Array, rounds: int) -> Array:
     """
     width = min(len(column), rounds) - 1
     if width * rounds > MOST_PRODUCTS:
-        rule = f"be at most {1 + MOST_PRODUCTS // rounds} over {rounds} rounds: it costs a second"
-        refuse("bands", width + 1, rule, "SquareRootToeplitz() is the limit of many bands")
+        rule = (
+            f"be at most {1 + MOST_PRODUCTS // rounds} over {rounds} rounds: more takes longer "
+            "than a second"
+        )
+        refuse("bands", width + 1, rule, "SquareRootToeplitz() is the limit for many bands")
     rows = min(rounds, ROWS)
     padded = np.concatenate([column[: width + 1], np.zeros(rows)])
     here = lower_toeplitz(padded[:rows])
@@ -205,7 +208,7 @@ def as_numbers(**named: Any) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         refuse(name, values, "be a sequence of numbers")
     if not found or not np.all(np.isfinite(found)):
-        refuse(name, values, "be finite numbers, at least one")
+        refuse(name, values, "be one or more finite numbers")
     if max(map(abs, found)) > MODERATE[1]:
         refuse(name, max(map(abs, found)), f"be at most {MODERATE[1]:g} in size")
     return found

@@ -40,7 +40,7 @@ class Matrix(DenseFactor):
             # Sums of squares of these entries stay within doubles.
             largest = max(map(abs, row))
             require(largest <= MODERATE[1], "array", largest, f"be at most {MODERATE[1]:g} in size")
-            rule = "have a diagonal above 0: a singular C has no inverse to draw noise with"
+            rule = "have a diagonal above 0, since drawing noise needs the inverse of C"
             require(row[i] > 0.0, "array", row[i], f"{rule} (row {i})")
         require(self.array, "array", self.array, "have a row")
 
@@ -63,7 +63,7 @@ class Matrix(DenseFactor):
     def check(self, rounds: int, participation: Participation) -> None:
         """Refuse another number of rounds."""
         if rounds != len(self.array):
-            refuse("rounds", rounds, f"equal the matrix's size {len(self.array)}")
+            refuse("rounds", rounds, f"equal the size of the matrix, {len(self.array)}")
 
     def matrix(self, rounds: int) -> Array:
         """Return C, or its first rows and columns.
@@ -72,7 +72,7 @@ class Matrix(DenseFactor):
             ParameterError: more rounds than the matrix has.
         """
         if rounds > len(self.array):
-            refuse("rounds", rounds, f"be at most the matrix's size {len(self.array)}")
+            refuse("rounds", rounds, f"be at most the size of the matrix, {len(self.array)}")
         return self._dense[:rounds, :rounds]
 
     def leading(self, rows: int, rounds: int) -> Matrix:
@@ -106,5 +106,10 @@ def _rows(array: Any) -> tuple[tuple[float, ...], ...]:
     check_dense(len(found), "Matrix")
     # Refused, not silently dropped: a symmetric matrix given by mistake has another sensitivity.
     if np.any(np.triu(found, 1) != 0.0):
-        refuse("array", "entries above the diagonal", "be lower triangular", "use its L factor")
+        refuse(
+            "array",
+            "entries above the diagonal",
+            "be lower triangular",
+            "pass L of C = Q L with Q orthogonal",
+        )
     return tuple(tuple(row[: i + 1].tolist()) for i, row in enumerate(found))

@@ -59,7 +59,10 @@ def optimised(
     elif isinstance(factor, BufferedToeplitz):
         start, build = _buffered(factor, rounds)
     else:
-        way_out = "optimised_matrix makes one for a workload; the others have nothing to choose"
+        way_out = (
+            "optimised_matrix optimises a matrix for a workload; the other factors have no "
+            "free coefficients"
+        )
         refuse("factor", factor, "be Banded or BufferedToeplitz", way_out)
     factor.check(rounds, participation)
     best = _least(start, build, rounds, participation, wanted, progress)
@@ -299,5 +302,5 @@ def load(path: str | Path) -> Factor:
         refuse("factor", str(path), f"have format {FORMAT!r}", "write it with fp.factors.save")
     found = decode(data.get("factor"), _FACTORS)
     if not isinstance(found, Factor):
-        refuse("factor", str(path), "hold a factor")
+        refuse("factor", str(path), "contain a factor")
     return found

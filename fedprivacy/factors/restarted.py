@@ -41,13 +41,18 @@ class Restarted(Factor):
     def __post_init__(self) -> None:
         object.__setattr__(self, "every", integer(1, every=self.every))
         if not isinstance(self.factor, Factor) or isinstance(self.factor, Restarted):
-            rule = "be one of fedprivacy.factors, not restarted itself"
-            refuse("factor", self.factor, rule, "such as fp.factors.BufferedToeplitz(4)")
+            rule = "be a factor of fedprivacy.factors that is not Restarted"
+            refuse("factor", self.factor, rule, "pass fp.factors.BufferedToeplitz(4), for example")
 
     def check(self, rounds: int, participation: Participation) -> None:
         """Refuse blocks longer than the run, and blocks that the factor refuses."""
         if self.every > rounds:
-            refuse("every", self.every, f"be at most rounds = {rounds}", "or use the factor itself")
+            refuse(
+                "every",
+                self.every,
+                f"be at most rounds = {rounds}",
+                "or use the factor without Restarted",
+            )
         self.factor.check(self.every, participation)
 
     def leading(self, rows: int, rounds: int) -> Factor:

@@ -103,7 +103,7 @@ class Banded(ToeplitzFactor):
             return
         settle(self, as_numbers, "weights")
         if len(self.weights) != self.bands:
-            refuse("weights", len(self.weights), f"be as many as bands = {self.bands}")
+            refuse("weights", len(self.weights), f"have length bands = {self.bands}")
         if not self.weights[0] > 0.0:
             refuse("weights", self.weights[0], "begin above 0", "C must have an inverse")
 
@@ -111,7 +111,7 @@ class Banded(ToeplitzFactor):
         """Refuse more bands than the separation: the theorem of disjoint columns would fail."""
         gap = participation.gap(rounds)
         if self.bands > gap:
-            rule = f"be at most the separation {gap}: columns that a unit may have then share rows"
+            rule = f"be at most the separation {gap}, since a unit's columns must not share rows"
             way_out = "use fewer bands, a larger separation, or SquareRootToeplitz"
             refuse("bands", self.bands, rule, way_out)
 
@@ -217,7 +217,7 @@ class BufferedToeplitz(ToeplitzFactor):
     def __post_init__(self) -> None:
         settle(self, natural, "buffers")
         few, rule = self.buffers <= MOST_BUFFERS, f"be at most {MOST_BUFFERS}"
-        require(few, "buffers", self.buffers, rule, "4 are nearly the best")
+        require(few, "buffers", self.buffers, rule, "4 are almost optimal")
         together = (self.scales is None) is (self.decays is None)
         require(together, "scales, decays", (self.scales, self.decays), "be given together")
         for name in ("scales", "decays"):
@@ -225,9 +225,9 @@ class BufferedToeplitz(ToeplitzFactor):
             if given is None:
                 continue
             numbers = as_numbers(**{name: given})
-            rule = f"be as many as buffers = {self.buffers}"
+            rule = f"have length buffers = {self.buffers}"
             require(len(numbers) == self.buffers, name, len(numbers), rule)
-            rule = "be above 0: sensitivities of BLT need decreasing coefficients"
+            rule = "be above 0, since sensitivities of BLT need decreasing coefficients"
             require(min(numbers) > 0.0, name, min(numbers), rule)
             object.__setattr__(self, name, numbers)
         largest = max(self.decays or (0.0,))

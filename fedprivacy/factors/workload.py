@@ -49,7 +49,7 @@ class Workload:
         if not self.rates:
             return lower_toeplitz(self.coefficients(rounds))
         if len(self.rates) != rounds:
-            refuse("rates", len(self.rates), f"be as many as rounds = {rounds}")
+            refuse("rates", len(self.rates), f"have length rounds = {rounds}")
         powers = lower_toeplitz(self.momentum ** np.arange(float(rounds)))
         return np.cumsum(np.array(self.rates)[:, None] * powers, axis=0)
 

@@ -31,7 +31,7 @@ from ..errors import (
 from ..questions import epsilon as answers
 from ..questions.effort import Effort
 from ..relations import Adjacency, Facts, Observer, Unit
-from .dp_events import NOTHING, Asked, culprit, from_event, read
+from .dp_events import NOTHING, EventFacts, culprit, from_event, read
 from .dp_states import plain, rebuilt
 
 __all__ = [
@@ -99,7 +99,7 @@ def to_event(
         ConversionError: no event describes the run; the message names the missing feature.
     """
     if not isinstance(run, mechanisms.Mechanism):
-        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for example")
     # Checked first: a run without a loss under these facts has no event either.
     seen = run.privacy_loss(adjacency, observer)
     event = _event(run)
@@ -314,8 +314,8 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
         return None
 
     @property
-    def _events(self) -> Asked:
-        return Asked(*self._facts)
+    def _events(self) -> EventFacts:
+        return EventFacts(*self._facts)
 
     def compose(self, event: dpa.DpEvent, count: int = 1) -> Self:
         """Compose an event ``count`` times, and return self.

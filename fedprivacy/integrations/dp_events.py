@@ -34,7 +34,7 @@ MAX_DEPTH = 32
 _MAX_RHO = 1e9
 
 
-class Asked(NamedTuple):
+class EventFacts(NamedTuple):
     """Facts that an event leaves open: unit, adjacency, observer, observer of stated guarantees."""
 
     unit: Unit | str | None = None
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class EventContent:
     """The content of an event: mechanisms with their counts, or a release without any privacy."""
 
     parts: Counter[mechanisms.Mechanism] = field(default_factory=Counter)
@@ -56,10 +56,10 @@ class Reading:
         ((first, count), *rest) = parts = _added(self.parts)
         return first if count == 1 and not rest else mechanisms.Run(tuple(parts))
 
-    def then(self, other: Reading, times: int = 1) -> Reading:
+    def then(self, other: EventContent, times: int = 1) -> EventContent:
         """Return this followed by ``times`` of the other."""
         repeated = Counter({part: count * times for part, count in other.parts.items()})
-        return Reading(self.parts + repeated, self.private and other.private)
+        return EventContent(self.parts + repeated, self.private and other.private)
 
 
 def _added(parts: Counter[mechanisms.Mechanism]) -> list[tuple[mechanisms.Mechanism, int]]:
@@ -93,8 +93,8 @@ def _up(value: Fraction | int) -> float:
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)
 
 
-NOTHING = Reading()
-EVERYTHING = Reading(private=False)
+NOTHING = EventContent()
+EVERYTHING = EventContent(private=False)
 
 
 def from_event(
@@ -126,18 +126,18 @@ def from_event(
     """
     known = None if adjacency is None else member(Adjacency, adjacency=adjacency)
     eyes = member(Observer, stated_for=stated_for)
-    reading = read(event, Asked(unit, known, stated_for=eyes))
+    reading = read(event, EventFacts(unit, known, stated_for=eyes))
     if not reading.private:
         raise ConversionError(
-            f"{event!r} is not private: no mechanism says so; use noise above 0, or ask "
-            "CertifiedAccountant, which answers infinity"
+            f"{event!r} is not private, so it has no mechanism; use noise above 0, or "
+            "CertifiedAccountant, which returns infinity"
         )
     if not reading.parts:
-        raise ConversionError(f"{event!r} releases nothing: there is no mechanism to return")
+        raise ConversionError(f"{event!r} releases no output, so it has no mechanism")
     return reading.run
 
 
-def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
+def read(event: dpa.DpEvent, asked: EventFacts, depth: int = 0) -> EventContent:
     """Return the content of an event.
 
     Raises:
@@ -158,10 +158,10 @@ def read(event: dpa.DpEvent, asked: Asked, depth: int = 0) -> Reading:
 def _unread(kind: type) -> str:
     why = f": {_UNREAD[kind]}" if kind in _UNREAD else ""
     works = listed(each.__name__ for each in READERS)
-    return f"no loss is known here for a {kind.__name__}{why}; these are read: {works}"
+    return f"no loss is known for a {kind.__name__}{why}; these events are supported: {works}"
 
 
-def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
+def fault(event: dpa.DpEvent, asked: EventFacts) -> FedPrivacyError | None:
     """Return why an event has no loss under the given facts; None if it has one."""
     try:
         reading = read(event, asked)
@@ -172,7 +172,7 @@ def fault(event: dpa.DpEvent, asked: Asked) -> FedPrivacyError | None:
     return None
 
 
-def culprit(event: dpa.DpEvent, asked: Asked) -> tuple[dpa.DpEvent, FedPrivacyError] | None:
+def culprit(event: dpa.DpEvent, asked: EventFacts) -> tuple[dpa.DpEvent, FedPrivacyError] | None:
     """Return the innermost sub-event without a loss, and why; None if there is none."""
     problem = fault(event, asked)
     if problem is None:
@@ -196,14 +196,14 @@ def _children(event: Any) -> Iterable[Any]:
 # ---- the classes one by one
 
 
-def _one(mechanism: mechanisms.Mechanism) -> Reading:
-    return Reading(Counter({mechanism: 1}))
+def _one(mechanism: mechanisms.Mechanism) -> EventContent:
+    return EventContent(Counter({mechanism: 1}))
 
 
 def _read_noise(
     kind: type[mechanisms.Gaussian | mechanisms.Laplace],
-) -> Callable[[Any, Asked, int], Reading]:
-    def reader(event: Any, asked: Asked, _depth: int) -> Reading:
+) -> Callable[[Any, EventFacts, int], EventContent]:
+    def reader(event: Any, asked: EventFacts, _depth: int) -> EventContent:
         multiplier = non_negative(noise_multiplier=event.noise_multiplier)
         if multiplier == 0.0:
             return EVERYTHING
@@ -212,12 +212,12 @@ def _read_noise(
     return reader
 
 
-def _read_repeated(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_repeated(event: Any, asked: EventFacts, depth: int) -> EventContent:
     times = integer(1, count=event.count)
     return NOTHING.then(read(event.event, asked, depth), times)
 
 
-def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_sequence(event: Any, asked: EventFacts, depth: int) -> EventContent:
     if not isinstance(event.events, list | tuple):
         refuse("events", event.events, "be a list of events")
     readings = [read(each, asked, depth) for each in event.events]
@@ -225,10 +225,10 @@ def _read_sequence(event: Any, asked: Asked, depth: int) -> Reading:
     parts = Counter[mechanisms.Mechanism]()
     for reading in readings:
         parts.update(reading.parts)
-    return Reading(parts, all(reading.private for reading in readings))
+    return EventContent(parts, all(reading.private for reading in readings))
 
 
-def _read_poisson(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_poisson(event: Any, asked: EventFacts, depth: int) -> EventContent:
     # Read even with an empty sample: the inner event may be invalid.
     inner = read(event.event, asked, depth)
     if non_negative(sampling_probability=event.sampling_probability) == 0.0:
@@ -236,7 +236,7 @@ def _read_poisson(event: Any, asked: Asked, depth: int) -> Reading:
     return _sampled(inner, Poisson(probability(sampling_probability=event.sampling_probability)))
 
 
-def _read_fixed_size(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_fixed_size(event: Any, asked: EventFacts, depth: int) -> EventContent:
     inner = read(event.event, asked, depth)
     population = integer(1, source_dataset_size=event.source_dataset_size)
     if integer(0, sample_size=event.sample_size) == 0:
@@ -244,7 +244,7 @@ def _read_fixed_size(event: Any, asked: Asked, depth: int) -> Reading:
     return _sampled(inner, FixedSize(event.sample_size, population=population))
 
 
-def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_truncated(event: Any, asked: EventFacts, depth: int) -> EventContent:
     """Read Poisson sampling with a maximum batch size, reduced to it uniformly at random."""
     inner = _read_noise(mechanisms.Gaussian)(event, asked, depth)
     chance = non_negative(sampling_probability=event.sampling_probability)
@@ -256,14 +256,14 @@ def _read_truncated(event: Any, asked: Asked, depth: int) -> Reading:
     return _sampled(inner, TruncatedPoisson(chance, population=population, largest=largest))
 
 
-def _sampled(inner: Reading, scheme: Scheme) -> Reading:
+def _sampled(inner: EventContent, scheme: Scheme) -> EventContent:
     # A release without privacy stays so under sampling.
     if not inner.private:
         return EVERYTHING
     return _one(inner.run.sampled(scheme)) if inner.parts else NOTHING
 
 
-def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_response(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     """Read k buckets and the probability of a uniform one; one bucket only shows participation."""
     chance = non_negative(noise_parameter=event.noise_parameter)
     buckets = integer(1, num_buckets=event.num_buckets)
@@ -275,7 +275,7 @@ def _read_response(event: Any, asked: Asked, _depth: int) -> Reading:
     return _one(mechanisms.RandomizedResponse(chance=chance, answers=buckets, unit=asked.unit))
 
 
-def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_discrete_laplace(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     a = non_negative(noise_parameter=event.noise_parameter)
     moves = integer(0, sensitivity=event.sensitivity)
     if moves == 0:
@@ -285,7 +285,7 @@ def _read_discrete_laplace(event: Any, asked: Asked, _depth: int) -> Reading:
     return _one(mechanisms.DiscreteLaplace(noise_parameter=a, sensitivity=moves, unit=asked.unit))
 
 
-def _read_mixture(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_mixture(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     std = non_negative(standard_deviation=event.standard_deviation)
     moves, chances = _numbers(event, "sensitivities"), _numbers(event, "sampling_probs")
     # The mechanism below refuses lists of different lengths.
@@ -309,7 +309,7 @@ def _numbers(event: Any, name: str) -> tuple[float, ...]:
         refuse(name, getattr(event, name), "be a sequence of numbers")
 
 
-def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_zcdp(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     # An infinite guarantee is empty: everything may be released.
     if math.inf in (event.rho, event.xi):
         return EVERYTHING
@@ -320,11 +320,11 @@ def _read_zcdp(event: Any, asked: Asked, _depth: int) -> Reading:
     return _one(mechanisms.ConcentratedDp(rho=rho, xi=xi, observer=asked.stated_for, **facts))
 
 
-def _adjacency(event: Any, asked: Asked) -> Adjacency:
+def _adjacency(event: Any, asked: EventFacts) -> Adjacency:
     """Return the adjacency of a stated guarantee."""
     if asked.adjacency is None:
         name = type(event).__name__
-        raise ConversionError(f"{name} states a guarantee under one adjacency: pass adjacency=")
+        raise ConversionError(f"{name} states a guarantee under one adjacency; pass adjacency=")
     return asked.adjacency
 
 
@@ -332,9 +332,9 @@ def _guaranteed(
     epsilon: object,
     delta: object,
     event: Any,
-    asked: Asked,
+    asked: EventFacts,
     observer: Observer = Observer.SERVER,
-) -> Reading:
+) -> EventContent:
     if epsilon == math.inf or delta == 1.0:
         return EVERYTHING
     point = non_negative(epsilon=epsilon), non_negative(delta=delta)
@@ -344,16 +344,16 @@ def _guaranteed(
     return _one(mechanisms.ApproximateDp(guarantees=(point,), observer=observer, **facts))
 
 
-def _read_guarantee(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_guarantee(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     return _guaranteed(event.epsilon, event.delta, event, asked, asked.stated_for)
 
 
-def _read_pure(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_pure(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     """Read an epsilon-DP mechanism. No other property is used."""
     return _guaranteed(event.epsilon, 0.0, event, asked)
 
 
-def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_discrete_gaussian(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     """Read discrete Gaussian noise, in any dimension, as its zCDP guarantee.
 
     Canonne, Kamath and Steinke (2020), Theorem 14: integers of Euclidean sensitivity D and noise of
@@ -372,7 +372,7 @@ def _read_discrete_gaussian(event: Any, asked: Asked, _depth: int) -> Reading:
     )
 
 
-def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
+def _read_tree(event: Any, asked: EventFacts, _depth: int) -> EventContent:
     """Read trees of noisy sums, with a record in one leaf of all, as a Gaussian on its path.
 
     Kairouz et al. (2021), appendix D: a leaf of a tree of n steps is in at most floor(log2 n) + 1
@@ -383,7 +383,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     given = (
         event.step_counts if isinstance(event.step_counts, list | tuple) else [event.step_counts]
     )
-    require(given, "step_counts", given, "hold at least one number")
+    require(given, "step_counts", given, "contain at least one number")
     # bit_length is floor(log2 n) + 1, and 0 for no step.
     depth = max(integer(0, step_counts=each) for each in given).bit_length()
     if depth == 0:
@@ -395,7 +395,7 @@ def _read_tree(event: Any, asked: Asked, _depth: int) -> Reading:
     return _one(mechanisms.GaussianDp(mu=mu, adjacency=Adjacency.ZERO_OUT, unit=asked.unit))
 
 
-def _read_best(event: Any, asked: Asked, depth: int) -> Reading:
+def _read_best(event: Any, asked: EventFacts, depth: int) -> EventContent:
     inner = read(event.event, asked, depth)
     # The best of no release is no release. The best of unprotected releases is unprotected.
     if not (inner.private and inner.parts):
@@ -410,7 +410,7 @@ def _law(mean: float, shape: float) -> mechanisms.Trials:
     return mechanisms.PoissonTrials(mean)
 
 
-Reader = Callable[[Any, Asked, int], Reading]
+Reader = Callable[[Any, EventFacts, int], EventContent]
 T = TypeVar("T")
 
 

@@ -53,8 +53,8 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
     if "class_name" not in data:
         return data
     if "type" in data:
-        told = f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
-        raise LedgerError(f"an event has {told}; one of the two names it")
+        names = f"type {str(data['type'])[:80]!r} and class_name {str(data['class_name'])[:80]!r}"
+        raise LedgerError(f"an event must have one of the two names, got {names}")
     rest = {k: v for k, v in data.items() if k not in ("module_name", "class_name")}
     return {"type": data["class_name"], **rest}
 
@@ -64,7 +64,7 @@ def _of_a_list(data: list[Any]) -> dict[str, Any]:
     kind = kind_named(data[1])
     names = [] if kind is None else [each.name for each in kind.__attrs_attrs__]
     if kind is None or len(names) != len(data) - 2:
-        raise LedgerError(f"not an event that is read: {str(data[1])[:80]!r}")
+        raise LedgerError(f"an unsupported event: {str(data[1])[:80]!r}")
     return {"type": data[1], **dict(zip(names, data[2:], strict=True))}
 
 

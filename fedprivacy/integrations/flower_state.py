@@ -29,18 +29,18 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     population_size: _Count
 
 
-class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EventCount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An event and its number of compositions."""
 
     event: Event
     count: _Count
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AccountantState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The accountant's state."""
 
     schema_version: Literal[1]
     backend: str
     config: Config
-    compositions: list[Composition]
+    compositions: list[EventCount]
     orders: list[float] = []

@@ -20,9 +20,9 @@ from ..mechanisms import AdaptiveClipping, Perturbation
 from ..questions.budget import Budget
 from ..sampling import Scheme
 from ..systems.averaging.collect import Collected
-from ..systems.averaging.server import Average, Begun, Server
-from ..training.rounds import Books, RoundInfo
-from .flower.saved import Held, Saved, opened
+from ..systems.averaging.server import Average, Server, StartedRound
+from ..training.rounds import RoundBookkeeping, RoundInfo
+from .flower.saved import Saved, SavedContent, opened
 from .flower.wire import Arrays, clipped_update, flat, shaped
 
 with needs("fedprivacy.integrations.nvflare", "'nvflare>=2.9,<2.10'", "nvflare"):
@@ -69,7 +69,7 @@ class ClippedUpdate(DXOFilter):  # type: ignore[misc]
     def process_dxo(self, dxo: Any, shareable: Any, fl_ctx: Any) -> Any:
         """Return a new DXO with only the clipped update; see ``process``."""
         if dxo.data_kind != DataKind.WEIGHT_DIFF:
-            way_out = "send what training changed: transfer type DIFF of NVFlare's client API"
+            way_out = "send the change of the model: transfer type DIFF of NVFlare's client API"
             refuse("the result's data kind", dxo.data_kind, f"be {DataKind.WEIGHT_DIFF!r}", way_out)
         update: Arrays = dxo.data
         zero = {name: np.zeros_like(array) for name, array in update.items()}
@@ -127,8 +127,13 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if isinstance(perturbation, AdaptiveClipping) or perturbation.sparsification is not None:
-            rule = "have one clip norm and all coordinates: the filter hears of no others"
-            refuse("perturbation", type(perturbation).__name__, rule, "use Flower or our own loop")
+            rule = "have one clip norm and all coordinates, since the filter supports no others"
+            refuse(
+                "perturbation",
+                type(perturbation).__name__,
+                rule,
+                "use Flower or a loop of fedprivacy.training",
+            )
         self.server = Server(
             scheme=scheme,
             perturbation=perturbation,
@@ -150,8 +155,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         """Give the clients of the job numbers; end the job if they are not the population."""
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         if len(here) != self.server.population:
-            told = f"population must be the job's {len(here)} clients, got {self.server.population}"
-            self.system_panic(f"{told}; state their number", fl_ctx)
+            text = f"population must be the job's {len(here)} clients, got {self.server.population}"
+            self.system_panic(f"{text}; state the number of clients", fl_ctx)
             return
         self._names = here
 
@@ -183,8 +188,8 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         else:
             self.budget.confirm(self.ledger)
             if self.budget.spending.void:
-                told = f"The epsilons told above do not hold: {self.budget.spending.void}"
-                self.log_warning(fl_ctx, told)
+                text = f"The epsilons reported above do not hold: {self.budget.spending.void}"
+                self.log_warning(fl_ctx, text)
             self.ledger.close()
 
     def _run(self, ledger: Ledger, abort_signal: Any, fl_ctx: Any) -> None:
@@ -197,10 +202,10 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
         else:
             state = Average(held.rounds, torch.from_numpy(flat(held.arrays)))
         if held is None and ledger.rounds:
-            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger stay spent")
+            self.log_warning(fl_ctx, f"{len(ledger.rounds)} rounds in the ledger count as spent")
 
         def save(state: Average) -> None:
-            saved.write(Held(self._arrays(state), state.round, None))
+            saved.write(SavedContent(self._arrays(state), state.round, None))
 
         while state.round < self._rounds:
             begun, running, came = self._asked(state, books, abort_signal, fl_ctx)
@@ -212,16 +217,16 @@ class PrivateAveraging(Controller):  # type: ignore[misc]
                 save(state)
             self.history.append(info)
             spent = self.budget.spent()
-            told = "aborted: too many clients stayed silent; nothing was released"
+            text = "aborted: too many clients did not answer, so no sum was released"
             if not info.aborted and spent is not None:
-                told = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
+                text = f"epsilon {spent.upper:.4g} at delta {self.budget.delta:.3g}"
             answers = f"{info.arrived} of {info.cohort} updates, {info.refused} refused"
             answers += " (not covered by any epsilon)"
-            self.log_info(fl_ctx, f"Round {state.round}: {told}; {answers}")
+            self.log_info(fl_ctx, f"Round {state.round}: {text}; {answers}")
 
     def _asked(
-        self, state: Average, books: Books, abort_signal: Any, fl_ctx: Any
-    ) -> tuple[Begun, Collected, list[tuple[int, object]]]:
+        self, state: Average, books: RoundBookkeeping, abort_signal: Any, fl_ctx: Any
+    ) -> tuple[StartedRound, Collected, list[tuple[int, object]]]:
         """Return the round, an empty sum, and the answers of the clients."""
         # On disk before the cohort is drawn. No client gets a task for a round that does not fit.
         begun = self.server.begin(state, books)

@@ -28,5 +28,5 @@ def steps_in_no_pass(
         left += more
         if left < 0:
             which = f"{-left} steps of noise {noise:g} or less"
-            return f"{which} are in none of its passes, of {per_pass} steps each"
+            return f"{which} are in no pass of {per_pass} steps"
     return None

@@ -34,22 +34,22 @@ _POINTS = 200_000
 """Approximate limit on its lattice points. Beyond it the lattice gets coarser to save minutes."""
 
 
-def answers(asked: Asked, near: float) -> Iterator[tuple[str, float | None, str]]:
+def answers(question: Asked, near: float) -> Iterator[tuple[str, float | None, str]]:
     """Yield (name, epsilon or None, reason) of every accountant of another library.
 
     Args:
-        asked: the question.
+        question: the question.
         near: the approximate size of the answer.
     """
     # No library has a lattice of that size.
     if math.isinf(near):
-        yield from ((who, None, "not asked: epsilon is infinite") for who in ACCOUNTANTS)
+        yield from ((who, None, "skipped, since epsilon is infinite") for who in ACCOUNTANTS)
         return
     spacing = max(_SPACING, near / _POINTS)
     for who, ask in ACCOUNTANTS.items():
         try:
             with _quiet():
-                found, why = float(ask(*asked, spacing)), ""
+                found, why = float(ask(*question, spacing)), ""
         # Only installed libraries answer: of these, only dp-accounting is a dependency.
         except ImportError:
             found, why = None, "not installed"
@@ -107,13 +107,13 @@ def sampled_gaussians(
     """
     # Those accountants add or remove a unit, and see no list of participants.
     if adjacency is Adjacency.REPLACE_ONE or observer is Observer.SERVER:
-        raise ConversionError(f"it knows no {adjacency} for the observer {observer}")
+        raise ConversionError(f"it has no {adjacency} for the observer {observer}")
     found = []
     for part, count in run.sequence():
         inner, rate = _unsampled(part)
         if not isinstance(inner, Gaussian):
             raise ConversionError(
-                f"it knows Gaussian rounds with Poisson sampling only, got {part}"
+                f"it supports only Gaussian rounds with Poisson sampling, got {part}"
             )
         found.append((inner.noise_multiplier, rate, count))
     return found

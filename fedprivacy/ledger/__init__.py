@@ -22,6 +22,15 @@ are written.
 from .joint import Joint
 from .ledger import Ledger
 from .lines import REGISTRY, Schedule, SeedPolicy
-from .rounds import Done, Round, Trail
+from .rounds import FinishedRound, LedgerRound, Trail
 
-__all__ = ["REGISTRY", "Done", "Joint", "Ledger", "Round", "Schedule", "SeedPolicy", "Trail"]
+__all__ = [
+    "REGISTRY",
+    "FinishedRound",
+    "Joint",
+    "Ledger",
+    "LedgerRound",
+    "Schedule",
+    "SeedPolicy",
+    "Trail",
+]

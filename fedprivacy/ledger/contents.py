@@ -8,7 +8,7 @@ from ..mechanisms import Mechanism
 from ..relations import Facts
 from . import lines
 from .history import History, Resumed
-from .rounds import Round, Trail
+from .rounds import LedgerRound, Trail
 
 
 class Contents:
@@ -101,12 +101,12 @@ class Contents:
         return self._history.closed
 
     @property
-    def rounds(self) -> tuple[Round, ...]:
+    def rounds(self) -> tuple[LedgerRound, ...]:
         """Every begun round, in order, as single objects: half a gigabyte for a million."""
         return tuple(self._history.rounds)
 
     @property
-    def alike(self) -> tuple[Round, ...]:
+    def alike(self) -> tuple[LedgerRound, ...]:
         """Every begun round; rounds that differ only in number and mask are merged."""
         return tuple(self._history.rounds.alike())
 
@@ -125,7 +125,7 @@ class Contents:
         """Marks of the rounds, which differ from those of a copy. They grow with each round."""
         return self._history.rounds.trail
 
-    def alike_from(self, round: int) -> tuple[Round, ...]:
+    def alike_from(self, round: int) -> tuple[LedgerRound, ...]:
         """Return the result of ``alike`` without the rounds before ``round``."""
         return tuple(self._history.rounds.alike(round))
 

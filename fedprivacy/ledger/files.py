@@ -23,8 +23,8 @@ def explained(path: Path, what: str) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise LedgerError(
-            f"{path} exists and is never overwritten; name a new file, or go on with this one by "
-            "Ledger.open(path, resume=True)"
+            f"{path} exists and is never overwritten; name a new file, or continue this one "
+            "with Ledger.open(path, resume=True)"
         ) from error
     except OSError as error:
         raise LedgerError(f"{path}: could not {what}: {error.strerror or error}") from error
@@ -40,9 +40,9 @@ def lock(fd: int, path: Path) -> None:
         portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:
         raise LedgerError(
-            f"{path} is being written by another ledger object or process; wait for it to end, or "
-            "read without resume. Where the writer was killed, a child process that it forked may "
-            "still hold the lock: end that too"
+            f"{path} is being written by another ledger object or process; wait for it to end, "
+            "or read without resume. If the writer was killed, a child process that it forked "
+            "may still hold the lock; end this process too"
         ) from error
 
 
@@ -71,7 +71,7 @@ def born(unborn: Path, path: Path) -> None:
             raise
         if path.exists():
             # File systems without links need a rename, with a short gap after this check.
-            raise FileExistsError(f"{path} is there already") from error
+            raise FileExistsError(f"{path} already exists") from error
         os.rename(unborn, path)
 
 
@@ -133,6 +133,6 @@ def estranged(fd: int, path: Path) -> str:
     try:
         named = os.stat(path)
     except OSError:
-        return "the file was removed or given another name"
+        return "the file was removed or renamed"
     same = (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
-    return "" if same else "another file was put in its place"
+    return "" if same else "another file replaced it"

@@ -39,7 +39,7 @@ from .lines import (
     decoded,
     long_factors,
 )
-from .rounds import Rounds
+from .rounds import LedgerRounds
 
 
 class _Probe(msgspec.Struct):
@@ -86,7 +86,7 @@ class History:
         self.header: HeaderLine | None = None
         self.plan: Mechanism | None = None
         self.held: Held = NOTHING
-        self.rounds = Rounds()
+        self.rounds = LedgerRounds()
         self.closed = False
         self.voids: dict[int, str] = {}
         self.voided = 0
@@ -105,24 +105,30 @@ class History:
         """Return why an event cannot come next; empty if it can."""
         if self.header is None:
             first = isinstance(event, HeaderLine)
-            return "" if first else "the header must be the first line, and only that"
+            return "" if first else "the header must be the first line and no other"
         if self.closed:
-            return "the ledger is closed, nothing may follow"
+            return "the ledger is closed, so no line may follow"
         rounds = self.rounds
         match event:
             case IntentLine() if event.round != rounds.count:
                 return f"round {event.round} cannot begin now; the next round is {rounds.count}"
             case DoneLine() | AbortLine() if event.round != (now := rounds.open):
-                told = "there is none; begin with intent" if now is None else f"that is round {now}"
-                return f"round {event.round} is not the one under way ({told})"
+                text = (
+                    ("no round is open; write its intent first")
+                    if now is None
+                    else (f"the open round is {now}")
+                )
+                return f"round {event.round} is not the open round ({text})"
             case VoidLine() if event.number != self.voided:
                 return f"void line {event.number} cannot come now; the next one is {self.voided}"
             case LiftLine() if event.number not in self.voids:
                 return f"void line {event.number} cannot be lifted; it is not in force"
             case CloseLine() if event.rounds != rounds.count:
-                return f"it closes {event.rounds} rounds, but {rounds.count} were begun"
+                return (
+                    f"the closing line counts {event.rounds} rounds, but {rounds.count} were begun"
+                )
             case HeaderLine():
-                return "the header must be the first line, and only that"
+                return "the header must be the first line and no other"
         return ""
 
     def take(self, event: Event, check: str) -> None:
@@ -143,8 +149,8 @@ class History:
                 self.held = long_factors(self.plan)
             case RepairLine():
                 self.notes.append(
-                    f"before line {self.lines + 1} a half-written line of {event.cut} bytes was "
-                    "cut when the run resumed; it counts nothing"
+                    f"before line {self.lines + 1} a half-written line of {event.cut} bytes "
+                    "was removed when the run resumed; it does not count"
                 )
             case VoidLine():
                 self.voids[event.number] = event.reason
@@ -195,7 +201,7 @@ def read(path: Path) -> History:
     with explained(path, "read it"):
         # Opening a pipe would wait forever, and a folder fails with an unclear message.
         if path.exists() and not path.is_file():
-            raise LedgerError(f"{path} is not a file; name the ledger that a run wrote")
+            raise LedgerError(f"{path} is not a file; name the ledger of a run")
         with open(path, "rb") as file:
             return _read_lines(file, path)
 
@@ -229,11 +235,11 @@ def _read_lines(file: BinaryIO, path: Path) -> History:
         if line.endswith(b"\n"):
             _read_line(history, line, path)
         elif len(line) >= MAX_LINE:
-            _damaged(path, history, "it is too long")
+            _damaged(path, history, "the line is too long")
         else:
             # Only the last line can lack its end, after a crash. No line may follow a close.
             if history.closed:
-                _damaged(path, history, "it stands behind the end of a closed ledger")
+                _damaged(path, history, "the line follows the end of a closed ledger")
             _leave_out(history, line)
     if not history.lines:
         raise ForeignLedger(f"{path} is empty, not a ledger; {_begin_anew(path)}")
@@ -271,12 +277,13 @@ def _recognise(line: bytes, path: Path) -> None:
     # The cut may be after the magic bytes or within them.
     if line.startswith(MAGIC) or MAGIC.startswith(line):
         raise ForeignLedger(
-            f"{path} ends within its first line, no round was recorded; {_begin_anew(path)}"
+            f"{path} ends within its first line, so it records no round; {_begin_anew(path)}"
         )
     schema = _schema(line)
     if schema > SCHEMA:
         raise ForeignLedger(
-            f"{path} has schema {schema}, this release reads {SCHEMA}; upgrade fedprivacy"
+            f"{path} has schema {schema}, but this release reads schema {SCHEMA} at most; "
+            "upgrade fedprivacy"
         )
     raise ForeignLedger(f"{path} does not begin like a fedprivacy ledger; name another file")
 
@@ -300,7 +307,7 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
     # misleading.
     intact = body_of(line, history.check)
     if intact is None:
-        _damaged(path, history, "its checksum does not fit")
+        _damaged(path, history, "its checksum is wrong")
     body, check = intact
     try:
         event = DECODER.decode(body)
@@ -313,14 +320,15 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
             history.take(event, check)
     except RepeatedField as error:
         raise DamagedLedger(
-            f"{path}, line {history.lines + 1}: the field {error}, so that two readers see two "
-            "records; no release writes that, the line was forged. Go back to a copy of the file"
+            f"{path}, line {history.lines + 1}: the field {error}, so two readers could read "
+            "two records; no release writes this, so the line was forged. Restore a copy of "
+            "the file"
         ) from error
     except (msgspec.MsgspecError, FedPrivacyError, ValueError, RecursionError) as error:
         # The checksum fits, so the line is undamaged but has content unknown to this release.
         raise ForeignLedger(
-            f"{path}, line {history.lines + 1}, is whole but not understood: {printable(error)}; a "
-            "later release may have written it: upgrade fedprivacy"
+            f"{path}, line {history.lines + 1}, is complete but cannot be read: "
+            f"{printable(error)}; a later release may have written it: upgrade fedprivacy"
         ) from error
     if problem:
         _damaged(path, history, problem)
@@ -329,9 +337,9 @@ def _read_line(history: History, line: bytes, path: Path) -> None:
 
 def _damaged(path: Path, history: History, what: str) -> NoReturn:
     raise DamagedLedger(
-        f"{path}, line {history.lines + 1}: {what}; the line, or one before it, was changed after "
-        "it was written. Go back to a copy of the file; without one, what was spent is unknown "
-        "from this line on"
+        f"{path}, line {history.lines + 1}: {what}; this line or an earlier one was changed "
+        "after it was written. Restore a copy of the file; without a copy, the spent epsilon "
+        "is unknown from this line on"
     )
 
 
@@ -340,6 +348,6 @@ def _leave_out(history: History, line: bytes) -> None:
     kind = "an intent" if line.startswith(b'{"kind":"intent"') else "a line"
     history.torn = line
     history.notes.append(
-        f"line {history.lines + 1} is half written ({len(line)} bytes of {kind}) and was left out; "
-        "its write had not returned, so no noise was drawn on its account and it counts nothing"
+        f"line {history.lines + 1} is incomplete ({len(line)} bytes of {kind}) and was "
+        "ignored; no noise was drawn before its write returned, so it does not count"
     )

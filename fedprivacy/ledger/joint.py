@@ -11,12 +11,12 @@ from ..errors import refuse, require
 from ..relations import Facts
 from .history import Resumed
 from .ledger import Ledger
-from .rounds import Round, Trail
+from .rounds import LedgerRound, Trail
 
-_ADAPTIVE = "one filter for each ledger, whose budgets no theorem here adds up"
+_ADAPTIVE = "one filter for each ledger, and no theorem here adds their budgets"
 
 
-class Part(NamedTuple):
+class LedgerPart(NamedTuple):
     """The rounds that one ledger adds to those before it.
 
     Attributes:
@@ -47,17 +47,17 @@ class Joint:
     ledgers: tuple[Ledger, ...]
 
     def __post_init__(self) -> None:
-        require(self.ledgers, "source", [], "hold at least one ledger", "pass their paths")
+        require(self.ledgers, "source", [], "contain at least one ledger", "pass their paths")
         first, *more = self.ledgers
         for one in more:
             for name in Facts._fields:
                 mine, other = getattr(one.facts, name), getattr(first.facts, name)
                 if mine != other:
                     rule = f"be {str(other)!r} as in {first.path}: losses under two do not add up"
-                    refuse(f"{name} of {one.path}", str(mine), rule, "audit the ledgers apart")
+                    refuse(f"{name} of {one.path}", str(mine), rule, "audit the ledgers separately")
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LedgerPart, ...]:
         """The ledgers with their additional rounds, including ledgers that add none."""
         by_nonce: dict[str, list[Ledger]] = {}
         for one in self.ledgers:
@@ -65,7 +65,7 @@ class Joint:
         return tuple(part for held in by_nonce.values() for part in _parts(held))
 
     @property
-    def alike(self) -> tuple[Round, ...]:
+    def alike(self) -> tuple[LedgerRound, ...]:
         """Every begun round once, equal ones of a ledger merged; ``part`` is its index."""
         return tuple(
             replace(one, part=number)
@@ -150,12 +150,12 @@ class Joint:
         """Notes for readers of the files, and the rounds that copies share."""
         several = len(self.ledgers) > 1
         names = (f"{self._called(one)}: " if several else "" for one in self.ledgers)
-        told = [
+        text = [
             f"{name}{note}"
             for name, one in zip(names, self.ledgers, strict=True)
             for note in one.notes
         ]
-        return (*self._shared, *told)
+        return (*self._shared, *text)
 
     @property
     def _shared(self) -> Iterator[str]:
@@ -167,7 +167,7 @@ class Joint:
                 )
 
 
-def _parts(copies: Sequence[Ledger]) -> Iterator[Part]:
+def _parts(copies: Sequence[Ledger]) -> Iterator[LedgerPart]:
     """Yield copies of one ledger with the rounds that each adds to those before it."""
     before: list[Trail] = []
     for ledger in _in_order(copies):
@@ -175,7 +175,7 @@ def _parts(copies: Sequence[Ledger]) -> Iterator[Part]:
         start = max((trail.shared(other) for other in before), default=0)
         last = start - 1
         ends = {other.end(last) for other in before if trail.shared(other) == start}
-        yield Part(ledger, last if start and trail.released_again(last, ends) else start)
+        yield LedgerPart(ledger, last if start and trail.released_again(last, ends) else start)
         before.append(trail)
 
 

@@ -120,7 +120,7 @@ class Ledger(Contents):
             # An early, cheap check. `born` checks again: its link fails if the name is taken by
             # then.
             if target.exists():
-                raise FileExistsError(f"{target} is there already")
+                raise FileExistsError(f"{target} already exists")
             # O_APPEND: a write never lands on an earlier line, wherever the position stands.
             fd = os.open(
                 unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | files.BINARY, 0o644
@@ -181,8 +181,9 @@ class Ledger(Contents):
     def _resume(self) -> None:
         if self.closed:
             raise LedgerError(
-                f"{self.path} is closed, its run is complete; create a new ledger, whose audit "
-                "does not count these rounds (a budget does: budget.charge(Ledger.open(path)))"
+                f"{self.path} is closed, since its run is complete; create a new ledger. Its "
+                "audit does not count these rounds; budget.charge(Ledger.open(path)) adds them "
+                "to a budget"
             )
         if self._history.torn:
             self._cut(self._history.torn)
@@ -197,7 +198,7 @@ class Ledger(Contents):
         # loses it.
         aside = self.path.with_name(self.path.name + ".torn")
         free(aside)
-        with files.explained(aside, "set a half-written line aside"):
+        with files.explained(aside, "move an incomplete line to another file"):
             # Through no link, and no pipe that would wait for a reader.
             how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | files.BINARY | files.NO_LINK
             fd = os.open(aside, how, 0o644)
@@ -212,7 +213,7 @@ class Ledger(Contents):
         self._history.notes.pop()
         # The repair is part of the chain: a reader sees that bytes were cut, and how many.
         self._append(lines.RepairLine(cut=len(torn)))
-        self._history.notes[-1] += f"; the cut bytes are in {aside}"
+        self._history.notes[-1] += f"; the removed bytes are in {aside}"
 
     # Writing
 
@@ -315,7 +316,7 @@ class Ledger(Contents):
         if self._history.misplaced(event) == "" and event.round != self._begun:
             raise LedgerError(
                 f"round {event.round} of {self.path} was begun before the ledger was resumed; "
-                "whether it was released is not known, so it stays spent"
+                "it may have been released, so it counts as spent"
             )
         self._append(event, wait=False)
         self._begun = None
@@ -406,16 +407,16 @@ class Ledger(Contents):
         if self._fd is not None and self._writer != os.getpid():
             raise LedgerError(
                 f"{self.path} belongs to process {self._writer}, and this is process "
-                f"{os.getpid()}, forked from it: two processes cannot write one ledger; write in "
-                "the process that opened it, and hand it what the child computed"
+                f"{os.getpid()}, forked from it; two processes cannot write one ledger. Write "
+                "in the process that opened it, and send it the results of the child"
             )
 
     def _writable(self) -> int:
         self._check_process()
         if self._history.closed:
-            raise LedgerError(f"{self.path} is closed, nothing may follow; create a new ledger")
+            raise LedgerError(f"{self.path} is closed, so no line may follow; create a new ledger")
         if self._fd is None or self._why_not:
-            raise LedgerError(f"{self.path} cannot be written to, {self._why_not}; {_RESUME}")
+            raise LedgerError(f"{self.path} cannot be written, since {self._why_not}; {_RESUME}")
         return self._fd
 
     def _append(self, event: lines.Event, wait: bool = True) -> None:
@@ -469,7 +470,9 @@ class Ledger(Contents):
         # Foreign bytes: our checksum would not follow them, and the file would lose spent rounds.
         with files.explained(self.path, "be read again"):
             changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
-        why_not = "something else changed the file" if changed else files.estranged(fd, self._place)
+        why_not = (
+            ("another program changed the file") if changed else files.estranged(fd, self._place)
+        )
         if why_not:
             # Kept, so that every later call refuses as well.
             self._why_not = why_not
@@ -520,7 +523,7 @@ def _text(**named: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        refuse(name, value, "be text that UTF-8 can hold")
+        refuse(name, value, "be text that UTF-8 can encode")
     return value
 
 

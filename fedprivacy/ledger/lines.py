@@ -63,11 +63,11 @@ _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 # Unknown fields are refused, because they may affect the account.
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+class LedgerLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """Any line; ``kind`` is its type."""
 
 
-class HeaderLine(Line, frozen=True, tag="header"):
+class HeaderLine(LedgerLine, frozen=True, tag="header"):
     """The first line: the facts of the run."""
 
     format: str
@@ -88,7 +88,7 @@ class HeaderLine(Line, frozen=True, tag="header"):
 
 
 # Files from before tokens have none.
-class IntentLine(Line, frozen=True, omit_defaults=True, tag="intent"):
+class IntentLine(LedgerLine, frozen=True, omit_defaults=True, tag="intent"):
     """A round is about to draw its noise. A random token distinguishes copied runs."""
 
     round: _Count
@@ -99,7 +99,7 @@ class IntentLine(Line, frozen=True, omit_defaults=True, tag="intent"):
 
 
 # Default fields are left out, because rounds are most of a file.
-class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
+class DoneLine(LedgerLine, frozen=True, omit_defaults=True, tag="done"):
     """The recorded facts of a finished round."""
 
     round: _Count
@@ -113,40 +113,40 @@ class DoneLine(Line, frozen=True, omit_defaults=True, tag="done"):
     token: str = ""
 
 
-class AbortLine(Line, frozen=True, tag="abort"):
+class AbortLine(LedgerLine, frozen=True, tag="abort"):
     """The round releases no value."""
 
     round: _Count
     reason: str
 
 
-class RepairLine(Line, frozen=True, tag="repair"):
+class RepairLine(LedgerLine, frozen=True, tag="repair"):
     """A half-written line was cut here."""
 
     cut: _Count
 
 
-class VoidLine(Line, frozen=True, tag="void"):
+class VoidLine(LedgerLine, frozen=True, tag="void"):
     """The run declares that its recorded rounds differ from the real ones."""
 
     number: _Count
     reason: str
 
 
-class LiftLine(Line, frozen=True, tag="lift"):
+class LiftLine(LedgerLine, frozen=True, tag="lift"):
     """The cause of an earlier void line is gone."""
 
     number: _Count
 
 
-class ResumeLine(Line, frozen=True, tag="resume"):
+class ResumeLine(LedgerLine, frozen=True, tag="resume"):
     """The ledger was reopened for writing. A random token distinguishes copies."""
 
     token: str
     when: str
 
 
-class CloseLine(Line, frozen=True, tag="close"):
+class CloseLine(LedgerLine, frozen=True, tag="close"):
     """The run is complete."""
 
     rounds: _Count
@@ -176,7 +176,9 @@ def line_of(event: Event, before: str) -> tuple[bytes, str]:
     # Without the closing brace, because the checksum becomes the last field of the object.
     body = ENCODER.encode(event)[:-1]
     if len(body) + TAIL >= MAX_LINE:
-        raise LedgerError(f"a line of {len(body)} bytes is too long; the limit is {MAX_LINE}")
+        raise LedgerError(
+            f"a line must have at most {MAX_LINE} bytes, got {len(body)}; record fewer values in it"
+        )
     # The checksum includes the one before, so a changed, moved or dropped line breaks all later
     # ones.
     check = sha256(before.encode() + body).hexdigest()
@@ -210,7 +212,7 @@ def encoded(name: str, mechanism: object, unit: Unit | None, held: Held = NOTHIN
     text = msgspec.json.encode(encode(mechanism, REGISTRY, held))
     # Checked before the round: a spent round that cannot be read back could never be priced.
     if decoded(text, held) != mechanism:
-        raise LedgerError(f"{name} does not read back as it was: {mechanism!r}")
+        raise LedgerError(f"{name} changes when it is written and read back: {mechanism!r}")
     return text
 
 

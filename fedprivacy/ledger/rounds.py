@@ -11,7 +11,7 @@ from ..mechanisms import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class FinishedRound:
     """The recorded facts of a finished round.
 
     Attributes:
@@ -32,7 +32,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class LedgerRound:
     """One recorded round, or several that differ only in their numbers and masks.
 
     Attributes:
@@ -50,7 +50,7 @@ class Round:
     mechanism: Mechanism
     clip_norm: float
     noise_std: float
-    done: Done | None = None
+    done: FinishedRound | None = None
     aborted: str | None = None
     times: int = 1
     part: int = 0
@@ -69,7 +69,7 @@ class Round:
 Begun = tuple[int, float, float]
 """Number of the mechanism, clip norm, planned std of the noise."""
 Ended = tuple[int, int, int, float, float | None] | str | None
-"""``Done`` without the mask, or the reason for an abort, or None."""
+"""``FinishedRound`` without the mask, or the reason for an abort, or None."""
 
 
 _Kind = tuple[Begun, Ended]
@@ -146,7 +146,7 @@ class Trail:
         return Trail(self.begun[:count], self.ended[:count])
 
 
-class Rounds:
+class LedgerRounds:
     """All rounds in order. A million equal rounds take only a few bytes each.
 
     The fields of a round, except its number and mask, are stored once for all equal rounds.
@@ -220,7 +220,7 @@ class Rounds:
         self._which.append(number)
         self._begun = None
 
-    def __iter__(self) -> Iterator[Round]:
+    def __iter__(self) -> Iterator[LedgerRound]:
         """Yield every round."""
         # One object per kind; the rounds are copies with another index.
         made = [self._round(kind, 0) for kind in self._kinds]
@@ -231,7 +231,7 @@ class Rounds:
             yield one
         yield from self._under_way()
 
-    def alike(self, start: int = 0) -> Iterator[Round]:
+    def alike(self, start: int = 0) -> Iterator[LedgerRound]:
         """Yield rounds that differ only in number and mask as one, in order of first occurrence.
 
         Rounds before ``start`` are left out.
@@ -249,18 +249,18 @@ class Rounds:
         if start < len(self):
             yield from self._under_way()
 
-    def _under_way(self) -> Iterator[Round]:
+    def _under_way(self) -> Iterator[LedgerRound]:
         if self._begun is not None:
             yield self._round((self._begun, None), len(self._which))
 
-    def _round(self, kind: _Kind, index: int) -> Round:
+    def _round(self, kind: _Kind, index: int) -> LedgerRound:
         (mechanism, clip_norm, noise_std), ended = kind
-        return Round(
+        return LedgerRound(
             index,
             self._mechanisms[mechanism],
             clip_norm,
             noise_std,
-            Done(*ended) if isinstance(ended, tuple) else None,
+            FinishedRound(*ended) if isinstance(ended, tuple) else None,
             ended if isinstance(ended, str) else None,
         )
 

@@ -37,8 +37,8 @@ LOUDEST = float(1 << 27)
 """Largest std over the square root of the bits' share: the grid then holds 16 points below h."""
 
 _WITNESS = (
-    "one unit sends an update of the threshold's norm and its bit, every other the same as before "
-    "(replace_one: it sends that, or a longer one of the other sign, whose bit is the other one)"
+    "one unit sends an update of the threshold's norm and its bit, the others are unchanged "
+    "(replace_one: it sends this, or a longer update of the opposite sign with the other bit)"
 )
 
 
@@ -148,7 +148,7 @@ class AdaptiveClipping(Gaussian):
             ParameterError: a mask, or an entry that is not finite.
         """
         if mask is not None:
-            refuse("mask", "given", "be None: AdaptiveClipping keeps every coordinate")
+            refuse("mask", "given", "be None, since AdaptiveClipping keeps every coordinate")
         part = on_grid(update, clip_norm=self.threshold, grid=self.grid)
         signed = self._signed(update)
         if isinstance(part, np.ndarray):

@@ -34,7 +34,9 @@ from ..sampling.traits import Traits
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
 
-_UNLISTED = "the unit is a record (a client's membership would show in the list of participants)"
+_UNLISTED = (
+    "the unit is a record (the list of participants would reveal the membership of a client)"
+)
 
 
 class Algebra:
@@ -175,8 +177,8 @@ class Mechanism(Algebra, ABC):
             UnsupportedCombination: the mechanism with that noise has no known description.
         """
         raise UnsupportedCombination(
-            f"{type(self).__name__} cannot be repriced with {fraction:g} of its noise; give it a "
-            "method rescaled that says what it then is, or account the round by hand"
+            f"{type(self).__name__} cannot be accounted with {fraction:g} of its noise; define "
+            "its method rescaled, or account the round manually"
         )
 
     def privacy_loss(
@@ -382,7 +384,7 @@ class Run(Several):
 
     def __post_init__(self) -> None:
         if not self.parts:
-            refuse("parts", self.parts, "hold at least one mechanism")
+            refuse("parts", self.parts, "contain at least one mechanism")
         try:
             pairs = tuple((part, count) for part, count in self.parts)
         except (TypeError, ValueError):
@@ -449,8 +451,8 @@ class SampledMechanism(Drawn):
         super().__post_init__()
         if self.inner.traits.samples_its_unit:
             raise UnsupportedCombination(
-                f"the unit was already sampled inside this mechanism, got {self.scheme}; use "
-                ".in_cohort(scheme) to sample the clients that hold it"
+                f"the unit is already sampled inside this mechanism, got {self.scheme}; use "
+                ".in_cohort(scheme) to sample its client"
             )
         # This refuses a scheme under which the mechanism's noise is not valid.
         _ = self.inner.worst_scheme(self.scheme)
@@ -469,9 +471,9 @@ class SampledMechanism(Drawn):
             return as_stated
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
-                "how often clients that are away, or known, are drawn tells how many others there "
-                f"are, so no theorem covers add_remove with absent, got {self.scheme}; account for "
-                "zero_out or replace_one, or top the noise up"
+                "no theorem covers add_remove with absent clients, since the draws of absent "
+                f"or known clients reveal the number of others, got {self.scheme}; account for "
+                "zero_out or replace_one, or pass topped_up=True"
             )
         loss = worst.amplify(self.inner, facts.adjacency, facts.observer)
         # The worst scheme gives the upper end. The stated scheme gives the attained lower end.
@@ -505,20 +507,21 @@ class HeldMechanism(Drawn):
             refuse("held", self.held, f"be at most {MOST_HELD}")
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
-                f"held={self.held} counts the records of a client, and this mechanism's unit is a "
-                "client already; leave held out, or make the mechanism with unit='record'"
+                f"held={self.held} counts the records of a client, but the unit of this "
+                "mechanism is already a client; leave out held, or make the mechanism with "
+                "unit='record'"
             )
         if self.inner.traits.sum_multiplier is None:
             raise UnsupportedCombination(
-                f"no theorem covers held={self.held} records of one client in a mechanism that is "
-                f"not one Gaussian sum of clipped contributions, got {self.inner}; sample "
-                "Gaussian(noise_multiplier=...) round by round, or account for a record and use "
-                "group privacy: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))"
+                f"held={self.held} records of one client need one Gaussian sum of clipped "
+                f"contributions, got {self.inner}; sample Gaussian(noise_multiplier=...) in "
+                "every round, or account for a record and use group privacy: (eps, delta) "
+                "becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))"
             )
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
-                f"no theorem covers units that are known to be away with held={self.held}, got "
-                f"{self.scheme}; leave held out"
+                f"no theorem covers absent units with held={self.held}, got {self.scheme}; "
+                "leave out held"
             )
         holding(self.scheme, self.held)
 
@@ -527,16 +530,18 @@ class HeldMechanism(Drawn):
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of scheme and mechanism, and the most records of a client."""
-        return {**super().public(adjacency), "records of a client, at most": self.held}
+        return {**super().public(adjacency), "largest number of records of a client": self.held}
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the scheme's loss for a client that holds several records (T13)."""
         drawn = holding(self.scheme, self.held)
         loss = drawn.amplify(self.inner, facts.adjacency, facts.observer)
-        told = [f"a client holds at most {self.held} records; each is clipped and drawn by itself"]
+        told = [
+            f"a client has at most {self.held} records; each is clipped and drawn independently"
+        ]
         shown = facts.observer is Observer.SERVER or not independent_draws(self.scheme)
         if shown and facts.adjacency is Adjacency.REPLACE_ONE:
-            told.append("a client whose records are replaced holds as many as before")
+            told.append("replacement keeps the number of records of a client")
         return replace(
             loss,
             facts=loss.facts._replace(unit=Unit.CLIENT),
@@ -557,13 +562,12 @@ class CohortMechanism(Drawn):
         super().__post_init__()
         if self.inner.protects is Unit.CLIENT:
             raise UnsupportedCombination(
-                "in_cohort draws the clients that hold the unit, and this mechanism's unit is a "
-                f"client itself, got {self.scheme}; use .sampled(scheme), or unit='record'"
+                "in_cohort draws the clients of a record, but the unit of this mechanism is a "
+                f"client, got {self.scheme}; use .sampled(scheme), or unit='record'"
             )
         if self.inner.worst_scheme(self.scheme) != self.scheme:
             raise UnsupportedCombination(
-                "no theorem covers units that are known to be away inside a cohort, got "
-                f"{self.scheme}; use .sampled"
+                f"no theorem covers absent units inside a cohort, got {self.scheme}; use .sampled"
             )
 
     # The unit is a client's record, also if the inner mechanism was made without a unit.

@@ -9,9 +9,9 @@ from ..relations import Facts, Unit
 from .base import UnitGiven
 from .upload import NO_NOISE
 
-SHOWN = "without noise a sum shows whether the unit is in it: epsilon is infinite"
+SHOWN = "without noise a sum reveals whether the unit is in it, so epsilon is infinite"
 """Why no finite epsilon holds."""
-CLEAR_WITNESS = "one unit sends C u, every other sends 0, and no noise hides which of the two it is"
+CLEAR_WITNESS = "one unit sends C u, every other sends 0, and no noise hides the difference"
 """Two neighbouring data sets that the sum tells apart for certain."""
 
 

@@ -33,12 +33,12 @@ from .sparsification import Indices, Sparsification
 from .streams import NoiseMemory, NoiseStream
 
 _THEOREMS = (
-    "correlated noise: C^-1 z is a function of C x + z, whose loss is one Gaussian's, adaptive "
-    "rounds included (Denisov et al. 2022)",
+    "correlated noise: C^-1 z is a function of C x + z, whose loss is that of one Gaussian, "
+    "also for adaptive rounds (Denisov et al. 2022)",
     "sensitivity of the factor over all patterns of participation (correlated_noise.md)",
 )
 _CLIPPED = "every unit's contribution to every round is clipped to the clip norm before the sum"
-_SPACED = "no unit takes part more often, or sooner again, than its participation says"
+_SPACED = "no unit takes part more often or sooner than its participation allows"
 _SECRET = "the memory of the noise is kept secret, and no row of it is released twice"
 _WITNESS = "a unit sends C u or -C u in the rounds of its largest pattern, every other sends 0"
 
@@ -85,13 +85,15 @@ class CorrelatedNoise(NoisySum):
         super().__post_init__()
         settle(self, natural, "rounds")
         if self.rounds > MOST_ROUNDS:
-            rule = f"be at most {MOST_ROUNDS}: a column of C takes {8e-9 * self.rounds:.3g} GB"
-            refuse("rounds", self.rounds, rule, "split the run; runs add up")
+            rule = (
+                f"be at most {MOST_ROUNDS}, since a column of C takes {8e-9 * self.rounds:.3g} GB"
+            )
+            refuse("rounds", self.rounds, rule, "split the run; runs compose")
         if not isinstance(self.factor, Factor):
-            way_out = "such as fp.factors.BufferedToeplitz(4)"
-            refuse("factor", self.factor, "be one of fedprivacy.factors", way_out)
+            way_out = "pass fp.factors.BufferedToeplitz(4), for example"
+            refuse("factor", self.factor, "be a factor of fedprivacy.factors", way_out)
         if not isinstance(self.participation, Participation):
-            way_out = "such as fp.MinimumSeparation(100)"
+            way_out = "pass fp.MinimumSeparation(100), for example"
             refuse("participation", self.participation, "be a rule of participation", way_out)
         if (self.kept is None) is not (self.dimension is None):
             refuse("kept, dimension", (self.kept, self.dimension), "be given together")
@@ -176,8 +178,8 @@ class CorrelatedNoise(NoisySum):
         if sparse is not None:
             return self.gridded(sparse.select(update, mask))
         if mask is not None:
-            rule = "be None: rows of noise are about the same coordinates"
-            refuse("mask", "given", rule, "say kept and dimension")
+            rule = "be None, since rows of noise need the same coordinates"
+            refuse("mask", "given", rule, "pass kept and dimension")
         return self.gridded(update)
 
     def noise(self, like: Any, generator: Any = None, *, shares: int | None = None) -> NoReturn:
@@ -187,8 +189,8 @@ class CorrelatedNoise(NoisySum):
             UnsupportedCombination: always.
         """
         raise UnsupportedCombination(
-            "the noise of one round depends on that of the rounds before: draw it by "
-            "stream.begin(like), then stream.draw(memory) once a round"
+            "the noise of one round depends on the rounds before; draw it with "
+            "stream.begin(like), then stream.draw(memory) once per round"
         )
 
     def begin(self, like: Any) -> NoiseMemory:
@@ -208,8 +210,8 @@ class CorrelatedNoise(NoisySum):
         """
         if integer(1, held=held) > 1:
             raise UnsupportedCombination(
-                f"no theorem covers held={held} records of one client in correlated noise; sample "
-                "Gaussian(noise_multiplier=...) round by round"
+                f"no theorem covers held={held} records of one client in correlated noise; "
+                "sample Gaussian(noise_multiplier=...) in every round"
             )
         return SampledNoise(self, scheme)
 
@@ -225,15 +227,16 @@ class CorrelatedNoise(NoisySum):
         """Return the loss of one Gaussian of the whole run."""
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.participation.apart:
             raise UnsupportedCombination(
-                "CorrelatedNoise has no theorem for add_remove: when a unit leaves, others move to "
-                "other rounds, as under Shuffled; account for zero_out or replace_one, or say that "
-                f"nobody moves: participation with apart=True, got {self.participation}"
+                "CorrelatedNoise has no theorem for add_remove, since the removal of a unit "
+                "moves others to other rounds, as under Shuffled. Account for zero_out or "
+                "replace_one, or state that no unit moves (participation with apart=True), got "
+                f"{self.participation}"
             )
         moves = facts.adjacency.moves
         lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)
         assumptions = [_CLIPPED, _SPACED, _SECRET]
         if facts.adjacency is Adjacency.ADD_REMOVE:
-            assumptions.append("in which rounds a unit takes part does not depend on who else does")
+            assumptions.append("the rounds of a unit do not depend on other units")
         witness = Witness(Gdp(lower), _WITNESS)
         return PrivacyLoss(Gdp(upper), facts, witness, _THEOREMS, tuple(assumptions))
 
@@ -297,8 +300,10 @@ class CorrelatedRow(Combined):
         if not isinstance(self.run, CorrelatedNoise):
             refuse("run", type(self.run).__name__, "be a CorrelatedNoise")
         if self.row >= self.run.rounds:
-            rule = f"be below rounds = {self.run.rounds}: the factor has no more rows"
-            refuse("row", self.row, rule, "begin another run, which is accounted beside this one")
+            rule = f"be below rounds = {self.run.rounds}, the number of rows of the factor"
+            refuse(
+                "row", self.row, rule, "start a new run, which is accounted in addition to this one"
+            )
 
     @property
     def kept(self) -> bool:
@@ -317,9 +322,9 @@ class CorrelatedRow(Combined):
     def traits(self) -> Traits:
         """Inside another mechanism the released rows and their number are unknown."""
         alone = (
-            "one row of a run with correlated noise stands for itself alone: rows have no price "
-            f"that adds up, and the whole run is paid for at once, got row {self.row}; account for "
-            "the whole run, CorrelatedNoise, sampled or in_cohort; a ledger takes rows one by one"
+            "one row of a run with correlated noise cannot be composed, since rows have no "
+            f"separate loss, got row {self.row}. Account for the whole run: CorrelatedNoise, "
+            "sampled or in_cohort; only a ledger records single rows"
         )
         return Traits(samples_its_unit=True, alone=alone)
 
@@ -331,8 +336,11 @@ class CorrelatedRow(Combined):
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the whole run."""
         if not self.kept:
-            told = f"a unit came after {self.separation} rounds, or {self.participations} times"
-            raise UnsupportedCombination(f"{told}: more than {self.run.participation} lets it")
+            told = (
+                f"a unit took part again after {self.separation} rounds, or "
+                f"{self.participations} times"
+            )
+            raise UnsupportedCombination(f"{told}, more than {self.run.participation} allows")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
         return replace(whole, witness=None)  # it needs the whole run
 
@@ -343,16 +351,17 @@ def whole_run(mechanism: Mechanism) -> Mechanism:
 
 
 _SERVES = (
-    "these work: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, for "
-    "b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
-    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws round by round with "
-    "FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), any factor"
+    "these are covered: RandomAllocation(b) with FixedEpochs(b) (bins kept in every epoch) or, "
+    "for b = rounds, SingleParticipation, any factor; RandomAllocation(rounds) with "
+    "MinimumSeparation(1, at_most=k) (k of all rounds); any scheme that draws in every round "
+    "with FixedEpochs(b) and at most b bands (cyclic sampling); Poisson with FixedEpochs(1), "
+    "any factor"
 )
-_BINS = "bins: places of a tree dominate (Theorems A, D and E of correlated_noise.md)"
+_BINS = "bins: positions of a tree dominate (Theorems A, D and E of correlated_noise.md)"
 _SOME = "k of n rounds: a common part and k allocations dominate (Theorem A of correlated_noise.md)"
 _LINE = "Poisson, any factor: one dimension dominates (Theorem F of correlated_noise.md)"
 _ROWS = (
-    "Poisson, any factor: rows compose but for pasts of probability 1e-13 (conditional "
+    "Poisson, any factor: rows compose except for histories of probability 1e-13 (conditional "
     "composition: Choquette-Choo et al. 2024; Theorem H of correlated_noise.md)"
 )
 _CYCLE = "cyclic sampling, bands <= groups: blocks share no row (Theorem C of correlated_noise.md)"
@@ -393,8 +402,8 @@ class SampledNoise(Combined):
         own = own_parts(type(self.noise), CorrelatedNoise)
         if own:
             raise UnsupportedCombination(
-                f"{type(self.noise).__name__} has parts of its own ({', '.join(sorted(own))}), and "
-                "draws are amplified by what CorrelatedNoise loses; account the run without "
+                f"{type(self.noise).__name__} has its own fields ({', '.join(sorted(own))}), "
+                "but amplification uses the loss of CorrelatedNoise; account the run without "
                 ".sampled"
             )
         _ = self._kind
@@ -413,8 +422,8 @@ class SampledNoise(Combined):
         if found:
             return found
         raise UnsupportedCombination(
-            f"{self.scheme} with {rule} and {type(self.noise.factor).__name__} has no theorem that "
-            f"amplifies it; account the run without .sampled, or change it: {_SERVES}"
+            f"{self.scheme} with {rule} and {type(self.noise.factor).__name__} has no "
+            f"amplification theorem; account the run without .sampled, or change it: {_SERVES}"
         )
 
     def _allocated(self, rounds_per_epoch: int, epochs: bool) -> str:
@@ -493,9 +502,9 @@ class SampledNoise(Combined):
         moves = isinstance(self.scheme, Poisson) and noise.participation.apart
         if facts.adjacency is Adjacency.ADD_REMOVE and not moves and gap > 1:
             raise UnsupportedCombination(
-                "cyclic sampling has no theorem for add_remove unless a unit's group does not "
-                "depend on who else is there: say FixedEpochs(b, apart=True) and draw by Poisson, "
-                f"got {noise.participation} drawn by {self.scheme}"
+                "cyclic sampling has no theorem for add_remove unless the group of a unit does "
+                "not depend on other units; use FixedEpochs(b, apart=True) and Poisson, got "
+                f"{noise.participation} drawn by {self.scheme}"
             )
         # Columns of a group share no row: each round is one Gaussian of a single column.
         single = noise.factor.sensitivity(noise.rounds, SingleParticipation()).upper

@@ -35,35 +35,35 @@ _SLACK = 2e-15
 """Relative margin on losses of one rounded logarithm, and on their masses."""
 
 
-class Ends(NamedTuple):
+class BracketedPair(NamedTuple):
     """A pair known up to rounding: one that dominates it, and one that it dominates."""
 
     above: Curve
     below: Curve
 
 
-def _ends(points: list[tuple[float, float]]) -> Ends:
+def _ends(points: list[tuple[float, float]]) -> BracketedPair:
     """Return the pairs of (loss, P-mass) with all numbers slightly increased, and decreased."""
     # Without any loss the two laws are equal.
     if not any(loss for loss, _ in points):
-        return Ends(IDENTITY, IDENTITY)
+        return BracketedPair(IDENTITY, IDENTITY)
     out, into = (
         Atoms(tuple((loss * scale, mass * scale) for loss, mass in points))
         for scale in (1.0 + _SLACK, 1.0 - _SLACK)
     )
-    return Ends(out, into)
+    return BracketedPair(out, into)
 
 
-def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> Ends:
+def _mirrored(points: list[tuple[float, float]], slack: float = _SLACK) -> BracketedPair:
     """Return the pairs of a curve that equals its swap, given at losses of at least 0."""
     if not any(loss for loss, _ in points):
-        return Ends(IDENTITY, IDENTITY)
+        return BracketedPair(IDENTITY, IDENTITY)
     found = []
     for scale in (1.0 + slack, 1.0 - slack):
         right = [(loss * scale, mass * scale) for loss, mass in points]
         left = [(-loss, mass * math.exp(-loss)) for loss, mass in right[::-1] if loss > 0.0]
         found.append(Atoms((*left, *right)))
-    return Ends(*found)
+    return BracketedPair(*found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,11 @@ class RandomizedResponse(_Discrete):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        way_out = "an answer that is always true is not private"
+        way_out = "an answer that is always true has no privacy"
         settle(self, partial(probability, way_out), "chance")
         settle(self, partial(integer, 2), "answers")
         if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
-            refuse("chance", self.chance, f"leave a loss of at most {MAX_LOSS:g}")
+            refuse("chance", self.chance, f"give a loss of at most {MAX_LOSS:g}")
 
     def _odds(self, adjacency: Adjacency) -> float:
         """Return P(own answer) over its probability for the neighbour, less 1."""
@@ -111,8 +111,8 @@ class RandomizedResponse(_Discrete):
         """Refuse every scheme but Everyone, because a missing answer is seen."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
-                "whoever is not drawn gives no answer, and that is seen: randomised response is "
-                f"not amplified by sampling, got {scheme}; account for it unsampled"
+                "sampling does not amplify randomised response, since missing answers are "
+                f"visible, got {scheme}; account for it without sampling"
             )
         return scheme
 
@@ -120,9 +120,9 @@ class RandomizedResponse(_Discrete):
         """Return the loss of one answer."""
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
-                "RandomizedResponse gives one answer of every unit, and the number of answers "
-                f"tells whether a unit is there, got {facts.adjacency}; account for replace_one or "
-                "zero_out"
+                "RandomizedResponse releases one answer of every unit, so the number of "
+                f"answers reveals whether a unit is present, got {facts.adjacency}; account "
+                "for replace_one or zero_out"
             )
         told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))
@@ -134,8 +134,10 @@ class RandomizedResponse(_Discrete):
         else:
             pair = _ends([(math.log(self.chance), (k - 1) * each), own])
             names = "one unit's answer is x or uniformly drawn"
-        theorem = "randomised response: two answers' laws are the pair, whatever the answers"
-        assumption = "answers that are not true are drawn uniformly and independently"
+        theorem = (
+            "randomised response: the distributions of two answers are the pair, for all answers"
+        )
+        assumption = "false answers are drawn uniformly and independently"
         witness = Witness(pair.below, names)
         return PrivacyLoss(pair.above, facts, witness, (theorem,), (assumption,))
 
@@ -152,7 +154,7 @@ class RandomizedResponse(_Discrete):
         value = readable("value", value)
         given = numbers_of(value)
         if given.dtype.kind not in "iu" or np.any((given < 0) | (given >= self.answers)):
-            refuse("value", value, f"hold whole numbers from 0 to {self.answers - 1}")
+            refuse("value", value, f"contain integers from 0 to {self.answers - 1}")
         bits = bits_of(generator)
         # Draw all, used or not, so that the time does not show who answered truly.
         drawn = exact_bernoulli.uniform(given.size, self.answers, bits).reshape(given.shape)
@@ -192,7 +194,9 @@ class DiscreteLaplace(_Discrete):
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not LEAST_PARAMETER <= a <= MAX_LOSS / (2.0 * self.sensitivity):
             most = f"{MAX_LOSS / 2.0:g} / sensitivity"
-            refuse("noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace beyond")
+            refuse(
+                "noise_parameter", a, f"be from 1e-9 to {most}", "use Laplace outside this range"
+            )
 
     @property
     def _noise_std(self) -> float:
@@ -214,7 +218,7 @@ class DiscreteLaplace(_Discrete):
             return None
         if a < LEAST_PARAMETER:
             raise UnsupportedCombination(
-                f"discrete Laplace noise of std {std:g} is more than any that is accounted for here"
+                f"discrete Laplace noise of std {std:g} exceeds the largest std with an account"
             )
         return replace(self, noise_parameter=a)
 
@@ -242,10 +246,10 @@ class DiscreteLaplace(_Discrete):
         value = readable("value", value)
         given = numbers_of(value)
         if given.dtype.kind not in "iu":
-            refuse("value", given.dtype.name, "hold whole numbers", "round contributions first")
+            refuse("value", given.dtype.name, "contain integers", "round contributions first")
         # Adding noise would round uint64 values to doubles.
         if given.dtype == np.uint64:
-            refuse("value", given.dtype.name, "hold numbers of at most 63 bits", "pass int64")
+            refuse("value", given.dtype.name, "contain numbers of at most 63 bits", "pass int64")
         rate, bits = Fraction(self.noise_parameter), bits_of(generator)
         one, other = (exact_bernoulli.geometric(given.size, rate, bits) for _ in range(2))
         noise = (one - other).reshape(given.shape)
@@ -253,7 +257,7 @@ class DiscreteLaplace(_Discrete):
 
 
 @functools.lru_cache(maxsize=256)
-def discrete_laplace(a: float, moves: int) -> Ends:
+def discrete_laplace(a: float, moves: int) -> BracketedPair:
     """Return the pair of noise shifted by ``moves`` steps, and not: losses a (2 w - moves).
 
     Let r = e^-a. P gives w = 0 the mass r^moves / (1 + r), w = moves the mass 1 / (1 + r), and any

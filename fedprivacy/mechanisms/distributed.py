@@ -48,8 +48,8 @@ _ODD = np.uint64(0x0001_0001_0001_0001)
 _FARTHEST = 1e100
 
 _HELD = (
-    "a secure sum holds {} shares of the noise at most: where more clients come, so many of them "
-    "add a share and the others add none"
+    "a secure sum contains at most {} shares of the noise; if more clients arrive, the others "
+    "add no share"
 )
 
 _MOST_APART = 1e-6
@@ -92,7 +92,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             refuse("rotated", self.rotated, "be True or False")
         chance = positive(overflow=self.overflow)
         if chance > 0.1:
-            refuse("overflow", chance, "be at most 0.1", "a sum that wraps is lost")
+            refuse("overflow", chance, "be at most 0.1", "a sum that wraps around is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
         settle(self, positive, "granularity")
@@ -220,7 +220,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     def _too_few(self, granularity: float) -> None:
         needed = self.smallest_bits(granularity)
         rule = f"be at least {needed} at granularity = {granularity:.4g}"
-        way_out = "or a coarser granularity, a smaller cohort, rotated=True or a larger overflow"
+        way_out = "or use a coarser granularity, fewer clients, rotated=True or more overflow"
         refuse("bits", self.bits, rule, way_out)
 
     def _check_room(self) -> None:
@@ -235,12 +235,12 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
         share, whole = math.sqrt(self.share_variance), self.whole_std
         if share < integers.NARROWEST * (1.0 - 1e-9):
             narrow = integers.NARROWEST
-            least = f"leave each share a std of at least {narrow:g} whole numbers, not {share:g}"
+            least = f"give each share a std of at least {narrow:g} granularities, not {share:g}"
             needed = self.smallest_bits(self.full_noise_std / self._narrowest())
-            refuse("granularity", self.grid, least, f"finer; that takes {needed} bits")
+            refuse("granularity", self.grid, least, f"finer, which takes {needed} bits")
         if whole > self.widest:
-            most = f"leave the noise a std of at most {self.widest:g} whole numbers, not {whole:g}"
-            refuse("granularity", self.grid, most, "coarser: fewer bits do")
+            most = f"give the noise a std of at most {self.widest:g} granularities, not {whole:g}"
+            refuse("granularity", self.grid, most, "coarser, which takes fewer bits")
 
     def of_round(self, generator: np.random.Generator | None = None) -> IntegerPerturbation:
         """Return the mechanism with a round's own public signs, the same for all its clients.
@@ -265,8 +265,8 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     def _signs(self) -> np.ndarray:
         """The round's public signs, shape (width,)."""
         if self.seed is None:
-            way_out = "of_round() once a round, for all its clients and the server"
-            refuse("seed", None, "be given where sums are rotated", way_out)
+            way_out = "call of_round() once per round, for all its clients and the server"
+            refuse("seed", None, "be given if sums are rotated", way_out)
         return signs_of(self.seed, self.width)
 
     def contribution(self, update: Any, mask: Any = None) -> Any:
@@ -287,7 +287,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
         size = norm(kept)
         # Norms that overflow become finite only after scaling down.
         if not math.isfinite(size):
-            refuse("update", f"norm {size}", "have a finite norm", "leave this update out")
+            refuse("update", f"norm {size}", "have a finite norm", "leave out this update")
         factor = min(1.0, self.clip_norm / size) if size else 1.0
         precise, scale = self._precise(kept), factor / self.grid
 
@@ -384,10 +384,10 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             # Exact arithmetic: sums of different numbers of shares have the same variance.
             variance = Fraction(self.whole_std**2) / integer(1, shares=shares)
             if not self.divisible and shares > self.most_shares:
-                way_out = "let so many clients add shares, and the others contribution() alone"
+                way_out = "let the other clients send contribution() without a share"
                 refuse("shares", shares, f"be at most {self.most_shares}", way_out)
         if math.sqrt(variance) < integers.NARROWEST:
-            rule = f"leave each share a std of at least {integers.NARROWEST:g} whole numbers"
+            rule = f"give each share a std of at least {integers.NARROWEST:g}"
             refuse("shares", shares, rule, "a finer granularity")
         own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
@@ -415,8 +415,8 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             bool((values == floored(values)).all()) and float(abs(values).max()) <= LARGEST * 2.0
         )
         if not (is_finite(values) and whole):
-            way_out = "pass the sum of what clients sent"
-            refuse("total", "other entries", "hold whole numbers", way_out)
+            way_out = "pass the sum of the clients' messages"
+            refuse("total", "other entries", "contain integers", way_out)
         wrapped = (values + half) % (2.0 * half) - half
         if self.rotated:
             wrapped = rotated_back(wrapped, self._signs, self.kept)
@@ -442,9 +442,9 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     def single_uploads(self) -> Gaussian:
         """Refuse: a single upload is integers modulo 2^bits with one share of the noise."""
         raise UnsupportedCombination(
-            "without secure aggregation a client's own share is all the noise it has; account "
-            f"{type(self).__name__} with cohort=1 and noise_multiplier="
-            f"{self.noise_multiplier / math.sqrt(self.cohort):.6g}"
+            "without secure aggregation, a client's upload has only its own share of the "
+            f"noise; account {type(self).__name__} with cohort=1 and "
+            f"noise_multiplier={self.noise_multiplier / math.sqrt(self.cohort):.6g}"
         )
 
     @abstractmethod
@@ -475,8 +475,8 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
         if self.topped_up and not self.divisible:
             assumed = (*assumed, _HELD.format(self.most_shares))
         drawn = (
-            f"the numbers that a round draws are within a total variation of {off:.1g} of the "
-            "ideal law, which every number here counts"
+            f"the drawn numbers are within a total variation distance of {off:.1g} of the "
+            "ideal law, which every bound includes"
         )
         attained = self._attained(times)
         return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
@@ -498,9 +498,9 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     def _too_small(self) -> UnsupportedCombination:
         share = math.sqrt(self.share_variance)
         return UnsupportedCombination(
-            f"shares of std {share:.4g} whole numbers are too small for any theorem here, of which "
-            f"{self.most_shares if self.topped_up else self._summed[0]} count; take a finer "
-            f"granularity than {self.grid:.4g} (more bits), or a larger noise_multiplier"
+            f"shares of std {share:.4g} are too small for every theorem here "
+            f"({self.most_shares if self.topped_up else self._summed[0]} shares count); use a "
+            f"finer granularity than {self.grid:.4g} (more bits) or a larger noise_multiplier"
         )
 
     def _attained(self, times: int) -> Witness | None:

@@ -55,8 +55,8 @@ def system_bits(count: int) -> bytes:
     return RAND_bytes(count)
 
 
-class Deviates:
-    """Deviates of a law, drawn ahead, because the setup of a short array dominates its cost.
+class StoredDraws:
+    """Draws of a law, made ahead, because the setup of a short array dominates its cost.
 
     Each number is used once. Make one object for a round and discard it afterwards: no numbers are
     kept between rounds.
@@ -74,7 +74,7 @@ class Deviates:
         self, tail: exact_tails.Tail, bits: exact_tails.Bits | None = None, ahead: int = 0
     ) -> None:
         if bits is not None and not callable(bits):
-            refuse("bits", bits, "give bytes", "for a seed that is no secret: reproducible_bits")
+            refuse("bits", bits, "give bytes", "use reproducible_bits for a public seed")
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
         self._scale, self._space = 0.0, Workspace(0)
@@ -224,7 +224,7 @@ def fresh_words(bits: exact_tails.Bits, count: int) -> Words:
     """Return ``count`` integers of 64 fresh bits."""
     drawn = bits(8 * count)
     if not isinstance(drawn, bytes) or len(drawn) != 8 * count:
-        refuse("bits", bits, f"give the {8 * count} bytes that it is asked for")
+        refuse("bits", bits, f"return the requested {8 * count} bytes")
     # Fixed byte order: seeded runs agree on every machine.
     return np.frombuffer(drawn, dtype="<u8")
 

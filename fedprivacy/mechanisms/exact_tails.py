@@ -150,7 +150,7 @@ class ExponentialTail:
         return [float(math.factorial(k)) for k in range(DEGREE)]
 
 
-class Table(NamedTuple):
+class PolynomialTable(NamedTuple):
     """x as polynomials of degree 6 in 2^63 v - centre, one for each cell of V.
 
     Attributes:
@@ -169,7 +169,7 @@ CELL_SHIFT = 52 - CELLS_PER_OCTAVE.bit_length() + 1
 
 
 @functools.cache
-def table(tail: Tail) -> Table:
+def table(tail: Tail) -> PolynomialTable:
     """Build the table of a law: x within 2^-43 for every V of at least 2^-19.
 
     Raises:
@@ -182,7 +182,7 @@ def table(tail: Tail) -> Table:
     first = int(np.array(1 << FAST_FROM, dtype=np.float64).view(np.int64)) >> CELL_SHIFT
     columns = [_taylor(tail, middle) for middle in middles]
     centres = np.array(middles, dtype=np.float64)
-    return Table(first, centres, np.ascontiguousarray(np.array(columns).T))
+    return PolynomialTable(first, centres, np.ascontiguousarray(np.array(columns).T))
 
 
 def _taylor(tail: Tail, middle: int) -> list[float]:
@@ -200,7 +200,7 @@ def _taylor(tail: Tail, middle: int) -> list[float]:
                 row.append(value * power)
             return row
         x += float((survival - v) / density)
-    raise ArithmeticError(f"no double is the quantile of {float(v)!r}: the arithmetic is broken")
+    raise ArithmeticError(f"no double is the quantile of {float(v)!r}, so the arithmetic is broken")
 
 
 class QuickTable(NamedTuple):
@@ -247,7 +247,7 @@ def quick_table(tail: Tail) -> QuickTable:
     left_out = abs(moved[3]) / 32.0 + sum(abs(moved[k]) * 0.5**k for k in range(4, DEGREE + 1))
     # Not `>`: NaN is refused too.
     if not left_out.max() <= QUICK_ERROR:
-        raise ArithmeticError("the quick table is too coarse: the arithmetic is broken")
+        raise ArithmeticError("the quick table is too coarse, so the arithmetic is broken")
     square, line = moved[2], moved[1] + 3.0 / 16.0 * moved[3]
     constant = moved[0] - middles * (line - middles * square)
     rows = [constant, (line - 2.0 * middles * square) / width, square / width**2]
@@ -291,7 +291,7 @@ class Uniform:
             if self.value >= target + 1:
                 return False
             if self.places > MOST_BITS:
-                refuse("bits", self.bits, "be random", "the source repeats itself")
+                refuse("bits", self.bits, "be random", "the source of randomness repeats itself")
             word = int.from_bytes(self.bits(8), "little")
             self.value, self.places = self.value << 64 | word, self.places + 64
 

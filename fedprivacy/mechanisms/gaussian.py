@@ -92,7 +92,7 @@ class Gaussian(NoisySum):
             ParameterError: a mask, or an entry that is not finite.
         """
         if mask is not None:
-            refuse("mask", "given", "be None: Gaussian keeps every coordinate")
+            refuse("mask", "given", "be None, since Gaussian keeps every coordinate")
         return self.gridded(update)
 
     def noise(

@@ -29,13 +29,13 @@ from .upload import (
 DEPENDS_ON = (
     "number of agents",
     "records of every agent (q_i)",
-    "bound of the features, or whatever the sensitivity follows from",
-    "penalty and regularisation, which convexity and smoothness follow from",
+    "bound of the features, or other numbers that determine the sensitivity",
+    "penalty and regularisation, which determine convexity and smoothness",
 )
 """Public numbers of Fed-PLT that no field holds."""
 
 CONSTANT = (
-    "gradients that are the same at every point and the sensitivity apart, as clipped ones are"
+    "gradients that are equal at every point and differ by the sensitivity, like clipped ones"
 )
 
 
@@ -140,8 +140,8 @@ class NoisyGradientDescent(Upload):
         if self._convexity is None:
             given = (self.strong_convexity, self.smoothness)
             raise UnsupportedCombination(
-                f"strong_convexity and smoothness are not given, got {given}; without them nothing "
-                "contracts, and the steps are composed"
+                f"strong_convexity and smoothness are not given, got {given}; without them no "
+                "step is known to contract, so the steps are composed"
             )
         return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
 
@@ -151,7 +151,7 @@ class NoisyGradientDescent(Upload):
         curve, attained = contracted(
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
-        theorem = "T6: contractive steps from a known start, seen at their end"
+        theorem = "T6: contractive steps from a known start, released at their end"
         witness = Witness(attained, QUADRATIC)
         turning = switching(self.step_multiplier, self.steps, self.step_size, self._convexity)
         # Both are attained. Take the larger one.

@@ -102,8 +102,8 @@ class FederatedHamiltonian(upload.SamplersUpload):
         moved, kept = total - asked**2, total - momentum**2
         if fraction > 1.0 or kept <= 0.0:
             raise UnsupportedCombination(
-                f"{fraction:g} of the noise was used, and whether momenta or gradients had less "
-                "is not recorded; account the round by hand"
+                f"only {fraction:g} of the noise was used, and the record does not state "
+                "whether momenta or gradients had less; account the round manually"
             )
         # No momentum noise is certain if the gradients' noise explains the whole std.
         left = max(0.0, moved) / momentum**2
@@ -165,15 +165,15 @@ class FederatedHamiltonian(upload.SamplersUpload):
         """
         if self.leapfrog_steps > 1:
             raise UnsupportedCombination(
-                f"leapfrog_steps = {self.leapfrog_steps}: noise goes on every gradient of a "
-                "trajectory, not on its end; run the trajectory with HamiltonianSampling"
+                f"leapfrog_steps = {self.leapfrog_steps}: noise is added to every gradient of "
+                "a trajectory, not to its end; run the trajectory with HamiltonianSampling"
             )
         return super().release(value, generator)
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         noiseless = self.gradient_noise_multiplier == 0.0
         if noiseless and self.correlation == 1.0:
-            reason = "correlation = 1 and no noise on the gradient: no noise is private"
+            reason = "correlation = 1 without gradient noise leaves no private noise"
             return upload.nothing_private(facts, reason)
         if self.leapfrog_steps == 1:
             theorem = "one leapfrog step is a Langevin step: Gaussian mechanism"

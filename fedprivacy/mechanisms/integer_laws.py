@@ -531,7 +531,7 @@ def scalar_curve(
     points = scalar_guarantees(weights, moves, off)
     if not points:
         return None
-    name = "I5: one whole number of a log-concave law, outcome by outcome"
+    name = "I5: one integer of a log-concave law, outcome by outcome"
     cover = math.inf if other is None else other.support().cover
     if cover < math.inf:
         # A Gaussian pair of that mu dominates, and so do its divergences.

@@ -49,7 +49,7 @@ _CHUNK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ThresholdTable:
     """Thresholds of a symmetric law on -reach .. reach.
 
     Attributes:
@@ -81,7 +81,7 @@ class Table:
         return bisect_right(self.thresholds, (word << _BITS - _TOP) + rest)
 
 
-def _table(weights: list[int]) -> Table:
+def _table(weights: list[int]) -> ThresholdTable:
     """Return the table of a symmetric law with weights at 0, 1, ..., reach."""
     reach = len(weights) - 1
     total = weights[0] + 2 * sum(weights[1:])
@@ -90,7 +90,7 @@ def _table(weights: list[int]) -> Table:
         running += weights[abs(k)]
         thresholds.append((running << _BITS) // total)
     tops = np.array([each >> _BITS - _TOP for each in thresholds], dtype=np.uint64)
-    return Table(tuple(thresholds), tops, reach)
+    return ThresholdTable(tuple(thresholds), tops, reach)
 
 
 def gaussian_weights(variance: Fraction) -> list[int]:
@@ -162,13 +162,13 @@ def skellam_rate(u: float) -> float:
 
 
 @functools.lru_cache(maxsize=8)
-def gaussian_table(variance: Fraction) -> Table:
+def gaussian_table(variance: Fraction) -> ThresholdTable:
     """Return the table of N_Z(0, variance)."""
     return _table(gaussian_weights(variance))
 
 
 @functools.lru_cache(maxsize=4)
-def skellam_table(variance: Fraction) -> Table:
+def skellam_table(variance: Fraction) -> ThresholdTable:
     """Return the table of the difference of two Poisson numbers of mean variance / 2."""
     return _table(skellam_weights(variance))
 

@@ -124,7 +124,7 @@ class FederatedLangevin(upload.SamplersUpload):
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self.step_multiplier == 0.0:
-            reason = "correlation = 1: all noise is shared, so it cancels between two uploads"
+            reason = "with correlation = 1 all noise is shared, so it cancels between two uploads"
             return upload.nothing_private(facts, reason)
         convexity = self._convexity
         if convexity is not None and self.contracts:
@@ -162,7 +162,7 @@ class FederatedLangevin(upload.SamplersUpload):
             curve, attained = upload.contracted(
                 self.step_multiplier, self.steps, self.step_size, convexity
             )
-        theorem = "T6: contractive local steps from the round's start, seen at their end"
+        theorem = "T6: contractive local steps from the round's start, released at their end"
         return PrivacyLoss(
             curve,
             facts,
@@ -175,5 +175,5 @@ class FederatedLangevin(upload.SamplersUpload):
     def _theorems(self) -> tuple[str, ...]:
         hidden = "local steps composed: an upload is a function of its steps"
         known = self._convexity is not None
-        why = "; T6 does not apply, batches are drawn" if known else ""
+        why = "; T6 does not apply to random batches" if known else ""
         return (*self._batches, MU_GDP, *((hidden + why,) if self.steps > 1 or known else ()))

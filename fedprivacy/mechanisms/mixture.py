@@ -53,11 +53,11 @@ class MixtureOfGaussians(UnitGiven):
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         super().__post_init__()
         if len(self.sensitivities) != len(self.probabilities):
-            refuse("probabilities", self.probabilities, "be as many as the sensitivities")
+            refuse("probabilities", self.probabilities, "have one entry per sensitivity")
         if abs(math.fsum(self.probabilities) - 1.0) > 1e-9:
             refuse("probabilities", self.probabilities, "add up to 1")
         if max(self.sensitivities) == 0.0:
-            refuse("sensitivities", self.sensitivities, "have one above 0", "leave it out")
+            refuse("sensitivities", self.sensitivities, "have one entry above 0", "leave it out")
         # This refuses values that do not form a pair.
         _ = self.curve
 
@@ -128,7 +128,11 @@ class MixtureOfGaussians(UnitGiven):
         """(weight, move) with increasing moves; the weights add up to 1 or slightly more."""
         kept = self._weights
         if len(kept) > MAX_MOVES:
-            refuse("sensitivities", f"{len(kept)} numbers", f"be at most {MAX_MOVES} different")
+            refuse(
+                "sensitivities",
+                f"{len(kept)} numbers",
+                f"have at most {MAX_MOVES} different values",
+            )
         if len(kept) == 1:
             return ((1.0, kept[0][1]),)
         rest = math.fsum(weight for weight, _ in kept[:-1])
@@ -138,18 +142,22 @@ class MixtureOfGaussians(UnitGiven):
         # Subtract the excess from the smallest move.
         kept[0] = (1.0 - rest, kept[0][1])
         if kept[0][0] <= 0.0:
-            refuse("probabilities", self.probabilities, "add up to 1, the smallest move's included")
+            refuse(
+                "probabilities",
+                self.probabilities,
+                "add up to 1, including that of the smallest move",
+            )
         return tuple(kept)
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the stated pair."""
         if facts.adjacency is Adjacency.REPLACE_ONE:
             raise UnsupportedCombination(
-                "MixtureOfGaussians says how a unit that is there moves the sum, not how two "
-                f"units' moves are directed, got {facts.adjacency}; account for add_remove or "
-                "zero_out"
+                "MixtureOfGaussians states how one unit changes the sum, not the direction "
+                f"between the changes of two units, got {facts.adjacency}; account for "
+                "add_remove or zero_out"
             )
-        assumption = "the laws with and without the unit lose no more than the stated pair"
+        assumption = "the stated pair dominates the distributions with and without the unit"
         curve = self.curve
         theorem = "mixture of Gaussians: the pair is the mechanism's; larger moves lose more (T9)"
         # A known move hides no participation. A single move has no secret.
@@ -168,13 +176,13 @@ def _check_seen(facts: Facts) -> None:
     """Refuse add_remove for an observer who sees the drawn move."""
     if facts.adjacency is Adjacency.ADD_REMOVE:
         raise UnsupportedCombination(
-            "the server sees which move was drawn, and that one was: no theorem covers "
-            f"{facts.adjacency}/{facts.observer} with moves drawn in secret; these work: "
-            "zero_out/server, add_remove/aggregate"
+            f"no theorem covers {facts.adjacency}/{facts.observer} with secretly drawn moves, "
+            "since the server sees the drawn move; these are covered: zero_out/server, "
+            "add_remove/aggregate"
         )
 
 
 def _numbers(name: str, value: object) -> tuple[float, ...]:
     if not isinstance(value, list | tuple) or not value:
-        refuse(name, value, "be a sequence of numbers, at least one")
+        refuse(name, value, "be a sequence of one or more numbers")
     return tuple(non_negative(**{name: each}) for each in value)

@@ -102,7 +102,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     masked = isinstance(value, np.ma.MaskedArray)
     if masked or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         told = "a masked array" if masked else str(array.dtype)
-        refuse(name, told, "be real numbers of at most double precision, all of them")
+        refuse(name, told, "be real numbers of at most double precision")
     return array
 
 

@@ -32,7 +32,7 @@ APART = (
 )
 """Assumption about the other kinds, in the account of one kind."""
 
-ONE_DRAW = "one draw for several kinds: T4, who takes part counts as seen"
+ONE_DRAW = "one draw for several kinds: T4, with visible participants"
 
 THEOREM = "parallel composition: a unit is of one kind, so the worst kind's whole run counts"
 
@@ -69,10 +69,10 @@ class Parallel(Several):
             refuse("mechanisms", self.mechanisms, "be several mechanisms", "pass a tuple of them")
         object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
         if not self.mechanisms:
-            refuse("mechanisms", self.mechanisms, "hold at least one mechanism")
+            refuse("mechanisms", self.mechanisms, "contain at least one mechanism")
         for one in self.mechanisms:
             if not isinstance(one, Mechanism):
-                refuse("mechanisms", type(one).__name__, "hold mechanisms only")
+                refuse("mechanisms", type(one).__name__, "contain only mechanisms")
             check_not_nested(one)
         # Nested kinds are flattened.
         nested = [
@@ -125,18 +125,17 @@ class Parallel(Several):
             return one.privacy_loss(facts.adjacency, facts.observer)
         if facts.adjacency is Adjacency.ADD_REMOVE:
             raise UnsupportedCombination(
-                "kinds that are sampled by one and the same scheme may share a draw, and where a "
-                f"unit is not there its slot goes to another kind, got {hidden[0]}; account for "
-                "zero_out or replace_one, or draw each kind by itself (Poisson, or cohorts of its "
-                "own)"
+                "kinds with the same scheme may share a draw, and the slot of an absent unit "
+                f"then goes to another kind, got {hidden[0]}; account for zero_out or "
+                "replace_one, or draw each kind separately (Poisson, or separate cohorts)"
             )
         # The server's account counts no draw as hidden.
         try:
             loss = one.privacy_loss(facts.adjacency, Observer.SERVER)
         except UnsupportedCombination as problem:
             raise UnsupportedCombination(
-                "kinds that are sampled by one and the same scheme may share a draw, who takes "
-                f"part then counts as seen, and for that there is no theorem here: {problem}"
+                "kinds with the same scheme may share a draw, which needs a theorem for "
+                f"visible participants: {problem}"
             ) from problem
         theorems = (ONE_DRAW, *loss.theorems)
         return replace(loss, facts=facts, witness=None, theorems=theorems)

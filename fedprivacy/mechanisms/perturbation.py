@@ -20,7 +20,7 @@ PLACES = 24
 
 
 _DEPENDS_ON = (
-    "dimension of what is released (of a model: its layers and number of classes)",
+    "dimension of the release (for a model, its layers and number of classes)",
     "denominator of the sum",
 )
 """Public numbers that no field holds."""

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import moderate, refuse
-from .exact_normals import Deviates
+from .exact_normals import StoredDraws
 from .exact_tails import Bits, ExponentialTail, NormalTail, Tail
 from .noise import is_finite, norm, readable
 from .tensors import is_tensor, loaded_torch, placed_like
@@ -124,7 +124,7 @@ def grid_for(std: float, clip_norm: float, places: int = 20) -> float:
     """
     ends = moderate(std=std), moderate(clip_norm=clip_norm)
     if places not in range(1, 31):
-        refuse("places", places, "be a whole number from 1 to 30")
+        refuse("places", places, "be an integer from 1 to 30")
     # frexp's exponent less 1 is the power of two at or below the number.
     low, high = (math.frexp(end)[1] - 1 for end in (min(ends), max(ends)))
     return math.ldexp(1.0, max(low - int(places), high - WIDEST))
@@ -180,7 +180,9 @@ def on_grid(value: Any, *, clip_norm: float, grid: float) -> Any:
             # Adding 0 turns -0, which would reveal a sign, into 0.
             points += 0.0
             return placed_like(points, value)
-    raise ArithmeticError(f"rounding towards 0 raised a norm above {reach}: arithmetic is broken")
+    raise ArithmeticError(
+        f"rounding towards 0 raised a norm above {reach}, so the arithmetic is broken"
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -251,7 +253,7 @@ def _measured(value: Any) -> tuple[Any, float]:
         else:
             size = norm(array)
     if not math.isfinite(size) and not is_finite(array):
-        refuse("value", "a non-finite entry", "be finite", "leave this client's update out")
+        refuse("value", "a non-finite entry", "be finite", "leave out the update of this client")
     if size > _HUGE:
         array = array / _HUGE
         size = norm(array)
@@ -345,7 +347,7 @@ def noise_on_grid(
     """
     sizes = shape if isinstance(shape, tuple) else (shape,)
     spread, spacing = _checked(moderate(std=std), grid)
-    noise = Deviates(NORMAL, bits).rounded(None, math.prod(sizes), spread / spacing)
+    noise = StoredDraws(NORMAL, bits).rounded(None, math.prod(sizes), spread / spacing)
     noise *= spacing
     return noise.reshape(sizes)
 
@@ -371,17 +373,17 @@ def noisy_like(value: Any, *, std: float, grid: float, generator: Any = None) ->
     return same_kind(noisy_sum(numbers(value), std=std, grid=grid, bits=bits_of(generator)), value)
 
 
-def drawn_ahead(generator: Any, numbers: int) -> Deviates:
+def drawn_ahead(generator: Any, numbers: int) -> StoredDraws:
     """Return the normal numbers of one round's steps, for ``noisy_scaled``.
 
     Args:
         generator: see ``bits_of``.
         numbers: expected number of values of the round.
     """
-    return Deviates(NORMAL, bits_of(generator), numbers)
+    return StoredDraws(NORMAL, bits_of(generator), numbers)
 
 
-def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STEP_GRID) -> Any:
+def noisy_scaled(total: Any, *, stds: Any, deviates: StoredDraws, grid: float = STEP_GRID) -> Any:
     """Return total + stds Z for differing stds: stds times the rounding of total / stds + Z.
 
     Multiplying by public stds is post-processing of a release. The division rounds an entry by
@@ -414,7 +416,9 @@ def noisy_scaled(total: Any, *, stds: Any, deviates: Deviates, grid: float = STE
     return placed_like(noisy, total)
 
 
-def _in_spacings(total: Any, spacings: Any, deviates: Deviates) -> tuple[np.ndarray, float, bool]:
+def _in_spacings(
+    total: Any, spacings: Any, deviates: StoredDraws
+) -> tuple[np.ndarray, float, bool]:
     """Return a total in spacings, an upper bound of its entries, and whether it is constant.
 
     An array that is read-only and not a view of another array is the same in every step.
@@ -473,7 +477,7 @@ def _spacing(grid: object) -> float:
     spacing = moderate(grid=grid)
     # Exactly the powers of two have the mantissa 1/2.
     if math.frexp(spacing)[0] != 0.5:
-        refuse("grid", grid, "be a power of two", "grid_for chooses one")
+        refuse("grid", grid, "be a power of two", "use grid_for")
     return spacing
 
 
@@ -483,9 +487,9 @@ def _doubles(name: str, value: Any) -> np.ndarray:
     doubles = np.ascontiguousarray(array, dtype=np.float64).reshape(array.shape)
     # Beyond 2^53 an integer may change when it becomes a double.
     if array.dtype.kind != "f" and doubles.size and max(abs(doubles.min()), doubles.max()) > 2**53:
-        refuse(name, doubles.max(), "be at most 2^53 in size where they are whole numbers")
+        refuse(name, doubles.max(), "be at most 2^53 in absolute value if they are integers")
     if not is_finite(doubles):
-        refuse(name, "a non-finite entry", "be finite", "refuse the update it came from")
+        refuse(name, "a non-finite entry", "be finite", "refuse its update")
     return doubles
 
 
@@ -513,7 +517,7 @@ def _within(count: int, squares: float, reach: float) -> bool:
 
 def _noisy(tail: Tail, total: Any, spread: float, grid: object, bits: Bits | None) -> np.ndarray:
     spread, spacing = _checked(spread, grid)
-    drawn, totals = Deviates(tail, bits), _doubles("total", total)
+    drawn, totals = StoredDraws(tail, bits), _doubles("total", total)
     flat = totals.reshape(-1)
     largest = _largest(flat)
     if largest > LARGEST * spacing:

@@ -164,7 +164,7 @@ class TruncatedNegativeBinomial(Trials):
 
     def __post_init__(self) -> None:
         settle(self, between(1.0, _MAX_MEAN), "mean")
-        way_out = "a Poisson number is PoissonTrials(mean)"
+        way_out = "use PoissonTrials(mean) for a Poisson number"
         settle(self, partial(between(-0.9, 1e3), way_out), "shape")
 
     # There is at least one trial.
@@ -260,11 +260,11 @@ def _above(stops: float, shape: float, goal: float) -> bool:
 
 
 _ASSUMED = (
-    "the number of trials is drawn from the stated law without a look at the data; it, and every "
-    "output but the best, stays secret",
-    "every trial is an independent run that costs no more than the base, whatever its setting",
-    "the order that picks the best is fixed beforehand and looks at nothing but the outputs "
-    "(a score is part of what the base releases) and public data",
+    "the number of trials is drawn from the stated distribution, independently of the data; "
+    "the number and all outputs but the best stay secret",
+    "every trial is an independent run whose loss is at most that of the base, for every setting",
+    "the order that selects the best is fixed beforehand and uses only the outputs (a score is "
+    "an output of the base) and public data",
 )
 
 
@@ -310,13 +310,13 @@ class PrivateSelection(Several):
             check_not_nested(each)
         units = {each.protects for each in mechanisms_in(self)}
         if len(units) > 1:
-            rule = "protect the unit that the base does"
-            refuse("others", sorted(map(str, units)), rule, "account for each unit by itself")
+            rule = "protect the same unit as the base"
+            refuse("others", sorted(map(str, units)), rule, "account for each unit separately")
         if not isinstance(self.trials, Trials):
-            rule = "be a law of their number"
+            rule = "be a distribution of the number of trials"
             way_out = (
-                "pass TruncatedNegativeBinomial(mean=10, shape=0) or PoissonTrials(10); a fixed "
-                "number of trials is composed: base * number"
+                "pass TruncatedNegativeBinomial(mean=10, shape=0) or PoissonTrials(10); "
+                "compose a fixed number of trials: base * number"
             )
             refuse("trials", self.trials, rule, way_out)
 
@@ -334,8 +334,8 @@ class PrivateSelection(Several):
         found = {each.worst_scheme(scheme) for each in mechanisms_in(self)}
         if len(found) > 1:
             raise UnsupportedCombination(
-                f"trials that look differently drawn under {scheme!r} are not served; account for "
-                "the selection among those of one scheme"
+                f"trials with different draws under {scheme!r} are not covered; account for a "
+                "selection among trials of one scheme"
             )
         return found.pop()
 
@@ -351,9 +351,9 @@ class PrivateSelection(Several):
         """Return the loss of the best trial, by Renyi divergences and by T14."""
         if facts.observer is Observer.SERVER:
             raise UnsupportedCombination(
-                f"PrivateSelection shows the best trial only, and observer='{facts.observer}' sees "
-                "who took part in all and every result; account for observer='aggregate', or "
-                "compose every trial: base * number"
+                "PrivateSelection releases only the best trial, but "
+                f"observer='{facts.observer}' sees the participants and results of all trials; "
+                "account for observer='aggregate', or compose all trials: base * number"
             )
         every = [each.privacy_loss(facts.adjacency, facts.observer) for each in mechanisms_in(self)]
         return PrivacyLoss(
@@ -386,7 +386,7 @@ class PrivateSelection(Several):
         """
         if base is None:
             return None
-        names = f"{base.datasets}; every output has the same score, so the first trial is shown"
+        names = f"{base.datasets}; every output has the same score, so the first trial is released"
         return Witness(_of_kinds(base.curve, self._shown), names)
 
     def _shown(self, curve: Curve) -> Curve:

@@ -90,7 +90,9 @@ class Sparsification:
         if not whole:
             self.check_mask(mask)
         if not is_finite(update):
-            refuse("update", "a non-finite entry", "be finite", "leave this client's update out")
+            refuse(
+                "update", "a non-finite entry", "be finite", "leave out the update of this client"
+            )
         kept = update if whole else _taken(update, mask)
         if self.factor == 1.0:
             return kept
@@ -106,19 +108,24 @@ class Sparsification:
         """
         shape = None if mask is None else tuple(getattr(mask, "shape", ()))
         if shape != (self.kept,):
-            refuse("mask", shape, f"have shape ({self.kept},)", "pass kept indices")
+            refuse("mask", shape, f"have shape ({self.kept},)", "pass the kept indices")
         # Compare types by name, because torch is not imported here.
         whole = ("int",) if isinstance(mask, np.ndarray) else ("torch.int32", "torch.int64")
         if not str(mask.dtype).startswith(whole):
-            refuse("mask", mask.dtype, "hold whole numbers", "pass kept indices, int64")
+            refuse("mask", mask.dtype, "contain integers", "pass the kept indices as int64")
         # Drawn masks are sorted, so they are checked without a search or a sort.
         rising = bool((mask[1:] > mask[:-1]).all())
         ends = (mask[0], mask[-1]) if rising else (mask.min(), mask.max())
         low, high = map(int, ends)
         if low < 0 or high >= self.dimension:
-            refuse("mask", (low, high), f"hold indices from 0 to {self.dimension - 1}")
+            refuse("mask", (low, high), f"contain indices from 0 to {self.dimension - 1}")
         if not rising and len(np.unique(np.asarray(mask.tolist()))) < self.kept:
-            refuse("mask", "an index twice", "hold different indices", "pass kept indices")
+            refuse(
+                "mask",
+                "an index twice",
+                "contain every index at most once",
+                "pass the kept indices",
+            )
 
 
 def _taken(update: Any, mask: Any) -> Any:

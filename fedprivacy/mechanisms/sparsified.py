@@ -28,21 +28,20 @@ price of their own, because the worst scheme is known only for these."""
 
 
 _ASSUMED = (
-    "single uploads are hidden by secure aggregation; all clients of a round keep the same mask, "
-    "which is public and independent of their data",
-    "which clients drop out depends neither on anybody's data nor on who else was drawn; a client "
-    "whose update is refused still sends its share of the noise",
+    "secure aggregation hides single uploads; all clients of a round use the same mask, which "
+    "is public and independent of their data",
+    "dropouts depend neither on data nor on the other participants; a client whose update is "
+    "refused still sends its share of the noise",
 )
 
 _SHARES = (
-    "a cohort has {} shares of the noise, each drawn apart (a client drawn twice sends two); "
-    "with fewer than {} of them in the secure sum the round releases nothing"
+    "a cohort has {} shares of the noise, each drawn independently (a client drawn twice sends "
+    "two); a round with fewer than {} shares in the secure sum is aborted"
 )
 
 _AS_DRAWN = (
-    "given how many answer and whose shares are known, no client is likelier to have taken part "
-    "than if cohorts were drawn from all but absent = {} clients: where more are away for good, or "
-    "are known to be drawn or not, the others take part more often"
+    "given the number of answers and the known shares, no client takes part with a larger "
+    "probability than if cohorts were drawn from all but absent = {} clients"
 )
 
 _TOPPED_UP = (
@@ -108,15 +107,15 @@ class SparsifiedPerturbation(Perturbation, Shared):
                 "missing + colluding",
                 self.missing + self.colluding,
                 f"be below cohort = {self.cohort}",
-                "with no honest share left there is no noise",
+                "without an honest share there is no noise",
             )
         if self.topped_up and self.colluding:
             refuse(
                 "colluding",
                 self.colluding,
-                "be 0 where the noise is topped up",
-                "the fewer clients answer, the more of the noise is colluders'; draw with "
-                "FixedSize, without topped_up",
+                "be 0 if the noise is topped up",
+                "the colluders' part of the noise grows if fewer clients answer; use FixedSize "
+                "without topped_up",
             )
 
     protects = Unit.CLIENT
@@ -232,8 +231,8 @@ class SparsifiedPerturbation(Perturbation, Shared):
         if self.topped_up or noise_multiplier <= most * (1.0 + ROUNDING):
             return ""
         return (
-            f"noise of {noise_multiplier:.6g} clip norms, where {shares} of {self.cohort} shares "
-            f"make {most:.6g}"
+            f"noise of {noise_multiplier:.6g} clip norms, but {shares} of {self.cohort} shares "
+            f"give {most:.6g}"
         )
 
     def single_uploads(self) -> Gaussian:
@@ -244,14 +243,15 @@ class SparsifiedPerturbation(Perturbation, Shared):
         """
         if self.topped_up:
             raise UnsupportedCombination(
-                f"the noise is topped up to the realised cohort (topped_up = {self.topped_up}), so "
-                "a single upload's share has no fixed size; without secure aggregation let every "
-                "client add the whole noise"
+                "the noise is topped up to the realised cohort (topped_up = "
+                f"{self.topped_up}), so the share of a single upload has no fixed size; "
+                "without secure aggregation every client must add the full noise"
             )
         if self.absent:
             raise UnsupportedCombination(
-                f"clients may be away for good (absent = {self.absent}), so that the others are "
-                "drawn more often than the scheme says; this line has no theorem for that: absent=0"
+                f"clients may be always absent (absent = {self.absent}), so the others are "
+                "drawn more often than the scheme states; no theorem covers this, so use "
+                "absent=0"
             )
         return Gaussian(
             noise_multiplier=self.noise_multiplier / math.sqrt(self.cohort),
@@ -276,9 +276,9 @@ class SparsifiedPerturbation(Perturbation, Shared):
             self._check_rounds(scheme)
         if isinstance(scheme, WithReplacement) and self.colluding:
             raise UnsupportedCombination(
-                "a colluder that WithReplacement draws several times knows as many shares of the "
-                f"noise, up to all of them (colluding = {self.colluding}); sample with FixedSize, "
-                "or leave colluding at 0"
+                "a colluder that WithReplacement draws several times knows several shares of "
+                f"the noise, up to all of them (colluding = {self.colluding}); sample with "
+                "FixedSize, or use colluding=0"
             )
 
     def _check_rounds(self, scheme: Shuffled) -> None:
@@ -288,10 +288,10 @@ class SparsifiedPerturbation(Perturbation, Shared):
         """
         if scheme.population is None:
             raise UnsupportedCombination(
-                "the rounds of a shuffled epoch differ in size unless their number divides that "
-                f"of the clients, and smaller rounds have less noise, got {scheme}; say how many "
-                "clients there are, Shuffled(rounds_per_epoch=..., population=...), or pass "
-                "topped_up=True"
+                "the rounds of a shuffled epoch differ in size unless their number divides "
+                f"that of the clients, and smaller rounds have less noise, got {scheme}; state "
+                "the number of clients, Shuffled(rounds_per_epoch=..., population=...), or "
+                "pass topped_up=True"
             )
         # Rounds of a shuffled epoch differ by at most one client.
         shortest = scheme.population // scheme.rounds_per_epoch
@@ -299,8 +299,8 @@ class SparsifiedPerturbation(Perturbation, Shared):
         if longest != self.cohort:
             refuse("cohort", self.cohort, f"equal the size of the longest round = {longest}")
         if shortest < self.cohort - self.missing:
-            rule = f"be at least 1, as some rounds have {shortest} clients"
-            way_out = "or let rounds_per_epoch divide the population, or top the noise up"
+            rule = f"be at least 1, since some rounds have {shortest} clients"
+            way_out = "or let rounds_per_epoch divide the population, or pass topped_up=True"
             refuse("missing", self.missing, rule, way_out)
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
@@ -319,7 +319,7 @@ class SparsifiedPerturbation(Perturbation, Shared):
         away = 0 if self.topped_up else self.absent
         if isinstance(scheme, WithReplacement) and away:
             if scheme.population is None:
-                refuse("absent", away, "be 0 where WithReplacement has no population")
+                refuse("absent", away, "be 0 if WithReplacement has no population")
             return replace(scheme, population=max(1, scheme.population - away))
         if isinstance(scheme, FixedSize) and away:
             left = max(1, scheme.population - away)
@@ -336,11 +336,11 @@ class SparsifiedPerturbation(Perturbation, Shared):
         """Return the assumptions; refuse an adjacency that shares do not support."""
         if facts.adjacency is Adjacency.ADD_REMOVE and not self.topped_up:
             raise UnsupportedCombination(
-                "a client that is not there, and whose place nobody takes, leaves its share of "
-                "the noise out too, and the noise's variance tells, got topped_up = "
+                "an absent client without a replacement also leaves out its share of the "
+                "noise, so the variance of the noise reveals it, got topped_up = "
                 f"{self.topped_up}; account for zero_out or replace_one, sample with FixedSize "
-                "below the population, or pass topped_up=True (and top the secure sum up to the "
-                "full noise for every realised size)"
+                "below the population, or pass topped_up=True (and top the secure sum up to "
+                "the full noise for every realised size)"
             )
         shares = _SHARES.format(self.cohort, self.cohort - self.missing)
         last = (_TOPPED_UP,) if self.topped_up else (shares, _AS_DRAWN.format(self.absent))
@@ -407,8 +407,8 @@ class SparsifiedPerturbation(Perturbation, Shared):
         if isinstance(generator, np.random.Generator):
             return self.draw_mask(generator)
         if self.cohort > 1:
-            way_out = "draw_mask() once a round, for all its clients"
-            refuse("mask", None, "be given, the same for the whole cohort", way_out)
+            way_out = "call draw_mask() once per round, for all its clients"
+            refuse("mask", None, "be given, equal for the whole cohort", way_out)
         return self.draw_mask()
 
     def _std_of_one(self, shares: int | None) -> float:
@@ -417,5 +417,5 @@ class SparsifiedPerturbation(Perturbation, Shared):
                 refuse("shares", shares, f"be cohort = {self.cohort}", "or declare topped_up=True")
             return self.share_std
         if shares is None:
-            refuse("shares", None, "be given where the noise is topped up")
+            refuse("shares", None, "be given if the noise is topped up")
         return self.clip_norm * self.noise_multiplier / math.sqrt(integer(1, shares=shares))

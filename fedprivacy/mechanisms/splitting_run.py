@@ -26,7 +26,7 @@ from .gradient_descent import DEPENDS_ON, NoisyGradientDescent
 from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, replacing_only
 
 ONLY_MODELS = (
-    "nothing is seen but the agents' models after the last round: no z, no y, no earlier model"
+    "only the agents' models after the last round are released, without z, y and earlier models"
 )
 EVERYBODY = "every agent takes part in every round; the start does not depend on the data"
 START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
@@ -83,9 +83,9 @@ class SplittingRun(Mechanism):
         """Refuse every scheme but Everyone: every agent takes part in every round."""
         if type(scheme) is not Everyone:
             raise UnsupportedCombination(
-                "SplittingRun is a whole run in which every agent takes part in every round, got "
-                f"{scheme}; where agents are drawn account for the rounds: "
-                "run.round.in_cohort(scheme) * run.rounds"
+                f"SplittingRun is a whole run with every agent in every round, got {scheme}; "
+                "for sampled agents, account for the rounds: run.round.in_cohort(scheme) * "
+                "run.rounds"
             )
         return scheme
 

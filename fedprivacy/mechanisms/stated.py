@@ -30,7 +30,7 @@ Check = Callable[[object, object], tuple[float, float]]
 
 def _points(name: str, value: object, example: str, check: Check) -> Points:
     """Return checked pairs of numbers, sorted, without duplicates."""
-    rule, way_out = "be pairs of numbers, at least one", f"such as {name}={example}"
+    rule, way_out = "be one or more pairs of numbers", f"pass {name}={example}, for example"
     try:
         pairs = [tuple(pair) for pair in value]  # type: ignore[attr-defined]
     except TypeError:
@@ -46,22 +46,22 @@ def _points(name: str, value: object, example: str, check: Check) -> Points:
 def _guarantee(epsilon: object, delta: object) -> tuple[float, float]:
     found, mass = non_negative(epsilon=epsilon), non_negative(delta=delta)
     if found > MAX_EPSILON:
-        refuse("epsilon", found, f"be at most {MAX_EPSILON:g}", "leave this guarantee out")
+        refuse("epsilon", found, f"be at most {MAX_EPSILON:g}", "leave out this guarantee")
     if mass >= 1.0:
-        refuse("delta", mass, "be below 1", "leave it out: every mechanism keeps it")
+        refuse("delta", mass, "be below 1", "leave it out, since every mechanism satisfies it")
     return found, mass
 
 
 def _divergence(order: object, divergence: object) -> tuple[float, float]:
-    way_out = "an infinite order is pure DP: state ApproximateDp(guarantees=((epsilon, 0.0),), ...)"
+    way_out = "an infinite order is pure DP; state ApproximateDp(guarantees=((epsilon, 0.0),), ...)"
     found = positive(way_out, order=order)
     if found <= 1.0:
-        refuse("order", found, "be above 1", "leave this order out")
-    return found, non_negative("leave this order out", divergence=divergence)
+        refuse("order", found, "be above 1", "leave out this order")
+    return found, non_negative("leave out this order", divergence=divergence)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(UnitGiven):
+class StatedGuarantee(UnitGiven):
     """Base of stated mechanisms: the adjacency and the unit of the guarantee."""
 
     adjacency: Adjacency | str
@@ -77,10 +77,15 @@ class Stated(UnitGiven):
         settle(self, partial(member, Observer), "observer")
         if self.observer is Observer.FINAL:
             rule = "be 'aggregate' or 'server'"
-            refuse("observer", str(self.observer), rule, "a guarantee is about a whole release")
+            refuse("observer", str(self.observer), rule, "a guarantee covers a whole release")
         if self.zeroed_is_absent and self.adjacency is not Adjacency.ZERO_OUT:
             given, rule = str(self.adjacency), "be False unless adjacency is 'zero_out'"
-            refuse("zeroed_is_absent", self.zeroed_is_absent, rule, f"it is about {given!r}")
+            refuse(
+                "zeroed_is_absent",
+                self.zeroed_is_absent,
+                rule,
+                f"it applies only to zero_out, not to {given!r}",
+            )
         super().__post_init__()
 
     @property
@@ -99,26 +104,28 @@ class Stated(UnitGiven):
         if facts.adjacency is not self.adjacency:
             name = type(self).__name__
             raise UnsupportedCombination(
-                f"{name} was stated for adjacency={str(self.adjacency)!r} and says nothing about "
-                f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state what "
-                f"is known there: {name}(..., adjacency={str(facts.adjacency)!r})"
+                f"{name} was stated for adjacency={str(self.adjacency)!r}, not for "
+                f"{str(facts.adjacency)!r}; account under {str(self.adjacency)!r}, or state a "
+                f"guarantee for the other adjacency: {name}(..., "
+                f"adjacency={str(facts.adjacency)!r})"
             )
         # An observer who sees participation needs a guarantee that covers it.
         if facts.observer is Observer.SERVER is not self.observer:
             raise UnsupportedCombination(
-                f"this {type(self).__name__} was stated for those who do not see who took part, "
-                "and says nothing of the server; account for observer='aggregate', or state it "
-                "with observer='server' if it holds for whoever is told that"
+                f"this {type(self).__name__} was stated for observers who do not see the "
+                "participants, not for the server; account for observer='aggregate', or state "
+                "it with observer='server' if it holds for an observer who sees the "
+                "participants"
             )
-        assumed = [f"the {type(self).__name__} guarantee is true, whatever was released before"]
+        assumed = [f"the {type(self).__name__} guarantee is true for all earlier releases"]
         if self.zeroed_is_absent:
-            assumed.append("a unit that is zeroed out releases just what its absence would")
+            assumed.append("a unit that is zeroed out has the same release as an absent unit")
         return PrivacyLoss(self.curve, facts, None, (self.theorem,), tuple(assumed))
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class ApproximateDp(Stated):
+class ApproximateDp(StatedGuarantee):
     """Any mechanism that is (epsilon, delta)-DP at each of the given points.
 
     The account uses the mechanism with the largest loss, single and composed, among all that
@@ -158,7 +165,7 @@ class ApproximateDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class RenyiDp(Stated):
+class RenyiDp(StatedGuarantee):
     """Any mechanism with Renyi divergences of at most the given ones.
 
     The RDP accountant adds the divergences, with chords between orders and no value beyond the
@@ -192,7 +199,7 @@ class RenyiDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class GaussianDp(Stated):
+class GaussianDp(StatedGuarantee):
     """Any mechanism with at most the loss of one Gaussian shifted by mu standard deviations.
 
     Args:
@@ -217,7 +224,7 @@ class GaussianDp(Stated):
 
 @registered
 @dataclass(frozen=True, kw_only=True)
-class ConcentratedDp(Stated):
+class ConcentratedDp(StatedGuarantee):
     """Any mechanism with Renyi divergences of at most xi + rho a at every order a above 1.
 
     This is (xi, rho)-zCDP (Bun and Steinke 2016). As for ``RenyiDp``, the RDP accountant adds the
@@ -239,10 +246,10 @@ class ConcentratedDp(Stated):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("rho", "xi"):
-            way_out = "leave the guarantee out"
+            way_out = "leave out the guarantee"
             object.__setattr__(self, name, non_negative(way_out, **{name: getattr(self, name)}))
         if max(self.rho, self.xi) > 1e9:
-            refuse("rho, xi", (self.rho, self.xi), "be at most 1e9", "it is no guarantee")
+            refuse("rho, xi", (self.rho, self.xi), "be at most 1e9", "a larger one has no meaning")
         if max(self.rho, self.xi) < 1e-30:
             refuse("rho, xi", (self.rho, self.xi), "have one of at least 1e-30")
 

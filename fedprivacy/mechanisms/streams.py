@@ -88,8 +88,13 @@ class NoiseStream:
             ParameterError: all rows were drawn, or rounding errors exceed the spare noise.
         """
         if memory.row >= self.rounds:
-            rule = f"be below rounds = {self.rounds}: the factor has no more rows"
-            refuse("row", memory.row, rule, "begin another run, which is accounted beside this one")
+            rule = f"be below rounds = {self.rounds}, the number of rows of the factor"
+            refuse(
+                "row",
+                memory.row,
+                rule,
+                "start a new run, which is accounted in addition to this one",
+            )
         if isinstance(self.factor, Restarted):
             return self._in_block(self.factor, memory, generator)
         if isinstance(self.factor, Tree):
@@ -122,7 +127,7 @@ class NoiseStream:
         drift = memory.drift + (float(step.diagonal) * error) ** 2
         # Twice, because each of two neighbouring runs may have this error.
         if 2.0 * math.sqrt(drift) > SPARE * self.reach:
-            rule = "stay within what is spared for rounding"
+            rule = "stay within the margin for rounding"
             refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")
         std = self.drawn_std / step.diagonal
         noise = noisy_like(mean, std=std, grid=self.grid, generator=generator)

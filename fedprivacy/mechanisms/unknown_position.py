@@ -137,7 +137,7 @@ def attained(gram: Array) -> tuple[Curve, str]:
     """
     # Rounded down, because this is a lower end.
     less, best = gram * (1.0 - 1e-9), one_direction(gram)
-    how, most = "seen along the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
+    how, most = "projected on the sum of all means", conditional.rough_epsilon_of_rows([(best, 1)])
     root, leaf = float(less.min()), float(np.diag(less).min())
     for blocks in (many for many in _BLOCKS if len(less) % many == 0):
         size = len(less) // blocks
@@ -147,7 +147,7 @@ def attained(gram: Array) -> tuple[Curve, str]:
         # Beyond the variances with a computed law, a tree gives no bound.
         if most < found < math.inf:
             best, most = Nested(levels, leaf), found
-            how = f"in {blocks} block(s) of places, of which the least is counted"
+            how = f"in {blocks} block(s) of positions, with the smallest counted"
     return best, how
 
 

@@ -32,19 +32,19 @@ LINEAR = (
     "D the gradient sensitivity"
 )
 QUADRATIC = (
-    "quadratic losses of curvature strong_convexity; the record moves the gradient by the "
-    "sensitivity, the same in every step"
+    "quadratic losses of curvature strong_convexity; the record changes the gradient by the "
+    "sensitivity, equally in every step"
 )
 SWITCHING = (
-    "a quadratic loss of curvature just below smoothness, its optimum so far from the start that "
-    "every step goes to the other side of it; the record moves the gradient by the sensitivity, "
-    "away from the optimum on both sides (a supremum: the farther, the nearer)"
+    "a quadratic loss of curvature just below smoothness, with a distant optimum, so that "
+    "every step crosses it; the record changes the gradient by the sensitivity, away from the "
+    "optimum on both sides (a supremum, approached as the distance grows)"
 )
 OWN_SENSITIVITY = (
-    "the gradient's sensitivity is the loss's own, not made by clipping; strong convexity and "
-    "smoothness hold for all data"
+    "the sensitivity of the gradient is a property of the loss, without clipping; strong "
+    "convexity and smoothness hold for all data"
 )
-SENSITIVE = "replacing one record moves a gradient by at most the stated sensitivity"
+SENSITIVE = "replacing one record changes a gradient by at most the stated sensitivity"
 
 MAX_WITNESS = 2000
 """Longest law of a witness's shift that is evaluated."""
@@ -129,7 +129,7 @@ class Upload(Mechanism):
             return 1.0
         share = 2.0 * HIDDEN_GRID * math.sqrt(dimension) * self._largest_multiplier
         if share > 0.25:
-            way_out = "leave strong_convexity and smoothness out: the steps are then composed"
+            way_out = "leave out strong_convexity and smoothness, so that the steps are composed"
             rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
             refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
         # The last factor covers the rounding of this line.
@@ -192,8 +192,8 @@ def replacing_only(mechanism: Mechanism, facts: Facts) -> None:
     """Raise UnsupportedCombination unless the adjacency is replace_one."""
     if facts.adjacency is not Adjacency.REPLACE_ONE:
         raise UnsupportedCombination(
-            f"{type(mechanism).__name__} serves adjacency='replace_one' only (its sensitivity is "
-            f"about replacing a record), not {str(facts.adjacency)!r}"
+            f"{type(mechanism).__name__} covers only adjacency='replace_one' (its sensitivity "
+            f"is that of a replaced record), not {str(facts.adjacency)!r}"
         )
 
 
@@ -219,7 +219,7 @@ def both_or_neither(
         return strong_convexity, smoothness
     if strong_convexity is not None or smoothness is not None:
         given = (strong_convexity, smoothness)
-        refuse("strong_convexity, smoothness", given, "be given both or neither")
+        refuse("strong_convexity, smoothness", given, "be given together or not at all")
     return None
 
 
@@ -239,7 +239,7 @@ def finite(multiplier: float) -> float:
         ParameterError: it is not finite.
     """
     if not multiplier < math.inf:
-        refuse("noise over sensitivity", multiplier, "be finite", "choose other units of both")
+        refuse("noise over sensitivity", multiplier, "be finite", "rescale both")
     return multiplier
 
 
@@ -259,7 +259,7 @@ def checked_steps(step_size: object, steps: int) -> float | tuple[float, ...]:
         return positive(step_size=step_size)
     sizes = tuple(positive(step_size=size) for size in step_size)
     if len(sizes) != steps:
-        refuse("step_size", f"{len(sizes)} sizes", f"be one size, or one for each of {steps} steps")
+        refuse("step_size", f"{len(sizes)} sizes", f"be one size or one per step, {steps} in all")
     # One size represents equal sizes, so that equal settings compare equal.
     return sizes if len(set(sizes)) > 1 else sizes[0]
 

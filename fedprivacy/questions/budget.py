@@ -25,7 +25,7 @@ from ..errors import (
     require,
     settle,
 )
-from ..evidence import Defect, qualifiers, told
+from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
 from ..loss import IDENTITY
 from ..mechanisms import CorrelatedRow, Mechanism
@@ -96,15 +96,15 @@ class Budget:
         if not isinstance(self.adaptive, bool):
             refuse("adaptive", self.adaptive, "be True or False")
         if not isinstance(self.spending, Spending):
-            refuse("spending", self.spending, "be another budget's spending", "leave it out")
+            refuse("spending", self.spending, "be the spending of another budget", "leave it out")
         self._check_kind()
 
     def _check_kind(self) -> None:
         """Refuse settings that differ from those of ``spending``, even of another budget."""
         for name, value in self.spending.kind.items():
             own = getattr(self, name)
-            rule = f"stay {value!s}: rounds were spent under it"
-            require(own == value, name, str(own), rule, "take a new budget for another question")
+            rule = f"stay {value!s}, since rounds were spent under it"
+            require(own == value, name, str(own), rule, "make a new budget for another value")
 
     @property
     def states(self) -> set[str]:
@@ -122,10 +122,10 @@ class Budget:
     def way_out(self) -> str:
         """What to do if a round does not fit, in words."""
         if self.spending.void:
-            return f"nobody can say what was spent: {self.spending.void}"
+            return f"the spent epsilon is unknown: {self.spending.void}"
         if self.adaptive:
-            return "stop here: a filter's budget cannot be raised"
-        raised = "dataclasses.replace(budget, epsilon=...) knows what is spent"
+            return "stop here, since the budget of a filter cannot be raised"
+        raised = "dataclasses.replace(budget, epsilon=...) keeps the spent rounds"
         return f"stop here or raise the budget: {raised}"
 
     def _loss(self, round_: Accountable) -> PrivacyLoss:
@@ -220,7 +220,7 @@ class Budget:
             LedgerError, UnsupportedCombination: see ``charge``.
         """
         facts = Facts(ledger.facts.unit, Adjacency(self.adjacency), Observer(self.observer))
-        return told(ledger, facts)[1]
+        return priced_evidence(ledger, facts)[1]
 
     def confirm(self, ledger: Ledger) -> None:
         """Check a ledger after its rounds were counted. Training calls this when it ends.
@@ -239,10 +239,10 @@ class Budget:
     def _check_schedule(self, ledger: Ledger) -> None:
         """Refuse a ledger with another kind of schedule than the budget."""
         wanted = "adaptive" if self.adaptive else "fixed"
-        why = "composed bounds do not hold where outputs decide"
+        why = "composed bounds do not hold for schedules that depend on outputs"
         way_out = "Budget(..., adaptive=True), which keeps a filter"
         if self.adaptive:
-            why = "an audit takes rounds as fixed else"
+            why = "otherwise an audit assumes a fixed schedule"
             way_out = "Ledger.create(..., schedule='adaptive', budget_rule=budget.rule)"
         rule = f"be {wanted!r} for a budget with adaptive={self.adaptive}: {why}"
         require(ledger.schedule == wanted, "ledger.schedule", str(ledger.schedule), rule, way_out)
@@ -301,7 +301,7 @@ class Budget:
             try:
                 found = with_less(round_, clip_norm=clip_norm, **stds)
                 if found is None:
-                    self.spending.void = "a round had so little noise that no epsilon holds"
+                    self.spending.void = "a round had too little noise for a finite epsilon"
                 elif found is not round_:
                     self._count(found, 1)
             # Also covers a theorem with a condition that this round does not meet.
@@ -376,7 +376,7 @@ class Budget:
         held.check_process()
         self._check_kind()
         if held.void:
-            self._refuse("what was spent exceeds")
+            self._refuse("the spent rounds exceed")
         if not held.rounds:
             return None
         if not self.adaptive:

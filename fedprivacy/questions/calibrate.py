@@ -38,7 +38,7 @@ class Calibration:
     bound: Bound
 
 
-class _Question:
+class _BudgetCheck:
     """Answers whether the run at a value is within the budget, and stores the answers.
 
     A coarse interval decides most values. A value is refined only if its coarse interval contains
@@ -185,7 +185,7 @@ def calibrate(
         return loss_of(make_run(number(value)), adjacency, observer)
 
     fine = max(min(effort.tolerance * budget, 1e-2), 1e-6)
-    question = _Question(ask, budget, (low, high), fine, effort)
+    question = _BudgetCheck(ask, budget, (low, high), fine, effort)
     start = _start(question, integer)
     rising = _direction(question, start, integer)
     good, bad = _bracket(question, start, rising, integer)
@@ -206,7 +206,7 @@ def calibrate(
 def _check_function(make_run: object) -> None:
     """Refuse anything that cannot be called with exactly one number."""
     rule = "be a function of one number"
-    way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for instance"
+    way_out = "pass lambda z: fp.Gaussian(noise_multiplier=z) * 100, for example"
     if not callable(make_run):
         refuse("make_run", type(make_run).__name__, rule, way_out)
     try:
@@ -219,12 +219,14 @@ def _check_function(make_run: object) -> None:
             refuse("make_run", name, f"{rule} ({error})", way_out)
 
 
-def _check_parts(question: _Question, value: float, bad: float) -> None:
+def _check_parts(question: _BudgetCheck, value: float, bad: float) -> None:
     """Refuse a run over integers that was searched over real numbers: its value was truncated."""
     following = value + math.copysign(1.0, bad - value)
     whole = value.is_integer() and min(value, bad) < following < max(value, bad)
     if whole and question.fits(following):
-        rule = f"be True where the run takes whole numbers alone: {following:g} fits as well"
+        rule = (
+            f"be True if the run accepts only integers, but {following:g} meets the budget as well"
+        )
         refuse("integer", False, rule, "calibrate(..., integer=True)")
 
 
@@ -242,7 +244,7 @@ def _domain(domain: tuple[float, float] | None, integer: bool) -> tuple[float, f
     low, high = given
     if integer:
         low, high = math.ceil(low), math.floor(high) if math.isfinite(high) else high
-        require(max(low, 1) <= high, "domain", domain, "hold a whole number above 0")
+        require(max(low, 1) <= high, "domain", domain, "contain an integer above 0")
     return float(low), float(high)
 
 
@@ -252,7 +254,7 @@ def _is_range(given: Any) -> bool:
     return pair and all(isinstance(end, Real) for end in given) and 0 <= given[0] < given[1]
 
 
-def _start(question: _Question, integer: bool) -> float:
+def _start(question: _BudgetCheck, integer: bool) -> float:
     """Return an admissible start value: 1, or the nearest accepted power of 2.
 
     Raises:
@@ -281,7 +283,7 @@ def _candidates(low: float, high: float, integer: bool) -> Iterator[float]:
         yield from (first * 2.0**-k for k in range(1, 31))
 
 
-def _direction(question: _Question, start: float, integer: bool) -> bool:
+def _direction(question: _BudgetCheck, start: float, integer: bool) -> bool:
     """Return whether epsilon rises with the value.
 
     Disjoint intervals decide. Coarse intervals that overlap say little, because their upper ends
@@ -312,7 +314,7 @@ def _near_and_far(start: float, integer: bool) -> Iterator[float]:
 _FACTORS = (2.0, 16.0, 256.0, 1.5, 1.1)
 
 
-def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
+def _at_a_standstill(question: _BudgetCheck, start: float, here: float) -> bool:
     """Return the direction if epsilon is the same at every tried value: True for upwards.
 
     Raises:
@@ -324,14 +326,14 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
         return True
     if here <= question.epsilon:
         raise ImpossibleBudget(
-            f"every value tried meets epsilon = {exactly(question.epsilon)}: at each epsilon is "
-            f"{here:.6g}; pass a finite domain to get its last value, or check that make_run uses "
-            "its argument"
+            f"every tried value meets epsilon = {exactly(question.epsilon)}, and each gives "
+            f"epsilon = {here:.6g}; pass a finite domain to get its last value, or check that "
+            "make_run uses its argument"
         )
     if math.isinf(here):
         bound = question.bound(start, question.tolerances[0])
         why = bound.reason if bound is not None else ""
-        raise ImpossibleBudget(f"epsilon is infinite at {start:g} and every other value: {why}")
+        raise ImpossibleBudget(f"epsilon is infinite at {start:g} and at every other value: {why}")
     raise ParameterError(
         f"the run must depend on the calibrated parameter: epsilon is {here:.6g} at {start:g} and "
         "at every other value tried; check that make_run uses its argument"
@@ -339,7 +341,7 @@ def _at_a_standstill(question: _Question, start: float, here: float) -> bool:
 
 
 def _bracket(
-    question: _Question, start: float, rising: bool, integer: bool
+    question: _BudgetCheck, start: float, rising: bool, integer: bool
 ) -> tuple[float, float | None]:
     """Return (a value that fits, a further value that does not), by doubling."""
     less_private = 2.0 if rising else 0.5
@@ -349,7 +351,7 @@ def _bracket(
 
 
 def _last_fit(
-    question: _Question, value: float, factor: float, integer: bool
+    question: _BudgetCheck, value: float, factor: float, integer: bool
 ) -> tuple[float, float | None]:
     """Double or halve a value that fits until the next one does not; None at the domain's end."""
     for _ in range(_MAX_DOUBLINGS):
@@ -368,7 +370,7 @@ def _last_fit(
 
 
 def _first_fit(
-    question: _Question, value: float, factor: float, integer: bool
+    question: _BudgetCheck, value: float, factor: float, integer: bool
 ) -> tuple[float, float]:
     """Double or halve a value that does not fit until the next one fits."""
     for _ in range(_MAX_DOUBLINGS):
@@ -382,7 +384,8 @@ def _first_fit(
         value = following
     raise ImpossibleBudget(
         f"no admissible value meets epsilon = {exactly(question.epsilon)}: epsilon is still "
-        f"{question.upper(value):.6g} at {value:g}; raise it, or change another parameter"
+        f"{question.upper(value):.6g} at {value:g}; raise the budget or change another "
+        "parameter"
     )
 
 
@@ -397,7 +400,9 @@ def _next(value: float, factor: float, domain: tuple[float, float], integer: boo
     return min(max(following, low), high)
 
 
-def _bisect(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> float:
+def _bisect(
+    question: _BudgetCheck, good: float, bad: float, integer: bool, tolerance: float
+) -> float:
     """Shrink (fits, does not fit) until they are neighbours, close, or the budget is used up."""
     tried = 0
     while not _settled(question, good, bad, integer, tolerance):
@@ -413,7 +418,9 @@ def _bisect(question: _Question, good: float, bad: float, integer: bool, toleran
     return good
 
 
-def _settled(question: _Question, good: float, bad: float, integer: bool, tolerance: float) -> bool:
+def _settled(
+    question: _BudgetCheck, good: float, bad: float, integer: bool, tolerance: float
+) -> bool:
     """Return whether a further search is useless."""
     # After the deadline, any fitting value is an answer.
     if question.effort.late:
@@ -429,7 +436,7 @@ def _settled(question: _Question, good: float, bad: float, integer: bool, tolera
     return question.best_upper(good) >= enough
 
 
-def _guess(question: _Question, good: float, bad: float) -> float:
+def _guess(question: _BudgetCheck, good: float, bad: float) -> float:
     """Return the value where a line in (log value, log epsilon) is just inside the budget.
 
     If that point lies outside the bracket, the bracket is halved instead.
@@ -449,7 +456,7 @@ def _guess(question: _Question, good: float, bad: float) -> float:
     return math.exp(guess)
 
 
-def _points(question: _Question, aim: float) -> list[tuple[float, float]]:
+def _points(question: _BudgetCheck, aim: float) -> list[tuple[float, float]]:
     """Return two points (log value, log epsilon - aim) of a line, near the aim and accurate.
 
     The error of a coarse end exceeds the length of the last steps. The line therefore starts at a

@@ -20,7 +20,7 @@ from ..registry import KINDS, encode
 
 
 @dataclass(frozen=True)
-class Asked:
+class CertificateRun:
     """A run with a bound, and the curve of the whole run."""
 
     run: object
@@ -35,13 +35,13 @@ class Asked:
         """
         if not isinstance(self.run, Mechanism):
             raise ParameterError(
-                f"certificate needs a mechanism, got {type(self.run).__name__}: certificates tell "
-                "what ran; ask of fp.Gaussian(...).sampled(...) * rounds, for instance"
+                f"certificate needs a mechanism, got {type(self.run).__name__}: a certificate "
+                "states the run. Pass fp.Gaussian(...).sampled(...) * rounds, for example"
             )
         if bound.method == adaptive_adversary.METHOD:
             raise ParameterError(
-                "certificate proves one pair a round, and this bound is of a game over many "
-                f"({bound.method}); ask for it with accountant='pld'"
+                "certificate proves one pair per round, but this bound covers a game over many "
+                f"rounds ({bound.method}); use accountant='pld'"
             )
         rounds = [
             _round(part.privacy_loss(bound.adjacency, bound.observer), count)
@@ -70,9 +70,9 @@ class Asked:
 def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
     if loss.off:
         raise ParameterError(
-            "certificate proves the laws of pairs, and noise in whole numbers is drawn within a "
-            f"total variation of {loss.off:g} of its law, which epsilon and delta count and no "
-            "certificate does; publish the bound itself"
+            "certificate proves the laws of pairs, but integer noise is drawn within a total "
+            f"variation distance of {loss.off:g} of its law, which only the bound counts; "
+            "publish the bound itself"
         )
     curve = loss.curve
     return {

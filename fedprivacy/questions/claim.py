@@ -46,9 +46,9 @@ def judged(epsilon: float, delta: float, bound: Bound, remark: str = "") -> Clai
     verdict = bound.verdict(epsilon)
     lower, upper = bound.ends(6)
     found = {
-        Verdict.HOLDS: f"the sound account gives at most {upper}",
-        Verdict.FAILS: f"epsilon is at least {lower}, attained: {bound.witness}",
-        Verdict.CANNOT_BE_CERTIFIED: (f"the sound account gives [{lower}, {upper}]"),
+        Verdict.HOLDS: f"epsilon is at most {upper}",
+        Verdict.FAILS: f"epsilon is at least {lower}, attained by {bound.witness}",
+        Verdict.CANNOT_BE_CERTIFIED: (f"epsilon lies in [{lower}, {upper}]"),
     }[verdict]
     reason = f"{epsilon:.6g} is claimed at delta = {delta:.6g}; {found} ({bound.method})."
     return Claim(epsilon, delta, verdict, f"{reason} {remark}".strip())

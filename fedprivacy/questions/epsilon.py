@@ -14,7 +14,7 @@ from ..errors import at_least_zero, refuse
 from ..loss.strategies.memo import answered_once
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
-from .certificate import Asked
+from .certificate import CertificateRun
 from .effort import Effort
 from .units import remarks_on
 
@@ -37,8 +37,8 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
     """
     if isinstance(run, type) or not hasattr(run, "privacy_loss"):
         way_out = "pass a mechanism, such as Gaussian(noise_multiplier=1.0)"
-        told = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
-        refuse("run", told, "have a privacy loss", way_out)
+        text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
+        refuse("run", text, "have a privacy loss", way_out)
     with answered_once():
         return run.privacy_loss(adjacency, observer)
 
@@ -107,7 +107,7 @@ def delta(
 
 def _certifiable(run: Accountable, loss: PrivacyLoss, bound: Bound) -> Bound:
     """Return the bound with its run, so that a certificate can prove the number again."""
-    return replace(bound, evidence=Asked(run, loss.curve))
+    return replace(bound, evidence=CertificateRun(run, loss.curve))
 
 
 def axes(values: object) -> int:

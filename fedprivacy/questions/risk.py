@@ -31,7 +31,7 @@ _ROUNDED = 1.0 + 1e-9
 ORIENTATIONS = ("present_to_absent", "absent_to_present")
 
 
-class Ends(NamedTuple):
+class RateEnds(NamedTuple):
     """Certified ends of an error rate at each false-positive rate, all of shape (n,).
 
     ``lower`` and ``upper`` bracket the rate of the dominating pair. ``attained`` is the rate of an
@@ -43,7 +43,7 @@ class Ends(NamedTuple):
     attained: Array
 
 
-class Range(NamedTuple):
+class NumberEnds(NamedTuple):
     """Certified ends of one number of the dominating pair, and its attained value; 0 if unknown."""
 
     lower: float
@@ -52,7 +52,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Known:
+class _CurveFields:
     """The fields that every whole-curve answer has.
 
     Attributes:
@@ -65,8 +65,8 @@ class _Known:
     """
 
     fpr: Array
-    present_to_absent: Ends
-    absent_to_present: Ends
+    present_to_absent: RateEnds
+    absent_to_present: RateEnds
     witness: str | None
     theorems: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -87,7 +87,7 @@ class _Known:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TradeoffCurve(_Known):
+class TradeoffCurve(_CurveFields):
     """The best attacker's false-negative rate at each false-positive rate.
 
     The ``lower`` ends are the guarantee that may be published: no attacker has a smaller rate.
@@ -102,10 +102,10 @@ class TradeoffCurve(_Known):
     f_dp: Array
 
     @property
-    def worst(self) -> Ends:
+    def worst(self) -> RateEnds:
         """The smaller rate of the two orientations, separately at each false-positive rate."""
         pairs = zip(self.present_to_absent, self.absent_to_present, strict=True)
-        return Ends(*(np.minimum(one, other) for one, other in pairs))
+        return RateEnds(*(np.minimum(one, other) for one, other in pairs))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -114,7 +114,7 @@ class TradeoffCurve(_Known):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AttackRisk(_Known):
+class AttackRisk(_CurveFields):
     """The privacy risk of a run from the attacker's view. ``upper`` ends may be published.
 
     Attributes:
@@ -128,16 +128,16 @@ class AttackRisk(_Known):
         slack: that excess.
     """
 
-    advantage: Range
-    mu: Range
-    mu_within: Range
+    advantage: NumberEnds
+    mu: NumberEnds
+    mu_within: NumberEnds
     slack: float
 
     @property
-    def tpr(self) -> Ends:
+    def tpr(self) -> RateEnds:
         """The larger true-positive rate of the two orientations."""
         pairs = zip(self.present_to_absent, self.absent_to_present, strict=True)
-        return Ends(*(np.maximum(one, other) for one, other in pairs))
+        return RateEnds(*(np.maximum(one, other) for one, other in pairs))
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class AttackRisk(_Known):
         first = self.present_to_absent.upper >= self.absent_to_present.upper
         return tuple(ORIENTATIONS[0 if here else 1] for here in first)
 
-    def positive_predictive_value(self, prior: float = 0.5) -> Ends:
+    def positive_predictive_value(self, prior: float = 0.5) -> RateEnds:
         """Return the probability that a claim of presence is right.
 
         It is prior * tpr / (prior * tpr + (1 - prior) * fpr); 1 if both rates are 0.
@@ -154,7 +154,7 @@ class AttackRisk(_Known):
             prior: probability of presence before the attack, in (0, 1).
         """
         share = open_unit(prior=prior)
-        return Ends(*(_predictive(self.fpr, tpr, share) for tpr in self.present_to_absent))
+        return RateEnds(*(_predictive(self.fpr, tpr, share) for tpr in self.present_to_absent))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; infinity as the string "inf"."""
@@ -171,11 +171,11 @@ def _predictive(fpr: Array, tpr: Array, prior: float) -> Array:
     return np.asarray(np.where(total > 0, right / np.where(total > 0, total, 1.0), 1.0))
 
 
-def _listed(ends: Ends) -> dict[str, list[float]]:
+def _listed(ends: RateEnds) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in ends._asdict().items()}
 
 
-def _plain(ends: Range) -> dict[str, float | str]:
+def _plain(ends: NumberEnds) -> dict[str, float | str]:
     return {k: "inf" if math.isinf(v) else v for k, v in ends._asdict().items()}
 
 
@@ -200,7 +200,7 @@ def _rate(value: object) -> float:
     return number
 
 
-class _Asked(NamedTuple):
+class _RefinedPair(NamedTuple):
     """The pair of a run and its attained pair, refined at the requested rates."""
 
     loss: PrivacyLoss
@@ -208,11 +208,13 @@ class _Asked(NamedTuple):
     proof: Sandwich | None
     reason: str
 
-    def rates(self, x: Array, turned: bool) -> Ends:
+    def rates(self, x: Array, turned: bool) -> RateEnds:
         """Return true-positive rates."""
         low, high = self.pair.rates(x, turned)
         attained = x if self.proof is None else self.proof.rates(x, turned)[0]
-        return Ends(*map(_frozen, (low, high, self.within("a true-positive rate", attained, high))))
+        return RateEnds(
+            *map(_frozen, (low, high, self.within("a true-positive rate", attained, high)))
+        )
 
     def within(self, what: str, attained: Array, high: Array) -> Array:
         """Return the attained values, capped at the upper ends. Only rounding may exceed them.
@@ -227,31 +229,31 @@ class _Asked(NamedTuple):
             contradict(what, f"{ends[0]!r} (attained by {shown})", f"{ends[1]!r}")
         return np.minimum(attained, high)
 
-    def range(self, what: str, low: float, high: float, attained: float) -> Range:
+    def range(self, what: str, low: float, high: float, attained: float) -> NumberEnds:
         """Return the range of one number; see ``within``."""
         found = self.within(what, np.array([attained]), np.array([high]))
-        return Range(low, high, float(found[0]))
+        return NumberEnds(low, high, float(found[0]))
 
 
-class _Worst(NamedTuple):
+class _RefinedKinds(NamedTuple):
     """Several kinds of units, each refined at the requested rates. A unit has one kind.
 
     At each rate the worst kind counts, so every end is the largest over the kinds.
     """
 
     loss: PrivacyLoss
-    kinds: tuple[_Asked, ...]
+    kinds: tuple[_RefinedPair, ...]
 
-    def rates(self, x: Array, turned: bool) -> Ends:
+    def rates(self, x: Array, turned: bool) -> RateEnds:
         """Return true-positive rates."""
         found = [kind.rates(x, turned) for kind in self.kinds]
-        return Ends(*(_frozen(np.max(ends, axis=0)) for ends in zip(*found, strict=True)))
+        return RateEnds(*(_frozen(np.max(ends, axis=0)) for ends in zip(*found, strict=True)))
 
-    def advantage(self) -> Range:
+    def advantage(self) -> NumberEnds:
         """Return the largest difference between true- and false-positive rate."""
         return _largest(map(_advantage, self.kinds))
 
-    def mu(self, slack: float) -> Range:
+    def mu(self, slack: float) -> NumberEnds:
         """Return the smallest mu of the worst kind, given a slack."""
         return _largest(_mu(kind, slack) for kind in self.kinds)
 
@@ -271,8 +273,8 @@ class _Worst(NamedTuple):
         }
 
 
-def _largest(ranges: Iterable[Range]) -> Range:
-    return Range(*map(max, zip(*ranges, strict=True)))
+def _largest(ranges: Iterable[NumberEnds]) -> NumberEnds:
+    return NumberEnds(*map(max, zip(*ranges, strict=True)))
 
 
 def _frozen(values: Array) -> Array:
@@ -282,29 +284,29 @@ def _frozen(values: Array) -> Array:
     return copy
 
 
-def _worst(loss: PrivacyLoss, x: Array, effort: Effort) -> _Worst:
-    return _Worst(loss, tuple(_ask(kind, x, effort) for kind in kinds_of(loss)))
+def _worst(loss: PrivacyLoss, x: Array, effort: Effort) -> _RefinedKinds:
+    return _RefinedKinds(loss, tuple(_ask(kind, x, effort) for kind in kinds_of(loss)))
 
 
-def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _Asked:
+def _ask(loss: PrivacyLoss, x: Array, effort: Effort) -> _RefinedPair:
     pair = Sandwich(loss.curve, effort, loss.off)
     reason = pair.refine(x)
     if loss.witness is None:
-        return _Asked(loss, pair, None, reason)
+        return _RefinedPair(loss, pair, None, reason)
     # The pair itself is attained, so no second curve is needed.
     if loss.witness.curve == loss.curve:
-        return _Asked(loss, pair, pair, reason)
+        return _RefinedPair(loss, pair, pair, reason)
     proof = Sandwich(loss.witness.curve, effort, loss.off)
     proof.refine(x)
-    return _Asked(loss, pair, proof, reason)
+    return _RefinedPair(loss, pair, proof, reason)
 
 
-def _missed(rates: Ends) -> Ends:
+def _missed(rates: RateEnds) -> RateEnds:
     """Return false-negative rates, rounded outwards, from true-positive rates."""
     # 1 - x is rounded once, so the next lower number is surely below it.
     lower = np.maximum(np.nextafter(1.0 - rates.upper, -1.0), 0.0)
     upper, attained = (_above(1.0 - end) for end in (rates.lower, rates.attained))
-    return Ends(*map(_frozen, (lower, upper, attained)))
+    return RateEnds(*map(_frozen, (lower, upper, attained)))
 
 
 def _above(values: Array) -> Array:
@@ -352,14 +354,14 @@ def tradeoff_curve(
     """
     x = _default_rates() if fpr is None else _rates(fpr)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _worst(loss_of(run, adjacency, observer), x, effort)
-    both = np.maximum(np.nextafter(1.0 - asked.symmetric(x), -1.0), 0.0)
+    refined = _worst(loss_of(run, adjacency, observer), x, effort)
+    both = np.maximum(np.nextafter(1.0 - refined.symmetric(x), -1.0), 0.0)
     return TradeoffCurve(
         fpr=_frozen(x),
-        present_to_absent=_missed(asked.rates(x, False)),
-        absent_to_present=_missed(asked.rates(x, True)),
+        present_to_absent=_missed(refined.rates(x, False)),
+        absent_to_present=_missed(refined.rates(x, True)),
         f_dp=_frozen(both),
-        **asked.words(),
+        **refined.words(),
     )
 
 
@@ -404,16 +406,16 @@ def attack_risk(
     """
     x, excess = _rates(fpr), open_unit(slack=slack)
     effort = Effort(accountant, tolerance, deadline)
-    asked = _worst(loss_of(run, adjacency, observer), x, effort)
-    within, words = asked.mu(excess), asked.words()
-    low, high, attained = asked.mu(0.0)
+    refined = _worst(loss_of(run, adjacency, observer), x, effort)
+    within, words = refined.mu(excess), refined.words()
+    low, high, attained = refined.mu(0.0)
     return AttackRisk(
         fpr=_frozen(x),
-        present_to_absent=asked.rates(x, False),
-        absent_to_present=asked.rates(x, True),
-        advantage=asked.advantage(),
+        present_to_absent=refined.rates(x, False),
+        absent_to_present=refined.rates(x, True),
+        advantage=refined.advantage(),
         # mu without slack is at least mu with slack, so the lower ends of the latter also hold.
-        mu=Range(max(low, within.lower), high, max(attained, within.attained)),
+        mu=NumberEnds(max(low, within.lower), high, max(attained, within.attained)),
         mu_within=within,
         slack=excess,
         **{**words, "reason": "; ".join(filter(None, (words["reason"], _unbounded(high))))},
@@ -424,14 +426,16 @@ def _unbounded(mu: float) -> str:
     return "no mu is known to hold at every false-positive rate" if math.isinf(mu) else ""
 
 
-def _advantage(asked: _Asked) -> Range:
-    low, high = asked.pair.advantage()
-    return asked.range("advantage", low, high, asked.proof.advantage()[0] if asked.proof else 0.0)
+def _advantage(refined: _RefinedPair) -> NumberEnds:
+    low, high = refined.pair.advantage()
+    return refined.range(
+        "advantage", low, high, refined.proof.advantage()[0] if refined.proof else 0.0
+    )
 
 
-def _mu(asked: _Asked, slack: float) -> Range:
-    low, high = gaussian_ends(asked.pair, slack)
-    if asked.proof is None:
-        return Range(low, high, 0.0)
-    attained = low if asked.proof is asked.pair else gaussian_ends(asked.proof, slack)[0]
-    return asked.range("mu", low, high, attained)
+def _mu(refined: _RefinedPair, slack: float) -> NumberEnds:
+    low, high = gaussian_ends(refined.pair, slack)
+    if refined.proof is None:
+        return NumberEnds(low, high, 0.0)
+    attained = low if refined.proof is refined.pair else gaussian_ends(refined.proof, slack)[0]
+    return refined.range("mu", low, high, attained)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import LedgerError
 from ..evidence import as_released
-from ..ledger import Ledger, Round, Trail
+from ..ledger import Ledger, LedgerRound, Trail
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ..privacy_loss import PrivacyLoss
 from .renyi_filter import RenyiFilter
@@ -34,7 +34,7 @@ class Charged:
     trail: Trail = field(default_factory=Trail)
     shared: int = 0
 
-    def new(self, rounds: Iterable[Round]) -> list[tuple[Round, Mechanism]]:
+    def new(self, rounds: Iterable[LedgerRound]) -> list[tuple[LedgerRound, Mechanism]]:
         """Return the rounds to count: new rounds, and counted rounds that had less noise.
 
         Raises:
@@ -51,7 +51,9 @@ class Charged:
                 found.append((one, mechanism))
         return found
 
-    def all_of(self, rounds: Iterable[Round], position: tuple[int, str], trail: Trail) -> None:
+    def all_of(
+        self, rounds: Iterable[LedgerRound], position: tuple[int, str], trail: Trail
+    ) -> None:
         """Note that all rounds of a ledger are counted, up to its end ``position``."""
         for one in rounds:
             # A round that was in progress when it was counted may have been aborted since.
@@ -133,9 +135,10 @@ class Spending:
         """
         if self.process != os.getpid():
             raise LedgerError(
-                f"the budget belongs to process {self.process}, and this is process {os.getpid()}, "
-                "which has a copy: each process would spend all of it again; ask and spend in the "
-                "process that made the budget, or make one in each and share epsilon out"
+                f"the budget belongs to process {self.process}, and this is process "
+                f"{os.getpid()}, which has a copy. Each process would spend the whole budget "
+                "again. Use it only in the process that made it, or divide epsilon between "
+                "budgets of the processes"
             )
 
 
@@ -181,7 +184,7 @@ def _count_again(found: Charged, known: Sequence[Charged], trail: Trail) -> None
         found.rounds.discard(last)
 
 
-def priced(one: Round) -> Mechanism:
+def priced(one: LedgerRound) -> Mechanism:
     """Return the mechanism of a round, with the used noise if that is less than planned.
 
     Raises:
@@ -191,7 +194,7 @@ def priced(one: Round) -> Mechanism:
     stds = {"planned_std": one.noise_std, "used_std": one.noise_used}
     found = with_less(one.mechanism, clip_norm=one.clip_norm, **stds)
     if found is None:
-        raise LedgerError(f"no epsilon holds: round {one.index} had no noise that counts")
+        raise LedgerError(f"no finite epsilon holds, since round {one.index} had no noise")
     return found
 
 

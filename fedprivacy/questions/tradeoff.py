@@ -40,11 +40,11 @@ _MOST = 600
 _ATTACKS = np.geomspace(1e-12, 0.5, 25)
 _UPPER_ONLY = 24
 """Number of evaluations for an accountant that has only upper ends."""
-_STUCK = "the asked tolerance was not reached"
-_LATE = "the deadline was near before the asked tolerance was reached"
+_STUCK = "the tolerance was not reached"
+_LATE = "the deadline came before the tolerance was reached"
 
 
-class Points(NamedTuple):
+class CurvePoints(NamedTuple):
     """Certified ends of h at increasing a >= 0, all of shape (n,). The first is h(0) = 1."""
 
     a: Array
@@ -89,23 +89,23 @@ class Half:
             last = min(2.0 * last, _LARGEST) if last else min(max(2.0 * at_zero, 1e-6), 1.0)
         return self.ask(last) <= target
 
-    def points(self) -> Points:
+    def points(self) -> CurvePoints:
         """Return the known points of h at a >= 1."""
         epsilons = np.array(sorted(self.known))
         ends = np.array([self.known[e] for e in epsilons])
         return _tidy(np.exp(epsilons), ends[:, 0], ends[:, 1])
 
 
-def _tidy(a: Array, low: Array, high: Array) -> Points:
+def _tidy(a: Array, low: Array, high: Array) -> CurvePoints:
     """Tighten the ends by two facts about every h: it falls, and max(0, 1 - a) <= h <= 1."""
     # h falls, so an upper end also holds at every larger a.
     high = np.minimum.accumulate(np.minimum(high, 1.0))
     # h is at least 1 - a: the set of all outcomes attains that.
     low = np.maximum(low, np.maximum(1.0 - a - FEW, 0.0))
-    return Points(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
+    return CurvePoints(a, np.minimum(np.maximum.accumulate(low[::-1])[::-1], high), high)
 
 
-def joined(near: Points, far: Points) -> Points:
+def joined(near: CurvePoints, far: CurvePoints) -> CurvePoints:
     """Return h at every a from its values at a >= 1 and those of the swapped pair.
 
     The swap is h(a) = 1 - a + a k(1/a), with k the divergence of (Q, P).
@@ -120,7 +120,7 @@ def joined(near: Points, far: Points) -> Points:
     return _tidy(*(np.concatenate([[first], *rest]) for first, *rest in columns))
 
 
-def floor_of(points: Points) -> tuple[Array, Array]:
+def floor_of(points: CurvePoints) -> tuple[Array, Array]:
     """Return corners (a, value). At every x, the lowest line ``value + a x`` is on or below t(x).
 
     h is convex. Between two neighbouring points it therefore lies above the extension of the chord
@@ -197,7 +197,7 @@ class Sandwich:
         moved = np.minimum(np.nextafter(x + self.off, 2.0), 1.0)
         return np.asarray(rounded_up(np.minimum(gaussian_rate(moved, self._cover) + self.off, 1.0)))
 
-    def points(self, turned: bool = False) -> Points:
+    def points(self, turned: bool = False) -> CurvePoints:
         """Return the known points of h of (P, Q), or of (Q, P) if turned."""
         near, far = (self.far, self.near) if turned else (self.near, self.far)
         return joined(near.points(), far.points())
@@ -262,7 +262,7 @@ class Sandwich:
             for epsilon in np.linspace(0.0, max(half.known), _UPPER_ONLY):
                 if not self.effort.late:
                     half.ask_apart(float(epsilon))
-        return f"{self.effort.accountant!r} has upper ends only"
+        return f"{self.effort.accountant!r} gives only upper ends"
 
     def _open(self, x: Array, turned: bool) -> Array:
         """Return the corners a of brackets that are still too wide."""
@@ -276,9 +276,9 @@ class Sandwich:
         for corner in np.unique(self._open(x, turned)):
             half = near if corner >= 1.0 else far
             epsilon = abs(math.log(corner)) if corner > 0 else math.inf
-            asked = _between(sorted(half.known), epsilon)
-            if asked is not None:
-                found.add((half, asked))
+            epsilon_between = _between(sorted(half.known), epsilon)
+            if epsilon_between is not None:
+                found.add((half, epsilon_between))
         return found
 
 
@@ -354,7 +354,7 @@ def _split(half: Half, chords: Array) -> bool:
     return len(half.known) > before
 
 
-def lower_hull(points: Points) -> tuple[Array, Array]:
+def lower_hull(points: CurvePoints) -> tuple[Array, Array]:
     """Return the corners (a, value) of the largest convex function below the upper ends.
 
     h is convex, so it lies below the hull.
@@ -374,7 +374,7 @@ def _is_above(a: Array, value: Array, first: int, middle: int, last: int) -> boo
     return bool(rise >= (value[last] - value[first]) * (a[middle] - a[first]))
 
 
-def _chord_mus(points: Points, slack: float) -> tuple[Array, Array]:
+def _chord_mus(points: CurvePoints, slack: float) -> tuple[Array, Array]:
     """Return the ends of each chord of the hull, and a mu whose h plus slack lies above it.
 
     The line 1 - b - a x lies below the h of every mu with f_mu(x) <= b.

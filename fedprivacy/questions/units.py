@@ -63,12 +63,12 @@ def allows_publishing(delta: float, units: float | None, unit: Unit | str | None
         return ""
     name = unit or "unit"
     return (
-        f"delta = {exactly(delta)} is not below 1 / {units:g} for {units:g} {name}s: it allows "
-        f"to publish the whole data of one {name}"
+        f"delta = {exactly(delta)} is not below 1 / {units:g} for {units:g} {name}s: a "
+        f"mechanism that publishes all data of one {name} satisfies it"
     )
 
 
 def remarks_on(run: Mechanism | object, delta: float) -> tuple[str, ...]:
     """Return the conditions on the epsilon of a run, as in ``Bound.qualified``; usually empty."""
-    told = allows_publishing(delta, units_of(run), getattr(run, "protects", None))
-    return (told,) if told else ()
+    text = allows_publishing(delta, units_of(run), getattr(run, "protects", None))
+    return (text,) if text else ()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..audit.canaries import BY_NAME, Asked, Planted
+from ..audit.canaries import BY_NAME, AttackSettings, Planted
 from .methods import names
 
 
-def _plant(method: str, asked: Asked) -> Planted:
+def _plant(method: str, asked: AttackSettings) -> Planted:
     # Needs torch. The import of ``training`` gives the clear message if torch is missing.
     from .. import training  # noqa: F401
     from .planting import plant

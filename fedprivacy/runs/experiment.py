@@ -56,8 +56,8 @@ class TrainedRun(RunSummary):
     @property
     def rests_on(self) -> str:
         """The public numbers in one sentence; empty if the run is not private."""
-        told = ", ".join(f"{name} {value}" for name, value in self.public.items())
-        return f"taken to be public, since the release depends on it: {told}" if told else ""
+        text = ", ".join(f"{name} {value}" for name, value in self.public.items())
+        return f"assumed public, since the release depends on it: {text}" if text else ""
 
 
 def default_delta(units: int, adjacency: Adjacency | str) -> float:
@@ -67,7 +67,9 @@ def default_delta(units: int, adjacency: Adjacency | str) -> float:
         ParameterError: the adjacency is add_remove, whose neighbours differ in n.
     """
     if adjacency == Adjacency.ADD_REMOVE:
-        refuse("delta", None, "be given for add_remove: n^-1.1 would tell how many there are")
+        refuse(
+            "delta", None, "be given for add_remove, since n^-1.1 would reveal the number of units"
+        )
     # Rounded down in decimal. Rounding to nearest might exceed n^-1.1.
     known = Context(prec=2, rounding=ROUND_FLOOR).create_decimal_from_float(units**-1.1)
     return min(float(known), 0.1)
@@ -106,7 +108,7 @@ class Experiment:
     def __post_init__(self) -> None:
         integer(1, evaluate_every=self.evaluate_every)
         if closed_unit(dropout_rate=self.dropout_rate) == 1.0:
-            refuse("dropout_rate", self.dropout_rate, "be below 1", "else nobody ever answers")
+            refuse("dropout_rate", self.dropout_rate, "be below 1", "otherwise no client answers")
         if self.adjacency is None:
             object.__setattr__(self, "adjacency", self.job.adjacency)
         # Numbers that may not be public are refused before any computation.
@@ -182,7 +184,7 @@ class Experiment:
             BudgetExhausted: the budget does not allow all rounds; no round was spent.
         """
         if self.job.knob is not None and ledger_path is None:
-            refuse("ledger_path", None, "be given", "a private run must leave a ledger")
+            refuse("ledger_path", None, "be given", "a private run needs a ledger")
         self.check_places(ledger_path, checkpoint, output)
         if ledger_path is None or self.job.knob is None:
             return self._train_openly(checkpoint, output, on_round)
@@ -200,17 +202,17 @@ class Experiment:
         if checkpoint is not None:
             in_folder(checkpoint=checkpoint)
             if known & _replaced(checkpoint):
-                rule = "be apart from the ledger and its private files"
+                rule = "differ from the ledger and its private files"
                 refuse("checkpoint", str(checkpoint), rule)
             known |= _taken(checkpoint)
         if output is not None and known & _replaced(checked_path(output)):
-            refuse("output", str(output), "be a file of its own, apart from ledger and checkpoint")
+            refuse("output", str(output), "differ from ledger and checkpoint")
 
     def _train_openly(
         self, checkpoint: Path | None, output: Path | None, on_round: OnRound | None
     ) -> TrainedRun:
         if self.level is not None:
-            refuse("level", self.level, "be left out: nothing is private here")
+            refuse("level", self.level, "be left out, since this run is not private")
         loop = self.job.loop(None, self.seed)
         scores = _Scores(self, loop, on_round)
         done = train(loop, self.job.data, on_round=scores, **self._course(loop, checkpoint))
@@ -329,7 +331,10 @@ class Experiment:
         """
         known = _described(Ledger.open(path)).get(str(self.job.knob))
         if not isinstance(known, float):
-            raise LedgerError(f"{path} does not say its {self.job.knob}: it is not of this command")
+            raise LedgerError(
+                f"{path} does not state {self.job.knob}, so another command wrote it; name "
+                "another file"
+            )
         return known
 
     def _new_ledger(self, path: Path, plan: Mechanism, level: float) -> Ledger:
@@ -355,19 +360,19 @@ class Experiment:
             "observer": (str(ledger.facts.observer), str(self.observer)),
             "seed": (ledger.reproducible, self.seed is not None),
         }
-        for name, (known, asked) in pairs.items():
-            if known != asked:
+        for name, (known, wanted) in pairs.items():
+            if known != wanted:
                 rule = f"be as in the ledger, {known!r}"
-                refuse(name, asked, rule, f"a run is gone on with as it began: {ledger.path}")
+                refuse(name, wanted, rule, f"resume {ledger.path} with its original settings")
         way_out = f"name another ledger and checkpoint than {ledger.path}"
         known = _described(ledger).get("settings", {})
         # Converted through JSON, like the settings in the ledger: tuples are lists there.
-        for name, asked in json.loads(json.dumps(self.settings)).items():
-            if known.get(name, _UNSAID) != asked:
-                refuse(name, asked, f"be {known.get(name)!r}, as in the ledger", way_out)
+        for name, wanted in json.loads(json.dumps(self.settings)).items():
+            if known.get(name, _UNSAID) != wanted:
+                refuse(name, wanted, f"be {known.get(name)!r}, as in the ledger", way_out)
         # The plan holds everything that the settings do not name.
         if ledger.plan != plan:
-            refuse("method or missing", "others", "be as the ledger planned them", way_out)
+            refuse("method or missing", "others", "be those of the plan in the ledger", way_out)
 
     def _check_affordable(self, plan: Mechanism, level: float) -> None:
         """Raise BudgetExhausted for a run that does not fit, before any round is spent."""
@@ -377,8 +382,8 @@ class Experiment:
         whole = epsilon(plan, **self._threat)
         raise BudgetExhausted(
             f"{self.job.rounds} rounds at {self.job.knob} = {exactly(level)} cost epsilon = "
-            f"{whole.ends(5)[1]}, more than {exactly(self.epsilon)}; leave {self.job.knob} out to "
-            "have it calibrated, raise epsilon or run fewer rounds; nothing was spent"
+            f"{whole.ends(5)[1]}, more than {exactly(self.epsilon)}; leave out {self.job.knob} "
+            "to calibrate it, raise epsilon or run fewer rounds; no epsilon was spent"
         )
 
 
@@ -425,8 +430,11 @@ class _Scores:
         if output is not None:
             save_model(output, self.loop, state)
         expected, planned = job.expected_bytes, job.rounds
-        short = f"{state.round} of {planned} rounds: the budget was spent on more than the model "
-        short += "shows, since the run was interrupted after a release"
+        short = (
+            f"{state.round} of {planned} rounds; the budget was spent on more rounds than the "
+            "model "
+        )
+        short += "contains, since the run was interrupted after a release"
         return TrainedRun(
             accuracy=tuple(found.get("accuracy", math.nan) for found in self.found),
             rounds=tuple(self.rounds),
@@ -450,8 +458,8 @@ def check_free(ledger: Path, checkpoint: Path | None) -> None:
     # A ledger without rounds has no spent loss, so a run may begin there.
     if ledger.exists() and not _is_there(checkpoint) and Ledger.open(ledger).rounds:
         raise LedgerError(
-            f"{ledger} exists already; name another file, or pass the checkpoint of the run "
-            "that it records to go on with it"
+            f"{ledger} exists already; name another file, or pass the checkpoint of its run to "
+            "resume it"
         )
 
 

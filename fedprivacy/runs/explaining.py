@@ -17,7 +17,7 @@ from .run_specs import SampledRun
 
 
 @dataclass(frozen=True)
-class Part:
+class EpsilonShare:
     """One kind of rounds of a run.
 
     Args:
@@ -35,7 +35,7 @@ class Part:
     share: float
 
 
-def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
+def parts_of(run: Mechanism, **question: Any) -> list[EpsilonShare]:
     """Return the parts of a run, in the order of execution.
 
     Epsilons do not add up. The share of a part is therefore the saving without it, divided by the
@@ -43,15 +43,15 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
 
     Args:
         run: the run.
-        asked: delta, adjacency and observer.
+        question: delta, adjacency and observer.
 
     Raises:
         UnsupportedCombination: no theorem covers the run.
     """
     sequence = run.sequence()
-    whole = epsilon(run, **asked).upper
-    alone = [epsilon(one * count, **asked).upper for one, count in sequence]
-    without = [_rest(sequence, index, **asked) for index in range(len(sequence))]
+    whole = epsilon(run, **question).upper
+    alone = [epsilon(one * count, **question).upper for one, count in sequence]
+    without = [_rest(sequence, index, **question) for index in range(len(sequence))]
     # Certified ends may be in the wrong order, within their width.
     saved = [max(whole - rest, 0.0) for rest in without]
     # If the whole is infinite, each part that makes it infinite has the same share.
@@ -59,28 +59,28 @@ def parts_of(run: Mechanism, **asked: Any) -> list[Part]:
         saved = [float(math.isfinite(rest)) for rest in without]
     total = sum(saved) or 1.0
     return [
-        Part(shorten(str(one), 160), count, first, rest, gain / total)
+        EpsilonShare(shorten(str(one), 160), count, first, rest, gain / total)
         for (one, count), first, rest, gain in zip(sequence, alone, without, saved, strict=True)
     ]
 
 
-def _rest(sequence: Any, index: int, **asked: Any) -> float:
+def _rest(sequence: Any, index: int, **question: Any) -> float:
     others = tuple(part for at, part in enumerate(sequence) if at != index)
-    return epsilon(Run(others), **asked).upper if others else 0.0
+    return epsilon(Run(others), **question).upper if others else 0.0
 
 
-def halved_by(run: SampledRun, unit: str | None, **asked: Any) -> dict[str, float | None]:
+def halved_by(run: SampledRun, unit: str | None, **question: Any) -> dict[str, float | None]:
     """Return the value of each number of a run that halves its epsilon; the others stay.
 
     Args:
         run: a described run.
         unit: of the run.
-        asked: delta, adjacency and observer.
+        question: delta, adjacency and observer.
 
     Returns:
         Name -> value; None if no value halves it.
     """
-    target = 0.5 * epsilon(run.run(unit), **asked).upper
+    target = 0.5 * epsilon(run.run(unit), **question).upper
     names = {"noise_multiplier": False, "rounds": True}
     names |= {"sampling_probability": False} if run.sampling_probability is not None else {}
     names |= {"cohort": True} if run.cohort is not None else {}
@@ -91,7 +91,7 @@ def halved_by(run: SampledRun, unit: str | None, **asked: Any) -> dict[str, floa
     found: dict[str, float | None] = {}
     for name, integer in names.items():
         try:
-            answer = calibrate(changed(name), epsilon=target, integer=integer, **asked)
+            answer = calibrate(changed(name), epsilon=target, integer=integer, **question)
             found[name] = answer.value
         except ParameterError:  # no admissible value of this number reaches the target
             found[name] = None

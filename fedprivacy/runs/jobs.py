@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..audit.canaries import Asked, Planted
+from ..audit.canaries import AttackSettings, Planted
 from ..errors import refuse
 from ..factors.optimise import Progress
 from ..mechanisms import Mechanism
@@ -88,7 +88,7 @@ class Job(Protocol):
     def scores(self, loop: Any, state: Any) -> dict[str, float]:
         """Return the scores of a state on the test set: accuracy, and others if there are any."""
 
-    def planted(self, level: float | None, asked: Asked) -> Planted:
+    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
         """Return the job with canaries in it; a level of None is calibrated."""
 
 
@@ -130,10 +130,14 @@ def job(
     kind = chosen.job
     if issubclass(kind, SamplingJob) and model is not None:
         if ":" not in model:
-            rule = "be left out: this method has a model of its own"
-            refuse("model", model, rule, "samplers take a Posterior: --posterior FILE.py:NAME")
+            rule = "be left out, since this method has its own model"
+            refuse("model", model, rule, "pass a Posterior to a sampler: --posterior FILE.py:NAME")
         if (data, clients, classes_per_client) != ("digits", None, None):
-            refuse("data, clients", data, "be left out: a posterior holds its own clients' records")
+            refuse(
+                "data, clients",
+                data,
+                "be left out, since a posterior contains the records of its clients",
+            )
         own: Job = kind.on(chosen, posterior_at(model), given)
         return own
     if clients is None and data in DATA:

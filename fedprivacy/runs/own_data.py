@@ -61,7 +61,7 @@ def read_npz(
     if owners is None:
         rows = _split(path, labels["labels"].numpy(), split, seed)
     elif split != (None, None):
-        refuse("clients, classes_per_client", split, f"be left out: {path} names the clients")
+        refuse("clients, classes_per_client", split, f"be left out, since {path} names the clients")
     else:
         rows = _owned(owners, len(labels["labels"]))
     features = {name: _inputs(name, arrays[name]) for name in arrays if name not in labels}
@@ -80,7 +80,7 @@ def _split(
     """Return the records of each client of a file without owners."""
     clients, classes_per_client = split
     if clients is None:
-        refuse("clients", None, f"be given: {path} has no array 'clients'", "say how many")
+        refuse("clients", None, f"be given: {path} has no array 'clients'", "state the number")
     if classes_per_client is None:
         return partition_iid(len(labels), clients, seed=seed)
     return partition_by_label(labels, clients, classes_per_client=classes_per_client, seed=seed)
@@ -109,7 +109,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 def _check_file(path: Path) -> None:
     if not path.exists():
-        refuse("data", str(path), "be a file that is there", SAVE)
+        refuse("data", str(path), "be an existing file", SAVE)
     # Opening a pipe blocks for ever. A single array would be read completely before its refusal.
     if not path.is_file() or not zipfile.is_zipfile(path):
         refuse("data", str(path), "be a readable file of numpy.savez", SAVE)
@@ -120,12 +120,12 @@ def _check_names(path: Path, names: list[str]) -> None:
     missing = [name for name in NEEDED if name not in names]
     unknown = [name for name in names if name not in (*NEEDED, *OPTIONAL)]
     if missing:
-        refuse("data", str(path), f"hold an array {missing[0]!r}", SAVE)
+        refuse("data", str(path), f"contain an array {missing[0]!r}", SAVE)
     if unknown:
-        rule = f"hold no arrays but {', '.join((*NEEDED, *OPTIONAL))}"
+        rule = f"contain only the arrays {', '.join((*NEEDED, *OPTIONAL))}"
         refuse("data", unknown[0], rule, "leave it out or rename it")
     if len(names) > len(set(names)):
-        refuse("data", str(path), "hold no two arrays of one name", SAVE)
+        refuse("data", str(path), "contain only one array of a name", SAVE)
 
 
 def _check_unpacked(path: Path, packed: zipfile.ZipFile) -> None:
@@ -133,16 +133,22 @@ def _check_unpacked(path: Path, packed: zipfile.ZipFile) -> None:
     unpacked = sum(member.file_size for member in packed.infolist())
     if unpacked > max(_READ_ANYWAY, _PACKED * path.stat().st_size):
         rule = f"not unpack to {unpacked:,} bytes, more than {_PACKED} times its size"
-        refuse("data", str(path), rule, "write such arrays with numpy.savez, which packs nothing")
+        refuse(
+            "data", str(path), rule, "write these arrays with numpy.savez, which does not compress"
+        )
 
 
 def _inputs(name: str, values: NDArray[Any]) -> Tensor:
     if values.dtype.kind not in "fiub" or values.ndim < 2:
         got = f"{values.dtype} of shape {values.shape}"
-        refuse(name, got, "be numbers, first axis the records, then each one's inputs")
+        refuse(
+            name,
+            got,
+            "be numbers with the records on the first axis and their inputs on the others",
+        )
     ends = (float(values.min()), float(values.max())) if values.size else (0.0,)
     if max(map(abs, ends)) > float(np.finfo(np.float32).max):
-        refuse(name, "a number beyond single precision", "be scaled")
+        refuse(name, "a number outside single precision", "be scaled")
     return torch.from_numpy(values.astype(np.float32))
 
 
@@ -150,7 +156,7 @@ def _classes(name: str, values: NDArray[Any]) -> Tensor:
     if values.dtype.kind not in "iub" or values.ndim != 1 or not len(values):
         got = f"{values.dtype} of shape {values.shape}"
         way_out = "number the classes from 0, as numpy.unique(labels, return_inverse=True)[1] does"
-        refuse(name, got, "be integers, one for each record", way_out)
+        refuse(name, got, "be integers, one per record", way_out)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= MOST_CLASSES:
         refuse(name, (low, high), f"lie from 0 to {MOST_CLASSES - 1}", "number the classes from 0")
@@ -161,7 +167,7 @@ def _owned(owners: NDArray[Any], records: int) -> tuple[Indices, ...]:
     """Return each client's rows, clients in the order of their numbers or names."""
     if owners.dtype.kind not in "iuUS" or owners.shape != (records,):
         got = f"{owners.dtype} of shape {owners.shape}"
-        refuse("clients", got, f"be a number or a name for each of the {records} records")
+        refuse("clients", got, f"be one number or name per record, {records} in all")
     of = np.unique(owners, return_inverse=True)[1]
     # Stable: rows of a client keep the order of the file.
     order = np.argsort(of, kind="stable")
@@ -224,7 +230,7 @@ def _found(what: str, place: str) -> object:
         try:
             module = _run(Path(source)) if source.endswith(".py") else _imported(source)
         except FileNotFoundError:
-            refuse(what, place, "name a file that is there")
+            refuse(what, place, "name an existing file")
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
             refuse(what, place, f"be code that runs ({reason})")
@@ -285,7 +291,7 @@ def check_model(model: ModelFactory, data: FederatedData) -> None:
             raise
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {_first_line(error)}"
-            refuse("model", name, f"train on inputs of shape {shape} a record ({reason})")
+            refuse("model", name, f"train on inputs of shape {shape} per record ({reason})")
 
 
 def _check_outputs(outputs: object, wanted: tuple[int, int]) -> None:
@@ -293,7 +299,7 @@ def _check_outputs(outputs: object, wanted: tuple[int, int]) -> None:
     if not isinstance(outputs, Tensor) or got != wanted:
         refuse("model's output", got, f"have shape (records, {wanted[1]} classes)")
     if not bool(torch.isfinite(outputs).all()):
-        way_out = "look at how its parameters begin: no client's update would be finite"
+        way_out = "check the initial parameters, since no update would be finite"
         refuse("model's output", "NaN or infinity", "be finite", way_out)
 
 

@@ -30,8 +30,8 @@ def check_backend(backend: str, jobs: int) -> None:
     """
     integer(1, jobs=jobs)
     if backend in ("threading", "threads"):
-        rule = "not be threads: torch's randomness is one for all of them"
-        refuse("backend", backend, rule, "use 'loky', which takes processes")
+        rule = "not be threads, which share torch's randomness"
+        refuse("backend", backend, rule, "use 'loky', which uses processes")
     if backend not in BACKENDS:
         refuse("backend", backend, f"be one of {listed(BACKENDS)}")
     try:
@@ -104,8 +104,8 @@ def _dask(jobs: int) -> Iterator[None]:
         there = distributed.Client(**({} if named else here))
     with there as client:
         if threads := max(client.nthreads().values(), default=1) - 1:
-            rule = "have one: torch's randomness is one for all threads of a process"
-            refuse("threads of a dask worker", threads + 1, rule, "start workers by --nthreads 1")
+            rule = "have one thread, since threads share torch's randomness"
+            refuse("threads of a dask worker", threads + 1, rule, "start workers with --nthreads 1")
         yield
 
 

@@ -65,7 +65,7 @@ _WIDE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ComparedSetting:
     """One setting of a comparison.
 
     Attributes:
@@ -134,7 +134,7 @@ class Pareto:
         digits: number of digits of an epsilon that are compared and shown.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[ComparedSetting, ...]
     costs: tuple[str, ...]
     maximise: frozenset[str]
     delta: float
@@ -144,21 +144,23 @@ class Pareto:
     digits: int = DIGITS
 
     @property
-    def front(self) -> tuple[Setting, ...]:
+    def front(self) -> tuple[ComparedSetting, ...]:
         """The settings that no other setting dominates, by rising epsilon."""
         return tuple(sorted((s for s in self.settings if s.on_front), key=lambda s: s.epsilon))
 
     @property
-    def _taking(self) -> tuple[Setting, ...]:
+    def _taking(self) -> tuple[ComparedSetting, ...]:
         """The settings that are not refused."""
         return tuple(setting for setting in self.settings if not setting.refused)
 
     @property
-    def refused(self) -> tuple[Setting, ...]:
+    def refused(self) -> tuple[ComparedSetting, ...]:
         """The refused settings; each has its reason."""
         return tuple(setting for setting in self.settings if setting.refused)
 
-    def best(self, cost: str | None = None, *, epsilon: float | None = None) -> Setting | None:
+    def best(
+        self, cost: str | None = None, *, epsilon: float | None = None
+    ) -> ComparedSetting | None:
         """Return the setting with the best cost within a budget.
 
         Args:
@@ -208,9 +210,9 @@ class Pareto:
         ordered = sorted(self._taking, key=lambda s: (not s.on_front, s.epsilon))
         rows = [[*_cells(setting, self.digits), setting.name] for setting in ordered]
         lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
-        lines += _told("refused", ((s.refused, s.name) for s in self.refused))
-        lines += _told("not as it stands", ((s.depends, s.name) for s in self._taking))
-        whole = [f"{self._asked}, rounded up; * is on the front", *lines, *self._budget_lines()]
+        lines += _grouped("refused", ((s.refused, s.name) for s in self.refused))
+        lines += _grouped("not comparable", ((s.depends, s.name) for s in self._taking))
+        whole = [f"{self._asked}, rounded up; * marks the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
@@ -235,7 +237,9 @@ class Pareto:
         """
         taking = self._taking
         if not taking:
-            refuse("settings", [s.name for s in self.refused], "hold one that was not refused")
+            refuse(
+                "settings", [s.name for s in self.refused], "contain a setting that was not refused"
+            )
         # A cost that is equal for all settings gets no panel, unless there is no other cost.
         costs = [name for name in self.costs if len(set(self._drawn(name))) > 1] or self.costs
         check_picture(path)
@@ -312,7 +316,7 @@ def pareto(
     names = _cost_names(given)
     more = frozenset([maximise] if isinstance(maximise, str) else maximise)
     if not more <= set(names):
-        refuse("maximise", sorted(more - set(names)), f"name costs, of {listed(names)}")
+        refuse("maximise", sorted(more - set(names)), f"name costs out of {listed(names)}")
     settings = []
     for label, source, costs in given:
         setting = _without_epsilon(label, {name: costs[name] for name in names})
@@ -330,22 +334,22 @@ def pareto(
     )
 
 
-def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> Setting:
+def _without_epsilon(label: Any, costs: dict[str, list[float]]) -> ComparedSetting:
     means = tuple((name, fmean(values)) for name, values in costs.items())
     spreads = tuple((name, stdev(values)) for name, values in costs.items() if len(values) > 1)
-    return Setting(label=label, bound=None, costs=means, spreads=spreads)
+    return ComparedSetting(label=label, bound=None, costs=means, spreads=spreads)
 
 
-def _judged(setting: Setting, source: Source, *asked: Any) -> Setting:
+def _judged(setting: ComparedSetting, source: Source, *question: Any) -> ComparedSetting:
     """Return a setting with its epsilon, or with the reason for its refusal."""
     try:
-        bound = _epsilon(source, *asked)
+        bound = _epsilon(source, *question)
     except UnsupportedCombination as problem:
         return dataclasses.replace(setting, refused=str(problem))
     endless = (name for name, value in setting.costs if not math.isfinite(value))
     reason = next((f"its {name} is not finite" for name in endless), "")
     if math.isinf(bound.upper):
-        reason = "no finite epsilon is certified"
+        reason = "it has no finite certified epsilon"
     return dataclasses.replace(setting, bound=bound, refused=reason)
 
 
@@ -354,17 +358,17 @@ def _split(
 ) -> list[tuple[Any, Source, dict[str, list[float]]]]:
     """Return (label, source, costs by name) of every setting."""
     if not isinstance(runs, Iterable) or isinstance(runs, str):
-        way_out = "{label: mechanism, ...}, for instance"
-        refuse("runs", type(runs).__name__, "be a mapping, or pairs", way_out)
+        way_out = "pass {label: mechanism, ...}, for example"
+        refuse("runs", type(runs).__name__, "be a mapping or pairs", way_out)
     pairs = list(runs.items()) if isinstance(runs, Mapping) else list(runs)
     if not pairs:
-        refuse("runs", runs, "hold at least one setting")
+        refuse("runs", runs, "contain at least one setting")
     found = [_priced(pair, cost) for pair in pairs]
     words = [in_words(label) for label, _, _ in found]
     # Tables name settings by their labels.
     twice = {name for name in words if words.count(name) > 1}
     if twice:
-        refuse("runs", sorted(twice)[0], "have labels that differ")
+        refuse("runs", sorted(twice)[0], "have different labels")
     return found
 
 
@@ -387,7 +391,7 @@ def _named(label: Any, price: Any) -> dict[str, list[float]]:
     """Return the values of every cost by name, one for each repeat."""
     named = dict(price) if isinstance(price, Mapping) else {_NO_COST: price}
     if not named:
-        refuse("cost", price, f"hold at least one number for {in_words(label)!r}")
+        refuse("cost", price, f"contain at least one number for {in_words(label)!r}")
     return {name: _values(f"{name} of {in_words(label)!r}", each) for name, each in named.items()}
 
 
@@ -396,9 +400,9 @@ def _values(name: str, given: Any) -> list[float]:
     try:
         found = [float(value) for value in repeats]
     except (TypeError, ValueError, OverflowError):
-        refuse(name, given, "be a number, or one for each repeat")
+        refuse(name, given, "be a number, or one per repeat")
     if not found:
-        refuse(name, given, "hold at least one number")
+        refuse(name, given, "contain at least one number")
     return found
 
 
@@ -417,37 +421,39 @@ def _epsilon(
     observer: Observer,
     effort: Effort,
 ) -> Bound:
-    asked: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
-    asked |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
-    asked["deadline"] = effort.left
+    question: dict[str, Any] = {"adjacency": adjacency, "observer": observer}
+    question |= {"accountant": effort.accountant, "tolerance": effort.tolerance}
+    question["deadline"] = effort.left
     if isinstance(source, Ledger | str | PathLike):
-        return account(source, delta=delta, **asked)
-    return epsilon_of(source, delta=delta, **asked)
+        return account(source, delta=delta, **question)
+    return epsilon_of(source, delta=delta, **question)
 
 
-def _check_units(settings: list[Setting]) -> None:
+def _check_units(settings: list[ComparedSetting]) -> None:
     """Refuse settings that protect different units: their epsilons are not comparable."""
-    stated: dict[Any, Setting] = {}
+    stated: dict[Any, ComparedSetting] = {}
     for setting in settings:
         if setting.bound is not None and setting.bound.unit is not None:
             stated.setdefault(setting.bound.unit, setting)
     if len(stated) > 1:
         words = " and ".join(f"{s.name!r} ({unit})" for unit, s in stated.items())
-        refuse("unit", words, "be the same for all settings", "compare the two units apart")
+        refuse("unit", words, "be the same for all settings", "compare the two units separately")
 
 
-def _with_front(settings: list[Setting], maximise: frozenset[str], digits: int) -> list[Setting]:
+def _with_front(
+    settings: list[ComparedSetting], maximise: frozenset[str], digits: int
+) -> list[ComparedSetting]:
     """Return the settings, with the settings of the front marked."""
     pairs = [(setting, _point(setting, maximise, digits)) for setting in settings]
     taking = [point for setting, point in pairs if not setting.refused]
 
-    def leads(setting: Setting, point: tuple[float, ...]) -> bool:
+    def leads(setting: ComparedSetting, point: tuple[float, ...]) -> bool:
         return not setting.refused and not any(_dominates(other, point) for other in taking)
 
     return [dataclasses.replace(one, on_front=leads(one, point)) for one, point in pairs]
 
 
-def _point(setting: Setting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
+def _point(setting: ComparedSetting, maximise: frozenset[str], digits: int) -> tuple[float, ...]:
     """Return epsilon and costs with signs so that smaller is better."""
     costs = (-value if name in maximise else value for name, value in setting.costs)
     # Rounded as shown: settings that print the same epsilon are equally private.
@@ -470,7 +476,7 @@ def in_words(label: Any) -> str:
     return str(label)
 
 
-def _cells(setting: Setting, digits: int) -> list[str]:
+def _cells(setting: ComparedSetting, digits: int) -> list[str]:
     mark = "*" if setting.on_front else ""
     spreads = dict(setting.spreads)
     costs = [
@@ -480,7 +486,7 @@ def _cells(setting: Setting, digits: int) -> list[str]:
     return [mark, shown(setting.epsilon, digits, ROUND_CEILING), *costs]
 
 
-def _told(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+def _grouped(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each reason, with the names of the settings that have it."""
     found: dict[str, list[str]] = {}
     for reason, name in pairs:
@@ -518,7 +524,7 @@ def _panels(found: Pareto, costs: Sequence[str]) -> Figure:
 
 
 def _side_by_side(
-    found: Pareto, taking: Sequence[Setting], costs: Sequence[str], at: str
+    found: Pareto, taking: Sequence[ComparedSetting], costs: Sequence[str], at: str
 ) -> Figure:
     """Draw settings with one epsilon below each other, their costs along the axes."""
     from matplotlib.figure import Figure
@@ -538,12 +544,12 @@ def _side_by_side(
         axes.margins(0.12)
     panels[0].set_yticks(range(len(taking)), [literal(s.name) for s in taking], fontsize=8)
     panels[0].invert_yaxis()
-    title = f"{found._asked}: {at}; blue is on the front"
+    title = f"{found._asked}: {at}; the front is blue"
     figure.suptitle(title, fontsize=9)
     return figure
 
 
-def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> None:
+def _draw(axes: Axes, found: Pareto, name: str, named: tuple[ComparedSetting, ...]) -> None:
     """Draw one cost against epsilon. The line is the best cost within each budget."""
     off = [setting for setting in found._taking if not setting.on_front]
     _dots(axes, off, name, color="0.65", label="dominated")
@@ -561,7 +567,7 @@ def _draw(axes: Axes, found: Pareto, name: str, named: tuple[Setting, ...]) -> N
     _dress(axes, found, name)
 
 
-def _dots(axes: Axes, settings: Sequence[Setting], name: str, **how: str) -> None:
+def _dots(axes: Axes, settings: Sequence[ComparedSetting], name: str, **how: str) -> None:
     """Draw settings as dots, with bars if runs were repeated."""
     at = [s.epsilon for s in settings], [s.cost(name) for s in settings]
     bars = [s.spread(name) for s in settings] if any(s.spreads for s in settings) else None

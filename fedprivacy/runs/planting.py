@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..audit.canaries import Asked, Planted
+from ..audit.canaries import AttackSettings, Planted
 from ..errors import refuse
 from ..relations import Unit
 from ..training.data import FederatedData
@@ -19,7 +19,7 @@ from .methods import METHODS
 from .sources import CLIENTS
 
 
-def plant(method: str, asked: Asked) -> Planted:
+def plant(method: str, asked: AttackSettings) -> Planted:
     """Return a method's job with canaries in it.
 
     Raises:
@@ -35,7 +35,7 @@ def plant(method: str, asked: Asked) -> Planted:
     return task.planted(level, asked)
 
 
-def _placed(method: str, asked: Asked, given: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(method: str, asked: AttackSettings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's settings with its data, with enough clients for the canaries."""
     data = "digits" if asked.data is None else asked.data
     placed = {"data": data, **given}

@@ -87,14 +87,19 @@ class PrivateSweep:
     def __post_init__(self) -> None:
         if self.public_test is not True:
             way_out = (
-                "pass --public-test if they are; a private score is a noisy release of its own, "
-                "part of the base of fedprivacy.PrivateSelection"
+                "pass --public-test if they are public; a private score is another noisy "
+                "release, which belongs to the base of fedprivacy.PrivateSelection"
             )
-            refuse("public_test", self.public_test, "be True: the test data choose", way_out)
+            refuse(
+                "public_test",
+                self.public_test,
+                "be True, since the test data select the best trial",
+                way_out,
+            )
         if self.sweep.seeds != 1:
-            refuse("seeds", self.sweep.seeds, "be 1: every repeat would be a trial")
+            refuse("seeds", self.sweep.seeds, "be 1, since every repeat would be a trial")
         if self.sweep.epsilon is None:
-            refuse("epsilon", None, "be given: the budget of the whole selection")
+            refuse("epsilon", None, "be given as the budget of the whole selection")
 
     @cached_property
     def trial_epsilon(self) -> float:
@@ -130,7 +135,9 @@ class PrivateSweep:
 
     def _too_little(self, price: float) -> NoReturn:
         rule = f"be enough for the selection, which costs {price:.4g}"
-        refuse("epsilon", self.sweep.epsilon, rule, "raise it, draw fewer trials, or add noise")
+        refuse(
+            "epsilon", self.sweep.epsilon, rule, "raise epsilon, draw fewer trials, or add noise"
+        )
 
     def _price(self, trial: float) -> float:
         return epsilon_of(self._selection(trial), **self.sweep.threat).upper
@@ -167,20 +174,20 @@ class PrivateSweep:
         """
         self.check()
         folder = self.sweep.folder
-        ledger, told = folder / LEDGER, folder / "chosen.json"
+        ledger, chosen = folder / LEDGER, folder / "chosen.json"
         if ledger.exists():
             self._check_same(Ledger.open(ledger).description)
         with self._alone():
-            if not told.exists():
+            if not chosen.exists():
                 best = self._best(on_trial)
                 # Up to here, no data has left the folder that only its owner reads.
-                self._show(best, ledger, told)
+                self._show(best, ledger, chosen)
             elif not Ledger.open(ledger).closed:
                 # The best was shown before the kill. The files on disk remain the answer.
                 with Ledger.open(ledger, resume=True) as known:
                     known.close()
             shutil.rmtree(folder / SECRET, ignore_errors=True)
-        shown, model = json.loads(told.read_text(encoding="utf-8")), folder / MODEL
+        shown, model = json.loads(chosen.read_text(encoding="utf-8")), folder / MODEL
         return Chosen(
             setting=shown["setting"],
             accuracy=math.nan if shown["accuracy"] is None else float(shown["accuracy"]),
@@ -214,8 +221,8 @@ class PrivateSweep:
             lock(held, folder)
         # Its message is about ledgers.
         except LedgerError as error:
-            told = "is at work in another process or object; wait for it to end"
-            raise LedgerError(f"the private sweep of {folder} {told}") from error
+            text = "is running in another process or object; wait for it to end"
+            raise LedgerError(f"the private sweep of {folder} {text}") from error
 
     def _secret(self) -> Path:
         """Return the secret folder, made and closed to others."""
@@ -230,7 +237,7 @@ class PrivateSweep:
         path = self.sweep.folder / SECRET / _DRAWN
         if not path.exists():
             if (self.sweep.folder / LEDGER).exists():
-                rule = "hold the trials of the selection that its ledger counts"
+                rule = "contain the trials that are in the ledger of the selection"
                 refuse("folder", str(self.sweep.folder), rule, "name another folder")
             self._secret()
             seed = self.sweep.seed_of("number of trials")
@@ -238,7 +245,7 @@ class PrivateSweep:
             generator = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
             number = self.trials.draw(generator)
             settings = generator.integers(len(self.sweep.labels), size=number).tolist()
-            note = {"settings": settings, "selection": self._told()}
+            note = {"settings": settings, "selection": self._description()}
             whole_file(path, json.dumps(note).encode(), mode=0o600)
         known = json.loads(path.read_text(encoding="utf-8"))
         self._check_same(known["selection"])
@@ -246,13 +253,13 @@ class PrivateSweep:
 
     def _check_same(self, known: object) -> None:
         """Refuse a folder with other content than this sweep's."""
-        if known != self._told():
+        if known != self._description():
             rule = "be that of the same private sweep"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
-    def _told(self) -> str:
+    def _description(self) -> str:
         """Return a description that differs for another sweep in the same folder."""
-        told = {
+        content = {
             "private sweep of": self.sweep.method,
             "data": self.sweep.job.data.name,
             "model": str(self.sweep.source.get("model")),
@@ -264,7 +271,7 @@ class PrivateSweep:
             "adjacency": str(self.sweep.threat["adjacency"]),
             "observer": str(self.sweep.observer),
         }
-        return json.dumps(told)
+        return json.dumps(content)
 
     def _settings(self) -> str:
         """Return a digest of every input of a run except its grid setting.
@@ -273,8 +280,8 @@ class PrivateSweep:
         """
         sweep = self.sweep
         source = {name: str(value) for name, value in sorted(sweep.source.items())}
-        told = json.dumps([source, sweep.dropout_rate, sweep.seeds, sweep.seed])
-        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+        text = json.dumps([source, sweep.dropout_rate, sweep.seeds, sweep.seed])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def _best(self, on_trial: Callable[[], None] | None) -> tuple[int, int, float] | None:
         """Run the trials; return setting, repeat and accuracy of the best, the first one on ties.
@@ -298,10 +305,10 @@ class PrivateSweep:
     def _check_priced(self, ledger: Path) -> None:
         """Refuse a trial whose mechanism is not accounted: it was started differently."""
         if Ledger.open(ledger).plan not in (self.mechanism.base, *self.mechanism.others):
-            rule = "hold trials with the noise that is accounted"
+            rule = "contain trials with the accounted noise"
             refuse("folder", str(self.sweep.folder), rule, "name another folder")
 
-    def _show(self, best: tuple[int, int, float] | None, path: Path, told: Path) -> None:
+    def _show(self, best: tuple[int, int, float] | None, path: Path, target: Path) -> None:
         """Count the selection, write the best trial's model and its description, confirm."""
         run, std = self.mechanism, min(self.mechanism.noise_ratios(1.0), default=1.0)
         with Ledger.open(path, resume=True) if path.exists() else self._new(path) as ledger:
@@ -309,7 +316,7 @@ class PrivateSweep:
             round_ = None
             if not ledger.rounds:
                 round_ = ledger.intent(run, clip_norm=1.0, noise_std=std)
-            self._write(best, told)
+            self._write(best, target)
             if round_ is not None:
                 ledger.done(round_, cohort=0, arrived=0, refused=0, noise_std=std)
             ledger.close()
@@ -324,17 +331,17 @@ class PrivateSweep:
             claim=(float(sweep.epsilon or 0.0), sweep.delta),
             seed_policy="operating system" if sweep.seed is None else "fixed",
             plan=self.mechanism,
-            description=self._told(),
+            description=self._description(),
         )
 
-    def _write(self, best: tuple[int, int, float] | None, told: Path) -> None:
+    def _write(self, best: tuple[int, int, float] | None, target: Path) -> None:
         shown: dict[str, Any] = {"setting": None, "accuracy": None}
         if best is not None:
             setting, repeat, accuracy = best
             label = self.sweep.labels[setting]
             self._inner.model(label, repeat, self.sweep.folder / MODEL)
             shown = {"setting": label, "accuracy": None if math.isnan(accuracy) else accuracy}
-        whole_file(told, json.dumps(shown, indent=1).encode() + b"\n")
+        whole_file(target, json.dumps(shown, indent=1).encode() + b"\n")
 
 
 def _rank(accuracy: float) -> float:

@@ -33,7 +33,7 @@ from ..errors import (
     positive,
     require,
 )
-from ..evidence import Defect, qualifiers, told
+from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
 from ..outputs import free, in_folder, named
@@ -96,13 +96,13 @@ class Meter:
 
     def _check(self) -> None:
         """Refuse now instead of after a spent round."""
-        rule, way_out = "be a Ledger or None", "the one that train writes to"
+        rule, way_out = "be a Ledger or None", "pass the ledger that train writes to"
         fits = self.ledger is None or isinstance(self.ledger, Ledger)
         require(fits, "ledger", self.ledger, rule, way_out)
         if self.ledger is not None and self.ledger.schedule == "adaptive":
             raise UnsupportedCombination(
-                "the ledger's schedule depends on outputs, so that the sum of its rounds certifies "
-                "nothing; budget.spent() says what the filter keeps"
+                "the schedule of the ledger depends on outputs, so the sum of its rounds has "
+                "no certified epsilon; budget.spent() gives the budget of the filter"
             )
         one = getattr(self.loop, "round_mechanism", None)
         if one is not None:
@@ -119,12 +119,15 @@ class Meter:
                 round ran again.
         """
         known = self.ledger is not None or self.loop.round_mechanism is None
-        rule = "be given where a run is gone on with: a crash may have spent what no state shows"
+        rule = (
+            "be given for a resumed run, since a crash may have spent rounds that are not in "
+            "the state"
+        )
         fits = known or (not self._broken and (self._last >= 0 or not info.round))
-        require(fits, "ledger", None, rule, "pass the one that train writes to")
-        rule = f"be given where rounds are run again: round {info.round} was noted before"
+        require(fits, "ledger", None, rule, "pass the ledger that train writes to")
+        rule = f"be given for repeated rounds, since round {info.round} was recorded before"
         again = not known and info.round <= self._last
-        require(not again, "ledger", None, rule, "pass it, or take a new Meter for a new run")
+        require(not again, "ledger", None, rule, "pass it, or make a new Meter for a new run")
         self._last = info.round
         self._aborted += info.aborted
 
@@ -160,11 +163,18 @@ class Meter:
         """Return the mechanism of the rounds so far, by their number; None for no loss."""
         one, run = self.loop.round_mechanism, getattr(self.loop, "run", None)
         if self.ledger is not None:
-            rule = "hold the rounds behind the state: train writes to another one, or it is a copy"
+            rule = (
+                "contain the rounds of the state, but train writes to another ledger, or this "
+                "one is a copy"
+            )
             whole = self.ledger.begun_rounds >= rounds
-            require(whole, "ledger", str(self.ledger.path), rule, "pass the one train writes to")
-            asked = {name: self._ask[name] for name in ("adjacency", "observer")}
-            evidence, self.depends_on = told(self.ledger, self.ledger.facts._replace(**asked))
+            require(
+                whole, "ledger", str(self.ledger.path), rule, "pass the ledger that train writes to"
+            )
+            question = {name: self._ask[name] for name in ("adjacency", "observer")}
+            evidence, self.depends_on = priced_evidence(
+                self.ledger, self.ledger.facts._replace(**question)
+            )
             return evidence.run
         if one is None:
             return None
@@ -220,7 +230,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
                 file.write("\r\n")
             writer.writerow({**numbers, "depends_on": depends_on})
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -239,7 +249,7 @@ def to_tensorboard(folder: str | Path, loop: Any, *, every: int = 1, **budget: A
             writer.add_text("privacy/depends_on", depends_on, step)
         writer.flush()
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
@@ -255,7 +265,7 @@ def to_mlflow(loop: Any, *, every: int = 1, **budget: Any) -> OnRound:
         # Also set if empty: otherwise the value of an earlier run with the same name would remain.
         mlflow.set_tag("privacy/depends_on", depends_on)
 
-    return _Told(write, Meter(loop, **budget), every)
+    return _RoundCallback(write, Meter(loop, **budget), every)
 
 
 def _check_table(target: Path, columns: list[str]) -> None:
@@ -266,7 +276,7 @@ def _check_table(target: Path, columns: list[str]) -> None:
     # Read no more than is compared: the file may be anything.
     with named(target), open(target, "rb") as file:
         found = file.readline(len(head) + 2)
-    rule, way_out = f"be a new name, or a table with the columns {head}", "take another name"
+    rule, way_out = f"be a new name, or a table with the columns {head}", "use another name"
     require(found.rstrip(b"\r\n") == head.encode(), "path", str(target), rule, way_out)
 
 
@@ -287,7 +297,7 @@ def _installed(library: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RoundCallback:
     """The callback of ``training.train`` after every round."""
 
     write: Callable[[dict[str, float], str, int], None]

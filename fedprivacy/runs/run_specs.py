@@ -25,7 +25,7 @@ class SampledRun(Settings):
     """Rounds of the Gaussian mechanism on sampled units."""
 
     noise_multiplier: float = setting(
-        POSITIVE, "Std of the noise on the sum, over the clip norm of one unit."
+        POSITIVE, "Std of the noise on the sum, divided by the clip norm of one unit."
     )
     sampling_probability: float | None = setting(
         SHARE,
@@ -33,19 +33,19 @@ class SampledRun(Settings):
         default=None,
     )
     cohort: int | None = setting(
-        COUNT, "This many units take part in every round, of the population.", default=None
+        COUNT, "Number of units of the population that take part in every round.", default=None
     )
     population: int | None = setting(
         COUNT,
-        "How many units there are: what the cohort is drawn from, afresh in every round. With "
-        "sampling_probability it only says whether delta is below one over it.",
+        "Number of units. The cohort is drawn from them anew in every round. With "
+        "sampling_probability it is only used to compare delta with 1 / population.",
         default=None,
     )
-    rounds: int = setting(COUNT, "How many rounds are run.", default=1)
+    rounds: int = setting(COUNT, "Number of rounds.", default=1)
     largest_cohort: int | None = setting(
         COUNT,
-        "Of more than this many drawn by Poisson sampling from the population, a random choice of "
-        "this many takes part (truncated Poisson sampling).",
+        "Largest number of participants: if Poisson sampling draws more, a random subset of "
+        "this size takes part (truncated Poisson sampling).",
         default=None,
     )
 
@@ -66,7 +66,7 @@ class SampledRun(Settings):
             return self._truncated(self.largest_cohort)
         if self.sampling_probability is not None:
             if self.cohort is not None:
-                rule = "stand alone, without cohort"
+                rule = "be given without cohort"
                 refuse("sampling_probability", self.sampling_probability, rule)
             return Poisson(self.sampling_probability)
         if self.cohort is not None and self.population is not None:
@@ -103,9 +103,9 @@ class SampledRun(Settings):
         """
         if bound.quantity != "epsilon":
             return bound
-        told = allows_publishing(bound.given, self.population, unit)
+        text = allows_publishing(bound.given, self.population, unit)
         return replace(
-            bound, qualified=tuple(dict.fromkeys([*bound.qualified, *filter(None, [told])]))
+            bound, qualified=tuple(dict.fromkeys([*bound.qualified, *filter(None, [text])]))
         )
 
     @property
@@ -166,7 +166,7 @@ def runs_of_file(path: Path, unit: str | None, costs: Sequence[str]) -> list[Row
     """
     rows = _rows(path)
     if not rows:
-        refuse("SETTINGS", str(path), "hold at least one setting")
+        refuse("SETTINGS", str(path), "contain at least one setting")
     return [
         _FileRow(row, number, unit).setting(path.parent, costs)
         for number, row in enumerate(rows, start=1)
@@ -192,7 +192,7 @@ def _content(path: Path) -> Any:
         # Cells beyond the header get an empty name. It is refused later.
         return list(csv.DictReader(text.splitlines(), restkey="", strict=True))
     except (ValueError, csv.Error) as problem:
-        refuse("SETTINGS", str(path), "be CSV, or JSON with .json as its ending", str(problem))
+        refuse("SETTINGS", str(path), "be CSV, or JSON with the ending .json", str(problem))
 
 
 def _describing() -> set[str]:
@@ -219,15 +219,15 @@ class _FileRow:
         described = {name: self._read(name) for name in SampledRun.known() if name in row}
         if "ledger" in row:
             if described:
-                rule = "be left out beside a ledger"
+                rule = "be left out with a ledger"
                 refuse(f"row {self.number}", sorted(described), rule)
             label = row.get("label", row["ledger"])
             return str(label), (folder / str(row["ledger"]), costs)
         unit = row.get("unit", self.unit)
         words = described | ({"unit": row["unit"]} if "unit" in row else {})
         words |= {name: value for name, value in self._others.items() if name not in costs}
-        told = ", ".join(f"{name} = {value}" for name, value in words.items())
-        return str(row.get("label", told)), (SampledRun.of(described).run(unit), costs)
+        text = ", ".join(f"{name} = {value}" for name, value in words.items())
+        return str(row.get("label", text)), (SampledRun.of(described).run(unit), costs)
 
     @property
     def _others(self) -> dict[str, Any]:
@@ -237,15 +237,15 @@ class _FileRow:
     def _costs(self, chosen: Sequence[str]) -> dict[str, Any]:
         others = self._others
         if "" in others:
-            rule = "have as many cells as the header, and a name for each: a number in every column"
+            rule = "have one number for every column of the header"
             refuse(f"row {self.number}", others[""], rule)
         missing = next((name for name in chosen if name not in others), None)
         if missing in _describing():
-            refuse("--cost", missing, "be none of the columns that describe a run")
+            refuse("--cost", missing, "not be a column that describes a run")
         if missing is not None:
             refuse("--cost", missing, f"be a column with a value in row {self.number}")
         if not others:
-            way_out = f"a column beside {listed(SampledRun.known())}"
+            way_out = f"a column besides {listed(SampledRun.known())}"
             refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)
         return {name: _repeats(others[name]) for name in chosen or others}
 

@@ -40,13 +40,15 @@ def load_data(
         ParameterError: unknown data, or a split that the data do not allow.
     """
     if data_dir is not None and data != "fashion-mnist":
-        told = data.name if isinstance(data, FederatedData) else data
-        refuse("data_dir", str(data_dir), f"be left out: {told} is not looked for in a folder")
+        text = data.name if isinstance(data, FederatedData) else data
+        refuse("data_dir", str(data_dir), f"be left out, since {text} is not read from a folder")
     if not isinstance(data, FederatedData):
         return _loaded(data, data_dir, clients, classes_per_client)
     split = (clients, classes_per_client)
     if split != (None, None):
-        refuse("clients, classes_per_client", split, "be left out: the data are split")
+        refuse(
+            "clients, classes_per_client", split, "be left out, since these data are already split"
+        )
     return data
 
 

@@ -137,7 +137,7 @@ class Sweep:
             own = known[0] if known else epsilon_of(task.run(level), **self.threat).upper * SLACK
             return Experiment(epsilon=own, level=level, **how)
         if self.epsilon is None:
-            refuse("epsilon", None, "be given", f"or values of {self.knob}")
+            refuse("epsilon", None, "be given", f"or pass values of {self.knob}")
         return Experiment(epsilon=self.epsilon, **how)
 
     def plan(self, label: Mapping[str, Any]) -> Mechanism:
@@ -318,7 +318,7 @@ class Sweep:
         found = [accountable(*each) for each in zip(read, facts, strict=True)]
         clear = next((one.noiseless for one, _ in found if one.noiseless is not None), None)
         if clear is not None:
-            raise LedgerError(f"the runs in {self.folder} have no epsilon: {clear.told}")
+            raise LedgerError(f"the runs in {self.folder} have no epsilon: {clear.description}")
         upper = epsilon_of(_sequence(evidence.run for evidence, _ in found), **self.threat)
         more = qualifiers(wrong for _, all_ in found for wrong in all_)
         upper = replace(upper, qualified=(*upper.qualified, *more))
@@ -351,7 +351,7 @@ class Sweep:
         return {
             "method": self.method,
             "delta": self.delta,
-            "epsilon that noise is calibrated to": self.epsilon if calibrated else None,
+            "target epsilon of the calibration": self.epsilon if calibrated else None,
             "adjacency": None if self.adjacency is None else str(self.adjacency),
             "observer": str(self.observer),
             "seed": self.seed,
@@ -366,7 +366,7 @@ class Sweep:
             return
         # Ledgers of other runs would be counted in ``together``.
         if any(self.folder.glob("*.ledger")):
-            rule = "hold no ledgers but those of this sweep"
+            rule = "contain only ledgers of this sweep"
             refuse("folder", str(self.folder), rule, "name another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         whole_file(path, json.dumps(self._note, indent=1) + "\n")
@@ -386,14 +386,16 @@ class Sweep:
 
 def _check_axis(name: str, values: Sequence[Any]) -> None:
     if name in ("clients", "classes_per_client", "data", "data_dir"):
-        way_out = "runs on other partitions protect other units; sweep each by itself"
+        way_out = (
+            "runs on different partitions protect different units; sweep each partition separately"
+        )
         refuse(name, values, "be the same for all settings", way_out)
     if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
         refuse(name, values, "be a list of at least one value")
     if any(isinstance(value, list | dict | set) for value in values):
-        refuse(name, values, "hold numbers or words")
+        refuse(name, values, "contain numbers or words")
     if len(set(values)) < len(values):
-        refuse(name, values, "name no value twice")
+        refuse(name, values, "contain every value at most once")
 
 
 def _sequence(runs: Iterable[Mechanism | None]) -> Mechanism:

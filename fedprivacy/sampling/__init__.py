@@ -10,7 +10,7 @@ available as ``fp.NAME``.
 from __future__ import annotations
 
 from ..relations import Adjacency, Observer
-from .clients import Apart as Apart
+from .clients import SeparateProbabilities as SeparateProbabilities
 from .clients import WeightedDraws as WeightedDraws
 from .clients import drawn_once as drawn_once
 from .epoch import RandomAllocation, Shuffled

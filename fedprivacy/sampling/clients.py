@@ -21,12 +21,12 @@ from .scheme import Indices, Scheme, asked_of
 def chances(values: Sequence[float]) -> tuple[float, ...]:
     """Return probabilities in (0, 1], at least one."""
     if not len(values):
-        refuse("chances", values, "have one entry for each client, at least one")
+        refuse("chances", values, "have one entry per client and at least one client")
     return tuple(probability(chance=float(value)) for value in values)
 
 
 @dataclass(frozen=True)
-class Apart:
+class SeparateProbabilities:
     """Every client takes part with a separate probability, independently, in every round.
 
     Args:

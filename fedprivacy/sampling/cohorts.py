@@ -69,17 +69,17 @@ def improbable(
         return ""
     # Four tests share the chance: smallest round, largest round, and both ends of the sum.
     each, whole = math.log(chance / (4.0 * rounds)), math.log(chance / 4.0)
-    if _Ends(rounds, smallest, largest, total, probability, each, whole).allow(population):
+    if _ExtremesTest(rounds, smallest, largest, total, probability, each, whole).allow(population):
         return ""
-    whom = "any one population" if population is None else f"{population}"
+    whom = "every population" if population is None else f"{population}"
     return (
-        f"{smallest} to {largest} participants, {total} in all of {rounds}, which nobody draws "
-        f"with probability {probability:g} from {whom}"
+        f"{smallest} to {largest} participants, {total} in all of {rounds}, which is "
+        f"improbable for probability {probability:g} and {whom}"
     )
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _ExtremesTest:
     """Test of the smallest round, the largest round and the sum.
 
     ``each`` and ``whole`` are log-probability limits for one round and for the sum.
@@ -147,7 +147,10 @@ def too_alike(
             limit = math.log(chance / 2.0 if width == 0 and near == rounds else each)
             if 0.0 < share < 1.0 and _at_least(rounds - 1, share, near - 1) < limit:
                 told = f"{middle}" if low == high else f"{max(low, 0)} to {high}"
-                return f"{told} participants, {near} times of {rounds}, where draws are independent"
+                return (
+                    f"{told} participants in {near} of {rounds}, which is improbable for "
+                    "independent draws"
+                )
     return ""
 
 

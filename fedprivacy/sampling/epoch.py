@@ -31,7 +31,7 @@ from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, aske
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
-_SECRET = "T11's zero-out pair: the order is secret (one round: the same pair)"
+_SECRET = "T11's zero-out pair, since the order is secret (one round: the same pair)"
 _OPPOSED = "T11's zero-out pair at z/2 (not one Gaussian sum: at z)"
 _REPLACED = Cell("G(2/z) once an epoch", _ONCE, SAME, EXCHANGED, visible(SWAP))
 
@@ -53,8 +53,8 @@ class EpochScheme(TableScheme):
         """Refuse: an epoch is drawn as a whole; use ``epoch``."""
         del generator
         raise UnsupportedCombination(
-            f"{self.name} draws {self.rounds_per_epoch} rounds at once from {population} units; "
-            "use epoch(population, generator)"
+            f"{self.name} draws {self.rounds_per_epoch} rounds together from {population} "
+            "units; use epoch(population, generator)"
         )
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
@@ -100,7 +100,9 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
     return build
 
 
-_AT_MOST = "each unit takes part in at most one round of every epoch; no data decide the order"
+_AT_MOST = (
+    "each unit takes part in at most one round of every epoch; the order does not depend on data"
+)
 
 
 @registered
@@ -123,7 +125,8 @@ class Shuffled(EpochScheme):
 
     name: ClassVar[str] = "Shuffled"
     assumption: ClassVar[str] = (
-        "each unit takes part in exactly one round of every epoch; no data decide the order"
+        "each unit takes part in exactly one round of every epoch; the order does not "
+        "depend on data"
     )
     rows: ClassVar[Rows] = {
         (AGGREGATE, ZERO): Cell("G(1/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(ZERO)),
@@ -208,8 +211,8 @@ class RandomAllocation(EpochScheme):
 
     name: ClassVar[str] = "RandomAllocation"
     assumption: ClassVar[str] = (
-        "each unit draws its round of every epoch uniformly and independently; sizes of rounds "
-        "are not released, and the noise does not depend on them"
+        "each unit draws its round of every epoch uniformly and independently; round sizes are "
+        "not released, and the noise does not depend on them"
     )
     rows: ClassVar[Rows] = {
         (AGGREGATE, ADD): Cell(_SPREAD, _T11, _ONE, APART, _allocated(ADD)),

@@ -47,7 +47,10 @@ class Everyone(TableScheme):
         # The number of units is unknown here, but it must be the same in every round.
         if len(sizes) < 2:
             return []
-        told = f"{min(sizes)} to {max(sizes)} participants where everyone takes part"
+        told = (
+            f"{min(sizes)} to {max(sizes)} participants, although all units take part in every "
+            "round"
+        )
         return [UnlikelySizes(told, tuple(sizes))]
 
     def among_free(self, free: int) -> Everyone:

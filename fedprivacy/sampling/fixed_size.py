@@ -32,10 +32,10 @@ def _add_remove(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
     # The cohort needs the whole population, so the neighbour with one unit less cannot fill it.
     if scheme.rate == 1.0:
         raise UnsupportedCombination(
-            f"a cohort of the whole population ({scheme}) cannot be "
-            "filled by a data set of one unit less, so FixedSize has no add_remove there; these "
-            "work: zero_out, replace_one, a size below the population, and Everyone() where all "
-            "that are there take part"
+            f"a cohort of the whole population ({scheme}) cannot be filled from a data set "
+            "with one unit less, so FixedSize has no add_remove here. These are covered: "
+            "zero_out, replace_one, a size below the population, and Everyone() if all present "
+            "units take part"
         )
     return pairs.sampled_pair(inner.privacy_loss(pairs.SWAP, observer), scheme.rate)
 
@@ -64,7 +64,7 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "F(A, B): A = (1-q) N(-1) + q N(1) against (1-q) N(-1) + q N(0), std z; B = S(G(1/z), q)",
-        "T9 (one Gaussian sum; else T1: F(S, S), zeroing being a way to replace; else T4)",
+        "T9 (one Gaussian sum; else T1: F(S, S), if zeroing is a replacement; else T4)",
         "A (F(S, S): the zero-out pair)",
         pairs.GIVEN_WAY,
         _zero_out,
@@ -131,8 +131,8 @@ class FixedSize(TableScheme):
             ParameterError: fewer than ``size`` units are available.
         """
         if free < self.size:
-            rule = f"be at most the {free} clients that the participation lets come now"
-            refuse("cohort", self.size, rule, "draw fewer, or let clients come back sooner")
+            rule = f"be at most {free}, the number of clients that may take part now"
+            refuse("cohort", self.size, rule, "draw fewer clients, or allow a smaller separation")
         return replace(self, population=free)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:

@@ -56,9 +56,9 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
     # A subclass that draws differently has no theorem here.
     match scheme if any(priced_as(scheme, kind) for kind in kinds) else None:
         case Poisson(probability=q):
-            return RecordsApart(lambda side: law(held, q, side))
+            return IndependentRecords(lambda side: law(held, q, side))
         case Everyone():
-            return RecordsApart(lambda side: ((1.0, held),))
+            return IndependentRecords(lambda side: ((1.0, held),))
         case FixedSize(size=size, population=n):
             return RecordsInSlots(
                 lambda side: hypergeometric_law(size, held, n, side), size <= n - held
@@ -68,7 +68,7 @@ def holding(scheme: Scheme, held: int) -> TableScheme:
         case WithReplacement(draws=draws, probability=chance) if held * (chance or 1.0) <= 1.0:
             return WithReplacement(draws, probability=held * (chance or 1.0))
         case WithReplacement() as drawn:
-            refuse("held", held, f"be at most 1 over the chance of a draw, {drawn.chance:g}")
+            refuse("held", held, f"be at most 1 over the probability of a draw, {drawn.chance:g}")
     raise UnsupportedCombination(
         f"no theorem covers a client of held={held} records under {type(scheme).__name__}; draw "
         "the records with Poisson, FixedSize, WithReplacement or Everyone, or account for a record "
@@ -81,7 +81,9 @@ def _hidden(z: float, moves: float, back: float, law: Law) -> Curve:
     return by_way_of_none(z, moves, back, law) if back else against_none(z, moves, law)
 
 
-def _pair(inner: Lossy, scheme: RecordsApart | RecordsInSlots, moves: float, back: float) -> Pair:
+def _pair(
+    inner: Lossy, scheme: IndependentRecords | RecordsInSlots, moves: float, back: float
+) -> Pair:
     """Return the mixture, with rare large numbers of records as labels."""
     z, (common, rare) = multiplier_of(inner), _split(scheme.law(Side.UP))
     up = _hidden(z, moves, back, common)
@@ -112,11 +114,11 @@ def _split(found: Law) -> tuple[Law, Law]:
     return (*found[: end - 1], (top + moved, number)), tuple(rare)
 
 
-def _apart_added(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
+def _apart_added(inner: Lossy, scheme: IndependentRecords, observer: Observer) -> Pair:
     return _pair(inner, scheme, 1.0, 0.0)
 
 
-def _exchanged(inner: Lossy, scheme: RecordsApart, observer: Observer) -> Pair:
+def _exchanged(inner: Lossy, scheme: IndependentRecords, observer: Observer) -> Pair:
     return _pair(inner, scheme, 1.0, 1.0)
 
 
@@ -145,12 +147,12 @@ _APART: Rows = {
 
 
 @dataclass(frozen=True)
-class RecordsApart(TableScheme):
+class IndependentRecords(TableScheme):
     """Records drawn independently of each other; ``law`` counts the drawn records of the client."""
 
     law: Counts
 
-    name: ClassVar[str] = "records of a client, drawn apart"
+    name: ClassVar[str] = "records of a client, drawn independently"
     assumption: ClassVar[str] = "every record is drawn independently, with the stated probability"
     rows: ClassVar[Rows] = _APART
 
@@ -158,9 +160,9 @@ class RecordsApart(TableScheme):
 def _slots_added(inner: Lossy, scheme: RecordsInSlots, observer: Observer) -> Pair:
     if not scheme.fills:
         raise UnsupportedCombination(
-            "without the client's records there are too few to fill a cohort (size above "
-            "population - held), so FixedSize has no add_remove there; account for zero_out or "
-            "replace_one, or make the cohorts smaller"
+            "without the client's records, a cohort cannot be filled (size above population - "
+            "held), so FixedSize has no add_remove here; account for zero_out or replace_one, "
+            "or use smaller cohorts"
         )
     return _pair(inner, scheme, 2.0, 0.0)
 

@@ -14,7 +14,7 @@ ADD, ZERO, SWAP = Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ON
 AGGREGATE, SERVER = Observer.AGGREGATE, Observer.SERVER
 
 APART = "one unit sends C u or nothing; every other sends 0"
-OPPOSED = "one unit sends C u, every other sends -C u, another of them takes its slot"
+OPPOSED = "one unit sends C u, every other sends -C u, and another unit takes its slot"
 EXCHANGED = "one unit sends C u or -C u; every other sends 0"
 EXCHANGED_OPPOSED = "one unit sends C u or -C u; every other sends -C u"
 GIVEN_WAY = "one unit sends C u or nothing; every other sends -C u (or nothing)"
@@ -63,8 +63,8 @@ def symmetric_replacement(inner: Lossy, observer: Observer) -> PrivacyLoss:
         loss = replace(loss, curve=pair())
     if not loss.curve.support().symmetric:
         raise UnsupportedCombination(
-            f"T1 needs a replace-one curve that equals its swap; this inner mechanism's, {inner}, "
-            "is not known to; account for observer='server' instead"
+            "T1 needs a replace-one curve that equals its swap, which is not known for the "
+            f"inner mechanism {inner}; account for observer='server' instead"
         )
     return loss
 
@@ -78,9 +78,9 @@ def removable(inner: Lossy) -> None:
     """
     if not (inner.traits.zeroed_is_absent and inner.traits.zeroing_replaces):
         raise UnsupportedCombination(
-            f"T1 asks that leaving a unit out lose no more than replacing it, and {inner} "
-            "does not say so (zeroed_is_absent, zeroing_replaces); sample it with FixedSize under "
-            "replace_one, or account for observer='server', where nothing is amplified"
+            f"T1 needs an absent unit to lose at most as much as a replaced one, which {inner} "
+            "does not state (zeroed_is_absent, zeroing_replaces); sample it with FixedSize "
+            "under replace_one, or account for observer='server', without amplification"
         )
 
 
@@ -94,7 +94,7 @@ def unamplified(inner: Lossy, scheme: Scheme, observer: Observer) -> Pair:
         loss = inner.privacy_loss(ZERO, observer)
     except UnsupportedCombination as problem:
         raise UnsupportedCombination(
-            f"what leaving a unit out loses is not known of this mechanism: {problem}"
+            f"the loss of an absent unit is not known for this mechanism: {problem}"
         ) from problem
     if scheme.rate == 1.0:
         return unamplified_same(inner, ZERO, observer)

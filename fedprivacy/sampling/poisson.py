@@ -110,7 +110,7 @@ _ROWS: Rows = {
     (pairs.AGGREGATE, pairs.ADD): Cell("S(G(1/z), q)", "T2", pairs.SAME, pairs.APART, _add_remove),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         "S(G(1/z), q)",
-        "T2 (a zeroed unit being as an absent one; else T4: no amplification)",
+        "T2 (if a zeroed unit equals an absent one; else T4: no amplification)",
         pairs.SAME,
         pairs.APART,
         _zero_out,

@@ -39,7 +39,7 @@ FAR = 30.0
 dominates too, and its additional loss is negligible."""
 
 
-class Counted(Protocol):
+class RepeatedDraws(Protocol):
     """A scheme that may draw a unit several times in a round."""
 
     def law(self, side: Side) -> Law:
@@ -50,8 +50,8 @@ def multiplier_of(inner: Lossy) -> float:
     """Return the noise multiplier of one Gaussian sum; refuse every other mechanism."""
     if inner.traits.sum_multiplier is None:
         raise UnsupportedCombination(
-            "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
-            f"{inner}; use Poisson or FixedSize for this mechanism"
+            "WithReplacement has theorems only for one Gaussian sum of clipped contributions, "
+            f"got {inner}; use Poisson or FixedSize for this mechanism"
         )
     return inner.traits.sum_multiplier
 
@@ -91,8 +91,8 @@ def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pa
     # All draws select this unit, so no round is possible without it.
     if scheme.chance == 1.0:
         raise UnsupportedCombination(
-            f"WithReplacement has nobody to draw but this unit, got {scheme} (population or "
-            "probability = 1), so without it there is no round; account for zero_out"
+            f"WithReplacement can draw only this unit, got {scheme} (population or probability "
+            "= 1), so there is no round without it; account for zero_out"
         )
     z = multiplier_of(inner)
     # Each draw of the unit takes the place of another unit, which may send the opposite.
@@ -103,7 +103,7 @@ def _add_remove(inner: Lossy, scheme: WithReplacement, observer: Observer) -> Pa
 def seen(moves: float) -> Builder:
     """Return the builder for an observer who sees how often the unit is drawn (T4)."""
 
-    def build(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+    def build(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
         z = multiplier_of(inner)
         up, down = (
             Mix(tuple((w, Gdp(moves * s / z)) for w, s in scheme.law(side)))
@@ -122,7 +122,7 @@ def drawn_at_all(law: Law) -> tuple[float, list[tuple[float, int]]]:
     return q, [(w / q, s) for w, s in drawn]
 
 
-def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+def zeroed_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
     """F(up, down), or T5's pair by way of the round without the unit if that is smaller."""
     z, (q, times) = multiplier_of(inner), drawn_at_all(scheme.law(Side.UP))
 
@@ -145,7 +145,7 @@ def zeroed_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
     return Pair(closer(Fold(up, down), z, 1.0, scheme.law(Side.UP)), shown)
 
 
-def replaced_in_slots(inner: Lossy, scheme: Counted, observer: Observer) -> Pair:
+def replaced_in_slots(inner: Lossy, scheme: RepeatedDraws, observer: Observer) -> Pair:
     """F(S, S), or T5's pair by way of the round without the unit if that is smaller.
 
     If no other unit is drawn, F(S, S) is S without the fold.
@@ -218,7 +218,7 @@ class WithReplacement(TableScheme):
         # Both values could contradict each other, and without either the law is unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
-            refuse("population, probability", given, "be given one without the other")
+            refuse("population, probability", given, "be given without the other")
         if self.population is not None:
             object.__setattr__(self, "population", integer(1, population=self.population))
         else:

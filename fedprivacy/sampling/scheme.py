@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 VISIBLE = "T4: mixture of a round without the unit (loss 0) and a round with it; exact"
 
-RECOGNISED = "; in a client of so many records that its upload shows who sent it"
+RECOGNISED = "; in a client with so many records that its upload identifies it"
 
 
 class Lossy(Protocol):
@@ -183,7 +183,7 @@ class TableScheme:
             raise UnsupportedCombination(
                 f"{self.name} has no theorem for adjacency={adjacency}, observer={observer}"
                 + _why(observer, adjacency)
-                + f"; these work: {', '.join(f'{a}/{o}' for o, a in self.rows)}"
+                + f"; these are covered: {', '.join(f'{a}/{o}' for o, a in self.rows)}"
             )
         return cell
 
@@ -228,7 +228,7 @@ def check_kind(scheme: object) -> None:
     # A class has the methods too, but it has no parameters to draw with.
     draws = hasattr(scheme, "amplify") and hasattr(scheme, "group")
     if isinstance(scheme, type) or not draws:
-        refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for instance")
+        refuse("scheme", scheme, "be a sampling scheme", "pass Poisson(0.01), for example")
 
 
 _BESIDE = frozenset({"draw", "epoch", "unlikely", "public", "as_event", "name", "assumption"})
@@ -302,14 +302,14 @@ def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -
     # each.
     if drawn.ndim != 1 or (len(drawn) and drawn.dtype.kind not in "iu"):
         told = f"{drawn.dtype} of shape {drawn.shape}"
-        refuse(name, told, "return whole numbers, one for each draw", "np.flatnonzero of a mask")
+        refuse(name, told, "return integers, one per draw", "pass np.flatnonzero(mask) for a mask")
     cohort = drawn.astype(np.int64)
     if len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < population:
         refuse(name, cohort.tolist(), f"return numbers from 0 to {population - 1}")
     # A client that counts twice moves the sum by twice the accounted amount.
     if not getattr(scheme, "repeats", False) and len(np.unique(cohort)) < len(cohort):
         rule = "return each client at most once"
-        refuse(name, cohort.tolist(), rule, "a scheme whose account covers more says repeats=True")
+        refuse(name, cohort.tolist(), rule, "set repeats=True if the account covers repeated draws")
     return cohort
 
 
@@ -345,8 +345,10 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
         # The moment of order 2 of a Gaussian pair is mu^2.
         found = math.sqrt(max(curve.moments().log_moment(2.0), 0.0))
     if not math.isclose(found, moves / z, rel_tol=1e-6):
-        rule = f"be the noise of what it loses: {moves:g} / sum_multiplier, not {found:.6g}"
-        way_out = "let sum_multiplier be None where this is not one Gaussian sum of that noise"
+        rule = f"agree with the loss, whose shift is {moves:g} / sum_multiplier, not {found:.6g}"
+        way_out = (
+            "set sum_multiplier to None if the mechanism is not one Gaussian sum with that noise"
+        )
         refuse(f"{type(inner).__name__}.traits.sum_multiplier", z, rule, way_out)
 
 
@@ -399,7 +401,7 @@ def least_drawn(scheme: object) -> int:
 def beyond(sizes: Mapping[int, int], fits: Callable[[int], bool], what: str) -> list[UnlikelySizes]:
     """Return one fault for each size that does not fit; ``what`` describes the sizes that do."""
     return [
-        UnlikelySizes(f"{size} participants where the scheme draws {what}", (size,))
+        UnlikelySizes(f"{size} participants, but the scheme draws {what}", (size,))
         for size in sizes
         if not fits(size)
     ]

@@ -46,7 +46,7 @@ from .scheme import (
 _RARE = 1e-300
 """Probabilities of labels below this value are raised to it."""
 _UP = 1.0 + FEW
-_TOLD = "population (the number of units itself, declared public: add_remove does not hide it)"
+_TOLD = "population (the number of units, declared public, which add_remove does not hide)"
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
@@ -141,7 +141,7 @@ _ROWS: Rows = {
     ),
     (pairs.AGGREGATE, pairs.ZERO): Cell(
         _ROOM.format("S(G(1/z), .)"),
-        "T10 (a zeroed unit being as an absent one; else T4: no amplification)",
+        "T10 (if a zeroed unit equals an absent one; else T4: no amplification)",
         _KEPT,
         pairs.APART,
         _unless_it_never_truncates(pairs.ZERO, _zero_out),
@@ -182,7 +182,7 @@ class TruncatedPoisson(TableScheme):
     name: ClassVar[str] = "TruncatedPoisson"
     assumption: ClassVar[str] = (
         "participants are drawn independently with the stated probability from the stated "
-        "population; of too many, a uniform choice takes part; the others leave no trace"
+        "population; of too many, a uniform subset takes part; the others have no influence"
     )
     rows: ClassVar[Rows] = _ROWS
 
@@ -310,7 +310,7 @@ class TruncatedPoisson(TableScheme):
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
         many = [self.largest] if log_tail(n, q, self.largest)[1] < limit else []
-        told = f"participants that nobody draws with probability {q:g} from {n}"
+        told = f"participants, which is improbable for probability {q:g} and {n} units"
         return [UnlikelySizes(f"{size} {told}", (size,)) for size in (*few, *many)]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:

@@ -56,9 +56,9 @@ def _whole(at_least: int) -> Callable[..., int]:
     return lambda **named: integer(at_least, **named)
 
 
-COUNT = Rule("a whole number of at least 1", _whole(1), int)
-WHOLE = Rule("a whole number of at least 0", _whole(0), int)
-SIZE = Rule("a whole number from 1 to 1e15", count, int)
+COUNT = Rule("an integer of at least 1", _whole(1), int)
+WHOLE = Rule("an integer of at least 0", _whole(0), int)
+SIZE = Rule("an integer from 1 to 1e15", count, int)
 MODERATE = Rule("from 1e-50 to 1e50", moderate)
 MODERATE_OR_ZERO = Rule("0, or from 1e-50 to 1e50", moderate_or_zero)
 POSITIVE = Rule("above 0", positive)
@@ -68,16 +68,16 @@ OPEN_SHARE = Rule("strictly between 0 and 1", open_unit)
 CLOSED_SHARE = Rule("in [0, 1]", closed_unit)
 
 
-def setting(rule: Rule, told: str, *, default: Any = MISSING, unit: str = "") -> Any:
+def setting(rule: Rule, text: str, *, default: Any = MISSING, unit: str = "") -> Any:
     """Return a dataclass field that declares a setting.
 
     Args:
         rule: rule for its value.
-        told: help, in a few words.
+        text: help, in a few words.
         default: default value; None for a setting that may be left open.
         unit: unit of the value.
     """
-    held = {"rule": rule, "help": told, "unit": unit}
+    held = {"rule": rule, "help": text, "unit": unit}
     return field(metadata=held) if default is MISSING else field(default=default, metadata=held)
 
 
@@ -167,7 +167,7 @@ class Settings:
         check_names(cls.known(), given)
         for name, known in cls.known().items():
             if known.default is MISSING and name not in given:
-                refuse(name, None, f"be {known.rule.words}", "give it: it has no default")
+                refuse(name, None, f"be {known.rule.words}", "pass it, since it has no default")
         return cls(**given)
 
     @classmethod
@@ -237,14 +237,14 @@ def axis(name: str, values: Any) -> list[Any]:
     # A text is a sequence of letters, but one value.
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         return [values]
-    require(len(values) != 0, name, values, "hold at least one value")
+    require(len(values) != 0, name, values, "contain at least one value")
     return list(values)
 
 
 def table(*kinds: type[Settings]) -> str:
     """Return settings as rows of a Markdown table, each name once."""
     known = {name: each for kind in kinds for name, each in kind.known().items()}
-    rows = ["| setting | what it is | rule | default |", "|---|---|---|---|"]
+    rows = ["| setting | meaning | rule | default |", "|---|---|---|---|"]
     for name, each in known.items():
         shown = "" if each.default in (None, MISSING) else f"{each.default} {each.unit}".strip()
         rows.append(f"| `{name}` | {each.help} | {each.rule.words} | {shown} |")

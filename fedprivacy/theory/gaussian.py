@@ -167,7 +167,7 @@ class AffineMap:
         radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
         # Otherwise the noise would accumulate without bound.
         if radius >= 1.0:
-            refuse("step", radius, "contract (spectral radius below 1)", "take smaller steps")
+            refuse("step", radius, "have a spectral radius below 1", "take smaller steps")
         covariance = solve_discrete_lyapunov(self.matrix, self.noise)
         mean = np.linalg.solve(np.eye(len(self.offset)) - self.matrix, self.offset)
         # The solver's rounding leaves a small asymmetry.

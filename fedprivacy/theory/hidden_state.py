@@ -32,7 +32,12 @@ def contraction_gap(step_size: float, strong_convexity: float, smoothness: float
     require(m <= smooth, "strong_convexity", m, f"be at most smoothness = {smooth:g}")
     # Exact arithmetic: 2 - s L cancels near the end of the range, and only rounding would be left.
     room = 2 - Fraction(step) * Fraction(smooth)
-    require(room > 0, "step_size", step, f"be below 2 / smoothness = {2.0 / smooth:g}, to contract")
+    require(
+        room > 0,
+        "step_size",
+        step,
+        f"be below 2 / smoothness = {2.0 / smooth:g}, so that steps contract",
+    )
     return float(min(Fraction(step) * Fraction(m), room))
 
 
@@ -87,7 +92,9 @@ def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> flo
     '1.732049'
     """
     if len(slopes) != len(sizes) or not sizes:
-        refuse("sizes", f"{len(sizes)} sizes", f"be as many as slopes = {len(slopes)}, 1 or more")
+        refuse(
+            "sizes", f"{len(sizes)} sizes", f"have one entry per slope, {len(slopes)} (at least 1)"
+        )
     if not all(0.0 <= slope <= 1.0 for slope in slopes):
         refuse("slopes", (min(slopes), max(slopes)), "be in [0, 1]")
     left, once, twice = 1.0, [], []

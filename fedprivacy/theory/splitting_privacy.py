@@ -269,17 +269,17 @@ class Attained:
 
 
 QUADRATIC = (
-    "one agent, h = 0, f_0 quadratic of curvature {:.6g}; the record moves its gradient by g"
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g}; the record changes its gradient by g"
 )
 FOLLOWING = (
-    "one agent, h = 0, f_0 quadratic of curvature {:.6g} and optimum {:.3g} away from the start; "
-    "the record adds a loss with gradient g or -g, which turns between the {} groups of places "
-    "that the run visits, so that every step's drift adds up"
+    "one agent, h = 0, f_0 quadratic of curvature {:.6g} and optimum {:.3g} away from the "
+    "start; the record adds a loss with gradient g or -g, which changes sign between the {} "
+    "groups of points that the run visits, so that the drifts of all steps add up"
 )
-TOO_LONG = "none: no pair is computed for so long a run"
+TOO_LONG = "none; no pair is computed for a run of this length"
 CLIPPED = (
-    "one agent, h = 0, one record whose optimum lies far to one side on D and far to the other on "
-    "D': clipped gradients differ by g in every step and no longer depend on the point"
+    "one agent, h = 0, one record whose optimum is distant, on opposite sides under D and D'; "
+    "the clipped gradients differ by g in every step and do not depend on the point"
 )
 
 
@@ -333,7 +333,7 @@ def clipped_attained(of: PrivateSplitting, observer: Observer | str) -> Attained
 
 
 @dataclass(frozen=True)
-class _Rounds:
+class _AgentDynamics:
     """Linear dynamics of one agent with h = 0: (x, v) <- M (x, v) + (1, 2) times the new term."""
 
     slope: float
@@ -345,7 +345,7 @@ class _Rounds:
     spread: tuple[float, float]
 
     @classmethod
-    def of(cls, run: PrivateSplitting, curvature: float) -> _Rounds:
+    def of(cls, run: PrivateSplitting, curvature: float) -> _AgentDynamics:
         """Return the dynamics at a curvature."""
         inverse = 1.0 / run.penalty
         slope = 1.0 - run.step_size * (curvature + inverse)
@@ -383,7 +383,9 @@ def _orbit(matrix: Array, start: Array, length: int) -> Array:
     return found[:length]
 
 
-def _mu(run: PrivateSplitting, rounds: _Rounds, signs: Array | float, observer: Observer) -> float:
+def _mu(
+    run: PrivateSplitting, rounds: _AgentDynamics, signs: Array | float, observer: Observer
+) -> float:
     """Return mu of a pattern of signs, shape (rounds, local_steps); 0 if variances underflow."""
     powers = _powers(rounds.slope, run.local_steps)
     every = np.broadcast_to(np.asarray(signs, float), (run.rounds, run.local_steps))
@@ -413,7 +415,7 @@ def _quadratic(run: PrivateSplitting, curvature: float, observer: Observer) -> A
     # Without a computation 0 is the lower end.
     if max(run.rounds, run.local_steps) > LONGEST:
         return Attained(mu=0.0, error=0.0, curvature=curvature, distance=0.0, witness=TOO_LONG)
-    mu = _mu(run, _Rounds.of(run, curvature), 1.0, observer)
+    mu = _mu(run, _AgentDynamics.of(run, curvature), 1.0, observer)
     return Attained(
         mu=mu * (1.0 - SLACK),
         error=0.0,
@@ -427,7 +429,7 @@ def _following(
     run: PrivateSplitting, curvature: float, observer: Observer, error: float
 ) -> list[Attained]:
     """Return lower ends of losses that follow the iterates, one for each start direction."""
-    rounds = _Rounds.of(run, curvature)
+    rounds = _AgentDynamics.of(run, curvature)
     weights = rounds.responses if observer is Observer.FINAL else np.ones(run.rounds)
     wanted = weights[:, None] * _powers(rounds.slope, run.local_steps)
     found = []
@@ -451,7 +453,7 @@ def _following(
     return found
 
 
-def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
+def _starts(rounds: _AgentDynamics, count: int) -> list[tuple[float, float, float]]:
     """Return starts (x, v), each with its growth factor in a round."""
     if count == 1:
         # One round has no later start that would have to keep its direction.
@@ -469,7 +471,9 @@ def _starts(rounds: _Rounds, count: int) -> list[tuple[float, float, float]]:
     return [each for each in starts if abs(b) + abs(each[1]) > 1e-4 * (abs(each[2]) + abs(a))]
 
 
-def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: float) -> float:
+def _distance(
+    run: PrivateSplitting, rounds: _AgentDynamics, curvature: float, error: float
+) -> float:
     """Return the distance between two groups of places that the change of drift requires.
 
     The places of a run on D' are those of the noiseless run, plus a drift of at most ``drift`` and
@@ -485,7 +489,10 @@ def _distance(run: PrivateSplitting, rounds: _Rounds, curvature: float, error: f
 
 
 def _groups(
-    run: PrivateSplitting, rounds: _Rounds, curvature: float, start: tuple[float, float, float]
+    run: PrivateSplitting,
+    rounds: _AgentDynamics,
+    curvature: float,
+    start: tuple[float, float, float],
 ) -> tuple[NDArray[np.int64], float]:
     """Return each local step's group of places and the least gap between two groups.
 

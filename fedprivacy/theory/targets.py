@@ -349,7 +349,7 @@ class Chain(Stepped):
             refuse("averaging", self.averaging, "be 'full', 'I' or 'II'")
         # An unused cohort could be mistaken for a used one.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
-            refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
+            refuse("cohort", self.cohort, "be given only for schemes I and II")
         settle(self, natural, "cohort", or_none=True)
         if self.averaging is Averaging.II:
             self._check_cohort()

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..errors import Diverged, closed_unit, integer, probability, refuse, require
 from ..ledger import Ledger
 from ..mechanisms import FederatedHamiltonian, FederatedLangevin, Mechanism, Parallel, Run
-from ..mechanisms.exact_normals import Deviates
+from ..mechanisms.exact_normals import StoredDraws
 from ..mechanisms.noise import system_seed
 from ..mechanisms.rounded import drawn_ahead, noisy_scaled
 from ..sampling import FixedSize, WeightedDraws, drawn_once
@@ -31,9 +31,9 @@ from .jumps import UploadLaw
 from .posterior import Array, Local, Spread, Target
 from .rounds import (
     STREAMS,
-    Books,
     Dropout,
     Indices,
+    RoundBookkeeping,
     RoundBudget,
     RoundInfo,
     check_given,
@@ -45,7 +45,7 @@ from .rounds import (
 )
 
 Client = FederatedLangevin | FederatedHamiltonian
-Noise = Deviates | np.random.Generator
+Noise = StoredDraws | np.random.Generator
 """Source of the clients' own noise: correctly rounded where it is accounted, else numpy's."""
 
 
@@ -65,7 +65,7 @@ class ChainState:
 
 
 @dataclass(frozen=True, eq=False)
-class Seats:
+class Cohort:
     """Clients that take part in a round.
 
     Args:
@@ -82,7 +82,7 @@ class Seats:
     arrived: int
 
 
-class Work(NamedTuple):
+class LocalWork(NamedTuple):
     """Work of the clients between two averages.
 
     Args:
@@ -103,7 +103,7 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sampling(Stepped):
+class SamplingLoop(Stepped):
     """Common part of ``LangevinSampling`` and ``HamiltonianSampling``.
 
     Each upload is released to every observer, the steps before it are not. The unit is a record,
@@ -169,7 +169,7 @@ class Sampling(Stepped):
 
     def _check_cohort(self) -> None:
         if (self.averaging == Averaging.FULL) != (self.cohort is None):
-            refuse("cohort", self.cohort, "be given for schemes I and II and for no other")
+            refuse("cohort", self.cohort, "be given only for schemes I and II")
         if self.cohort is None:
             return
         size, clients = integer(1, cohort=self.cohort), len(self.target.shares)
@@ -177,7 +177,7 @@ class Sampling(Stepped):
             return
         require(size <= clients, "cohort", size, f"be at most the number of clients = {clients}")
         if not np.allclose(self.target.shares, 1.0 / clients, rtol=1e-9):
-            way = "use scheme I, or give the target equal weights, which changes the clients' noise"
+            way = "use scheme I, or equal weights, which change the noise of clients"
             refuse("weights", self.target.shares.tolist(), "be equal under scheme II", way)
 
     def _check_start(self) -> None:
@@ -270,7 +270,7 @@ class Sampling(Stepped):
         mechanism = self.mechanism(index)
         if mechanism is None:
             way = "clip the records' gradients (Posterior(clip_norm=...)) or state a sensitivity"
-            refuse("target.sensitivity", None, "be known for an account", way)
+            refuse("target.sensitivity", None, "be known for the account", way)
         return mechanism
 
     @property
@@ -335,7 +335,7 @@ class Sampling(Stepped):
         check_given(ChainState, state, ledger, budget, dropout, on_release)
         self._check(state, data, ledger)
         check_past(state, self.round_mechanism, ledger, budget)
-        books = Books(
+        books = RoundBookkeeping(
             mechanism=self.mechanism(state.round),
             ledger=ledger,
             budget=budget,
@@ -413,7 +413,7 @@ class Sampling(Stepped):
         """
         if spread.least == 0.0:
             return own, 0.0
-        if isinstance(source, Deviates):
+        if isinstance(source, StoredDraws):
             stds, grid = spread.stds, spread.grid
             return noisy_scaled(own, stds=stds, deviates=source, grid=grid), spread.least
         noise, stds = local.normal(source), spread.stds
@@ -421,7 +421,7 @@ class Sampling(Stepped):
         noise += own
         return noise, spread.least
 
-    def _seats(self, index: int, dropout: Dropout | None) -> Seats:
+    def _seats(self, index: int, dropout: Dropout | None) -> Cohort:
         """Draw every chain's cohort."""
         if self.scheme is None and dropout is None:
             return self._everybody
@@ -430,7 +430,7 @@ class Sampling(Stepped):
         return self._answering(clients, shares, cohort, silent(dropout, cohort))
 
     @cached_property
-    def _everybody(self) -> Seats:
+    def _everybody(self) -> Cohort:
         clients, shares = self._drawn(0)
         return self._answering(clients, shares, clients[0], set())
 
@@ -448,20 +448,20 @@ class Sampling(Stepped):
 
     def _answering(
         self, clients: Indices, shares: Array, cohort: Indices, missing: set[int]
-    ) -> Seats:
+    ) -> Cohort:
         """Set missing clients' shares to 0; ``arrived`` is 0 if all of a chain are missing."""
         if not missing:
             full = np.broadcast_to(shares, (self.chains, shares.shape[1]))
-            return Seats(clients, full, len(cohort), len(cohort))
+            return Cohort(clients, full, len(cohort), len(cohort))
         # The shares of missing clients become 0. The seats stay, so the shapes stay too.
         there = np.where(np.isin(clients, list(missing)), 0.0, shares)
         totals = there.sum(axis=1, keepdims=True)
         arrived = int(np.sum(~np.isin(cohort, list(missing)))) if np.all(totals > 0.0) else 0
         rest = there / totals if arrived else there
         full = np.broadcast_to(rest, (self.chains, rest.shape[1]))
-        return Seats(clients, full, len(cohort), arrived)
+        return Cohort(clients, full, len(cohort), arrived)
 
-    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+    def _release(self, state: ChainState, seats: Cohort) -> tuple[ChainState, RoundInfo]:
         """Run the clients; return the next state and the facts of the round."""
         if seats.arrived == 0:
             info = self._info(state, seats, self._planned_std(state.round), aborted=True)
@@ -469,16 +469,16 @@ class Sampling(Stepped):
         positions, std = self._averaged(self._work(state, seats), seats)
         return self._after(state, positions), self._info(state, seats, std, aborted=False)
 
-    def _work(self, state: ChainState, seats: Seats) -> Work:
+    def _work(self, state: ChainState, seats: Cohort) -> LocalWork:
         """Return the clients at the start of a round."""
         batches = self._generator("batches", state.round)
         local = self.target.local(seats.clients, state.positions, self.batch_fraction, batches)
         private = self._source(state.round, local)
         # Without shared noise this stream is not used, and a new generator costs as much as a step.
         common = self._generator("shared", state.round) if self.correlation > 0.0 else batches
-        return Work(state.round, local, seats.clients, private, common)
+        return LocalWork(state.round, local, seats.clients, private, common)
 
-    def _averaged(self, work: Work, seats: Seats) -> tuple[Tensor, float]:
+    def _averaged(self, work: LocalWork, seats: Cohort) -> tuple[Tensor, float]:
         """Return the average of the uploads, shape (chains, d), and the std of their noise."""
         # `_check_finite` reports an overflow; a warning would be a second report.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -489,7 +489,7 @@ class Sampling(Stepped):
         return torch.bmm(parts[:, None, :], uploads)[:, 0, :], std
 
     @abstractmethod
-    def _locally(self, work: Work) -> tuple[Tensor, float]:
+    def _locally(self, work: LocalWork) -> tuple[Tensor, float]:
         """Run the clients' steps of a round.
 
         Returns:
@@ -520,9 +520,8 @@ class Sampling(Stepped):
         fine = (uploads.abs() < limit).flatten(1).all(dim=1)
         lost = [int(c) for c in torch.nonzero(~fine).flatten()]
         raise Diverged(
-            f"{len(lost)} of {len(fine)} chains, chain {lost[0]} among them, left every finite "
-            f"range in round {index}; nothing of that round is released, it counts as spent; take "
-            "smaller steps"
+            f"{len(lost)} of {len(fine)} chains (first: {lost[0]}) diverged in round {index}; "
+            "it is not released but counts as spent; use a smaller step size"
         )
 
     def _after(self, state: ChainState, positions: Tensor) -> ChainState:
@@ -534,8 +533,8 @@ class Sampling(Stepped):
             draws[:, kept - 1] = positions
         return replace(state, round=done, positions=positions, draws=draws)
 
-    def _info(self, state: ChainState, seats: Seats, std: float, *, aborted: bool) -> RoundInfo:
-        # Seats of share 0 do not send.
+    def _info(self, state: ChainState, seats: Cohort, std: float, *, aborted: bool) -> RoundInfo:
+        # Clients of share 0 do not send.
         numbers = int(np.count_nonzero(seats.shares)) * state.positions[0].nbytes
         return RoundInfo(
             round=state.round,
@@ -569,14 +568,14 @@ class Sampling(Stepped):
     def _gaussian(self) -> GaussianPosterior:
         if not isinstance(self.target, GaussianPosterior):
             name = type(self.target).__name__
-            refuse("target", name, "be a GaussianPosterior for exact laws", "run the steps instead")
+            refuse("target", name, "be a GaussianPosterior for exact laws", "or run the steps")
         return self.target
 
     @cached_property
     def _only_law(self) -> UploadLaw:
         return UploadLaw(self.exact, 0)
 
-    def _jumped(self, work: Work) -> tuple[Tensor, float]:
+    def _jumped(self, work: LocalWork) -> tuple[Tensor, float]:
         """Return uploads drawn in one step from the clients' starts, and the std of their noise.
 
         The std is that of one step: the planned std times the used fraction of the jump's noise.

@@ -113,7 +113,7 @@ def train(
     """
     total = integer(1, rounds=rounds)
     fits = has(loop, "init", "step")
-    require(fits, "loop", loop, "be a training loop", "FederatedAveraging(...), for instance")
+    require(fits, "loop", loop, "be a training loop", "pass FederatedAveraging(...), for example")
     check_books(ledger, budget)
     check_called(dropout=dropout, on_round=on_round, on_release=on_release)
     if checkpoint is not None:
@@ -122,7 +122,7 @@ def train(
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
     # Rounds cannot be undone, so a total below the rounds already run is a mistake.
-    rule = f"be at least {state.round}, which the checkpoint has behind it"
+    rule = f"be at least {state.round}, the number of rounds in the checkpoint"
     require(state.round <= total, "rounds", total, rule)
     if loop.round_mechanism is not None and ledger is not None and budget is not None:
         budget.charge(ledger)
@@ -154,9 +154,9 @@ def train(
 
 
 _REFUSED = (
-    "all that came of a round's clients was refused: not finite, as a rule, or no update at all. "
-    "Nothing is learned in such rounds, which cost what others do; take a smaller learning rate or "
-    "scale the inputs. No epsilon covers this warning, nor a run that is stopped because of it"
+    "all updates of a round were refused, usually because they were not finite. These rounds "
+    "cost privacy but train no parameter; use a smaller learning rate or scale the inputs. No "
+    "epsilon covers this warning, or a run that is stopped because of it"
 )
 
 
@@ -261,14 +261,17 @@ class Checkpoint:
         require(place.is_file() or not place.exists(), "checkpoint", str(path), "be a file")
         content = _loaded(path, device)
         kind, number = content.get("format"), content.get("round")
-        way_out = "anybody can check its hash of the data, so delete it; its rounds stay spent"
-        rule = f"have format {FORMAT!r}, not the one before"
+        way_out = (
+            "anyone can test guesses against its hash of the data, so delete it; its rounds "
+            "stay spent"
+        )
+        rule = f"have format {FORMAT!r}, not the previous one"
         require(kind != _TELLING, "checkpoint", str(path), rule, way_out)
         rule = f"have format {FORMAT!r}"
         require(kind == FORMAT, "checkpoint", str(path), rule, "pass another path")
         # isinstance would accept True as 1.
         counted = type(number) is int and number >= 0
-        rule = "hold a fitting 'round'"
+        rule = "contain a valid 'round'"
         require(counted, "checkpoint", str(path), rule, "pass another path")
         return cls(place, content)
 
@@ -298,32 +301,37 @@ class Checkpoint:
         # Rounds without a ledger stay without one; a ledger must contain the checkpoint's place in
         # it.
         counted = place is None and not private if ledger is None else passes(ledger, place)
-        told = "without a ledger" if place is None else "under a ledger that is not the one given"
-        rule = "be of this run: its rounds would not be counted"
-        way_out = f"it was trained {told}; give its own, or another checkpoint"
+        place_of_run = "without a ledger" if place is None else "under a different ledger"
+        rule = "be of the same run, since its rounds would not be counted"
+        way_out = (
+            f"it was trained {place_of_run}; pass the ledger of its run, or another checkpoint"
+        )
         require(counted, "checkpoint", str(self.path), rule, way_out)
-        rule = "be there: the key in it tells whether the data are those of before"
+        rule = "exist, since its key shows whether the data are unchanged"
         way_out = "restore it, or name another checkpoint and another ledger"
         require(notes.begun, "private notes", str(notes.path), rule, way_out)
         # The digest is keyed: without the notes, guesses of the data cannot be tested against it.
         same = self.content.get("data") == notes.digest(data)
-        rule = "be gone on with on the data that it was trained on"
+        rule = "be resumed with its own training data"
         way_out = "name another checkpoint and another ledger"
         require(same, "checkpoint", str(self.path), rule, way_out)
         known = self.content.get("description")
         if known != description:
-            rule = f"be gone on with as it was begun: {_differing(known, description)} differ"
+            rule = (
+                f"be resumed with its original settings, but {_differing(known, description)} "
+                "differ"
+            )
             refuse("checkpoint", str(self.path), rule, "name another checkpoint")
 
     def state(self, like: S) -> S:
         """Return the state; see ``load``."""
         if self.content.get("kind") != type(like).__name__:
-            rule = f"hold a {type(like).__name__}"
+            rule = f"contain a {type(like).__name__}"
             refuse("checkpoint", str(self.path), rule, "pass another path")
         wanted = _fields(like)
         wrong = [name for name, value in wanted.items() if not _fits(self.content.get(name), value)]
         if wrong:
-            rule = f"hold a fitting {wrong[0]!r}"
+            rule = f"contain a valid {wrong[0]!r}"
             refuse("checkpoint", str(self.path), rule, "pass another path")
         found = {name: self.content[name] for name in wanted}
         return replace(like, **found)  # type: ignore[type-var]
@@ -340,8 +348,8 @@ def _loaded(path: str | Path, device: str) -> dict[str, Any]:
     except Exception as error:
         raise ParameterError(
             f"checkpoint must be a readable fedprivacy checkpoint, got {str(path)!r} "
-            f"({type(error).__name__}); delete it and name a new ledger to start again (what "
-            "the old one counted stays spent)"
+            f"({type(error).__name__}); delete it and name a new ledger to start again (the "
+            "rounds of the old ledger stay spent)"
         ) from error
     return content if isinstance(content, dict) else {}
 
@@ -351,18 +359,18 @@ def _check_unpacked(path: str | Path) -> None:
     with zipfile.ZipFile(path) as archive:
         sizes = [(member.compress_size, member.file_size) for member in archive.infolist()]
     if any(packed != whole for packed, whole in sizes):
-        raise ValueError("it is packed")
+        raise ValueError("it is compressed")
 
 
-def _differing(known: Any, asked: str) -> str:
+def _differing(known: Any, wanted: str) -> str:
     """Return the names of the entries that differ in two descriptions, if both are JSON objects."""
     try:
-        parts = [json.loads(text) for text in (known, asked)]
+        parts = [json.loads(text) for text in (known, wanted)]
         flat = [part | part.pop("settings", {}) for part in parts]
         return ", ".join(n for n in flat[1] if flat[0].get(n) != flat[1][n]) or "their parts"
     except (TypeError, ValueError, AttributeError):
         # Other callers describe the training in free text: show both in full.
-        return f"{known!r} and {asked!r}"
+        return f"{known!r} and {wanted!r}"
 
 
 def passes(ledger: Ledger, place: Any) -> bool:

@@ -19,7 +19,7 @@ from ..mechanisms.noise import check_readable
 Indices = NDArray[np.int64]
 
 
-class Group(NamedTuple):
+class ClientGroup(NamedTuple):
     """Clients of one size, which are trained together.
 
     Attributes:
@@ -87,7 +87,7 @@ class FederatedData:
             _check_records(self, part)
         inputs = [self.features, self.test_features, self.public_features]
         shapes = {tuple(part.shape[1:]) for part in inputs if part is not None}
-        rule = "have one shape a record in all parts of the data"
+        rule = "have one shape per record in all parts of the data"
         require(len(shapes) == 1, "features", sorted(shapes), rule)
         for number, rows in enumerate(clients):
             _check_client(number, rows, len(self.labels))
@@ -116,11 +116,11 @@ class FederatedData:
             return self.num_classes
         parts = [self.labels, self.test_labels, self.public_labels]
         known = [part for part in parts if part is not None and len(part)]
-        told = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
-        rule = "be numbers of classes for cross-entropy"
-        require(all(map(_numbers_classes, known)), "labels", told, rule, _OTHER_LOSS)
+        kind = f"{self.labels.dtype} of shape {tuple(self.labels.shape)}"
+        rule = "be class numbers for cross-entropy"
+        require(all(map(_numbers_classes, known)), "labels", kind, rule, _OTHER_LOSS)
         ends = [(int(part.min()), int(part.max())) for part in known]
-        rule = "be numbers of classes from 0"
+        rule = "be class numbers from 0"
         require(min(ends)[0] >= 0, "labels", "one below 0", rule, _OTHER_LOSS)
         # At least two: the cross-entropy of a single class is always 0.
         return max(2, *(1 + high for _, high in ends))
@@ -140,7 +140,7 @@ class FederatedData:
         features, labels = self.features, self.labels
         return features.new_empty(0, *features.shape[1:]), labels.new_empty(0, *labels.shape[1:])
 
-    def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
+    def groups(self, clients: Iterable[int], most: int) -> Iterator[ClientGroup]:
         """Yield clients of one size, at most ``most`` at once."""
 
         def size(client: int) -> int:
@@ -151,7 +151,7 @@ class FederatedData:
             group = list(alike)
             for start in range(0, len(group), most):
                 few = group[start : start + most]
-                yield Group(few, (self.features, self.labels), [self.clients[c] for c in few])
+                yield ClientGroup(few, (self.features, self.labels), [self.clients[c] for c in few])
 
     def public(self) -> tuple[Tensor, Tensor]:
         """Return the public (inputs, labels).
@@ -163,8 +163,8 @@ class FederatedData:
             refuse(
                 "public_features",
                 None,
-                "be given for top_k, whose mask comes from public data",
-                "set records aside with public=..., or use rand_k",
+                "be given for top_k, whose mask is computed from public data",
+                "reserve records with public=..., or use rand_k",
             )
         return self.public_features, self.public_labels
 
@@ -202,7 +202,7 @@ def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor
     require(alike, f"{part}features, {part}labels", shapes, rule)
     # A test set may be empty; the other parts may not.
     integer(0 if part == "test_" else 1, **{f"{part}records": len(labels)})
-    rule = f"have the shape of the other labels a record, {wanted}"
+    rule = f"have the shape of the other labels per record, {wanted}"
     require(shapes[1][1:] == wanted, f"{part}labels", shapes[1][1:], rule)
     if data.num_classes is not None and len(labels):
         _check_classes(f"{part}labels", labels, data.num_classes)
@@ -220,12 +220,12 @@ def _numbers_classes(labels: Tensor) -> bool:
 
 def _check_classes(name: str, labels: Tensor, classes: int) -> None:
     """Refuse labels that are not class numbers; the advice must not truncate a real response."""
-    rule = f"be whole numbers from 0 to {classes - 1}, int64, one for each record"
-    way_out = "leave num_classes out: targets may then be anything"
+    rule = f"be integers (int64) from 0 to {classes - 1}, one per record"
+    way_out = "leave out num_classes for other targets"
     if labels.is_floating_point() and labels.dim() == 1 and bool((labels == labels.round()).all()):
-        way_out = f"pass {name}.to(torch.int64) if these are classes, else leave num_classes out"
-    told = f"{labels.dtype} of shape {tuple(labels.shape)}"
-    require(_numbers_classes(labels), name, told, rule, way_out)
+        way_out = f"pass {name}.to(torch.int64) if these are classes, else leave out num_classes"
+    kind = f"{labels.dtype} of shape {tuple(labels.shape)}"
+    require(_numbers_classes(labels), name, kind, rule, way_out)
     low, high = map(int, torch.aminmax(labels))
     require(0 <= low <= high < classes, name, (low, high), f"lie from 0 to {classes - 1}", way_out)
 
@@ -241,15 +241,15 @@ def _check_finite(name: str, values: Tensor) -> None:
 def _row_numbers(clients: object) -> tuple[Indices, ...]:
     """Return row numbers as arrays; refuse masks, fractions and a mapping."""
     if isinstance(clients, Mapping) or not isinstance(clients, Iterable):
-        way_out = "tuple(clients.values()), for instance"
+        way_out = "pass tuple(clients.values()), for example"
         refuse("clients", type(clients).__name__, "be a sequence of row numbers", way_out)
     found = []
     for number, rows in enumerate(clients):
         given = np.asarray(rows).reshape(-1)
         # An empty list has no dtype; `_check_client` refuses it.
         if len(given) and given.dtype.kind not in "iu":
-            way_out = "np.flatnonzero(mask) for a mask"
-            refuse(f"clients[{number}]", given.dtype, "hold whole row numbers", way_out)
+            way_out = "pass np.flatnonzero(mask) for a mask"
+            refuse(f"clients[{number}]", given.dtype, "contain integer row numbers", way_out)
         found.append(given.astype(np.int64))
     return tuple(found)
 
@@ -259,11 +259,17 @@ def _check_owners(rows: Indices) -> None:
     ordered = np.sort(rows)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        refuse("clients", f"row {twice[0]} more than once", "hold every row at most once")
+        refuse("clients", f"row {twice[0]} more than once", "contain every row at most once")
 
 
 def _check_client(number: int, rows: Indices, records: int) -> None:
-    require(len(rows), f"clients[{number}]", "no record", "hold at least one", "use fewer clients")
+    require(
+        len(rows),
+        f"clients[{number}]",
+        "no record",
+        "contain at least one row",
+        "use fewer clients",
+    )
     low, high = int(rows.min()), int(rows.max())
     rule = f"be row numbers from 0 to {records - 1}"
     require(0 <= low <= high < records, f"clients[{number}]", (low, high), rule)
@@ -318,7 +324,7 @@ def partition_by_label(
 def _check_split(records: int, clients: int, runs: int = 1) -> int:
     count = integer(1, clients=clients)
     rule = f"be at most {records // runs}, for {records} records and {runs} part(s) each"
-    way_out = "a client with no data is refused; use fewer clients"
+    way_out = "every client needs data; use fewer clients"
     require(count * runs <= records, "clients", clients, rule, way_out)
     return count
 

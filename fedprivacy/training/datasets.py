@@ -37,7 +37,7 @@ WAYS_OUT = {
     "kmnist": "pass data_dir with Kuzushiji-MNIST's four IDX files, .gz or not",
     "svhn": (
         "pass data_dir with SVHN's cropped digits, train_32x32.mat and test_32x32.mat, and "
-        "extra_32x32.mat where the 531,131 additional ones are wanted"
+        "extra_32x32.mat for the 531,131 additional images"
     ),
     "cifar10": (
         "pass data_dir with CIFAR-10's binary version, data_batch_1.bin to _5 and test_batch.bin "
@@ -91,7 +91,7 @@ def load_named(
         refuse("data_dir", None, "be given", WAYS_OUT[name])
     if name == "shakespeare":
         if classes_per_client is not None:
-            rule = "be None: the files name the clients"
+            rule = "be None, since the files name the clients"
             refuse("classes_per_client", classes_per_client, rule)
         return shakespeare(data_dir, public=public, seed=seed)
     train, test = _READERS[name](Path(data_dir), WAYS_OUT[name])
@@ -103,7 +103,7 @@ def _idx(below: str) -> Callable[[Path, str], tuple[Records, Records]]:
 
     def read(folder: Path, way_out: str) -> tuple[Records, Records]:
         found = list(filter(holds_all, (folder, folder / below / "raw")))
-        require(found, "data_dir", str(folder), f"hold {', '.join(NAMES)}", way_out)
+        require(found, "data_dir", str(folder), f"contain {', '.join(NAMES)}", way_out)
         train, test = (image_tensors(*read_part(found[0], part, way_out)) for part in FILES)
         return train, test
 
@@ -124,7 +124,7 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     labels = labels.reshape(-1)
     fits = images.shape == (32, 32, 3, len(labels)) and images.dtype == np.uint8
     got = f"X {images.dtype} {images.shape}, y {labels.shape}"
-    require(fits, str(path), got, "hold bytes of shape (32, 32, 3, n) and n labels", way_out)
+    require(fits, str(path), got, "contain bytes of shape (32, 32, 3, n) and n labels", way_out)
     _check_labels(path, labels, 1, 10, way_out)
     return images.transpose(3, 2, 0, 1), labels % 10
 
@@ -132,13 +132,13 @@ def _mat(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 def _arrays(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return X and y of a MATLAB file."""
     # For a missing file, scipy's error would say that it was opened the wrong way.
-    require(path.is_file(), "data_dir", str(path.parent), f"hold {path.name}", way_out)
+    require(path.is_file(), "data_dir", str(path.parent), f"contain {path.name}", way_out)
     try:
         content = loadmat(path, variable_names=["X", "y"])
     except Exception as error:  # a damaged file may raise any error in its reader
         refuse("data_dir", str(path), f"be a readable MATLAB file ({error})", way_out)
     there = {"X", "y"} <= content.keys()
-    require(there, "data_dir", str(path), "hold arrays X and y", way_out)
+    require(there, "data_dir", str(path), "contain arrays X and y", way_out)
     return content["X"], content["y"]
 
 
@@ -164,10 +164,10 @@ def _batch(path: Path, way_out: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _check_labels(path: Path, labels: NDArray[Any], low: int, high: int, way_out: str) -> None:
-    whole, told = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
-    require(whole, str(path), told, "hold whole numbers", way_out)
+    whole, kind = len(labels) and labels.dtype.kind in "iu", f"{len(labels)} labels, {labels.dtype}"
+    require(whole, str(path), kind, "contain integers", way_out)
     ends = int(labels.min()), int(labels.max())
-    rule = f"hold labels from {low} to {high}"
+    rule = f"contain labels from {low} to {high}"
     require(low <= ends[0] <= ends[1] <= high, str(path), ends, rule, way_out)
 
 
@@ -225,14 +225,14 @@ def _roles(folder: Path, way_out: str) -> Iterator[Records]:
     for path in sorted(folder.glob("*.json")):
         for name, own in _users(path, way_out).items():
             # One role in two files would be two units.
-            require(name not in seen, str(path), name, "be a user of one file only", way_out)
+            require(name not in seen, str(path), name, "be in only one file", way_out)
             seen.add(name)
             kind = type(own).__name__
-            require(kind == "dict", f"{path.name}, user {name}", kind, "hold x and y", way_out)
+            require(kind == "dict", f"{path.name}, user {name}", kind, "contain x and y", way_out)
             if own.get("y"):
                 any_records = True
                 yield _texts(path, name, own, way_out)
-    rule = "hold JSON files with users who have texts"
+    rule = "contain JSON files with users and texts"
     require(any_records, "data_dir", str(folder), rule, way_out)
 
 
@@ -249,9 +249,12 @@ def _users(path: Path, way_out: str) -> dict[str, Any]:
 def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
     what = f"{path.name}, user {name}"
     texts, following = own.get("x", ()), own["y"]
-    lists, rule = {type(texts), type(following)}, "hold lists of texts, x, and next characters, y"
+    lists, rule = (
+        {type(texts), type(following)},
+        ("contain lists of texts, x, and of next characters, y"),
+    )
     require(lists == {list}, what, sorted(own), rule, way_out)
-    counts, rule = (len(texts), len(following)), "hold as many texts as next ones"
+    counts, rule = (len(texts), len(following)), "contain as many texts as next characters"
     require(counts[0] == counts[1], what, counts, rule, way_out)
     for text, letter in zip(texts, following, strict=True):
         _check_text(what, text, letter, way_out)
@@ -263,8 +266,8 @@ def _texts(path: Path, name: str, own: dict[str, Any], way_out: str) -> Records:
 def _check_text(what: str, text: Any, letter: Any, way_out: str) -> None:
     texts = {type(text), type(letter)} == {str}
     fits = texts and (len(text), len(letter)) == (TEXT, 1)
-    rule = f"hold texts of {TEXT} characters and the next"
+    rule = f"contain texts of {TEXT} characters and one next character each"
     require(fits, what, (text, letter), rule, way_out)
     unknown = sorted(set(text + letter) - set(LETTERS))
-    rule = f"hold only the {len(LETTERS)} characters of LEAF"
+    rule = f"contain only the {len(LETTERS)} characters of LEAF"
     require(not unknown, what, "".join(unknown)[:1], rule, way_out)

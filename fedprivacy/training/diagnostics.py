@@ -49,8 +49,9 @@ class Clipping:
     def __str__(self) -> str:
         """Return the effect as a sentence."""
         return (
-            f"{self.share:.1%} of the records' gradients are clipped; expect standard deviations "
-            f"about {self.widening:.2f} times the posterior's (not covered by any epsilon)"
+            f"{self.share:.1%} of the records' gradients are clipped; expect standard "
+            f"deviations about {self.widening:.2f} times those of the posterior (not covered "
+            "by epsilon)"
         )
 
 
@@ -87,21 +88,21 @@ class Diagnostics:
         """Return a sentence that says whether the draws may be used."""
         largest, smallest = self.worst
         if self.mixed:
-            text = f"chains have mixed: R-hat is at most {largest:.2f}"
+            text = f"the chains have mixed, with R-hat at most {largest:.2f}"
         else:
             text = f"do not use these draws: {self._problem()}"
-        text += f"; {smallest:.0f} independent draws' worth in the worst coordinate"
+        text += f"; the worst coordinate has an effective sample size of {smallest:.0f}"
         return text if self.clipping is None else f"{text}; {self.clipping}"
 
     def _problem(self) -> str:
         stuck, size = int(np.sum(np.isinf(self.r_hat))), len(self.r_hat)
         if stuck:
-            return f"in {stuck} of {size} coordinates a chain hardly moved; take larger steps"
+            return f"a chain hardly moved in {stuck} of {size} coordinates; use a larger step size"
         badly = int(np.sum(~(self.r_hat <= MIXED)))
         return (
-            f"R-hat is {self.worst[0]:.2f}, not {MIXED} or less, in {badly} of {size} coordinates: "
-            "chains have not mixed; run more rounds, drop more of the first ones, or take larger "
-            "steps"
+            f"R-hat is up to {self.worst[0]:.2f}, above {MIXED}, in {badly} of {size} "
+            "coordinates, so the chains have not mixed; run more rounds, drop more of the "
+            "first ones, or use a larger step size"
         )
 
 
@@ -160,7 +161,7 @@ def _several_chains(values: Array) -> Array:
     """Return at least two chains, as needed for a comparison between chains."""
     least = 8 if len(values) == 1 else 4
     fits = values.ndim == 3 and len(values) and values.shape[1] >= least
-    rule = "have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one"
+    rule = "have shape (chains, draws, d), with at least 4 draws per chain, or 8 for one chain"
     require(fits, "draws", values.shape, rule)
     finite = bool(np.isfinite(values).all())
     require(finite, "draws", "an entry that is not finite", "be finite", "run all rounds first")
@@ -186,7 +187,7 @@ def clipping(target: Posterior, point: Any, *, probes: int = 16) -> Clipping:
     """
     clip = target.clip_norm
     if clip is None:
-        refuse("clip_norm", None, "be given", "without one nothing is clipped")
+        refuse("clip_norm", None, "be given", "without clip_norm no gradient is clipped")
     at = torch.as_tensor(point, dtype=torch.float64)
     shape, wanted = tuple(at.shape), f"have shape ({target.dimension},)"
     require(shape == (target.dimension,), "point", shape, wanted)
@@ -264,9 +265,11 @@ def inference_data(draws: Tensor, names: Sequence[str] | None = None) -> Any:
     values = draws.detach().double().cpu().numpy()
     require(values.ndim == 3, "draws", values.shape, "have shape (chains, draws, d)")
     if names is not None and len(names) != values.shape[2]:
-        refuse("names", list(names), f"be {values.shape[2]} names, one for each coordinate")
+        refuse("names", list(names), f"be {values.shape[2]} names, one per coordinate")
     if names is not None and len(set(names)) != len(names):
-        refuse("names", list(names), "be different", "a later variable would replace an earlier")
+        refuse(
+            "names", list(names), "be different", "a later variable would replace an earlier one"
+        )
     held = {"parameters": values}
     if names is not None:
         held = {name: values[:, :, number] for number, name in enumerate(names)}

@@ -123,7 +123,8 @@ def find_folder(data_dir: str | Path | None) -> Path:
         return found
     looked = ", ".join(str(place) for place in places)
     raise ParameterError(
-        f"data_dir must hold Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; {WAY_OUT}"
+        f"data_dir must contain Fashion-MNIST's files, got {data_dir!r}; looked in {looked}; "
+        f"{WAY_OUT}"
     )
 
 
@@ -159,13 +160,15 @@ def read_part(folder: Path, part: str, way_out: str = WAY_OUT) -> tuple[Bytes, B
     images_path, labels_path = (folder / name for name in FILES[part])
     images = read_idx(images_path, dimensions=3, way_out=way_out)
     labels = read_idx(labels_path, dimensions=1, way_out=way_out)
-    fits, rule = images.shape[1:] == (28, 28), "hold images of 28 x 28"
+    fits, rule = images.shape[1:] == (28, 28), "contain images of 28 x 28"
     require(fits, str(images_path), images.shape, rule, way_out)
-    require(len(images), str(images_path), len(images), "hold at least one image", way_out)
-    fits, rule = len(images) == len(labels), f"hold {len(images)} labels"
+    require(len(images), str(images_path), len(images), "contain at least one image", way_out)
+    fits, rule = len(images) == len(labels), f"contain {len(images)} labels"
     require(fits, str(labels_path), len(labels), rule, way_out)
     most = int(labels.max())
-    require(most < CLASSES, str(labels_path), most, f"hold labels from 0 to {CLASSES - 1}", way_out)
+    require(
+        most < CLASSES, str(labels_path), most, f"contain labels from 0 to {CLASSES - 1}", way_out
+    )
     return images, labels
 
 
@@ -209,5 +212,7 @@ def _bytes(path: Path, way_out: str) -> bytes:
         rule = f"be a readable file ({error})"
         refuse(str(path), path.name, rule, f"the file is truncated or damaged; {way_out}")
     if len(content) > _MOST_BYTES:
-        refuse(str(path), path.name, f"have at most {_MOST_BYTES:,} bytes, unpacked", way_out)
+        refuse(
+            str(path), path.name, f"have at most {_MOST_BYTES:,} bytes after decompression", way_out
+        )
     return content

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import integer, refuse, require
-from .data import FederatedData, Group
+from .data import ClientGroup, FederatedData
 
 Records = tuple[Tensor, Tensor]
 
@@ -51,7 +51,7 @@ class LazyData:
 
     def __post_init__(self) -> None:
         integer(1, population=self.population)
-        kind, rule = type(self.client).__name__, "be a function of a client's number"
+        kind, rule = type(self.client).__name__, "be a function of the client number"
         require(callable(self.client), "client", kind, rule)
         for name in ("test_features", "test_labels"):
             part = getattr(self, name)
@@ -82,7 +82,9 @@ class LazyData:
             ParameterError: it is not given; the labels are made on demand, so it is unknown.
         """
         if self.num_classes is None:
-            refuse("num_classes", None, "be given for cross-entropy: labels are made as they come")
+            refuse(
+                "num_classes", None, "be given for cross-entropy, since labels are generated later"
+            )
         return self.num_classes
 
     def example(self) -> Records:
@@ -108,7 +110,7 @@ class LazyData:
         self._checked(made)
         return made
 
-    def groups(self, clients: Iterable[int], most: int) -> Iterator[Group]:
+    def groups(self, clients: Iterable[int], most: int) -> Iterator[ClientGroup]:
         """Yield clients of one size, at most ``most`` at once, with their records.
 
         Clients wait for others of their size. When ``4 * most`` clients wait, the largest group is
@@ -134,14 +136,14 @@ def _check_like(name: str, given: object, like: Tensor) -> None:
         and given.dim() > 0
         and (given.dtype, given.shape[1:], given.device) == wanted
     )
-    told = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
-    rule = f"be like the test set's {like.dtype} of shape (records, *{like.shape[1:]})"
-    require(fits, name, told, rule)
+    got = (getattr(given, "dtype", type(given).__name__), getattr(given, "shape", ""))
+    rule = f"be like those of the test set, {like.dtype} of shape (records, *{like.shape[1:]})"
+    require(fits, name, got, rule)
 
 
-def _together(made: list[tuple[int, Records]]) -> Group:
+def _together(made: list[tuple[int, Records]]) -> ClientGroup:
     """Return clients of one size as a group, with their records concatenated."""
     numbers = [client for client, _ in made]
     records = torch.cat([one[0] for _, one in made]), torch.cat([one[1] for _, one in made])
     rows = np.arange(len(records[0])).reshape(len(made), -1)
-    return Group(numbers, records, list(rows))
+    return ClientGroup(numbers, records, list(rows))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import integer, refuse, require
 from .models import ModelFactory
-from .optimise import FlatModel, has_slope, told
+from .optimise import FlatModel, has_slope, type_and_shape
 
 MARGIN = 1.0 - 1e-5
 """Factor on the clip norm, as a margin for the single precision of gradients."""
@@ -143,14 +143,20 @@ def check_function(
     except Exception as error:
         first, *_ = [*str(error).splitlines(), ""]
         raised = f"{type(error).__name__}: {first}"
-        way_out = "it runs under torch.vmap: no writing to parameters, no branches on values, "
-        way_out += "nothing drawn, and distributions of torch with validate_args=False"
-        refuse(name, raised, "be a function of tensors that torch can differentiate", way_out)
+        way_out = "it runs under torch.vmap; do not write to parameters, branch on values "
+        way_out += "or draw random numbers, and use distributions of torch with validate_args=False"
+        refuse(name, raised, "be a differentiable function of tensors", way_out)
     kept = torch.equal(here.detach(), before)
-    require(kept, name, "other ones", "leave its parameters as they are")
+    require(kept, name, "other ones", "not change its parameters")
     rule = f"return shape {shape} for {'two records' if shape else 'a record'}, real numbers "
     rule += "that torch can differentiate"
-    require(fits, name, told(found), rule, "sum over the columns of a record, not over records")
+    require(
+        fits,
+        name,
+        type_and_shape(found),
+        rule,
+        "sum over the columns of a record, not over records",
+    )
 
 
 def classifier(model: ModelFactory, *, device: str = "cpu") -> NetworkLikelihood:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs of the model, targets) -> mean over the records of a batch, a scalar."""
 
-ONE_NUMBER = "return one real number that torch can differentiate, the mean over a batch"
+ONE_NUMBER = "return one differentiable real number, the mean over a batch"
 
 CLIENTS_AT_ONCE = 64
 ALIGNED = 16
@@ -47,7 +47,7 @@ EVALUATED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """Rows that clients of one size use in each step.
 
     Args:
@@ -59,9 +59,9 @@ class Schedule:
     rows: Tensor
     sizes: tuple[int, ...]
 
-    def alone(self, client: int) -> Schedule:
+    def alone(self, client: int) -> BatchSchedule:
         """Return one client's part."""
-        return Schedule(self.rows[:, client : client + 1], self.sizes)
+        return BatchSchedule(self.rows[:, client : client + 1], self.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +85,8 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         one, given = (self.steps is None) != (self.epochs is None), (self.steps, self.epochs)
-        rule = "name exactly one of the two"
-        require(one, "local_steps, local_epochs", given, rule, "leave the other out")
+        rule = "have exactly one value other than None"
+        require(one, "local_steps, local_epochs", given, rule, "leave out the other one")
         for name in ("steps", "epochs"):
             if (given := getattr(self, name)) is not None:
                 value = integer(1, **{f"local_{name}": given})
@@ -112,7 +112,7 @@ class LocalSGD:
             plan += np.split(generator.permutation(records), cuts)
         return plan[:steps]
 
-    def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> Schedule:
+    def schedule(self, clients: Sequence[Indices], generator: np.random.Generator) -> BatchSchedule:
         """Return the schedule of several clients of one size.
 
         They must have equally many records. Padding a smaller client to a larger one's shapes would
@@ -132,7 +132,7 @@ class LocalSGD:
         for client, (own, plan) in enumerate(zip(clients, plans, strict=True)):
             for step, batch in enumerate(plan):
                 rows[step, client, : len(batch)] = own[batch]
-        return Schedule(torch.from_numpy(rows), sizes)
+        return BatchSchedule(torch.from_numpy(rows), sizes)
 
 
 class _Task(NamedTuple):
@@ -140,7 +140,7 @@ class _Task(NamedTuple):
 
     start: Tensor
     records: tuple[Tensor, Tensor]
-    schedule: Schedule
+    schedule: BatchSchedule
     learning_rate: float
     momentum: float
     proximal: float
@@ -155,7 +155,7 @@ class _Task(NamedTuple):
         """Return the part of one client, twice."""
         drift = None if self.drift is None else self.drift.repeat(2, 1)
         rows, sizes = self.schedule.rows.repeat(1, 2, 1), self.schedule.sizes
-        return self._replace(schedule=Schedule(rows, sizes), drift=drift)
+        return self._replace(schedule=BatchSchedule(rows, sizes), drift=drift)
 
 
 class FlatModel:
@@ -253,7 +253,7 @@ class FlatModel:
         self,
         start: Tensor,
         records: tuple[Tensor, Tensor],
-        schedule: Schedule,
+        schedule: BatchSchedule,
         learning_rate: float,
         momentum: float = 0.0,
         proximal: float = 0.0,
@@ -317,19 +317,19 @@ class FlatModel:
             with torch.random.fork_rng(devices=[]):
                 outputs: object = self.module(inputs.clone())
         except Exception as error:
-            told = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
-            refuse("model", type(self.module).__name__, told)
+            rule = f"be called on inputs of shape {tuple(inputs.shape)} ({error})"
+            refuse("model", type(self.module).__name__, rule)
         return outputs
 
     def _check_scores(self, outputs: object, records: int, classes: int) -> None:
-        wanted = f"return shape (records, {classes} classes or more)"
+        wanted = f"return shape (records, k) with k at least {classes}"
         if not isinstance(outputs, Tensor):
             refuse("model's output", type(outputs).__name__, wanted)
         rule = "be real and depend on its parameters"
-        require(has_slope(outputs), "model's output", told(outputs), rule)
+        require(has_slope(outputs), "model's output", type_and_shape(outputs), rule)
         shape = tuple(outputs.shape)
         fits = shape[:1] == (records,) and len(shape) == 2 and shape[1] >= classes
-        way_out = "pass a loss for outputs of another kind"
+        way_out = "pass a loss for other outputs"
         require(fits, "model's output", shape, wanted, way_out)
 
     def _check_loss(self, inputs: Tensor, targets: Tensor) -> None:
@@ -343,8 +343,8 @@ class FlatModel:
         # State outside the object, such as a captured variable, is not reset by a copy. It would
         # pass from client to client, and no clip norm bounds the effect.
         same = math.isclose(first, again, rel_tol=1e-5) or math.isnan(first + again)
-        rule = "be the same for the same outputs and targets, and draw from torch alone"
-        way_out = "what it remembers of a client gets into the updates of the next: make it forget"
+        rule = "be a deterministic function of outputs and targets, up to torch's randomness"
+        way_out = "remove state that one client leaves for the next"
         require(same, "loss", (first, again), rule, way_out)
 
     def _asked(self, inputs: Tensor, targets: Tensor) -> float:
@@ -433,7 +433,7 @@ class FlatModel:
         found: object = self._mean_loss(outputs, targets)
         # A loss may return another kind of value in a later step.
         if not isinstance(found, Tensor) or found.dim() or not has_slope(found):
-            refuse("loss", told(found), ONE_NUMBER, "such as nn.MSELoss()")
+            refuse("loss", type_and_shape(found), ONE_NUMBER, "pass nn.MSELoss(), for example")
         return found
 
     @torch.no_grad()
@@ -522,10 +522,10 @@ def part_of(rows: Tensor, values: Tensor) -> Tensor:
 
 def _check_layers(module: nn.Module) -> None:
     lazy = [name for name, p in module.named_parameters() if isinstance(p, _LAZY)]
-    rule = "have parameters whose shapes are known (no lazy layer)"
-    _refuse_first(lazy, rule, "run an input through it before, or give layers their sizes")
+    rule = "have parameters of known shapes (no lazy layer)"
+    _refuse_first(lazy, rule, "run one input through it, or state the sizes of the layers")
     empty = [name for name, p in module.named_parameters() if p.is_meta]
-    _refuse_first(empty, "hold numbers (not be on the meta device)", "build it on the cpu")
+    _refuse_first(empty, "contain numbers (not be on the meta device)", "build it on the cpu")
     _check_mixing(module)
     # The flat vector has one dtype.
     kinds = {parameter.dtype for parameter in module.parameters()}
@@ -537,14 +537,14 @@ def check_frozen(one: FlatModel, other: FlatModel) -> None:
     """Refuse a model whose frozen parameters and buffers differ when it is built again."""
     kept = [tuple(model.frozen) for model in (one, other)]
     same = len(kept[0]) == len(kept[1]) and all(map(torch.equal, *kept))
-    rule, way_out = "be the same whenever the model is built", "load them from a file"
+    rule, way_out = "be equal for every build of the model", "load them from a file"
     require(same, "model's frozen parameters and buffers", "new ones", rule, way_out)
 
 
 def _check_mixing(module: nn.Module) -> None:
     """Refuse layers whose output for one record depends on others."""
     mixing = [name for name, m in module.named_modules() if isinstance(m, _MIXING)]
-    _refuse_first(mixing, "not mix a batch's records", "use GroupNorm for BatchNorm")
+    _refuse_first(mixing, "process each record separately", "use GroupNorm")
     # InstanceNorm does not mix records, but it may keep statistics of records.
     counted = [
         name
@@ -563,7 +563,7 @@ def _refuse_first(names: Sequence[str], rule: str, way_out: str) -> None:
 _NO_STATISTICS = (
     "keep no running statistics",
     "they learn from private data outside the clipped update; use GroupNorm, or "
-    "track_running_stats=False. Buffers that training does not change are welcome",
+    "track_running_stats=False. Constant buffers are allowed",
 )
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _LAZY = (nn.parameter.UninitializedParameter,)
@@ -574,7 +574,7 @@ def has_slope(found: Tensor) -> bool:
     return found.is_floating_point() and found.requires_grad
 
 
-def told(found: object) -> str:
+def type_and_shape(found: object) -> str:
     """Return a short description of the value that a caller's function returned."""
     if not isinstance(found, Tensor):
         return type(found).__name__
@@ -595,6 +595,6 @@ def checked_rates(
     rates = {"learning_rate": learning_rate, "server_learning_rate": server_learning_rate}
     for name, rate in rates.items():
         if positive(**{name: rate}) > largest:
-            refuse(name, rate, f"be at most {largest:.3g}, which single precision holds")
+            refuse(name, rate, f"be at most {largest:.3g}, the largest value in single precision")
     if positive(learning_rate_decay=learning_rate_decay) > 1.0:
         refuse("learning_rate_decay", learning_rate_decay, "be at most 1", "1 keeps the rate")

@@ -181,7 +181,7 @@ class Posterior:
     def __post_init__(self) -> None:
         non_negative(prior_precision=self.prior_precision)
         kept = isinstance(self.data, FederatedData)
-        way_out = "records of a kind are FederatedData, or go to Posterior.of"
+        way_out = "pass FederatedData, or use Posterior.of"
         require(kept, "data", type(self.data).__name__, "be FederatedData", way_out)
         if self.clip_norm is not None and self.own_sensitivity is not None:
             given = (self.clip_norm, self.own_sensitivity)
@@ -199,11 +199,11 @@ class Posterior:
     def _check_classes(self, model: SoftmaxRegression) -> None:
         """Refuse records that do not fit the features and classes of a softmax regression."""
         size = self.data.features[0].numel()
-        rule = f"have {model.features} numbers a record, as the model's features are"
-        require(size == model.features, "data", f"{size} numbers a record", rule)
+        rule = f"have {model.features} numbers per record, the features of the model"
+        require(size == model.features, "data", f"{size} numbers per record", rule)
         labelled = len(self.data.labels) == len(self.data.features)
-        require(labelled, "labels", len(self.data.labels), "be given, one for each record")
-        rule = f"be of {model.classes} classes at most, as the model's are"
+        require(labelled, "labels", len(self.data.labels), "be given, one per record")
+        rule = f"have at most {model.classes} classes, those of the model"
         require(self.data.classes <= model.classes, "labels", f"{self.data.classes} classes", rule)
 
     def _try(self, model: Likelihood) -> None:
@@ -244,7 +244,7 @@ class Posterior:
                 one number for each record or cannot be differentiated.
         """
         many = isinstance(clients, Sequence) and not isinstance(clients, str)
-        rule, way_out = "be a sequence, an entry for each client", "list(clients.values())"
+        rule, way_out = "be a sequence with one entry per client", "list(clients.values())"
         require(many, "clients", type(clients).__name__, rule, way_out)
         pairs = len(clients) > 0 and isinstance(clients[0], tuple | list)
         data = _federated(clients if pairs else [(inputs, None) for inputs in clients])

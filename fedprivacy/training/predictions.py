@@ -47,7 +47,7 @@ def predictive(logits: Logits, draws: Tensor, features: Tensor) -> Tensor:
     """
     flat = draws.reshape(-1, draws.shape[-1])
     kept = flat[torch.isfinite(flat).all(dim=1)]
-    require(len(kept), "draws", tuple(draws.shape), "hold a finite draw", "run more rounds")
+    require(len(kept), "draws", tuple(draws.shape), "contain a finite draw", "run more rounds")
     with torch.no_grad():
         total = logits(kept[0], features).softmax(-1)
         # One draw at a time: all at once would need draws x records x classes numbers.
@@ -70,7 +70,7 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
     """
     shape = tuple(probabilities.shape)
     if len(shape) != 2 or tuple(labels.shape) != shape[:1] or not shape[0]:
-        refuse("probabilities, labels", (shape, tuple(labels.shape)), "have a row for each label")
+        refuse("probabilities, labels", (shape, tuple(labels.shape)), "have one row per label")
     exact = probabilities.double()
     _check_scored(exact, labels)
     confidence, guess = exact.max(dim=1)
@@ -94,7 +94,7 @@ def _check_scored(exact: Tensor, labels: Tensor) -> None:
         refuse("probabilities", "an entry below 0", "be probabilities")
     classes = int(labels.min()), int(labels.max())
     if classes[0] < 0 or classes[1] >= exact.shape[1]:
-        refuse("labels", classes, f"be numbers of columns, from 0 to {exact.shape[1] - 1}")
+        refuse("labels", classes, f"be column numbers from 0 to {exact.shape[1] - 1}")
 
 
 def _calibration_error(confidence: Tensor, right: Tensor, bins: int) -> float:
@@ -112,7 +112,7 @@ def gaussian_fit(draws: Tensor) -> Normal:
     """
     points = draws.reshape(-1, draws.shape[-1]).double().cpu().numpy()
     if len(points) < 2 or not np.isfinite(points).all():
-        refuse("draws", tuple(draws.shape), "hold at least two finite draws", "run more rounds")
+        refuse("draws", tuple(draws.shape), "contain at least two finite draws", "run more rounds")
     covariance = np.atleast_2d(np.cov(points, rowvar=False))
     return Normal(mean=points.mean(axis=0), covariance=covariance)
 

@@ -39,8 +39,8 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
     elif hasattr(loop, "flat") and hasattr(state, "parameters"):
         found = loop.flat.whole(state.parameters)
     else:
-        way_out = "write what its account covers with torch.save"
-        refuse("loop", type(loop).__name__, "be one of fedprivacy's own", way_out)
+        way_out = "save only accounted values, with torch.save"
+        refuse("loop", type(loop).__name__, "be a state of a fedprivacy loop", way_out)
     # Copied to separate memory: torch saves the whole storage of a view.
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 

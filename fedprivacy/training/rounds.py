@@ -153,7 +153,7 @@ class Loop(Protocol[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class RoundBookkeeping:
     """The records of a round; each part may be missing.
 
     Args:
@@ -181,7 +181,7 @@ class Books:
         if self.budget is None or self.mechanism is None or self.budget.allows(self.mechanism):
             return
         raise BudgetExhausted(
-            f"the next round, {self.mechanism}, exceeds the budget; nothing was released; "
+            f"the next round, {self.mechanism}, exceeds the budget, so it was not released; "
             f"{self.budget.way_out}"
         )
 
@@ -268,7 +268,7 @@ class Aborted(Generic[S]):
 
 
 def run_round(
-    books: Books,
+    books: RoundBookkeeping,
     *,
     collect: Callable[[], C | Aborted[S]],
     release: Callable[[C], tuple[S, RoundInfo]],
@@ -296,7 +296,7 @@ def run_round(
 
 
 def finish_round(
-    books: Books,
+    books: RoundBookkeeping,
     number: int | None,
     *,
     collect: Callable[[], C | Aborted[S]],
@@ -307,7 +307,7 @@ def finish_round(
 
     Args:
         books: the records of the round.
-        number: the result of ``Books.begin``.
+        number: the result of ``RoundBookkeeping.begin``.
         collect: see ``run_round``.
         release: see ``run_round``.
         on_release: see ``run_round``.
@@ -328,7 +328,7 @@ def finish_round(
         books.spend(number)
     except BudgetExhausted:
         # Another spender used the budget meanwhile: no result was released.
-        books.abort(number, "it does not fit the budget any more")
+        books.abort(number, "it exceeds the budget")
         raise
     state, info = release(collected)
     books.released(info)
@@ -360,26 +360,26 @@ def check_given(
 def check_state(kind: type[S], state: object) -> S:
     """Return a state of this kind; refuse any other object."""
     if not isinstance(state, kind):
-        refuse("state", type(state).__name__, f"be a {kind.__name__}", "begin with init()")
+        refuse("state", type(state).__name__, f"be a {kind.__name__}", "start with init()")
     return state
 
 
 def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.dtype) -> None:
     """Refuse, by name, anything but a tensor of this shape and dtype."""
-    told = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-    require(isinstance(found, Tensor) and told == shape, name, told, f"have shape {shape}")
+    got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    require(isinstance(found, Tensor) and got == shape, name, got, f"have shape {shape}")
     own = getattr(found, "dtype", None)
     require(own == kind, f"{name}.dtype", str(own), f"be {kind}")
 
 
 def check_books(ledger: object, budget: object) -> None:
     """Refuse anything but a ledger and a budget."""
-    rule, way_out = "be a Ledger or None", "fp.Ledger.create(...), or fp.Ledger.open(...)"
+    rule, way_out = "be a Ledger or None", "pass fp.Ledger.create(...) or fp.Ledger.open(...)"
     require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)
     acts = ("allows", "charge", "spend", "seeded", "released", "ended", "confirm")
-    asked = (*acts, "spent", "states", "way_out")
-    rule, way_out = "be a Budget or None", "fp.Budget(epsilon, delta, ...)"
-    require(budget is None or has(budget, *asked), "budget", budget, rule, way_out)
+    wanted = (*acts, "spent", "states", "way_out")
+    rule, way_out = "be a Budget or None", "pass fp.Budget(epsilon, delta, ...)"
+    require(budget is None or has(budget, *wanted), "budget", budget, rule, way_out)
 
 
 def has(one: object, *names: str) -> bool:
@@ -396,9 +396,9 @@ def check_called(**functions: object) -> None:
 
 
 _GETS = {
-    "dropout": "it gets a round's cohort",
-    "on_round": "it gets the state and what the server saw",
-    "on_release": "it gets the state",
+    "dropout": "it receives the cohort of a round",
+    "on_round": "it receives the state and the server's view",
+    "on_release": "it receives the state",
 }
 
 
@@ -412,7 +412,7 @@ def check_denominator(declared: bool, *books: object) -> None:
         declared: whether the denominator is a number that was stated beforehand.
         books: the ledger and the budget of a run, or None.
     """
-    rule = "be declared for add_remove: the number of clients is then not public"
+    rule = "be given for add_remove, since the number of clients is then not public"
     way_out = "pass a public number near the expected cohort, or account for zero_out"
     public = declared or not any(map(is_add_remove, books))
     require(public, "expected_cohort", None, rule, way_out)
@@ -423,9 +423,14 @@ def check_ledger(ledger: Ledger | None, mechanism: Mechanism | None, seed: int |
     if ledger is None:
         return
     if mechanism is None:
-        refuse("ledger", ledger, "be None without perturbation", "there is no loss to record")
+        refuse(
+            "ledger",
+            ledger,
+            "be None without perturbation",
+            "without noise there is no loss to record",
+        )
     rule = "be 'fixed' for a run with a seed, which is not private"
-    way_out = "create the ledger with seed_policy='fixed' or leave seed out"
+    way_out = "create the ledger with seed_policy='fixed' or leave out seed"
     honest = seed is None or ledger.seed_policy == "fixed"
     require(honest, "ledger.seed_policy", ledger.seed_policy, rule, way_out)
     # A round without a theorem for the ledger's facts would be released and never priced.
@@ -455,14 +460,19 @@ def check_past(
     """
     if mechanism is not None and ledger is not None:
         begun = ledger.begun_rounds
-        rule = f"have all {state.round} rounds of the state behind it: an audit counts no others"
-        way_out = "the ledger of those rounds, or init() with their parameters if they cost nothing"
+        rule = f"contain all {state.round} rounds of the state, since an audit counts only these"
+        way_out = (
+            "pass the ledger of those rounds, or init() with their parameters if they were not "
+            "private"
+        )
         require(begun >= state.round, "ledger", f"one of {begun} rounds", rule, way_out)
     if mechanism is None or ledger is not None or budget is None:
         return
     known = not state.round or _digest(state) in budget.states
-    rule = "be given with a budget: it alone tells what the rounds before this state cost"
-    way_out = "fp.Ledger.create(...), from the first round on, or this budget's very last state"
+    rule = "be given with a budget, since it records the rounds before this state"
+    way_out = (
+        "pass fp.Ledger.create(...) from the first round on, or the latest state of this budget"
+    )
     require(known, "ledger", None, rule, way_out)
 
 
@@ -473,8 +483,8 @@ def _digest(state: RoundState) -> str:
         value = getattr(state, each.name)
         plain = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         numbers = isinstance(plain, np.ndarray)
-        told = (each.name, plain.dtype.str, plain.shape) if numbers else (each.name, plain)
-        found.update(repr(told).encode() + (plain.tobytes() if numbers else b""))
+        got = (each.name, plain.dtype.str, plain.shape) if numbers else (each.name, plain)
+        found.update(repr(got).encode() + (plain.tobytes() if numbers else b""))
     return found.hexdigest()
 
 
@@ -486,15 +496,15 @@ def silent(dropout: Dropout | None, cohort: Indices) -> set[int]:
     """
     if dropout is None:
         return set()
-    rule, way_out = "return numbers of clients of the cohort", "cohort[mask] where a mask is known"
+    rule, way_out = "return client numbers of the cohort", "use cohort[mask] for a mask"
     answer = dropout(cohort)
     many = isinstance(answer, Iterable)
-    require(many, "dropout", type(answer).__name__, rule, "return [] where everybody answers")
-    told = np.asarray([getattr(one, "item", lambda one=one: one)() for one in answer])
+    require(many, "dropout", type(answer).__name__, rule, "return [] if all clients answer")
+    got = np.asarray([getattr(one, "item", lambda one=one: one)() for one in answer])
     # Not a mask: True and False would be clients 1 and 0.
-    whole = told.size == 0 or (told.ndim == 1 and told.dtype.kind in "iu")
-    require(whole, "dropout", f"{told.dtype} of shape {told.shape}", rule, way_out)
-    found = set(map(int, told))
+    whole = got.size == 0 or (got.ndim == 1 and got.dtype.kind in "iu")
+    require(whole, "dropout", f"{got.dtype} of shape {got.shape}", rule, way_out)
+    found = set(map(int, got))
     require(found <= set(map(int, cohort)), "dropout", sorted(found), rule, way_out)
     return found
 

@@ -385,5 +385,5 @@ def test_what_is_refused(change, names):
 
 def test_a_refuted_mu_is_not_told_as_an_epsilon():
     found = fp.attack(noisy(0.1), 500, estimator="gdp", generator=seeded(6), runs=1, delta=1e-5)
-    (printed,) = re.findall("not ([0-9.]+)-GDP; if its worst pair is Gaussian", str(found))
+    (printed,) = re.findall("not ([0-9.]+)-GDP; if the worst-case pair is Gaussian", str(found))
     assert found.mu and 0.99999 * found.mu < float(printed) <= found.mu

@@ -9,7 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.audit.diagnose import (
     CHANCE,
-    Question,
+    ExplainedClaim,
     Windows,
     _last_digit,
     failing_assumptions,
@@ -19,7 +19,7 @@ from fedprivacy.relations import Adjacency, Facts, Observer
 
 DELTA = 1e-5
 NAMES = ("pld", "rdp", "advanced")
-MATCHED = "would be the number of"
+MATCHED = "would be the epsilon of"
 
 
 def question(run, claim, adjacency="add_remove", found=None):
@@ -27,7 +27,7 @@ def question(run, claim, adjacency="add_remove", found=None):
     ask = {"delta": DELTA, "adjacency": adjacency}
     found = found or {name: fp.epsilon(run, accountant=name, **ask) for name in NAMES}
     facts = Facts(None, Adjacency(adjacency), Observer.AGGREGATE)
-    return Question(run, facts, claim, found)
+    return ExplainedClaim(run, facts, claim, found)
 
 
 def poisson(noise, rate, rounds):
@@ -143,11 +143,9 @@ def test_a_reading_names_its_parameters_and_how_many_were_tried():
     run = poisson(1.5, 0.05, 300)
     seventh = fp.epsilon(poisson(1.5, 0.05, 60), delta=DELTA, adjacency="add_remove").upper
     (reason,) = failing_assumptions(question(run, seventh))
-    assert "several noisy sums counted as one, 5 of them: 60 for 300" in reason
-    assert f"{MATCHED} several" in reason and ", PLD)" in reason
-    assert re.search(
-        r"\(\d+ readings were compared; a random claim matches with a chance of", reason
-    )
+    assert "5 noisy sums counted as one, 60 in all instead of 300" in reason
+    assert f"{MATCHED} 5 noisy sums" in reason and ", PLD)" in reason
+    assert re.search(r"\(\d+ readings were compared; a random claim matches one with", reason)
 
 
 def test_a_package_that_counted_2_c_is_not_said_to_have_counted_c():
@@ -156,7 +154,7 @@ def test_a_package_that_counted_2_c_is_not_said_to_have_counted_c():
     run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 1000
     found = fp.audit(run, claim=(13.360825690298975, 1e-5), adjacency="replace_one")
     assert found.verdict == "CANNOT BE CERTIFIED"
-    assert "added or removed, where a sum moves by 2 C (13.3609, PLD)" in found.reasons[1]
+    assert "added or removed, with a sensitivity of 2 C (13.3609, PLD)" in found.reasons[1]
     assert "not by C" not in str(found.reasons)
 
 
@@ -198,7 +196,10 @@ def test_multiples_of_few_digits_are_no_reason():
     ]
     assert not any(told)
     (reason,) = overcounts(question(run, 5 * least))
-    assert "would be 5 times the number of this run" in reason and "at most.)" in reason
+    assert (
+        "would be 5 times the epsilon of this run" in reason
+        and "random claim matches one with probability at most" in reason
+    )
 
 
 def test_one_digit_claims_are_not_roundings_of_what_is_far_above():

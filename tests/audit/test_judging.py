@@ -62,7 +62,7 @@ def test_an_open_ledger_is_accounted_and_says_so(tmp_path):
     ledger_of(tmp_path / "a", close=False)
     found = fp.audit(tmp_path / "a")
     assert found.verdict == "CANNOT BE CERTIFIED" and found.rounds == 5
-    assert "cannot be HOLDS" in found.reasons[0] and "the ledger has no end" in found.statement
+    assert "cannot be HOLDS" in found.reasons[0] and "the ledger was not closed" in found.statement
     assert any("later rounds may be missing" in reason for reason in found.reasons)
 
 
@@ -214,12 +214,12 @@ def test_clients_that_hold_the_unit_are_drawn_as_stated(tmp_path):
 def test_cohorts_that_the_scheme_does_not_draw_certify_nothing(tmp_path, scheme, cohort):
     found = judged(tmp_path / "a", SMALL.sampled(scheme), [(10, 2.0), (cohort, 2.0)], (9.0, 1e-4))
     assert found.verdict == "CANNOT BE CERTIFIED"
-    told = f"1 round(s), the first of them 1, had {cohort} participants"
+    told = f"1 round(s), first in round 1: {cohort} participants"
     assert told in found.auditor_only[0] and "cohorts" in found.reasons[0]
     assert told not in "".join(found.reasons) and told in str(found)
     page = fp.report(found, tmp_path / "a.html").read_text()
     assert "participants where" not in page
-    with pytest.raises(fp.UnsupportedCombination, match="participants where the scheme draws"):
+    with pytest.raises(fp.UnsupportedCombination, match="participants, but the scheme draws"):
         fp.account(tmp_path / "a", delta=1e-4)
     fine = judged(tmp_path / "b", SMALL.sampled(scheme), [(10, 2.0)] * 2, (9.0, 1e-4))
     assert fine.verdict == "HOLDS"
@@ -270,8 +270,8 @@ def test_only_what_was_surely_released_makes_a_claim_fail(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"claim": (2.0, 1e-5)}, "other outputs might have spent it all"),
-        ({"claim": (4.0, 1e-6)}, "other outputs might have spent it all"),
+        ({"claim": (2.0, 1e-5)}, "other outputs could have spent all of it"),
+        ({"claim": (4.0, 1e-6)}, "other outputs could have spent all of it"),
         ({"adjacency": "replace_one"}, "another adjacency or observer"),
         ({"observer": "server"}, "another adjacency or observer"),
     ],
@@ -302,7 +302,7 @@ def test_what_the_server_may_see_the_others_may():
     """The fold of two replaced numbers is loose where units are often drawn; T4 is smaller."""
     run = fp.Laplace(noise_multiplier=2.0).sampled(fp.FixedSize(90, population=100)) * 3
     found = fp.audit(run, claim=(1.6, 1e-3), adjacency="zero_out")
-    assert found.verdict == "HOLDS" and "to the server too" in found.reasons[0]
+    assert found.verdict == "HOLDS" and "for the server as well" in found.reasons[0]
     assert found.bounds["aggregate"]["pld"].upper > 1.6 > found.bounds["server"]["pld"].upper
 
 
@@ -366,7 +366,11 @@ def test_numbers_that_certify_nothing_are_shown_nowhere(tmp_path):
     shown = re.sub(r"<style>.*?</style>|SHA-256 [0-9a-f]+", "", page, flags=re.S)
     for number in numbers - {"0"}:
         assert number not in shown
-    assert "<svg" not in page and 'class="words"' not in page and "holds whatever" not in page
+    assert (
+        "<svg" not in page
+        and 'class="words"' not in page
+        and "holds for all background knowledge, under the assumptions" not in page
+    )
     assert fp.report(SURE, tmp_path / "b.html").read_text().count("<svg") == 3
 
 
@@ -384,7 +388,7 @@ def test_void_numbers_are_void_in_json_and_in_text(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("facts", "close", "words"),
     [
-        ({}, False, "the ledger has no end"),
+        ({}, False, "the ledger was not closed"),
         ({"seed_policy": "fixed"}, True, "the seed was fixed"),
     ],
 )
@@ -409,8 +413,8 @@ def test_the_page_begins_with_what_was_audited(tmp_path):
     for told in ("digits", "run.ledger", digest, "A. Uditor", found.audited, fp.__version__):
         assert told in cover
     assert "for the observer aggregate" in cover
-    assert "10 of 100 units are drawn afresh" in page and "SampledMechanism" not in page
-    assert "at 0.1 % false alarms" in page
+    assert "10 of 100 units are drawn anew" in page and "SampledMechanism" not in page
+    assert "at a false-positive rate of 0.1 %" in page
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 
@@ -436,6 +440,6 @@ def test_what_is_asked_against_a_ledger_is_told(tmp_path):
         shown = {"cohort": 5, "arrived": 5, "refused": 0, "denominator": 5.0}
         ledger.done(number, noise_std=4.0, **shown)
         ledger.close()
-    told = "The question is about the adjacency zero_out; the fedprivacy ledger states replace_one."
+    told = "The adjacency in question is zero_out, but the fedprivacy ledger states replace_one."
     assert told in str(fp.audit(ledger.path, adjacency="zero_out"))
-    assert "The question is about" not in str(fp.audit(ledger.path))
+    assert "in question is" not in str(fp.audit(ledger.path))

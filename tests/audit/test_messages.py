@@ -48,11 +48,13 @@ def test_correlated_noise_is_told_as_what_it_is(tmp_path):
     noise = LEFT["not a sum whose rounds hang together"][0]
     found = fp.audit(noise, claim=(9.0, 1e-5), **PLAIN)
     rows = dict(rows_of(found))
-    assert rows["sampler"].startswith("every unit takes part once at most; nothing rests on a draw")
-    assert "6 sums" in rows["what was run"] and "correlated" in rows["what was run"]
-    assert rows["what is covered"].startswith("6 rounds")
+    assert rows["sampler"].startswith(
+        "every unit takes part at most once; no guarantee depends on sampling"
+    )
+    assert "6 sums" in rows["mechanism"] and "correlated" in rows["mechanism"]
+    assert rows["covered runs"].startswith("6 rounds")
     page = fp.report(found, tmp_path / "a.html").read_text()
     assert page.count("<svg") == 2 and "Epsilon by round" not in page
     spaced = fp.MinimumSeparation(2, at_most=3)
     assert "at most 3 times, at least 2 rounds" in participation_in_words(spaced)
-    assert "again and again, at least 2" in participation_in_words(fp.MinimumSeparation(2))
+    assert "any number of times, at least 2" in participation_in_words(fp.MinimumSeparation(2))

@@ -6,7 +6,7 @@ import numpy as np
 
 import fedprivacy as fp
 from fedprivacy.audit.plots import (
-    Line,
+    PlotLine,
     _labelled_once,
     _profile,
     _tradeoff,
@@ -66,5 +66,5 @@ def test_a_profile_that_is_not_convex_in_epsilon_is_below_its_line():
 
 def test_lines_that_coincide_are_drawn_so_that_they_hold_for_all():
     x = np.array([0.0, 1.0])
-    both = _labelled_once({"a": Line(x, x, x), "b": Line(x, x * 1.001, x * 0.999)})["a, b"]
+    both = _labelled_once({"a": PlotLine(x, x, x), "b": PlotLine(x, x * 1.001, x * 0.999)})["a, b"]
     assert both.upper[1] == 1.001 and both.lower[1] == 0.999

@@ -18,7 +18,7 @@ SAID = {
 
 
 def deployment(**changed):
-    given = dict.fromkeys(deployments.ASKED, "some text") | {
+    given = dict.fromkeys(deployments.ASKED, "be a non-empty string") | {
         name: value for name, value in SAID.items() if name in deployments.ASKED
     }
     return {**given, **changed}

@@ -11,9 +11,9 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.audit import RunSummary, registry
-from fedprivacy.audit.plots import Line, _labelled_once, epsilon_by_round
+from fedprivacy.audit.plots import PlotLine, _labelled_once, epsilon_by_round
 from fedprivacy.bound import Verdict
-from fedprivacy.evidence.defects import EFFECTS, Numbers
+from fedprivacy.evidence.defects import EFFECTS, Validity
 from fedprivacy.loss.strategies import search
 from fedprivacy.loss.strategies.memo import answered_once, remembered
 from tests.common import RECORDS, ROOT
@@ -111,8 +111,11 @@ def test_every_colour_of_text_has_the_contrast_that_guidelines_ask_for(three):
 def test_what_runs_share_stands_once(three):
     for form in ("html", "md"):
         text = three[form]
-        assert text.count("What all runs share") == 1
-        for once in ("client (all data of one client)", "central: whoever sums"):
+        assert text.count("Common to all runs") == 1
+        for once in (
+            "client (all data of one client)",
+            "central: the server is trusted and sees contributions",
+        ):
             assert text.count(once) == 1
         assert len(re.findall("; 12 rounds", text)) == 1
 
@@ -121,10 +124,10 @@ def test_curves_that_coincide_have_one_label(three):
     assert three["html"].count(">one, two<") == 3 and ">three<" in three["html"]
     x = np.array([0.0, 1.0])
     lines = {
-        "a": Line(x, x),
-        "b": Line(x, x + 1.0),
-        "c": Line(x, x * 1.001),
-        "d": Line(x[:1], x[:1]),
+        "a": PlotLine(x, x),
+        "b": PlotLine(x, x + 1.0),
+        "c": PlotLine(x, x * 1.001),
+        "d": PlotLine(x[:1], x[:1]),
     }
     assert list(_labelled_once(lines)) == ["a, c", "b", "d"]
 
@@ -138,7 +141,7 @@ def test_every_form_says_the_same_numbers(three):
     for form in ("html", "md"):
         assert shown in three[form] and "FAILS" in three[form]
     assert data["statement"]["one"]["formal statement"].startswith(f"({shown}, 1e-05)")
-    assert "left of the claim" in three["md"] and "Words" in three["md"]
+    assert "remaining epsilon (lower end)" in three["md"] and "Glossary" in three["md"]
 
 
 def test_markdown_prints_names_to_the_letter(tmp_path):
@@ -334,7 +337,7 @@ def test_curves_say_what_they_are_about_where_that_differs(tmp_path):
         warnings.simplefilter("error")
         page = fp.report(runs, tmp_path / "a.html").read_text()
     assert "_a (delta = 1e-05, zero_out)" in page and "b (delta = 1e-06, replace_one)" in page
-    assert "of c no finite one (aggregate)" in page
+    assert "no finite epsilon for c (aggregate)" in page
     alone = fp.report(runs["c"], tmp_path / "b.html").read_text()
     assert alone.count("<svg") == 2 and "no finite epsilon holds" in alone
 
@@ -342,14 +345,14 @@ def test_curves_say_what_they_are_about_where_that_differs(tmp_path):
 def test_what_takes_a_verdict_away_is_a_condition_of_the_numbers():
     """In a defect that leaves no claim certified, no number is certified without a word."""
     for effect in EFFECTS.values():
-        assert (effect.holds is Verdict.HOLDS) == (effect.numbers is Numbers.CERTIFIED)
+        assert (effect.holds is Verdict.HOLDS) == (effect.numbers is Validity.CERTIFIED)
 
 
 def test_tables_of_markdown_are_lines(three):
     lines = three["md"].splitlines()
     assert not [line for line in lines if "\\n" in line]
     assert any(re.fullmatch(r"\| formal statement \| .* \|", line) for line in lines)
-    assert "Theorems:" in lines and "## What all runs share" in lines
+    assert "Theorems:" in lines and "## Common to all runs" in lines
     for index, line in enumerate(lines):
         if line.startswith("|---"):
             widths = {row.count("|") for row in lines[index - 1 : index + 2]}
@@ -399,7 +402,7 @@ def test_the_box_gives_every_observers_number(tmp_path):
     run = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1)) * 20
     found = fp.audit(run, claim=(12.0, 1e-4), adjacency="zero_out")
     best = min(bound.upper for bound in found.bounds["server"].values())
-    told = "To the server, which knows who took part: epsilon at most "
+    told = "For the server, which knows the participants: epsilon at most "
     for ending, begins, ends in (("md", "\n> ", "\n"), ("html", '<p class="words">', "</p>")):
         path = fp.report(found, tmp_path / f"r.{ending}")
         box = path.read_text().split(begins)[1].split(ends)[0]
@@ -409,14 +412,14 @@ def test_the_box_gives_every_observers_number(tmp_path):
     # The other way round, too.
     server = fp.audit(run, claim=(30.0, 1e-4), adjacency="zero_out", observer="server")
     text = fp.report(server, tmp_path / "s.md").read_text()
-    assert f"but not who took part: epsilon at most {found.bound.ends()[1]}." in text
+    assert f"but not the participants: epsilon at most {found.bound.ends()[1]}." in text
     # Without a secure sum the server sees more than that.
     shares = fp.SparsifiedPerturbation(
         noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25
     )
     apart = fp.audit(shares, claim=(12.0, 1e-4), adjacency="zero_out")
     text = fp.report(apart, tmp_path / "u.md").read_text().split("\n> ")[1]
-    assert "To a server that sees each upload by itself: epsilon at most " in text
+    assert "For a server that sees each upload separately: epsilon at most " in text
 
 
 def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):
@@ -424,11 +427,11 @@ def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):
     found = fp.audit(run, claim=(12.0, 1e-4), adjacency="add_remove")
     assert set(found.unsupported) == {"server"}
     box = fp.report(found, tmp_path / "r.md").read_text().split("\n> ")[1].split("\n")[0]
-    assert "To the server" not in box
+    assert "For the server" not in box
     # What holds under a condition only is told with it.
     given = {"adjacency": "zero_out", "unit": "client", "claim": (12.0, 1e-4)}
     with fp.Ledger.create(tmp_path / "a.ledger", **given) as ledger:
         number = ledger.intent(run.sequence()[0][0], clip_norm=1.0, noise_std=1.0)
         ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=1.0)
     box = fp.report(fp.audit(tmp_path / "a.ledger"), tmp_path / "o.md").read_text()
-    assert box.split("\n> ")[1].count("For the recorded rounds alone") == 3
+    assert box.split("\n> ")[1].count("For the recorded rounds only") == 3

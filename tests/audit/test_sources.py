@@ -31,7 +31,7 @@ def test_a_mechanism_and_a_ledger_say_it_themselves(said, tmp_path):
         with pytest.raises(fp.ParameterError) as caught:
             fp.audit(source, claim=(9.0, 1e-5), adjacency="zero_out", **said)
         what = "a ledger" if isinstance(what, fp.Ledger) else what
-        told = f"{name} must be left out, got {str(value)!r}; {what} says it itself"
+        told = f"{name} must be left out, got {str(value)!r}; {what} states it"
         assert str(caught.value) == told
 
 

@@ -29,7 +29,7 @@ def test_a_job_with_a_quantile_is_trained_and_audited(tmp_path):
     assert fp.audit(path).verdict == "HOLDS"
     kept = [one.clip_norm for one in fp.Ledger.open(path).rounds]
     assert len(set(kept)) == 3
-    assert "the next clip norm follows the quantile 0.5" in "".join(parts_in_words(fp.audit(path)))
+    assert "the next clip norm tracks the quantile 0.5" in "".join(parts_in_words(fp.audit(path)))
     assert task.public("zero_out")["clip_quantile"] == 0.5
 
 
@@ -37,16 +37,16 @@ def test_the_statement_has_what_guides_ask_for():
     rows = dict(rows_of(FLOWER))
     assert rows["unit"] == "client (all data of one client)"
     assert rows["neighbours"].startswith("replace_one") and rows["observer"].startswith("aggregate")
-    assert rows["what was run"].startswith("DP-FedAvg: ")
-    assert rows["sampler"].endswith("(as the Flower accountant state says)")
-    assert "tuning" in rows["what is covered"] and rows["formal statement"].startswith(
+    assert rows["mechanism"].startswith("DP-FedAvg: ")
+    assert rows["sampler"].endswith("(according to the Flower accountant state)")
+    assert "tuning" in rows["covered runs"] and rows["formal statement"].startswith(
         "(3.488, 7e-05)"
     )
     facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out"}
     tuned = fp.audit(RECORDS / "opacus_rdp.json", sampling="poisson", trials=4, **facts)
     rows = dict(rows_of(tuned))
-    assert "4 runs on the same data, as stated" in rows["what is covered"]
-    assert rows["sampler"].endswith("(as stated, not recorded)")
+    assert "4 runs on the same data, as stated by the user" in rows["covered runs"]
+    assert rows["sampler"].endswith("(as stated but not recorded)")
 
 
 # ---- conditions
@@ -68,11 +68,14 @@ def a_ledger(path, close=True, adjacency="zero_out", denominator=5.0, **facts):
 CONDITIONS = {
     "no denominators": (
         {"adjacency": "add_remove", "denominator": None},
-        ["only if denominators do not follow the data"],
+        ["valid only if denominators do not depend on the data"],
     ),
     "open and seeded": (
         {"close": False, "seed_policy": "fixed"},
-        ["of the recorded rounds only", "only against whoever does not know the seed"],
+        [
+            "valid for the recorded rounds only",
+            "valid only against attackers who do not know the seed",
+        ],
     ),
 }
 
@@ -88,7 +91,7 @@ def test_every_condition_stands_beside_every_number(what, tmp_path):
     text = fp.report({"a": found}, tmp_path / "a.md").read_text()
     for form, least in ((page, 8), (text, 4)):
         assert form.count(told) >= least and " is left" not in form
-        assert "left of the claim" not in form and "Epsilon by round" in form
+        assert "remaining epsilon (lower end)" not in form and "Epsilon by round" in form
     data = json.loads(fp.report({"a": found}, tmp_path / "a.json").read_text())
     assert data["further_rounds"]["a"] is None
 
@@ -99,7 +102,7 @@ def test_every_condition_stands_beside_every_number(what, tmp_path):
 def test_rounds_of_several_sums_are_told_with_their_noise():
     facts = {"claim": (9.0, 1e-5), "adjacency": "zero_out", "sampling": "poisson"}
     found = fp.audit(RECORDS / "opacus_rdp.json", steps_per_round=5, **facts)
-    assert dict(rows_of(found))["what was run"].startswith("5 times the sum of clipped contrib")
+    assert dict(rows_of(found))["mechanism"].startswith("5 times the sum of clipped contrib")
 
 
 SAID = {"adjacency": "add_remove", "claim": (8.0, 1e-5)}
@@ -119,4 +122,4 @@ def test_a_unit_is_said_where_the_record_does_not_say_it():
     # The statement says who says so, beside it.
     recorded = fp.audit(trace(ONE, unit=fp.Unit.RECORD), **SAID)
     told = [dict(rows_of(one))["unit"] for one in (silent, found, recorded)]
-    assert told == ["not stated", "record, as stated, not recorded", "record"]
+    assert told == ["not stated", "record, as stated but not recorded", "record"]

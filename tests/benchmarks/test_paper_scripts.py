@@ -195,13 +195,13 @@ def test_files_that_are_not_there_are_told_in_one_line(script, folder, monkeypat
 @pytest.mark.parametrize(
     ("script", "arguments", "told"),
     [
-        ("fed_plt", ["--runs", "0"], "a whole number of at least 10"),
-        ("fed_plt", ["--runs", "ten"], "a whole number of at least 10"),
-        ("fedavg_two_sided", ["--most", "0"], "a whole number of at least 1"),
+        ("fed_plt", ["--runs", "0"], "an integer of at least 10"),
+        ("fed_plt", ["--runs", "ten"], "an integer of at least 10"),
+        ("fedavg_two_sided", ["--most", "0"], "an integer of at least 1"),
         ("fed_smp", [], "one of --run, --plan, --collect, --measure, --check is needed"),
-        ("fed_smp", ["--run", "fedavg", "--seed", "-1"], "a whole number of at least 0"),
-        ("fed_smp", ["--run", "fedavg", "--threads", "0"], "a whole number of at least 1"),
-        ("correlated", ["--rounds", "0"], "a whole number of at least 1"),
+        ("fed_smp", ["--run", "fedavg", "--seed", "-1"], "an integer of at least 0"),
+        ("fed_smp", ["--run", "fedavg", "--threads", "0"], "an integer of at least 1"),
+        ("correlated", ["--rounds", "0"], "an integer of at least 1"),
         ("long_network", ["--most", "nan"], "hours, above 0"),
     ],
 )

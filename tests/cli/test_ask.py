@@ -119,7 +119,7 @@ def test_whose_data_and_by_whom_it_is_accounted_is_said(capsys, unit, accountant
     told = [f"  rests on: {each}" for each in bound.theorems]
     told += [f"  assumes: {each}" for each in bound.assumptions]
     told = [f"  attained by: {bound.witness}"] * bool(bound.witness) + told
-    assert lines[1:] == told + [f"  wider than asked: {bound.reason}"] * bool(bound.reason)
+    assert lines[1:] == told + [f"  wider than the tolerance: {bound.reason}"] * bool(bound.reason)
 
 
 def test_a_tolerance_is_kept(capsys):

@@ -71,7 +71,7 @@ def test_explain_tells_of_infinitely_much_that_a_part_has_it_all(capsys):
 def test_explain_needs_a_round(capsys, tmp_path):
     path = ledger(tmp_path / "run.ledger", ended=False)
     told = refused(capsys, "explain", path, *EXPLAINED)
-    assert f"LEDGER must hold a round that was released, got '{path}'" in told
+    assert f"LEDGER must contain a round that was released, got '{path}'" in told
 
 
 def test_explain_says_of_a_ledger_what_it_says_of_its_run(capsys, tmp_path):
@@ -107,12 +107,12 @@ def test_explain_refuses_what_accounting_refuses(capsys, tmp_path):
 def test_explain_says_what_a_record_s_numbers_depend_on(capsys, tmp_path):
     path = ledger(tmp_path / "run.ledger", seed_policy="fixed", closed=False)
     found = answered(capsys, "explain", path, *EXPLAINED)
-    words = ["the ledger has no end", "the seed was fixed"]
+    words = ["the ledger was not closed", "the seed was fixed"]
     assert found["qualified"] == words
     bounds = [one for by_name in found["epsilon"].values() for one in by_name.values()]
     assert len(bounds) == 6 and all(one["qualified"] == words for one in bounds)
     _, out, _ = command(capsys, "explain", path, *EXPLAINED)
-    assert out.count(", the ledger has no end, the seed was fixed\n") == 6
+    assert out.count(", the ledger was not closed, the seed was fixed\n") == 6
     assert all(f"  but: {one}\n" in out for one in words)
 
 
@@ -139,7 +139,9 @@ def test_explain_reads_a_ledger_with_all_its_parts(tmp_path, monkeypatch, capsys
     words = ["--delta", "1e-3", "--adjacency", "replace_one"]
     code, out, err = command(capsys, "explain", "b.ledger", *words)
     # Records of clients of other sizes are kinds of units, and the worst kind counts.
-    assert code == 0 and "advantage (true minus false positives): at most" in out, err
+    assert (
+        code == 0 and "advantage (true-positive rate minus false-positive rate): at most" in out
+    ), err
     assert "not known" not in out and "at 1 % false positives: at most" in out
 
 

@@ -82,7 +82,7 @@ def test_parameters_alone_are_audited_and_strict_tells_by_the_exit_code(
     code, out, _ = answer(capsys, *STATED, "--claim", claim, "--json")
     found = json.loads(out)
     assert code == 0 and found["verdict"] == verdict
-    assert found["statement"].endswith("for the run as it was stated, of which no record was seen")
+    assert found["statement"].endswith("for the run as stated, without a record")
     assert found["stated"]["noise_multiplier"] == "1.4" and found["recorded"] == {}
     epsilon, delta = claim.split(",")
     apart = ["--claim-epsilon", epsilon, "--claim-delta", delta, "--strict"]
@@ -94,7 +94,7 @@ def test_files_of_other_programs_are_audited(capsys):
     history = str(RECORDS / "opacus_gdp.json")
     ask = ["audit", history, "--claim", "1.83,2.0833333e-5", "--adjacency", "add_remove"]
     code, out, _ = answer(capsys, *ask, "--sampling", "poisson", "--strict")
-    assert code == 3 and "central limit" in out and "stated by the user, not recorded" in out
+    assert code == 3 and "central limit" in out and "stated by the user but not recorded" in out
     code, _, err = answer(capsys, *ask, "--strict")
     assert code == 2 and "sampling must be stated" in err
     code, out, _ = answer(
@@ -129,7 +129,7 @@ def test_a_report_of_a_foreign_record(capsys, tmp_path):
     ask = ["report", str(RECORDS / "flower.json"), "--claim", "3.49,7e-5", "--subject", "phones"]
     path = tmp_path / "page.html"
     code, out, _ = answer(capsys, *ask, "--auditor", "me", "--output", str(path), "--strict")
-    assert code == 0 and out.startswith("HOLDS, on the word of an imported record")
+    assert code == 0 and out.startswith("HOLDS, according to an imported record")
     assert "Flower accountant state, flower.json" in path.read_text()
 
 
@@ -182,9 +182,9 @@ def test_what_nobody_said_is_told_with_the_option_that_says_it(capsys):
         before, after = (
             " ".join(command(capsys, *words, *more)[1].split()) for more in ([], [option, value])
         )
-        granted = f"taken for granted: {Unseen[name].value} ({option})"
+        granted = f"assumed by default: {Unseen[name].value} ({option})"
         assert granted in before and granted not in after
-        assert f"{name} = {value}" in after and "stated by the user, not recorded" in after
+        assert f"{name} = {value}" in after and "stated by the user but not recorded" in after
 
 
 def test_a_file_and_the_same_numbers_typed_are_one_audit(capsys, tmp_path):
@@ -248,11 +248,11 @@ def test_a_report_is_written_in_the_form_of_its_name(capsys, tmp_path, name):
 
 OUTPUTS = {
     "no form": (["--output", "a.txt"], "path must end in .html, .md"),
-    "no folder": (["--output", "nowhere/a.html"], "path must be in a folder that is there"),
-    "over the record": (["--output", "run.ledger"], "must be another file than what is read"),
+    "no folder": (["--output", "nowhere/a.html"], "path must be in an existing folder"),
+    "over the record": (["--output", "run.ledger"], "must differ from the files that are read"),
     "a deployment of a page": (
         ["--output", "a.html", "--deployment", "said.toml"],
-        "deployment must be left out, got 'given'; it is for a path that ends in .yaml",
+        "deployment must be left out, got 'given'; it applies only to a path that ends in .yaml",
     ),
     "an entry of nobody": (
         ["--output", "a.yaml"],

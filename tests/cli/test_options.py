@@ -114,7 +114,7 @@ LINES = {
     "no noise": (["epsilon", *ADD, "--delta", "1e-5"], "noise_multiplier must"),
     "no round": (
         ["epsilon", *RUN[:2], "--rounds", "0", *ADD, "--delta", "1e-5"],
-        "rounds must be a whole number of at least 1, got 0",
+        "rounds must be an integer of at least 1, got 0",
     ),
     "a probability of 2": (
         ["epsilon", *RUN, "--sampling-probability", "2", *ADD, "--delta", "1e-5"],
@@ -134,7 +134,7 @@ LINES = {
     ),
     "what is solved for, given": (
         ["calibrate", *RUN, *ADD, "--epsilon", "1", "--delta", "1e-5"],
-        "--noise-multiplier must be left out, got 2.0; it is what --solve-for looks for",
+        "--noise-multiplier must be left out, got 2.0; --solve-for computes it",
     ),
     "a budget of less than nothing": (
         ["calibrate", *RUN[2:], *ADD, "--epsilon", "-1", "--delta", "1e-5"],
@@ -142,7 +142,7 @@ LINES = {
     ),
     "a budget of no round": (
         ["calibrate", "--rounds", "0", *ADD, "--epsilon", "1", "--delta", "1e-5"],
-        "fedprivacy: rounds must be a whole number of at least 1, got 0",
+        "fedprivacy: rounds must be an integer of at least 1, got 0",
     ),
     "a cohort of an unknown population, solved for": (
         [
@@ -161,23 +161,23 @@ LINES = {
     ),
     "settings and a method": (
         ["pareto", "runs.csv", "--method", "fa-ld", *ADD, "--delta", "1e-5"],
-        "--method must stand without SETTINGS, --cost and --unit client, got 'fa-ld'",
+        "--method must be used without SETTINGS, --cost and --unit client, got 'fa-ld'",
     ),
     "a file and a grid": (
         ["pareto", "runs.csv", *RUN, *ADD, "--delta", "1e-5"],
-        "SETTINGS must stand alone, without --noise-multiplier, --rounds, got 'runs.csv'",
+        "SETTINGS must be used without --noise-multiplier, --rounds, got 'runs.csv'",
     ),
     "nothing to compare": (
         ["pareto", *ADD, "--delta", "1e-5"],
-        "SETTINGS must be given, got None; or a grid, beginning with --noise-multiplier",
+        "SETTINGS must be given, got None; or a grid, for example with --noise-multiplier",
     ),
     "a setting twice": (
         [*GRID, "--set", "correlation=0", "--set", "correlation=0.5"],
-        "--set must be given once, got 'correlation'; several values go with commas",
+        "--set must be given once, got 'correlation'; separate several values by commas",
     ),
     "a setting of nothing": (
         [*GRID, "--set", "correlation"],
-        "--set must be NAME=VALUE, or NAME=VALUES with commas between, got 'correlation'",
+        "--set must be NAME=VALUE, or NAME=VALUES separated by commas, got 'correlation'",
     ),
     "an audit of what is not there": (
         ["audit", "nowhere.ledger"],
@@ -185,7 +185,7 @@ LINES = {
     ),
     "half a claim": (
         ["audit", *RUN, "--sampling", "everyone", "--claim-epsilon", "3"],
-        "claim must be (epsilon, delta), got (3.0, None); its delta is stated nowhere: give it "
+        "claim must be (epsilon, delta), got (3.0, None); its delta is not stated; give it "
         "(--claim-delta)",
     ),
     "a claim that is no pair": (
@@ -198,11 +198,11 @@ LINES = {
     ),
     "parameters without a scheme": (
         ["audit", *RUN, "--claim", "8,1e-5"],
-        "--sampling must be given, got None; one of poisson, fixed, shuffled",
+        "--sampling must be given, got None; pass one of poisson, fixed, shuffled",
     ),
     "noise beside a file": (
         ["audit", "run.ledger", "--noise-multiplier", "2"],
-        "--noise-multiplier must be left out with a file, which says it, got 2.0",
+        "--noise-multiplier must be left out with a file, which states it, got 2.0",
     ),
     "a cohort of Poisson sampling": (
         ["audit", "run.ledger", "--sampling", "poisson", "--cohort", "3"],
@@ -226,19 +226,20 @@ LINES = {
     ),
     "no rounds of parameters": (
         ["audit", *RUN[:2], "--rounds", "0", "--sampling", "poisson", "--claim", "8,1e-5"],
-        "rounds must be a whole number of at least 1, got 0",
+        "rounds must be an integer of at least 1, got 0",
     ),
     "a setting that an option gives": (
         ["train", "--method", "dp-fedavg", "--clip-norm", "1", "--set", "clip_norm=2"],
-        "--set must be a setting that no option gives, got 'clip_norm'; leave one of the two out",
+        "--set must not be a setting with its own option, got 'clip_norm'; leave out one "
+        "of the two",
     ),
     "the data as a setting": (
         ["train", "--set", "data=digits"],
-        "--set must be a setting that no option gives, got 'data'",
+        "--set must not be a setting with its own option, got 'data'",
     ),
     "a setting of another method": (
         ["train", "--method", "fa-ld", "--set", "kept_fraction=0.1"],
-        "kept_fraction must be left out: fa-ld does not use it",
+        "kept_fraction must be left out, since fa-ld does not use it",
     ),
     "a setting that there is not": (
         ["train", "--method", "fa-ld", "--set", "courage=1"],
@@ -250,7 +251,7 @@ LINES = {
     ),
     "a grid of another method": (
         ["sweep", "--method", "dp-fedavg", "--set", "kept_fraction=0.1"],
-        "kept_fraction must be left out: dp-fedavg does not use it",
+        "kept_fraction must be left out, since dp-fedavg does not use it",
     ),
     "a grid of words": (
         ["sweep", "--method", "dp-fedavg", "--set", "cohort=few"],

@@ -85,21 +85,21 @@ def test_settings_of_several_files_are_named_by_their_folders(capsys, tmp_path):
 
 
 FILES = {
-    "nothing": ("runs.csv", "", "SETTINGS must hold at least one setting"),
-    "a head alone": ("runs.csv", "label,hours\n", "SETTINGS must hold at least one setting"),
+    "nothing": ("runs.csv", "", "SETTINGS must contain at least one setting"),
+    "a head alone": ("runs.csv", "label,hours\n", "SETTINGS must contain at least one setting"),
     "no list": ("runs.json", "{}", "SETTINGS must be a list of objects"),
     "no objects": ("runs.json", "[1]", "SETTINGS must be a list of objects"),
     "no JSON": ("runs.json", "[", "runs.json: not readable as JSON"),
-    "bytes": ("runs.csv", "\udcff", "SETTINGS must be CSV, or JSON with .json as its ending"),
+    "bytes": ("runs.csv", "\udcff", "SETTINGS must be CSV, or JSON with the ending .json"),
     "no cost": (
         "runs.csv",
         "label,noise_multiplier\na,1\n",
-        "row 1 must have a cost, got ['label', 'noise_multiplier']; a column beside ",
+        "row 1 must have a cost, got ['label', 'noise_multiplier']; a column besides ",
     ),
     "a cell too many": (
         "runs.csv",
         "noise_multiplier,hours\n1,2\n1,2,3\n",
-        "row 2 must have as many cells as the header, and a name for each",
+        "row 2 must have one number for every column of the header",
     ),
     "noise of nothing": (
         "runs.csv",
@@ -114,7 +114,7 @@ FILES = {
     "a run beside a ledger": (
         "runs.csv",
         "ledger,rounds,hours\na.ledger,3,2\n",
-        "row 1 must be left out beside a ledger, got ['rounds']",
+        "row 1 must be left out with a ledger, got ['rounds']",
     ),
     "a cost that is no number": (
         "runs.csv",
@@ -136,7 +136,7 @@ COSTS = {
     "a column that is not there": (["--cost", "days"], "--cost must be a column with a value in"),
     "a column of the run": (
         ["--cost", "rounds"],
-        "--cost must be none of the columns that describe a run, got 'rounds'",
+        "--cost must not be a column that describes a run, got 'rounds'",
     ),
     "more of what is no cost": (["--maximise", "days"], "days"),
 }
@@ -168,7 +168,7 @@ def test_a_cost_of_a_grid_is_one_that_its_numbers_tell(capsys):
 SIZES = {
     "a probability and a cohort": (
         ["--sampling-probability", "0.1", "--cohort", "3", "--population", "9"],
-        "sampling_probability must stand alone, without cohort, got 0.1",
+        "sampling_probability must be given without cohort, got 0.1",
     ),
     "a population alone": (
         ["--population", "9"],
@@ -256,19 +256,25 @@ def test_the_command_for_fed_plt(capsys):
     [
         (["--method", "fa-ld", "--set", "penalty=1"], "setting must be one of 'clients'"),
         (["--method", "fed-plt", "--set", "cohort=1"], "setting must be one of 'gradient_cost'"),
-        (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be a whole number"),
+        (["--method", "fa-ld", "--set", "local_steps=1,x"], "local_steps must be an integer"),
         (["--method", "fa-ld", "--set", "clients=1,2"], "be one value"),
         (["--method", "fa-ld", "--set", "local_steps"], "NAME=VALUES"),
         (["--method", "fa-ld", "--set", "step_size=-1"], "step_size must"),
         (["--method", "fa-ld", "--set", "spread=2"], "spread must"),
-        (["--method", "fa-ld", "--cost", "noise"], "stand without"),
-        (["--method", "fa-ld", "--unit", "client"], "stand without"),
+        (
+            ["--method", "fa-ld", "--cost", "noise"],
+            "be used without SETTINGS, --cost and --unit client",
+        ),
+        (
+            ["--method", "fa-ld", "--unit", "client"],
+            "be used without SETTINGS, --cost and --unit client",
+        ),
         (["--method", "fa-ld", "--noise-multiplier", "1"], "setting must be one of"),
-        (["--method", "fa-ld", "runs.csv"], "stand without"),
+        (["--method", "fa-ld", "runs.csv"], "be used without SETTINGS, --cost and --unit client"),
         (["--method", "fed-plt", "--set", "feature_bound=0"], "feature_bound must"),
         (["--method", "fed-plt", "--set", "local_steps=1", "--set", "penalty=9"], "stability"),
         (["--set", "local_steps=1"], "given with --method"),
-        (["runs.csv", "--set", "local_steps=1"], "stand alone"),
+        (["runs.csv", "--set", "local_steps=1"], "be used without"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(capsys, arguments, words):

@@ -50,7 +50,7 @@ def test_fashion_mnist_that_is_not_there_says_how_to_get_it(tmp_path, monkeypatc
 def test_a_run_that_is_not_private_leaves_no_ledger(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = refused(capsys, "train", "--method", "fedavg", "--ledger", "a.ledger", "--rounds", "1")
-    assert "--ledger must be left out: fedavg is not private, got 'a.ledger'" in told
+    assert "--ledger must be left out, since fedavg is not private, got 'a.ledger'" in told
     assert list(tmp_path.iterdir()) == []
 
 

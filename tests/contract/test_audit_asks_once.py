@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_equal_rounds(tmp_path, monkeypatch):
     ("facts", "close", "words"),
     [
         ({"seed_policy": "fixed"}, True, "the seed was fixed"),
-        ({}, False, "the ledger has no end"),
+        ({}, False, "the ledger was not closed"),
         ({"adjacency": "add_remove"}, True, "denominators are not recorded"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_number_says_what_it_depends_on_everywhere(tmp_path, facts, close, wor
     assert fp.audit(path).bound.qualified == (words,)
     adjacency = facts.get("adjacency", "zero_out")
     found = fp.pareto({"this": (path, 1.0), "other": (STEP, 2.0)}, delta=1e-5, adjacency=adjacency)
-    assert f"not as it stands: this: {words}" in found.table()
+    assert f"not comparable: this: {words}" in found.table()
     assert found.to_dict()["settings"][0]["epsilon"]["qualified"] == [words]
     assert not found.settings[1].depends
 
@@ -196,7 +196,7 @@ def test_a_number_says_what_it_depends_on_everywhere(tmp_path, facts, close, wor
 def test_an_imported_number_says_so():
     state = {"history": [[3.0, 0.2, 50]], "mechanism": "rdp"}
     bound = fp.account(state, delta=1e-5, sampling="poisson", adjacency="add_remove")
-    assert "on the word of an imported record" in str(bound)
+    assert "according to an imported record" in str(bound)
 
 
 def test_a_whole_ledgers_number_is_not_qualified(tmp_path):
@@ -220,9 +220,9 @@ def test_a_page_does_not_tell_whether_anything_was_refused(tmp_path):
     """One client decides by its data whether its update is finite."""
     one, other = (run_with(tmp_path / f"{refused}", refused) for refused in (0, 1))
     assert other.auditor_only == (
-        "3 contribution(s) were refused and left out of the sums, as zeros are.",
+        "3 contribution(s) were refused and counted as zeros in the sums.",
     )
-    assert "for the auditor alone: 3 contribution(s)" in str(other)
+    assert "for the auditor only: 3 contribution(s)" in str(other)
     assert (one.reasons, one.defects, one.statement) == (
         other.reasons, other.defects, other.statement,
     )  # fmt: skip

@@ -27,7 +27,7 @@ def test_the_bare_command_prints_its_help_as_help(capsys):
     assert (code, err) == (0, "") and out.startswith("Usage: fedprivacy")
     told = [name for names in COMMANDS.values() for name in names]
     assert sorted(told) == sorted(cli.commands), "every command is in one group"
-    assert "Exit codes: 0 done; 2 bad input" in out and "\x1b" not in out
+    assert "Exit codes: 0 success; 2 invalid input" in out and "\x1b" not in out
     for name in told:
         assert command(capsys, name, "--help")[1].startswith(f"Usage: fedprivacy {name}")
 

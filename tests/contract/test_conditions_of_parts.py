@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import Mechanism, Run, Traits
 from fedprivacy.relations import Adjacency, Facts
-from fedprivacy.sampling import Apart
+from fedprivacy.sampling import SeparateProbabilities
 
 ZERO, SWAP = {"adjacency": "zero_out"}, {"adjacency": "replace_one"}
 STEP = fp.Gaussian(noise_multiplier=1.0)
@@ -57,13 +57,13 @@ def test_correlated_noise_beside_a_kind_that_shares_its_draw_hides_nobody():
     assert seen_delta(bound.upper) <= 1e-5 < seen_delta(bound.upper - 1e-2)
     rounds = fp.Parallel((STEP.sampled(TEN), OTHERS)) * 1000
     assert bound.upper == pytest.approx(fp.epsilon(rounds, delta=1e-5, **ZERO).upper, abs=1e-6)
-    with pytest.raises(fp.UnsupportedCombination, match="its slot goes to another kind"):
+    with pytest.raises(fp.UnsupportedCombination, match="an absent unit then goes to another kind"):
         fp.epsilon(run, delta=1e-5, adjacency="add_remove")
 
 
 @pytest.mark.parametrize("first", [SELECTED, replace(SELECTED, base=STEP, others=(SELECTED.base,))])
 def test_trials_beside_a_kind_that_shares_their_draw_are_refused(first):
-    with pytest.raises(fp.UnsupportedCombination, match="who takes part then counts as seen"):
+    with pytest.raises(fp.UnsupportedCombination, match="kinds with the same scheme may share a"):
         fp.epsilon(fp.Parallel((first, OTHERS * 1000)), delta=1e-5, **ZERO)
     # Drawn otherwise, or apart, they stay what they were.
     other = fp.Gaussian(noise_multiplier=50.0, unit="record").in_cohort(fp.Poisson(0.01))
@@ -84,7 +84,9 @@ def test_rows_of_correlated_noise_are_not_drawn_one_by_one(number):
         participation=fp.FixedEpochs(1),
         unit="record",
     ).row(number)
-    with pytest.raises(fp.UnsupportedCombination, match="stands for itself alone"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="Account for the whole run: CorrelatedNoise, sampled or"
+    ):
         row.in_cohort(fp.Poisson(0.1))
     whole = fp.epsilon(row.run.in_cohort(fp.Poisson(0.1)), delta=1e-2, **ZERO)
     # All four rows with probability .1.
@@ -373,7 +375,7 @@ def test_nobody_is_drawn_more_often_than_accounted(chance):
             return numbers[:count]
 
     source = Told(np.random.PCG64())
-    for scheme in (fp.Poisson(chance), Apart((chance,) * len(numbers))):
+    for scheme in (fp.Poisson(chance), SeparateProbabilities((chance,) * len(numbers))):
         drawn = scheme.draw(len(numbers), source)
         assert [k in drawn for k in range(len(numbers))] == told
 

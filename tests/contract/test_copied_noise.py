@@ -194,7 +194,7 @@ def test_a_noise_file_of_before_there_were_places_is_read(tmp_path):
 
 def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
     """Flower's and NVFlare's server write and read it so."""
-    from fedprivacy.integrations.flower.saved import Held, Saved
+    from fedprivacy.integrations.flower.saved import Saved, SavedContent
 
     step = fp.Gaussian(noise_multiplier=1.0, unit="client")
 
@@ -205,7 +205,7 @@ def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
             number = ledger.intent(step, clip_norm=1.0, noise_std=1.0)
             ledger.done(number, cohort=3, arrived=3, refused=0, noise_std=1.0)
             saved = Saved(path.with_name(path.name + ".npz"), ledger)
-            saved.write(Held({"w": np.zeros(2)}, ledger.begun_rounds, None))
+            saved.write(SavedContent({"w": np.zeros(2)}, ledger.begun_rounds, None))
 
     go_on(tmp_path / "a", resume=False)
     for end in ("", ".npz"):
@@ -214,6 +214,6 @@ def test_a_saved_model_of_one_copy_is_refused_under_the_other(tmp_path):
     assert Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "a")).read().rounds == 1
     for name in "ab":
         go_on(tmp_path / name)
-    with pytest.raises(ParameterError, match="be of this ledger's run"):
+    with pytest.raises(ParameterError, match="be of the run of this ledger, which"):
         Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "a")).read()
     assert Saved(tmp_path / "b.npz", fp.Ledger.open(tmp_path / "b")).read().rounds == 2

@@ -14,7 +14,7 @@ from fedprivacy.audit.attacks import plan
 from fedprivacy.audit.guessing import refuted, refuted_mu
 from fedprivacy.errors import BudgetExhausted, ImpossibleBudget
 from fedprivacy.loss.strategies import adaptive_adversary
-from fedprivacy.questions.certificate import Asked
+from fedprivacy.questions.certificate import CertificateRun
 from fedprivacy.registry import KINDS, decode
 from tests.common import noisy, told
 from tests.contract.test_refused_inside import says
@@ -45,8 +45,8 @@ REFUSED = {
     # attacks
     "scores of other canaries": (
         attacked(lambda included, generator: np.zeros(3)),
-        "train's scores must have shape (16,), got (3,); pass directions= where train returns "
-        "what was released",
+        "train's scores must have shape (16,), got (3,); pass directions= if train returns "
+        "the releases",
     ),
     "scores that are none": (
         attacked(lambda included, generator: np.full(16, np.nan)),
@@ -62,7 +62,7 @@ REFUSED = {
     ),
     "directions of other canaries": (
         attacked(vectors, directions=np.ones((2, 3))),
-        "directions must have shape (16, d), one row a canary, got (2, 3)",
+        "directions must have shape (16, d), with one row per canary, got (2, 3)",
     ),
     "what is not called": (
         attacked(3),
@@ -74,15 +74,15 @@ REFUSED = {
     ),
     "directions of a name": (
         attacked("dp-fedavg", directions="random"),
-        "directions must be left out with the name 'dp-fedavg', got 'random'; pass the loop",
+        "directions must be left out with the method 'dp-fedavg', got 'random'; pass the loop",
     ),
     "settings of no name": (
         attacked(settings={"rounds": 2}),
-        "settings must be left out, got {'rounds': 2}; they are for a method that is named",
+        "settings must be left out, got {'rounds': 2}; they configure a named method",
     ),
     "a claim without neighbours": (
         attacked(claim=STEP),
-        "adjacency must be given where claim is a mechanism, got None; 'zero_out', for instance",
+        "adjacency must be given if claim is a mechanism, got None; pass 'zero_out', for example",
     ),
     "a claim of less than nothing": (
         attacked(claim=-1.0),
@@ -109,8 +109,8 @@ REFUSED = {
         "estimator must be one of 'guesses', ..., got 'best'",
     ),
     "a level of all": (attacked(level=1.0), "level must lie strictly between 0 and 1, got 1.0"),
-    "no canary": (attacked(canaries=0), "canaries must be a whole number of at least 1, got 0"),
-    "no run": (attacked(runs=0), "runs must be a whole number of at least 1, got 0"),
+    "no canary": (attacked(canaries=0), "canaries must be an integer of at least 1, got 0"),
+    "no run": (attacked(runs=0), "runs must be an integer of at least 1, got 0"),
     "a plan at a delta of 2": (
         lambda: plan(10, 2.0),
         "delta must lie between 0 and 1, got 2.0",
@@ -131,11 +131,11 @@ REFUSED = {
     ),
     "a replay of one unit": (
         lambda: fp.verify(lambda u, g: u.sum(axis=0), clip_norm=1.0, noise_std=1.0, units=1),
-        "units must be a whole number of at least 2, got 1",
+        "units must be an integer of at least 2, got 1",
     ),
     "a replay of few draws": (
         lambda: fp.verify(STEP, draws=19),
-        "draws must be a whole number of at least 20, got 19",
+        "draws must be an integer of at least 20, got 19",
     ),
     "a replay under what is not served": (
         lambda: fp.verify(
@@ -154,7 +154,7 @@ REFUSED = {
     # cross-checks
     "a cross-check of a number": (
         lambda: fp.crosscheck(3, delta=1e-5),
-        "run must be a mechanism, got 'int'; pass Gaussian, for instance",
+        "run must be a mechanism, got 'int'; pass Gaussian, for example",
     ),
     "a cross-check at a delta of 2": (
         lambda: fp.crosscheck(STEP, delta=2),
@@ -164,7 +164,7 @@ REFUSED = {
     "a page of a verdict": (
         lambda: fp.report("HOLDS", "a.html"),
         "audit must be an audit, a list of audits, or a dict of them by name, got 'str'; "
-        "fp.audit(source, claim=(epsilon, delta), ...) makes an audit of a mechanism, ...",
+        "fp.audit(source, claim=(epsilon, delta), ...) audits a mechanism, ...",
     ),
     "a page of a verdict among audits": (
         lambda: fp.report([CLAIMED, None], "a.html"),
@@ -172,15 +172,15 @@ REFUSED = {
     ),
     "a page nowhere": (
         lambda: fp.report(CLAIMED, "no/such/folder/a.html"),
-        "path must be in a folder that is there, got 'no/such/folder/a.html'; make the folder ...",
+        "path must be in an existing folder, got 'no/such/folder/a.html'; create the folder ...",
     ),
     "a page with a deployment": (
         lambda: fp.report(CLAIMED, "a.html", deployment={}),
-        "deployment must be left out, got 'given'; it is for a path that ends in .yaml",
+        "deployment must be left out, got 'given'; it applies only to a path that ends in .yaml",
     ),
     "an entry of two audits": (
         lambda: fp.report([CLAIMED, CLAIMED], "a.yaml", deployment={}),
-        "audit must be one, for the registry, got '2 audits'",
+        "audit must be one audit for the registry, got '2 audits'",
     ),
     "an entry of nobody": (
         lambda: fp.report(CLAIMED, "a.yaml"),
@@ -232,24 +232,24 @@ REFUSED = {
         lambda: fp.calibrate(
             lambda z: fp.Gaussian(noise_multiplier=max(z, 1.0)), epsilon=1.0, delta=0.9, **ZERO
         ),
-        "every value tried meets epsilon = 1: at each epsilon is 0; pass a finite domain to get "
-        "its last value, or check that make_run uses its argument",
+        "every tried value meets epsilon = 1, and each gives epsilon = 0; pass a finite "
+        "domain to get its last value, or check that make_run uses its argument",
     ),
     "a domain without a whole number": (
         lambda: fp.calibrate(
             lambda n: STEP * n, epsilon=1.0, delta=1e-5, domain=(0.2, 0.8), integer=True, **ZERO
         ),
-        "domain must hold a whole number above 0, got (0.2, 0.8)",
+        "domain must contain an integer above 0, got (0.2, 0.8)",
     ),
     "a certificate of a loss": (
-        lambda: Asked(3, BOUND.evidence.curve).to_dict(BOUND),
-        "certificate needs a mechanism, got int: certificates tell what ran; ask of "
-        "fp.Gaussian(...).sampled(...) * rounds, for instance",
+        lambda: CertificateRun(3, BOUND.evidence.curve).to_dict(BOUND),
+        "certificate needs a mechanism, got int: a certificate states the run. Pass "
+        "fp.Gaussian(...).sampled(...) * rounds, for example",
     ),
     "a certificate of a game": (
         lambda: replace(BOUND, method=adaptive_adversary.METHOD).certificate(),
-        "certificate proves one pair a round, and this bound is of a game over many (PLD, game of "
-        "adaptive rounds); ask for it with accountant='pld'",
+        "certificate proves one pair per round, but this bound covers a game over many "
+        "rounds (PLD, game of adaptive rounds); use accountant='pld'",
     ),
     "a certificate of whole numbers": (
         lambda: fp.epsilon(
@@ -259,9 +259,9 @@ REFUSED = {
             delta=1e-3,
             **ZERO,
         ).certificate(),
-        "certificate proves the laws of pairs, and noise in whole numbers is drawn within a total "
-        "variation of ... of its law, which epsilon and delta count and no certificate does; "
-        "publish the bound itself",
+        "certificate proves the laws of pairs, but integer noise is drawn within a total "
+        "variation distance of ... of its law, which only the bound counts; publish the "
+        "bound itself",
     ),
 }
 
@@ -288,8 +288,8 @@ IMPOSSIBLE = {
             domain=(0.5, 2.0),
             **ZERO,
         ),
-        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise it, or change "
-        "another parameter",
+        "no admissible value meets epsilon = 0.1: epsilon is still ... at 2; raise the "
+        "budget or change another parameter",
     ),
     "every value is": (
         lambda: fp.calibrate(
@@ -318,7 +318,7 @@ def test_an_exhausted_budget_says_what_it_was_and_keeps_its_count():
     words = str(caught.value)
     assert words.startswith(f"one more round exceeds epsilon = {budget.epsilon!r} at delta = 1e-05")
     rule = "(pld accountant (schedule fixed beforehand)); stop here or raise the budget: "
-    assert words.endswith(rule + "dataclasses.replace(budget, epsilon=...) knows what is spent")
+    assert words.endswith(rule + "dataclasses.replace(budget, epsilon=...) keeps the spent rounds")
     assert budget.spent() == spent and spent.upper <= budget.epsilon
 
 

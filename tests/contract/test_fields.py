@@ -19,9 +19,9 @@ NO_NUMBERS = ["1", b"1", True, None, math.nan, [1.0], {}, 1j]
 RULES = {
     "positive": ("be a finite number above 0", [0.0, -1e-300, math.inf, -math.inf]),
     "not negative": ("be a finite number of at least 0", [-1e-300, math.inf, -1]),
-    "natural": ("be a whole number of at least 1", [0, -1, 1.5, math.inf]),
-    "whole": ("be a whole number of at least 0", [-1, 0.5, math.inf]),
-    "two": ("be a whole number of at least 2", [1, 0, 2.5, -math.inf]),
+    "natural": ("be an integer of at least 1", [0, -1, 1.5, math.inf]),
+    "whole": ("be an integer of at least 0", [-1, 0.5, math.inf]),
+    "two": ("be an integer of at least 2", [1, 0, 2.5, -math.inf]),
     "probability": ("be a probability in (0, 1]", [0.0, -0.1, 1.0000000000000002, math.inf]),
     "share": ("lie between 0 and 1", [-1e-9, 1.0000000000000002, math.inf]),
     "moderate": ("be a number from 1e-50 to 1e+50", [0.0, -1.0, 1e51, 1e-51, math.inf]),

@@ -162,7 +162,7 @@ def diverging(loss=lambda outputs, targets: outputs.sum() * float("nan"), cohort
 
 
 def test_training_tells_once_that_all_updates_are_refused():
-    with pytest.warns(EmptySum, match="not finite, as a rule") as told:
+    with pytest.warns(EmptySum, match="were refused, usually because they were not finite") as told:
         result = train(diverging(), small(), rounds=3)
     assert len(told) == 1 and [info.refused for info in result.history] == [3, 3, 3]
     # The round and the count are the server's own, and its log may be another's to read.
@@ -206,10 +206,19 @@ LIKELIHOODS = {
     "complex": (lambda p, x, y: (p.sum() * x.sum(1)).to(torch.complex64), "complex64"),
     "whole": (lambda p, x, y: (p.sum() * x.sum(1)).long(), "int64"),
     "cut": (lambda p, x, y: (p.sum() * x.sum(1)).detach(), "without a gradient"),
-    "written": (lambda p, x, y: p.mul_(2.0).sum() * x.sum(1), "no writing to parameters"),
-    "written unseen": (lambda p, x, y: p.data.add_(1.0).sum() * p.sum() * x.sum(1), "leave its"),
-    "drawn": (lambda p, x, y: torch.randn(len(y)) * p.sum(), "nothing drawn"),
-    "of two alone": (lambda p, x, y: p.sum() * (x.sum(1) if len(y) == 2 else x), "differentiate"),
+    "written": (
+        lambda p, x, y: p.mul_(2.0).sum() * x.sum(1),
+        "runs under torch.vmap; do not write to parameters",
+    ),
+    "written unseen": (
+        lambda p, x, y: p.data.add_(1.0).sum() * p.sum() * x.sum(1),
+        "not change its parameters",
+    ),
+    "drawn": (
+        lambda p, x, y: torch.randn(len(y)) * p.sum(),
+        "or draw random numbers, and use distributions of",
+    ),
+    "of two alone": (lambda p, x, y: p.sum() * (x.sum(1) if len(y) == 2 else x), "differentiable"),
 }
 
 
@@ -237,12 +246,12 @@ def test_a_network_with_too_few_outputs():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (Writes, "no writing to parameters"),
-        (WritesUnseen, "leave its parameters as they are"),
-        (WritesToInputs, "leave its inputs as they are"),
-        (Complex, "model, criterion must be a function"),
+        (Writes, "runs under torch.vmap; do not write to parameters"),
+        (WritesUnseen, "not change its parameters"),
+        (WritesToInputs, "not change its inputs"),
+        (Complex, "model, criterion must be a differentiable function"),
         (Cut, "without a gradient"),
-        (Branches, "no branches on values"),
+        (Branches, "do not write to parameters, branch on values"),
         (Empty, "model, criterion must be"),
         (object, "must build an nn.Module"),
     ],
@@ -374,7 +383,7 @@ GATES = {
 @pytest.mark.parametrize("gate", GATES)
 def test_no_release_takes_what_is_no_array_of_real_numbers(gate, name):
     """The numbers behind a mask would be released, and an imaginary part lost, without a word."""
-    with pytest.raises(ParameterError, match=r"must be|must hold") as told:
+    with pytest.raises(ParameterError, match=r"must be|must contain") as told:
         GATES[gate](ARRAYS[name])
     assert "\n" not in str(told.value)
 

@@ -163,9 +163,9 @@ def test_an_entry_of_the_registry_says_what_no_record_shows(tmp_path):
     facts = {"adjacency": "zero_out", "sampling": "everyone", "claim": (9.0, 1e-5)}
     found = fp.audit({"history": [[4.0, 0.1, 2]]}, **facts)
     text = fp.report(found, tmp_path / "a.yaml", deployment=said).read_text()
-    assert "certified, on the word of an imported record." in text
-    assert "Stated by the user, not recorded: adjacency = zero_out; sampling = everyone" in text
-    assert "Taken for granted: each recorded round released one noisy sum" in text
+    assert "certified, according to an imported record." in text
+    assert "Stated by the user but not recorded: adjacency = zero_out; sampling = everyone" in text
+    assert "Assumed by default: each recorded round released one noisy sum" in text
     assert 'model_name: "Central"' in text  # a record of one data set; no client is in it
 
 
@@ -176,4 +176,6 @@ def test_trials_that_a_statement_counts_are_told(tmp_path):
     found = fp.audit(path)
     assert found.facts_recorded["trials"] == "3"
     page = fp.report(found, tmp_path / "run.md").read_text()
-    assert "3 runs on the same data" in page and "this run alone" not in page
+    assert (
+        "3 runs on the same data" in page and "only this run; tuning and other runs on" not in page
+    )

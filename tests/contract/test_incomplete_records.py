@@ -113,7 +113,9 @@ def test_sixty_rounds_of_a_ledger_whose_norms_are_its_cohorts(tmp_path):
         ledger.close()
     found = fp.audit(path)
     assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
-    assert any("clip norms that go with how many took part" in one for one in found.auditor_only)
+    assert any(
+        "clip norms that vary with the number of participants" in one for one in found.auditor_only
+    )
 
 
 # ---- shares of the noise that did not arrive
@@ -220,14 +222,17 @@ def test_nothing_is_left_for_certain_of_a_record_with_gaps(tmp_path):
         ledger.close()
     cut.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:7]))
     text = fp.report(fp.audit(cut), tmp_path / "a.md").read_text()
-    assert "Of the claimed epsilon" not in text
+    assert "of the claimed epsilon remains" not in text
     # Both conditions, before both sentences.
-    for condition in ("For the recorded rounds alone", "Only against somebody who does not know"):
+    for condition in (
+        "For the recorded rounds only, not for rounds",
+        "Only against attackers who do not know the",
+    ):
         assert text.count(condition) >= 2
     gap = "round,noise_multiplier,sampling"
     lines = [f"{i},5,everyone" for i in (0, 1, 60)]
     found = table(tmp_path, gap, lines, claim=(3.0, DELTA), **ZERO)
-    assert "Of the claimed epsilon" not in fp.report(found, tmp_path / "b.md").read_text()
+    assert "of the claimed epsilon remains" not in fp.report(found, tmp_path / "b.md").read_text()
 
 
 # ---- lower ends that count on more than took part
@@ -353,7 +358,7 @@ NOT_DRAWN = {
     ),
     "everybody twice in a pass": (PASSES, alike(100, 1, "shuffled", 100, 2, 100), 4.4),
     "always as many are allocated": (PASSES, alike(1000, 3, "allocation", 10, 100, 1000), 10.0),
-    "noise that goes with how many are allocated": (
+    "noise that varies with how many are allocated": (
         PASSES,
         [f"{i},{3 if k <= 100 else 6},allocation,10,{k},1000" for i, k in enumerate(allocated())],
         10.0,

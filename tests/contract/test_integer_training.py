@@ -188,5 +188,5 @@ def test_sums_of_more_clients_than_their_bits_hold_are_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sum_that_doubles_do_not_hold_is_not_decoded(kind):
-    with pytest.raises(fp.ParameterError, match="total must hold whole numbers"):
+    with pytest.raises(fp.ParameterError, match="total must contain integers"):
         loop(kind).perturbation.of_round().decoded(np.full(16, 1e300))

@@ -53,7 +53,7 @@ def test_fed_plt_trains_a_module_of_one_s_own(tmp_path, monkeypatch, capsys):
     assert found["settings"]["clip_norm"] == 0.5 and found["settings"]["step_size"] == 0.1
     assert "feature_bound" not in found["public"] and found["public"]["classes"] == 10
     code, _, problem = command(capsys, *words, "--set", "feature_bound=1", "--ledger", "x")
-    assert code == 2 and "a module takes inputs as they are" in problem
+    assert code == 2 and "for a module, which does not scale inputs" in problem
 
 
 def test_the_command_line_trains_a_sampler(tmp_path, capsys):
@@ -78,11 +78,11 @@ def test_the_command_line_trains_a_sampler(tmp_path, capsys):
         ),
         (["--method", "fed-plt", "--set", "penalty"], "--set must be NAME=VALUE"),
         (["--method", "fed-plt", "--set", "penalty=-1"], "penalty must be"),
-        (["--method", "fa-ld", "--set", "step_size=1"], "it is FA-LD's knob"),
+        (["--method", "fa-ld", "--set", "step_size=1"], "it is the calibrated setting of FA-LD"),
         (["--method", "fa-ld", "--level", "0"], "step_size must be"),
         (
             ["--method", "fa-hmc", "--kept", "0.5"],
-            "kept_fraction must be left out: fa-hmc does not",
+            "kept_fraction must be left out, since fa-hmc does not",
         ),
         (["--method", "fa-ld", "--adjacency", "add_remove"], "replace_one"),
         (["--method", "fa-ld", "--rounds", "0"], "rounds must be"),
@@ -101,7 +101,7 @@ def test_bad_settings_are_told_in_one_line(words, told, tmp_path, monkeypatch, c
         (["--method", "fedavg"], "not private: no noise, no ledger, no epsilon"),
         (["--method", "dp-fedavg", "--delta", "0.01"], "delta = 0.01 is not below 1 / 400"),
         (["--method", "fa-ld", "--delta", "0.001"], "delta = 0.001 is not below 1 / 1337"),
-        (["--method", "dp-fedavg", "--seed", "1"], "The seed was fixed: the run is not private"),
+        (["--method", "dp-fedavg", "--seed", "1"], "seed was fixed, so the run is not"),
     ],
 )
 def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, monkeypatch, capsys):
@@ -117,19 +117,31 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
     [
         (["--method", "fedavg", "--ledger", "x.ledger"], "--ledger must be left out"),
         (["--method", "fedavg", "--clip-norm", "1"], "clip_norm must be left out"),
-        (["--method", "fedavg", "--epsilon", "1"], "--epsilon must be left out: fedavg adds no"),
-        (["--method", "fedavg", "--epsilon", "8"], "train within one by --method dp-fedavg"),
-        (["--method", "fedavg", "--delta", "1e-3"], "--delta must be left out: fedavg adds no no"),
-        (["--method", "fedavg", "--observer", "server"], "--observer must be left out: fedavg"),
-        (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "by --method fed-smp-top-k"),
-        (["--method", "fedavg-rand-k", "--epsilon", "8"], "by --method fed-smp-rand-k"),
+        (
+            ["--method", "fedavg", "--epsilon", "1"],
+            "--epsilon must be left out, since fedavg adds no",
+        ),
+        (["--method", "fedavg", "--epsilon", "8"], "use --method dp-fedavg"),
+        (
+            ["--method", "fedavg", "--delta", "1e-3"],
+            "--delta must be left out, since fedavg adds no no",
+        ),
+        (
+            ["--method", "fedavg", "--observer", "server"],
+            "--observer must be left out, since fedavg",
+        ),
+        (["--method", "fedavg-top-k", "--adjacency", "zero_out"], "use --method fed-smp-top-k"),
+        (["--method", "fedavg-rand-k", "--epsilon", "8"], "use --method fed-smp-rand-k"),
         (["--method", "fedavg", "--missing", "2"], "missing must be left out"),
         (["--method", "fedavg", "--level", "2"], "level must be left out"),
         (["--method", "dp-fedavg", "--kept", "0.1"], "kept_fraction must be left out"),
         (["--method", "fed-smp-rand-k", "--kept", "0"], "kept_fraction must"),
         (["--method", "fed-smp-rand-k", "--kept", "1.5"], "kept_fraction must be a probability"),
-        (["--method", "dp-fedavg", "--set", "data=1"], "be a setting that no option gives"),
-        (["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"], "no option gives"),
+        (["--method", "dp-fedavg", "--set", "data=1"], "not be a setting with its own option"),
+        (
+            ["--method", "dp-fedavg", "--rounds", "1", "--set", "rounds=2"],
+            "not be a setting with its own option",
+        ),
         (["--method", "dp-fedavg", "--set", "self=2"], "setting must be one of"),
         (["--method", "dp-fedavg", "--set", "local_steps=1e30"], "local_steps must be at most"),
         (["--method", "dp-fedavg", "--set", "batch_size=2.5"], "batch_size must"),
@@ -137,13 +149,19 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         (["--method", "dp-fedavg", "--set", "learning_rate=NaN"], "learning_rate must"),
         (["--method", "dp-fedavg", "--set", "cohort=401"], "cohort must be at most"),
         (["--method", "dp-fedavg", "--level", "0.1"], "cost epsilon ="),
-        (["--method", "dp-fedavg", "--data-dir", "nope"], "data_dir must be left out: digits is"),
-        (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in a folder that is"),
-        (["--method", "dp-fedavg", "--checkpoint", "no/x"], "checkpoint must be in a folder"),
-        (["--method", "dp-fedavg", "--output", "no/x"], "output must be in a folder that is there"),
+        (
+            ["--method", "dp-fedavg", "--data-dir", "nope"],
+            "data_dir must be left out, since digits is",
+        ),
+        (["--method", "dp-fedavg", "--ledger", "no/x"], "ledger must be in an existing folder"),
+        (
+            ["--method", "dp-fedavg", "--checkpoint", "no/x"],
+            "checkpoint must be in an existing folder",
+        ),
+        (["--method", "dp-fedavg", "--output", "no/x"], "output must be in an existing folder"),
         (
             ["--method", "dp-fedavg", "--output", "dp-fedavg.ledger"],
-            "output must be a file of its own",
+            "output must differ from ledger and checkpoint",
         ),
         (["--method", "dp-fedavg", *WITHOUT_N], "sampling_probability, expected_cohort must be"),
         (
@@ -152,19 +170,19 @@ def test_the_command_line_says_what_a_reader_must_know(words, told, tmp_path, mo
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "expected_cohort=40"],
-            "sampling_probability, expected_cohort must be declared",
+            "sampling_probability, expected_cohort must be given",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=2", "--set", "cohort=40"],
-            "cohorts must not be drawn from the number of clients",
+            "cohorts must not depend on the number of clients",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N, "--set", "strategy=1", "--set", "cohort=40"],
-            "cohorts must not be drawn from the number of clients",
+            "cohorts must not depend on the number of clients",
         ),
         (
             ["--method", "dp-fedavg", *WITHOUT_N[:2], *DECLARED],
-            "delta must be given for add_remove: n^-1.1 would tell",
+            "delta must be given for add_remove, since n^-1.1 would reveal",
         ),
         (["--method", "dp-fedavg", *DECLARED, "--set", "cohort=3"], "cohort must be left out"),
         (["--method", "fedavg", "--set", "expected_cohort=3"], "expected_cohort must be left out"),

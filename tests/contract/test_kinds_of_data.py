@@ -117,9 +117,9 @@ def test_no_targets_and_no_test_set():
 @pytest.mark.parametrize(
     ("labels", "advice"),
     [
-        (torch.rand(64) + 0.25, "leave num_classes out"),
+        (torch.rand(64) + 0.25, "leave out num_classes for other targets"),
         (torch.arange(64.0) % 2, "labels.to\\(torch.int64\\) if these are classes"),
-        (torch.zeros(64, 2, dtype=torch.int64), "leave num_classes out"),
+        (torch.zeros(64, 2, dtype=torch.int64), "leave out num_classes for other targets"),
     ],
 )
 def test_advice_does_not_destroy_a_response(labels, advice):
@@ -130,7 +130,7 @@ def test_advice_does_not_destroy_a_response(labels, advice):
 
 def test_cross_entropy_of_a_response_is_refused():
     held = data(torch.zeros(64, 1), torch.rand(64))
-    with pytest.raises(ParameterError, match=r"numbers of classes for cross-entropy.*nn\.MSELoss"):
+    with pytest.raises(ParameterError, match=r"be class numbers for cross-entropy.*nn\.MSELoss"):
         held.classes  # noqa: B018
     loop = averaging(training.logistic(1, 2), None)
     with pytest.raises(ParameterError, match=r"nn\.MSELoss"):

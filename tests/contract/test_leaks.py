@@ -98,7 +98,7 @@ def test_a_run_whose_notes_are_lost_says_so(tmp_path):
             return train(loop(), data(), rounds=3, ledger=ledger, checkpoint=tmp_path / "run.pt")
 
     notes.unlink()
-    with pytest.raises(ParameterError, match=r"private notes must be there: the key in it tells"):
+    with pytest.raises(ParameterError, match=r"private notes must exist, since its key shows"):
         go_on()
     notes.write_bytes(b"{}")
     with pytest.raises(ParameterError, match=r"private notes must have format .*run\.ledger"):
@@ -106,14 +106,14 @@ def test_a_run_whose_notes_are_lost_says_so(tmp_path):
     notes.write_bytes(kept.splitlines()[0] + b'\n{"round": 2, "sent')
     assert go_on().upload_bytes is None
     notes.write_bytes(re.sub(rb"[0-9a-f]{64}", b"0" * 64, kept))
-    with pytest.raises(ParameterError, match="the data that it was trained on"):
+    with pytest.raises(ParameterError, match="be resumed with its own training data"):
         go_on()
 
 
 def test_a_checkpoint_of_the_format_that_told_of_the_data_is_refused(tmp_path):
     old = {"format": "fedprivacy checkpoint 4", "round": 1, "upload_bytes": 576, "data": "0" * 32}
     torch.save(old, tmp_path / "run.pt")
-    with pytest.raises(ParameterError, match=r"anybody can check its hash of the data, so delete"):
+    with pytest.raises(ParameterError, match=r"against its hash of the data, so delete"):
         train(loop(), data(), rounds=2, checkpoint=tmp_path / "run.pt")
 
 

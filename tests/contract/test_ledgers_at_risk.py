@@ -15,7 +15,7 @@ import fedprivacy as fp
 from fedprivacy.errors import LedgerError
 from fedprivacy.ledger import Ledger
 from fedprivacy.mechanisms import DistributedDiscreteGaussian, Skellam
-from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.mechanisms.exact_normals import StoredDraws
 from fedprivacy.runs.progress_logging import to_csv
 from fedprivacy.systems.averaging.loop import FederatedAveraging
 from fedprivacy.training import logistic, save_model, train
@@ -91,10 +91,12 @@ def test_no_loop_draws_noise_for_a_ledger_that_is_gone(name, harm, tmp_path, mon
         state = step(state, ledger)
         assert ledger.spent_rounds == 1
         harm(path)
-        noise = Deviates.rounded
-        monkeypatch.setattr(Deviates, "rounded", lambda *a, **k: drawn.append(1) or noise(*a, **k))
+        noise = StoredDraws.rounded
+        monkeypatch.setattr(
+            StoredDraws, "rounded", lambda *a, **k: drawn.append(1) or noise(*a, **k)
+        )
         for _ in range(2):
-            with pytest.raises(LedgerError, match=r"run\.ledger.*cannot be written to"):
+            with pytest.raises(LedgerError, match=r"run\.ledger.*cannot be written, since"):
                 step(state, ledger, drawn.append)
         assert not drawn
 

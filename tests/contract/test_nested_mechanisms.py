@@ -246,7 +246,7 @@ def test_another_observer_is_told_nothing_that_its_own_audit_would_not(tmp_path)
     audited(tmp_path, rounds, (20.0, 1e-5))
     found = fp.audit(tmp_path / "run.ledger", observer="server")
     assert found.verdict is Verdict.HOLDS and set(found.bounds) == {"server"}
-    assert "nothing is certified before this observer" in found.unsupported["aggregate"]
+    assert "no number is certified for this observer, since" in found.unsupported["aggregate"]
     rounds = [(DRAWN, 10, 1.0, 10.0)] * 3
     audited(tmp_path, rounds, (20.0, 1e-5))
     assert {"server", "aggregate"} <= set(
@@ -270,7 +270,7 @@ def test_clip_norms_that_go_with_cohorts_are_doubted(tmp_path, follows):
     found = fp.audit(path)
     assert (found.verdict is Verdict.HOLDS) is not follows
     if follows:
-        assert "clip norms that go with" in found.auditor_only[0]
+        assert "clip norms that vary with" in found.auditor_only[0]
 
 
 # ---- rows of one run
@@ -494,7 +494,7 @@ class Loud(fp.CorrelatedNoise):
 
 def test_a_run_with_a_sensitivity_of_its_own_is_not_amplified_by_its_numbers():
     noise = Loud(factor=Identity(), noise_multiplier=2.0, rounds=4, participation=fp.FixedEpochs(4))
-    with pytest.raises(fp.UnsupportedCombination, match="parts of its own"):
+    with pytest.raises(fp.UnsupportedCombination, match="has its own fields"):
         noise.sampled(fp.RandomAllocation(4))
 
 
@@ -614,7 +614,7 @@ def test_discrete_noise_has_the_std_that_it_says():
 
 def test_what_says_nothing_of_its_noise_is_told(tmp_path):
     found = audited(tmp_path, [(Untold(), 10, 1.0, 10.0)])
-    assert "do not say how much noise" in found.granted["noise"]
+    assert "mechanisms that do not state their noise had" in found.granted["noise"]
     assert "noise" not in audited(tmp_path, [(CLIENT, 10, 1.0, 10.0)]).granted
 
 

@@ -43,7 +43,7 @@ def test_a_batch_is_not_dropped_by_a_release_of_the_ledger(ledger):
     next(iter(loader))
     ledger.release()
     with fp.Ledger.open(ledger.path, resume=True) as again:
-        assert again.voids == ("a batch was drawn and its step did not come",)
+        assert again.voids == ("a batch was drawn, but its step did not follow",)
         _, network, optimizer, loader = private()
         books = live.keep_books(optimizer, loader, ledger=again)
         train(network, optimizer, loader, 1)
@@ -78,7 +78,7 @@ def test_a_batch_is_not_dropped_by_a_step_that_does_not_fit(ledger):
     with pytest.raises(fp.errors.BudgetExhausted):
         train(network, optimizer, [next(draws)], 1)
     optimizer.noise_multiplier = 2.0
-    with pytest.raises(fp.ParameterError, match="dropping draws selects what is released"):
+    with pytest.raises(fp.ParameterError, match="dropping a batch selects the release"):
         next(draws)
     # The run may end here, or go on with that batch.
     assert engine.get_epsilon(1e-5) < 9.0
@@ -127,7 +127,7 @@ def test_the_accountant_alone_sees_noise_that_comes_again():
         if not step:
             train(network, optimizer, [batch], 1)
             continue
-        with pytest.raises(fp.ParameterError, match="one that nothing was drawn from"):
+        with pytest.raises(fp.ParameterError, match="be unused, since its noise"):
             train(network, optimizer, [batch], 1)
     # Nothing was released, and the batch is stepped with other noise.
     torch.seed()

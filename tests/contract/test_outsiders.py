@@ -22,7 +22,7 @@ from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import KINDS, registered
 from fedprivacy.systems.averaging.server import Server
 from fedprivacy.training import FederatedAveraging, logistic, save_model, train
-from fedprivacy.training.rounds import Books, RoundInfo, run_round
+from fedprivacy.training.rounds import RoundBookkeeping, RoundInfo, run_round
 from tests.systems.averaging.test_loop import small
 
 ASK = {"adjacency": "zero_out"}
@@ -154,7 +154,9 @@ def test_less_noise_than_priced_asks_for_their_word(tmp_path):
     with fp.Ledger.create(tmp_path / "a", unit="client", **ASK, plan=RUN) as ledger:
         number = ledger.intent(RUN.parts[0][0], clip_norm=1.0, noise_std=1.0)
         ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=0.5)
-    with pytest.raises(fp.UnsupportedCombination, match="give it a method rescaled"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="of its noise; define its method rescaled, or"
+    ):
         fp.audit(tmp_path / "a", claim=(9.0, 1e-3))
 
 
@@ -300,7 +302,7 @@ class NoisyMeans:
 
     def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
         del dropout
-        books = Books(
+        books = RoundBookkeeping(
             mechanism=self.round_mechanism,
             ledger=ledger,
             budget=budget,

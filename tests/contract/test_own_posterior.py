@@ -72,9 +72,12 @@ def test_it_is_sampled_within_a_budget(name, place, capsys):
         (["--posterior", "mine.py:other"], "be a Posterior, got 'str'; training.Posterior.of"),
         (["--posterior", "mine.py:absent"], "be a Posterior, got 'NoneType'"),
         (["--posterior", "mine.py:open_ended"], "have a sensitivity"),
-        (["--posterior", "mine.py:target", "--clip-norm", "1"], "the posterior's is 3.0"),
-        (["--posterior", "mine.py:target", "--clients", "5"], "holds its own clients' records"),
-        (["--posterior", "nowhere.py:target"], "name a file that is there"),
+        (["--posterior", "mine.py:target", "--clip-norm", "1"], "since the posterior has 3.0"),
+        (
+            ["--posterior", "mine.py:target", "--clients", "5"],
+            "a posterior contains the records of its clients",
+        ),
+        (["--posterior", "nowhere.py:target"], "name an existing file"),
     ],
 )
 def test_what_is_none_is_refused(words, message, place, capsys):

@@ -90,12 +90,12 @@ REFUSED = {
     "an entry that is too large": (lambda: Dense(((1e60,),)), "array must be at most 1e\\+50"),
     "a singular matrix": (
         lambda: Dense(((1.0,), (1.0, 0.0))),
-        "have a diagonal above 0: a singular C has no inverse.*row 1",
+        "have a diagonal above 0, since drawing noise needs the inverse.*row 1",
     ),
     "no row": (lambda: Dense(()), "array must have a row"),
     "more buffers than anything needs": (
         lambda: BufferedToeplitz(10**4),
-        "buffers must be at most .*4 are nearly the best",
+        "buffers must be at most .*4 are almost optimal",
     ),
     "scales alone": (
         lambda: BufferedToeplitz(1, scales=(0.5,)),
@@ -103,11 +103,11 @@ REFUSED = {
     ),
     "two scales for one buffer": (
         lambda: BufferedToeplitz(1, scales=(0.5, 0.5), decays=(0.5, 0.5)),
-        "scales must be as many as buffers = 1, got 2",
+        "scales must have length buffers = 1, got 2",
     ),
     "a scale below 0": (
         lambda: BufferedToeplitz(1, scales=(-0.5,), decays=(0.5,)),
-        "scales must be above 0: sensitivities of BLT need decreasing coefficients, got -0.5",
+        "scales must be above 0, since sensitivities of BLT need decreasing coefficients, got -0.5",
     ),
     "a decay of 1": (
         lambda: BufferedToeplitz(1, scales=(0.5,), decays=(1.0,)),
@@ -121,7 +121,7 @@ REFUSED = {
     "a momentum of 1": (lambda: Workload(momentum=1.0), "momentum must be below 1, got 1.0"),
     "rates of other rounds": (
         lambda: Workload(rates=(1.0, 0.5)).matrix(3),
-        "rates must be as many as rounds = 3, got 2",
+        "rates must have length rounds = 3, got 2",
     ),
     "rates that grow": (lambda: rates(3, decay=1.5), "decay must be in \\(0, 1\\], got 1.5"),
     "a cooldown that is longer than the run": (
@@ -139,11 +139,11 @@ REFUSED = {
     ),
     "an answer that is always true": (
         lambda: fp.RandomizedResponse(chance=1e-300, answers=2),
-        "chance must leave a loss of at most",
+        "chance must give a loss of at most",
     ),
     "noise on whole numbers that is none": (
         lambda: fp.DiscreteLaplace(noise_parameter=1e4),
-        "noise_parameter must be from 1e-9 to .*use Laplace beyond",
+        "noise_parameter must be from 1e-9 to .*use Laplace outside this range",
     ),
     "too large a move": (
         lambda: fp.DiscreteLaplace(noise_parameter=1e-3, sensitivity=10**6),
@@ -151,13 +151,13 @@ REFUSED = {
     ),
     "chances of nobody": (
         lambda: chances([]),
-        "chances must have one entry for each client, at least one",
+        "chances must have one entry per client and at least one client",
     ),
     # Theorems.
     "a contraction above 1": (lambda: hidden_state_factor(1.5, 3), "gap must be at most 1"),
     "sizes of other steps": (
         lambda: varying_steps_factor([0.5], [1.0, 1.0]),
-        "sizes must be as many as slopes = 1",
+        "sizes must have one entry per slope, 1",
     ),
     "steps that expand": (
         lambda: varying_steps_factor([1.5], [1.0]),
@@ -237,7 +237,7 @@ REFUSED = {
         lambda: splitting.local_contraction(
             **CONVEX, local_steps=2, step_size=0.1, solver="accelerated"
         ),
-        "step_size must be None for the accelerated solver, got 0.1; it has its own",
+        "step_size must be None for the accelerated solver, got 0.1; it sets its own step size",
     ),
     "too few local steps": (
         lambda: splitting.find_parameters(
@@ -247,7 +247,7 @@ REFUSED = {
             round_cost=1.0,
             local_steps=1,
         ),
-        "local_steps must be enough to make S stable, got 1; leave it out, or raise it",
+        "local_steps must be large enough to make S stable, got 1; leave it out or increase it",
     ),
     "nobody's participation": (
         lambda: splitting.participation_rate(splitting.convergence(**CONVEX, local_steps=50), []),
@@ -255,19 +255,22 @@ REFUSED = {
     ),
     "no curvature": (
         lambda: quadratic(curvatures=()),
-        "curvatures must be finite numbers, at least one",
+        "curvatures must be one or more finite numbers",
     ),
     "a Renyi order of 1": (
         lambda: quadratic().renyi(1.0, 1.0, "transcript"),
         "order must be above 1, got 1.0",
     ),
-    "a box inside out": (lambda: Box(1.0, 0.0), "low, high must be in order, got \\(1.0, 0.0\\)"),
+    "a box inside out": (lambda: Box(1.0, 0.0), "low, high must be sorted, got \\(1.0, 0.0\\)"),
     "a coordinate of two groups": (
         lambda: Group(1.0, groups=((0, 1), (1,))),
-        "groups must hold no coordinate twice",
+        "groups must contain every coordinate at most once",
     ),
     # Settings of grids.
-    "an axis without a value": (lambda: axis("rounds", []), "rounds must hold at least one value"),
+    "an axis without a value": (
+        lambda: axis("rounds", []),
+        "rounds must contain at least one value",
+    ),
     "two values of one setting": (
         lambda: single({"rounds": [1, 2]}),
         "rounds must be one value, got \\[1, 2\\]",
@@ -278,12 +281,12 @@ REFUSED = {
     ),
     "a setting that is no number": (
         lambda: read(fp.runs.methods.fa_ld.Langevin.known(), {"rounds": "many"}),
-        "rounds must be a whole number of at least 1, got 'many'; pass a number",
+        "rounds must be an integer of at least 1, got 'many'; pass a number",
     ),
     # Attacks and replays.
     "settings of a function": (
         lambda: fp.attack(lambda *_: None, canaries=2, settings={"rounds": 2}),
-        "settings must be left out.*they are for a method that is named",
+        "settings must be left out.*they configure a named method",
     ),
     "a shape of noise that nobody draws": (
         lambda: fp.verify(lambda values, generator: values, shape="square", adjacency="zero_out"),
@@ -295,7 +298,7 @@ REFUSED = {
     ),
     "a page of nothing": (
         lambda: fp.report({}, "page.html"),
-        "audit must hold at least one audit",
+        "audit must contain at least one audit",
     ),
 }
 
@@ -358,7 +361,10 @@ COMMANDS = {
         ["calibrate", "--noise-multiplier", "1", "--rounds", "3", "--epsilon", "1", *FACTS],
         "be left out",
     ),
-    "a grid without noise": (["pareto", *FACTS, "--rounds", "3"], "beginning with --noise-mult"),
+    "a grid without noise": (
+        ["pareto", *FACTS, "--rounds", "3"],
+        "or a grid, for example with --noise-multiplier",
+    ),
     "settings without a method": (
         ["pareto", *FACTS, "--set", "rounds=3"],
         "be given with --method",
@@ -367,7 +373,7 @@ COMMANDS = {
         ["pareto", "--method", "fa-ld", "--set", "rounds", *FACTS],
         "be NAME=VALUE",
     ),
-    "an audit of nothing": (["audit"], "or --noise-multiplier and --sampling in its place"),
+    "an audit of nothing": (["audit"], "or pass --noise-multiplier and --sampling instead"),
     "an audit of rounds that are drawn somehow": (
         ["audit", "--noise-multiplier", "1", "--rounds", "3"],
         "--sampling must be given",

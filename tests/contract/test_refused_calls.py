@@ -88,7 +88,7 @@ CALLS = {
     ),
     "too many": (
         lambda: errors.count(records=10**16),
-        "records must be a whole number of at most 1e15, got 10000000000000000",
+        "records must be an integer of at most 1e15, got 10000000000000000",
     ),
     "a word that is none": (
         lambda: errors.member(fp.Unit, unit="person"),
@@ -105,11 +105,12 @@ CALLS = {
     ),
     "a matrix that is symmetric": (
         lambda: factors.Matrix(np.ones((2, 2))),
-        "array must be lower triangular, got 'entries above the diagonal'; use its L factor",
+        "array must be lower triangular, got 'entries above the diagonal'; pass L of C = Q L "
+        "with Q orthogonal",
     ),
     "weights of another number": (
         lambda: factors.Banded(3, weights=(1.0, 0.5)),
-        "weights must be as many as bands = 3, got 2",
+        "weights must have length bands = 3, got 2",
     ),
     "weights that begin with 0": (
         lambda: factors.Banded(2, weights=(0.0, 1.0)),
@@ -117,24 +118,24 @@ CALLS = {
     ),
     "more bands than rounds apart": (
         lambda: fp.CorrelatedNoise(**{**NOISE, "factor": factors.Banded(6)}),
-        "bands must be at most the separation 4: columns that a unit may have then share rows, "
+        "bands must be at most the separation 4, since a unit's columns must not share rows, "
         "got 6; use fewer bands, a larger separation, or SquareRootToeplitz",
     ),
     "a factor that has nothing to choose": (
         lambda: factors.optimised(factors.Identity(), rounds=8, participation=SPACED),
-        "factor must be Banded or BufferedToeplitz, got Identity(); optimised_matrix makes one...",
+        "factor must be Banded or BufferedToeplitz, got Identity(); optimised_matrix ...",
     ),
     "a restart of what is none": (
         lambda: factors.Restarted("Banded", 4),
-        "factor must be one of fedprivacy.factors, not restarted itself, got 'Banded'; such as...",
+        "factor must be a factor of fedprivacy.factors that is not Restarted, got 'Banded'; ...",
     ),
     "a restart of a restart": (
         lambda: factors.Restarted(factors.Restarted(factors.Banded(2), 4), 4),
-        "factor must be one of fedprivacy.factors, not restarted itself, got Restarted(...",
+        "factor must be a factor of fedprivacy.factors that is not Restarted, got ...",
     ),
     "blocks that are longer than the run": (
         lambda: fp.CorrelatedNoise(**{**NOISE, "factor": factors.Restarted(factors.Banded(2), 50)}),
-        "every must be at most rounds = 12, got 50; or use the factor itself",
+        "every must be at most rounds = 12, got 50; or use the factor without Restarted",
     ),
     "units that may be apart": (
         lambda: fp.SingleParticipation(apart="yes"),
@@ -143,15 +144,17 @@ CALLS = {
     # correlated noise
     "rounds that no memory holds": (
         lambda: fp.CorrelatedNoise(**{**NOISE, "rounds": 10**12}),
-        "rounds must be at most ...; split the run; runs add up",
+        "rounds must be at most ...; split the run; runs compose",
     ),
     "correlation by what is no factor": (
         lambda: fp.CorrelatedNoise(**{**NOISE, "factor": 3}),
-        "factor must be one of fedprivacy.factors, got 3; such as fp.factors.BufferedToeplitz(4)",
+        "factor must be a factor of fedprivacy.factors, got 3; pass "
+        "fp.factors.BufferedToeplitz(4), for example",
     ),
     "participation that is no rule": (
         lambda: fp.CorrelatedNoise(**{**NOISE, "participation": 4}),
-        "participation must be a rule of participation, got 4; such as fp.MinimumSeparation(100)",
+        "participation must be a rule of participation, got 4; pass "
+        "fp.MinimumSeparation(100), for example",
     ),
     "half of a mask": (
         lambda: replace(CORRELATED, kept=3),
@@ -159,7 +162,7 @@ CALLS = {
     ),
     "a mask for noise that keeps all": (
         lambda: CORRELATED.contribution(np.ones(4), np.array([0, 1])),
-        "mask must ...got 'given'; say kept and dimension",
+        "mask must ...got 'given'; pass kept and dimension",
     ),
     "a row of what is no run": (
         lambda: replace(CORRELATED.row(0), run=STEP),
@@ -167,18 +170,18 @@ CALLS = {
     ),
     "a row behind the last": (
         lambda: CORRELATED.row(12),
-        "row must be ..., got 12; begin another run, which is accounted beside this one",
+        "row must be ..., got 12; start a new run, which is accounted in addition to this one",
     ),
     # mechanisms
     "a mask for a sum of all coordinates": (
         lambda: STEP.contribution(np.ones(3), np.array([0])),
-        "mask must be None: Gaussian keeps every coordinate, got 'given'",
+        "mask must be None, since Gaussian keeps every coordinate, got 'given'",
     ),
     "a mask where the clip norm adapts": (
         lambda: fp.AdaptiveClipping(noise_multiplier=1.0, unit="client").contribution(
             np.ones(3), np.array([0])
         ),
-        "mask must be None: AdaptiveClipping keeps every coordinate, got 'given'",
+        "mask must be None, since AdaptiveClipping keeps every coordinate, got 'given'",
     ),
     "Laplace noise on a vector": (
         lambda: fp.Laplace(noise_multiplier=1.0).contribution(np.ones(3)),
@@ -190,7 +193,7 @@ CALLS = {
     ),
     "kinds of what is no mechanism": (
         lambda: fp.Parallel((STEP, fp.Poisson(0.1))),
-        "mechanisms must hold mechanisms only, got 'Poisson'",
+        "mechanisms must contain only mechanisms, got 'Poisson'",
     ),
     "whole numbers of an odd clip norm": (
         lambda: whole(clip_norm=1e300),
@@ -206,24 +209,24 @@ CALLS = {
     ),
     "sums that often wrap": (
         lambda: whole(overflow=0.5),
-        "overflow must be at most 0.1, got 0.5; a sum that wraps is lost",
+        "overflow must be at most 0.1, got 0.5; a sum that wraps around is lost",
     ),
     "a coarse grid": (
         lambda: whole(granularity=1e6),
-        "granularity must leave each share a std of at least 0.125 whole numbers, not 8.94427e-07, "
-        "got 1000000.0; finer; that takes 5 bits",
+        "granularity must give each share a std of at least 0.125 granularities, not "
+        "8.94427e-07, got 1000000.0; finer, which takes 5 bits",
     ),
     "a grid that is too fine": (
         lambda: whole(granularity=1e-9),
-        "bits must be at least 35 at granularity = 1e-09, got 16; or a coarser granularity...",
+        "bits must be at least 35 at granularity = 1e-09, got 16; or use a coarser ...",
     ),
     "an update without a norm": (
         lambda: whole().contribution(np.full(8, 1e308)),
-        "update must have a finite norm, got 'norm inf'; leave this update out",
+        "update must have a finite norm, got 'norm inf'; leave out this update",
     ),
     "whole numbers kept that are no number": (
         lambda: whole(kept=None),
-        "kept must be a whole number of at least 0, got None; pass a number",
+        "kept must be an integer of at least 0, got None; pass a number",
     ),
     "more kept than there are": (
         lambda: whole(kept=9),
@@ -235,7 +238,7 @@ CALLS = {
     ),
     "trials of different units": (
         lambda: fp.PrivateSelection(STEP, fp.PoissonTrials(2.0), (replace(STEP, unit="record"),)),
-        "others must ..., got ['client', 'record']; account for each unit by itself",
+        "others must ..., got ['client', 'record']; account for each unit separately",
     ),
     "a trial that is no mechanism": (
         lambda: fp.PrivateSelection(3, fp.PoissonTrials(2.0)),
@@ -243,21 +246,21 @@ CALLS = {
     ),
     "a shape that is the Poisson law's": (
         lambda: fp.TruncatedNegativeBinomial(mean=2.0, shape=math.inf),
-        "shape must be a number from -0.9 to 1000, got inf; a Poisson number is...",
+        "shape must be a number from -0.9 to 1000, got inf; use ...",
     ),
     # schemes
     "a scheme that draws a mask": (
         lambda: cohort_of(Drawing([True, False]), 2, GENERATOR),
-        "Drawing.draw must return whole numbers, one for each draw, got 'bool of shape (2,)'; "
-        "np.flatnonzero of a mask",
+        "Drawing.draw must return integers, one per draw, got 'bool of shape (2,)'; pass "
+        "np.flatnonzero(mask) for a mask",
     ),
     "a scheme that draws fractions": (
         lambda: cohort_of(Drawing([0.5]), 2, GENERATOR),
-        "Drawing.draw must return whole numbers, one for each draw, got 'float64 of shape (1,)'...",
+        "Drawing.draw must return integers, one per draw, got 'float64 of shape (1,)'; pass ...",
     ),
     "a scheme that draws a table": (
         lambda: cohort_of(Drawing([[0, 1]]), 2, GENERATOR),
-        "Drawing.draw must return whole numbers, one for each draw, got 'int64 of shape (1, 2)'...",
+        "Drawing.draw must return integers, one per draw, got 'int64 of shape (1, 2)'; pass ...",
     ),
     "a scheme that draws strangers": (
         lambda: cohort_of(Drawing([0, 2]), 2, GENERATOR),
@@ -269,7 +272,7 @@ CALLS = {
     ),
     "a scheme that draws one client twice": (
         lambda: cohort_of(Drawing([1, 1]), 2, GENERATOR),
-        "Drawing.draw must return each client at most once, got [1, 1]; a scheme whose account...",
+        "Drawing.draw must return each client at most once, got [1, 1]; set repeats=True if ...",
     ),
     "another population than a scheme's own": (
         lambda: among(Drawing([0], population=5), 9),
@@ -281,8 +284,8 @@ CALLS = {
     ),
     "a cohort of more than may come": (
         lambda: fp.FixedSize(3, population=9).among_free(2),
-        "cohort must be at most the 2 clients that the participation lets come now, got 3; draw "
-        "fewer, or let clients come back sooner",
+        "cohort must be at most 2, the number of clients that may take part now, got 3; draw "
+        "fewer clients, or allow a smaller separation",
     ),
     "rows from another population": (
         lambda: fp.FixedSize(3, population=9).draw_rows(2, 10, GENERATOR),
@@ -298,16 +301,17 @@ CALLS = {
     ),
     "replacement from two populations": (
         lambda: fp.WithReplacement(3, population=9, probability=0.1),
-        "population, probability must be given one without the other, got (9, 0.1)",
+        "population, probability must be given without the other, got (9, 0.1)",
     ),
     "replacement from none": (
         lambda: fp.WithReplacement(3),
-        "population, probability must be given one without the other, got (None, None)",
+        "population, probability must be given without the other, got (None, None)",
     ),
     # questions
     "settings that are none": (
         lambda: fp.pareto(None, delta=1e-5, adjacency="add_remove"),
-        "runs must be a mapping, or pairs, got 'NoneType'; {label: mechanism, ...}, for instance",
+        "runs must be a mapping or pairs, got 'NoneType'; pass {label: mechanism, ...}, "
+        "for example",
     ),
     "epsilon of what is no mechanism": (
         lambda: fp.epsilon(3, delta=1e-5, adjacency="add_remove"),
@@ -338,7 +342,7 @@ CALLS = {
         lambda: replace(
             fp.epsilon(RUN, delta=1e-2, adjacency="add_remove"), evidence=None
         ).certificate(),
-        "certificate needs the run that was asked of, and this bound of ... holds none; ask...",
+        "certificate needs the run of the bound, but this bound of ... contains none; compute...",
     ),
     "a claim below 0": (
         lambda: fp.epsilon(STEP, delta=1e-2, adjacency="add_remove").verdict(-1.0),
@@ -360,22 +364,22 @@ CALLS = {
     ),
     "an audit without neighbours": (
         lambda: fp.audit(RUN, claim=(1.0, 1e-5)),
-        "adjacency must be given, got None; the mechanism does not say how neighbours "
-        "differ; one of add_remove, zero_out, replace_one",
+        "adjacency must be given, got None; the mechanism does not state how neighbouring "
+        "data sets differ; pass one of add_remove, zero_out, replace_one",
     ),
     "a canary without a direction": (
         lambda: _scorer([[0.0, 0.0]], 1, fp.Observer.AGGREGATE),
-        "directions must be finite and not zero, got 'a row'",
+        "directions must be finite and nonzero, got 'a row'",
     ),
     "directions of other canaries": (
         lambda: _scorer([[1.0, 0.0]], 2, fp.Observer.AGGREGATE),
-        "directions must have shape (2, d), one row a canary, got (1, 2)",
+        "directions must have shape (2, d), with one row per canary, got (1, 2)",
     ),
     "a claim about another number": (
         lambda: _of_bound(
             fp.delta(STEP, epsilon=1.0, adjacency="add_remove"), None, fp.Observer.AGGREGATE
         ),
-        "claim must be a bound on epsilon, got 'delta'; ask fp.epsilon, not fp.delta",
+        "claim must be a bound on epsilon, got 'delta'; use fp.epsilon, not fp.delta",
     ),
     "a claim at another delta": (
         lambda: _of_bound(
@@ -389,7 +393,8 @@ CALLS = {
             None,
             fp.Observer.AGGREGATE,
         ),
-        "observer must be 'final', as the claim's, got 'aggregate'; it covers no more",
+        "observer must be 'final', as the claim's, got 'aggregate'; the claim covers no "
+        "other observer",
     ),
     # theory
     "a vector of texts": (
@@ -414,7 +419,7 @@ CALLS = {
     ),
     "a map that does not contract": (
         lambda: AffineMap(matrix=np.eye(1), offset=np.zeros(1), noise=np.eye(1)).stationary(),
-        "step must contract (spectral radius below 1), got 1.0; take smaller steps",
+        "step must have a spectral radius below 1, got 1.0; take smaller steps",
     ),
 }
 

@@ -11,10 +11,10 @@ from fedprivacy import factors, loss
 from fedprivacy.errors import FedPrivacyError, LedgerError
 from fedprivacy.factors.workload import Workload
 from fedprivacy.mechanisms.base import Mechanism
-from fedprivacy.mechanisms.exact_normals import Deviates, fresh_words
+from fedprivacy.mechanisms.exact_normals import StoredDraws, fresh_words
 from fedprivacy.mechanisms.rounded import NORMAL, grid_for
 from fedprivacy.registry import Registry, decode, registered
-from fedprivacy.sampling.clients import Apart, WeightedDraws
+from fedprivacy.sampling.clients import SeparateProbabilities, WeightedDraws
 from fedprivacy.theory.gaussian import Normal
 from fedprivacy.theory.hidden_state import hidden_state_factor, varying_steps_factor
 from fedprivacy.theory.splitting_privacy import PrivateSplitting, server_or_final
@@ -100,16 +100,16 @@ VALUES = {
     # stated guarantees
     "guarantees of one number": (
         lambda: described(fp.ApproximateDp, guarantees=(1.0, 2.0)),
-        "guarantees must be pairs of numbers, at least one, got (1.0, 2.0); such as "
-        "guarantees=((1.0, 1e-6),)",
+        "guarantees must be one or more pairs of numbers, got (1.0, 2.0); pass "
+        "guarantees=((1.0, 1e-6),), for example",
     ),
     "guarantees of three numbers": (
         lambda: described(fp.ApproximateDp, guarantees=((1.0, 1e-6, 2),)),
-        "guarantees must be pairs of numbers, at least one, got ((1.0, 1e-06, 2),); such as ...",
+        "guarantees must be one or more pairs of numbers, got ((1.0, 1e-06, 2),); pass ...",
     ),
     "no guarantee": (
         lambda: described(fp.ApproximateDp, guarantees=()),
-        "guarantees must be pairs of numbers, at least one, got (); such as ...",
+        "guarantees must be one or more pairs of numbers, got (); pass ...",
     ),
     "too many guarantees": (
         lambda: described(fp.ApproximateDp, guarantees=[(i / 9, 1e-6) for i in range(2001)]),
@@ -117,29 +117,29 @@ VALUES = {
     ),
     "an epsilon beyond all": (
         lambda: described(fp.ApproximateDp, guarantees=((501.0, 1e-6),)),
-        "epsilon must be at most 500, got 501.0; leave this guarantee out",
+        "epsilon must be at most 500, got 501.0; leave out this guarantee",
     ),
     "a delta that everything keeps": (
         lambda: described(fp.ApproximateDp, guarantees=((1.0, 1.0),)),
-        "delta must be below 1, got 1.0; leave it out: every mechanism keeps it",
+        "delta must be below 1, got 1.0; leave it out, since every mechanism satisfies it",
     ),
     "no divergence": (
         lambda: described(fp.RenyiDp, divergences=None),
-        "divergences must be pairs of numbers, at least one, got None; such as "
-        "divergences=((2.0, 0.1), (8.0, 0.5))",
+        "divergences must be one or more pairs of numbers, got None; pass divergences=((2.0, "
+        "0.1), (8.0, 0.5)), for example",
     ),
     "an order of 1": (
         lambda: described(fp.RenyiDp, divergences=((1.0, 0.1),)),
-        "order must be above 1, got 1.0; leave this order out",
+        "order must be above 1, got 1.0; leave out this order",
     ),
     "an infinite order": (
         lambda: described(fp.RenyiDp, divergences=((math.inf, 0.1),)),
-        "order must be a finite number above 0, got inf; an infinite order is pure DP: state "
+        "order must be a finite number above 0, got inf; an infinite order is pure DP; state "
         "ApproximateDp(guarantees=((epsilon, 0.0),), ...)",
     ),
     "an infinite divergence": (
         lambda: described(fp.RenyiDp, divergences=((2.0, math.inf),)),
-        "divergence must be a finite number of at least 0, got inf; leave this order out",
+        "divergence must be a finite number of at least 0, got inf; leave out this order",
     ),
     "a concentration of nothing": (
         lambda: described(fp.ConcentratedDp, rho=0.0),
@@ -147,30 +147,29 @@ VALUES = {
     ),
     "a concentration of everything": (
         lambda: described(fp.ConcentratedDp, rho=1e10, xi=1.0),
-        "rho, xi must be at most 1e9, got (10000000000.0, 1.0); it is no guarantee",
+        "rho, xi must be at most 1e9, got (10000000000.0, 1.0); a larger one has no meaning",
     ),
     "a concentration below 0": (
         lambda: described(fp.ConcentratedDp, rho=1.0, xi=-1.0),
-        "xi must be a finite number of at least 0, got -1.0; leave the guarantee out",
+        "xi must be a finite number of at least 0, got -1.0; leave out the guarantee",
     ),
     "a guarantee about the last release": (
         lambda: described(fp.GaussianDp, mu=1.0, observer="final"),
-        "observer must be 'aggregate' or 'server', got 'final'; a guarantee is about a whole "
-        "release",
+        "observer must be 'aggregate' or 'server', got 'final'; a guarantee covers a whole release",
     ),
     "a zero where nothing is zeroed": (
         lambda: described(fp.GaussianDp, mu=1.0, zeroed_is_absent=True),
-        "zeroed_is_absent must be False unless adjacency is 'zero_out', got True; it is about "
-        "'replace_one'",
+        "zeroed_is_absent must be False unless adjacency is 'zero_out', got True; it applies "
+        "only to zero_out, not to 'replace_one'",
     ),
     # mixtures
     "moves that are one number": (
         lambda: mixture(sensitivities=1.0),
-        "sensitivities must be a sequence of numbers, at least one, got 1.0",
+        "sensitivities must be a sequence of one or more numbers, got 1.0",
     ),
     "no chance": (
         lambda: mixture(probabilities=()),
-        "probabilities must be a sequence of numbers, at least one, got ()",
+        "probabilities must be a sequence of one or more numbers, got ()",
     ),
     "a move below 0": (
         lambda: mixture(sensitivities=(0.0, -1.0)),
@@ -178,7 +177,7 @@ VALUES = {
     ),
     "a chance too many": (
         lambda: mixture(probabilities=(0.8, 0.1, 0.1)),
-        "probabilities must be as many as the sensitivities, got (0.8, 0.1, 0.1)",
+        "probabilities must have one entry per sensitivity, got (0.8, 0.1, 0.1)",
     ),
     "chances that miss some": (
         lambda: mixture(probabilities=(0.8, 0.1)),
@@ -186,13 +185,13 @@ VALUES = {
     ),
     "moves of nobody": (
         lambda: mixture(sensitivities=(0.0, 0.0)),
-        "sensitivities must have one above 0, got (0.0, 0.0); leave it out",
+        "sensitivities must have one entry above 0, got (0.0, 0.0); leave it out",
     ),
     "too many moves": (
         lambda: mixture(
             sensitivities=tuple(map(float, range(10**5))), probabilities=(1e-5,) * 10**5
         ),
-        "sensitivities must be at most ... different, got '100000 numbers'",
+        "sensitivities must have at most ... different values, got '100000 numbers'",
     ),
     # Fed-SMP's shares
     "more kept than there are": (
@@ -207,14 +206,14 @@ VALUES = {
         lambda: sparse().sampled(fp.WithReplacement(4, population=9)),
         "cohort must equal the scheme's draws = 4, got 5",
     ),
-    "no honest share": (
+    "without an honest share there is no noise": (
         lambda: sparse(missing=3, colluding=2),
-        "missing + colluding must be below cohort = 5, got 5; with no honest share left there is "
-        "no noise",
+        "missing + colluding must be below cohort = 5, got 5; without an honest share there "
+        "is no noise",
     ),
     "colluders of noise that is topped up": (
         lambda: sparse(topped_up=True, colluding=1),
-        "colluding must be 0 where the noise is topped up, got 1; the fewer clients answer, ...",
+        "colluding must be 0 if the noise is topped up, got 1; the colluders' part of the ...",
     ),
     "an update of another length": (
         lambda: sparse().contribution(np.ones(3), np.arange(4)),
@@ -222,23 +221,23 @@ VALUES = {
     ),
     "an update that is not finite": (
         lambda: sparse().contribution(np.full(12, np.nan), np.arange(4)),
-        "update must be finite, got 'a non-finite entry'; leave this client's update out",
+        "update must be finite, got 'a non-finite entry'; leave out the update of this client",
     ),
     "a mask of another length": (
         lambda: sparse().contribution(np.ones(12), np.arange(3)),
-        "mask must have shape (4,), got (3,); pass kept indices",
+        "mask must have shape (4,), got (3,); pass the kept indices",
     ),
     "a mask of fractions": (
         lambda: sparse().contribution(np.ones(12), np.arange(4.0)),
-        "mask must hold whole numbers, got dtype('float64'); pass kept indices, int64",
+        "mask must contain integers, got dtype('float64'); pass the kept indices as int64",
     ),
     "a mask behind the end": (
         lambda: sparse().contribution(np.ones(12), np.array([0, 1, 2, 12])),
-        "mask must hold indices from 0 to 11, got (0, 12)",
+        "mask must contain indices from 0 to 11, got (0, 12)",
     ),
     "a mask with one place twice": (
         lambda: sparse().contribution(np.ones(12), np.array([0, 1, 1, 2])),
-        "mask must hold different indices, got 'an index twice'; pass kept indices",
+        "mask must contain every index at most once, got 'an index twice'; pass the kept indices",
     ),
     # noise in whole numbers
     "a norm of many whole numbers": (
@@ -247,8 +246,8 @@ VALUES = {
     ),
     "noise of many whole numbers": (
         lambda: whole(granularity=1e-4, bits=40, noise_multiplier=1e3),
-        "granularity must leave the noise a std of at most 4.1943e+06 whole numbers, not 1e+07, "
-        "got 0.0001; coarser: fewer bits do",
+        "granularity must give the noise a std of at most 4.1943e+06 granularities, not "
+        "1e+07, got 0.0001; coarser, which takes fewer bits",
     ),
     "a sum of another length": (
         lambda: whole(seed=3).decoded(np.zeros(5)),
@@ -256,36 +255,36 @@ VALUES = {
     ),
     "a sum of fractions": (
         lambda: whole(seed=3).decoded(np.full(8, 0.5)),
-        "total must hold whole numbers, got 'other entries'; pass the sum of what clients sent",
+        "total must contain integers, got 'other entries'; pass the sum of the clients' messages",
     ),
     "a sum that is no number": (
         lambda: whole(seed=3).decoded(np.full(8, np.nan)),
-        "total must hold whole numbers, got 'other entries'; pass the sum of what clients sent",
+        "total must contain integers, got 'other entries'; pass the sum of the clients' messages",
     ),
     # answers and counts
     "an answer that there is not": (
         lambda: fp.RandomizedResponse(chance=0.5, answers=3).release(np.array([0, 3])),
-        "value must hold whole numbers from 0 to 2, got array([0, 3])",
+        "value must contain integers from 0 to 2, got array([0, 3])",
     ),
     "an answer between two": (
         lambda: fp.RandomizedResponse(chance=0.5, answers=3).release(0.5),
-        "value must hold whole numbers from 0 to 2, got array(0.5)",
+        "value must contain integers from 0 to 2, got array(0.5)",
     ),
     "a sum between two counts": (
         lambda: fp.DiscreteLaplace(noise_parameter=1.0).release(np.array([0.5])),
-        "value must hold whole numbers, got 'float64'; round contributions first",
+        "value must contain integers, got 'float64'; round contributions first",
     ),
     "numbers behind a mask": (
         lambda: STEP.release(np.ma.masked_array([1.0, 2.0], [True, False])),
-        "value must be real numbers of at most double precision, all of them, got 'a masked array'",
+        "value must be real numbers of at most double precision, got 'a masked array'",
     ),
     "complex numbers": (
         lambda: STEP.release(np.array([1j])),
-        "value must be real numbers of at most double precision, all of them, got 'complex128'",
+        "value must be real numbers of at most double precision, got 'complex128'",
     ),
     "words": (
         lambda: STEP.release(np.array(["a"])),
-        "value must be real numbers of at most double precision, all of them, got '<U1'",
+        "value must be real numbers of at most double precision, got '<U1'",
     ),
     "a value that does not like to be one": (
         lambda: STEP.release(Stubborn()),
@@ -294,15 +293,15 @@ VALUES = {
     # uploads
     "half of a curvature": (
         lambda: fp.NoisyGradientDescent(**DESCENT, strong_convexity=1.0),
-        "strong_convexity, smoothness must be given both or neither, got (1.0, None)",
+        "strong_convexity, smoothness must be given together or not at all, got (1.0, None)",
     ),
     "the other half": (
         lambda: fp.FederatedLangevin(**LANGEVIN, smoothness=4.0),
-        "strong_convexity, smoothness must be given both or neither, got (None, 4.0)",
+        "strong_convexity, smoothness must be given together or not at all, got (None, 4.0)",
     ),
     "sizes of other steps": (
         lambda: fp.FederatedLangevin(**{**LANGEVIN, "step_size": (0.1, 0.2)}, steps=3),
-        "step_size must be one size, or one for each of 3 steps, got '2 sizes'",
+        "step_size must be one size or one per step, 3 in all, got '2 sizes'",
     ),
     "too many steps": (
         lambda: fp.FederatedLangevin(**LANGEVIN, steps=10**6 + 1),
@@ -312,7 +311,7 @@ VALUES = {
         lambda: fp.NoisyGradientDescent(
             **{**DESCENT, "noise_std": 1e300, "sensitivity": 1e-300}
         ).privacy_loss("replace_one"),
-        "noise over sensitivity must be finite, got inf; choose other units of both",
+        "noise over sensitivity must be finite, got inf; rescale both",
     ),
     # correlated noise
     "a factor whose columns are long": (
@@ -321,11 +320,11 @@ VALUES = {
     ),
     "a matrix of other rounds": (
         lambda: correlated(factor=factors.Matrix(np.eye(3))),
-        "rounds must equal the matrix's size 3, got 12",
+        "rounds must equal the size of the matrix, 3, got 12",
     ),
     "more rows than a matrix has": (
         lambda: factors.Matrix(np.eye(3)).matrix(4),
-        "rounds must be at most the matrix's size 3, got 4",
+        "rounds must be at most the size of the matrix, 3, got 4",
     ),
     "weights that are a word": (
         lambda: factors.Banded(2, weights="ab"),
@@ -333,11 +332,11 @@ VALUES = {
     ),
     "weights that are none": (
         lambda: factors.Banded(1, weights=()),
-        "weights must be finite numbers, at least one, got ()",
+        "weights must be one or more finite numbers, got ()",
     ),
     "weights that are not finite": (
         lambda: factors.Banded(2, weights=(1.0, math.nan)),
-        "weights must be finite numbers, at least one, got (1.0, nan)",
+        "weights must be one or more finite numbers, got (1.0, nan)",
     ),
     "weights beyond all": (
         lambda: factors.Banded(2, weights=(1.0, -1e60)),
@@ -349,20 +348,20 @@ VALUES = {
     ),
     # randomness
     "bits that are none": (
-        lambda: Deviates(NORMAL, bits=7),
-        "bits must give bytes, got 7; for a seed that is no secret: reproducible_bits",
+        lambda: StoredDraws(NORMAL, bits=7),
+        "bits must give bytes, got 7; use reproducible_bits for a public seed",
     ),
     "bits that are too few": (
         lambda: fresh_words(lambda count: b"\0" * (count - 1), 2),
-        "bits must give the 16 bytes that it is asked for, got <function ...",
+        "bits must return the requested 16 bytes, got <function ...",
     ),
     "bits that are words": (
         lambda: fresh_words(lambda count: "0" * count, 2),
-        "bits must give the 16 bytes that it is asked for, got <function ...",
+        "bits must return the requested 16 bytes, got <function ...",
     ),
     # schemes
     "chances of other clients": (
-        lambda: Apart((0.5, 1.0)).draw(3, GENERATOR),
+        lambda: SeparateProbabilities((0.5, 1.0)).draw(3, GENERATOR),
         "population must equal the number of chances, 2, got 3",
     ),
     "weights of other clients": (
@@ -372,17 +371,17 @@ VALUES = {
     **{
         f"half a unit for {scheme}": (
             lambda scheme=scheme: scheme.draw(2.5, GENERATOR),
-            "population must be a whole number of at least 0, got 2.5",
+            "population must be an integer of at least 0, got 2.5",
         )
         for scheme in (fp.Poisson(0.5), fp.Everyone(), fp.FixedSize(1, population=2))
     },
     "less than nobody": (
         lambda: fp.Everyone().draw(-1, GENERATOR),
-        "population must be a whole number of at least 0, got -1",
+        "population must be an integer of at least 0, got -1",
     ),
     "less than nobody, drawn apart": (
         lambda: fp.Poisson(0.5).draw(-1, GENERATOR),
-        "population must be a whole number of at least 0, got -1",
+        "population must be an integer of at least 0, got -1",
     ),
     **{
         f"no generator for {type(scheme).__name__}": (
@@ -390,7 +389,10 @@ VALUES = {
             "generator must be a NumPy generator, got None; pass np.random.default_rng()",
         )
         for scheme, draw in (
-            *((s, s.draw) for s in (fp.Poisson(0.5), fp.Everyone(), Apart((0.5, 1.0)))),
+            *(
+                (s, s.draw)
+                for s in (fp.Poisson(0.5), fp.Everyone(), SeparateProbabilities((0.5, 1.0)))
+            ),
             *((s, s.draw) for s in (fp.FixedSize(1, population=2), WeightedDraws(2, (0.5, 0.5)))),
             *((s, s.draw) for s in (fp.WithReplacement(3, population=2),)),
             *((s, s.draw) for s in (fp.TruncatedPoisson(0.1, population=2, largest=1),)),
@@ -398,7 +400,7 @@ VALUES = {
         )
     },
     "a chance of nothing": (
-        lambda: Apart((0.5, 0.0)),
+        lambda: SeparateProbabilities((0.5, 0.0)),
         "chance must be a probability in (0, 1], got 0.0",
     ),
     "an epoch of other units": (
@@ -432,7 +434,7 @@ VALUES = {
     ),
     "steps of nothing": (
         lambda: varying_steps_factor([], []),
-        "sizes must be as many as slopes = 0, 1 or more, got '0 sizes'",
+        "sizes must have one entry per slope, 0 (at least 1), got '0 sizes'",
     ),
     "a gap of more than all": (
         lambda: hidden_state_factor(1.0000001, 3),
@@ -477,8 +479,8 @@ MANY = fp.FixedEpochs(4, at_most=2)
 COMBINATIONS = {
     "another adjacency than was stated": (
         priced(lambda: described(fp.GaussianDp, mu=1.0), "zero_out"),
-        "GaussianDp was stated for adjacency='replace_one' and says nothing about 'zero_out'; "
-        "account under 'replace_one', or state what is known there: GaussianDp(..., "
+        "GaussianDp was stated for adjacency='replace_one', not for 'zero_out'; account under "
+        "'replace_one', or state a guarantee for the other adjacency: GaussianDp(..., "
         "adjacency='zero_out')",
     ),
     "a guarantee that the server does not keep": (
@@ -487,114 +489,114 @@ COMBINATIONS = {
             "replace_one",
             "server",
         ),
-        "this ApproximateDp was stated for those who do not see who took part, and says nothing "
-        "of the server; account for observer='aggregate', or state it with observer='server' if "
-        "it holds for whoever is told that",
+        "this ApproximateDp was stated for observers who do not see the participants, not "
+        "for the server; account for observer='aggregate', or state it with "
+        "observer='server' if it holds for an observer who sees the participants",
     ),
     "moves of which two are not told": (
         priced(mixture, "replace_one"),
-        "MixtureOfGaussians says how a unit that is there moves the sum, not how two units' moves "
-        "are directed, got replace_one; account for add_remove or zero_out",
+        "MixtureOfGaussians states how one unit changes the sum, not the direction between "
+        "the changes of two units, got replace_one; account for add_remove or zero_out",
     ),
     "a drawn move that is drawn": (
         lambda: mixture().sampled(fp.Poisson(0.1)),
-        "the unit was already sampled inside this mechanism, got Poisson(probability=0.1); use "
-        ".in_cohort(scheme) to sample the clients that hold it",
+        "the unit is already sampled inside this mechanism, got Poisson(probability=0.1); "
+        "use .in_cohort(scheme) to sample its client",
     ),
     "replaced slots of what is not one sum": (
         priced(
             lambda: fp.DiscreteLaplace(noise_parameter=1.0).sampled(fp.Poisson(0.1)), "replace_one"
         ),
-        "T1 asks that leaving a unit out lose no more than replacing it, and ... does not say so "
-        "(zeroed_is_absent, zeroing_replaces); sample it with FixedSize under replace_one, or "
-        "account for observer='server', where nothing is amplified",
+        "T1 needs an absent unit to lose at most as much as a replaced one, which ... does not "
+        "state (zeroed_is_absent, zeroing_replaces); sample it with FixedSize under "
+        "replace_one, or account for observer='server', without amplification",
     ),
     "what leaving out loses is not known": (
         priced(lambda: described(fp.GaussianDp, mu=1.0).sampled(fp.Poisson(0.1)), "zero_out"),
-        "what leaving a unit out loses is not known of this mechanism: GaussianDp was stated ...",
+        "the loss of an absent unit is not known for this mechanism: GaussianDp was stated ...",
     ),
     "several draws of what is not one sum": (
         priced(lambda: LAPLACE.sampled(fp.WithReplacement(3, population=9)), "zero_out"),
-        "WithReplacement has theorems for one Gaussian sum of clipped contributions only, got "
+        "WithReplacement has theorems only for one Gaussian sum of clipped contributions, got "
         "Laplace(noise_multiplier=1.0, ...; use Poisson or FixedSize for this mechanism",
     ),
     "draws of nobody else": (
         priced(lambda: STEP.sampled(fp.WithReplacement(3, population=1)), "add_remove"),
-        "WithReplacement has nobody to draw but this unit, got ... (population or probability = "
-        "1), so without it there is no round; account for zero_out",
+        "WithReplacement can draw only this unit, got ...; account for zero_out",
     ),
     "a cohort that nobody else fills": (
         priced(lambda: STEP.sampled(fp.FixedSize(9, population=9)), "add_remove"),
-        "a cohort of the whole population (...) cannot be filled by a data set of one unit less, "
-        "so FixedSize has no add_remove there; these work: ...",
+        "a cohort of the whole population (...) cannot be filled from a data set with one unit "
+        "less, so FixedSize has no add_remove here. These are covered: ...",
     ),
     "records without which no cohort is filled": (
         priced(lambda: RECORD.sampled(fp.FixedSize(8, population=9), held=2), "add_remove"),
-        "without the client's records there are too few to fill a cohort (size above population - "
-        "held), so FixedSize has no add_remove there; account for zero_out or replace_one, or "
-        "make the cohorts smaller",
+        "without the client's records, a cohort cannot be filled (size above population - "
+        "held), so FixedSize has no add_remove here; account for zero_out or replace_one, or "
+        "use smaller cohorts",
     ),
     "one round of an epoch": (
         lambda: fp.RandomAllocation(4).draw(9, GENERATOR),
-        "RandomAllocation draws 4 rounds at once from 9 units; use epoch(population, generator)",
+        "RandomAllocation draws 4 rounds together from 9 units; use epoch(population, generator)",
     ),
     "one batch of a shuffle": (
         lambda: fp.Shuffled(4).draw(9, GENERATOR),
-        "Shuffled draws 4 rounds at once from 9 units; use epoch(population, generator)",
+        "Shuffled draws 4 rounds together from 9 units; use epoch(population, generator)",
     ),
     "who is on the list": (
         priced(lambda: STEP.sampled(fp.Poisson(0.1)), "add_remove", "server"),
         "Poisson has no theorem for adjacency=add_remove, observer=server (the list of "
-        "participants shows membership); these work: ...",
+        "participants shows membership); these are ...",
     ),
     "records of a client in correlated noise": (
         lambda: correlated().sampled(fp.Poisson(0.1), held=3),
         "no theorem covers held=3 records of one client in correlated noise; sample "
-        "Gaussian(noise_multiplier=...) round by round",
+        "Gaussian(noise_multiplier=...) in every round",
     ),
     "somebody who leaves correlated noise": (
         priced(correlated, "add_remove"),
-        "CorrelatedNoise has no theorem for add_remove: when a unit leaves, others move to other "
-        "rounds, as under Shuffled; account for zero_out or replace_one, or say that nobody "
-        "moves: participation with apart=True, got FixedEpochs(...",
+        "CorrelatedNoise has no theorem for add_remove, since the removal of a unit moves "
+        "others to other rounds, as under Shuffled. Account for zero_out or replace_one, or "
+        "state that no unit moves (participation with apart=True), ...",
     ),
     "one round's noise of many": (
         lambda: correlated().noise(np.zeros(3)),
-        "the noise of one round depends on that of the rounds before: draw it by "
-        "stream.begin(like), then stream.draw(memory) once a round",
+        "the noise of one round depends on the rounds before; draw it with "
+        "stream.begin(like), then stream.draw(memory) once per round",
     ),
     "a unit that came too soon": (
         priced(lambda: correlated().row(0, separation=3), "zero_out"),
-        "a unit came after 3 rounds, or None times: more than FixedEpochs(... lets it",
+        "a unit took part again after 3 rounds, or None times, more than FixedEpochs(... allows",
     ),
     "a unit that came too often": (
         priced(lambda: correlated(participation=MANY).row(0, participations=3), "zero_out"),
-        "a unit came after None rounds, or 3 times: more than FixedEpochs(... lets it",
+        "a unit took part again after None rounds, or 3 times, more than FixedEpochs(... allows",
     ),
     "epochs that a shuffle does not amplify": (
         lambda: correlated().sampled(fp.Shuffled(4)),
-        "Shuffled(... with FixedEpochs(... and Banded has no theorem that amplifies it; account "
-        "the run without .sampled, or change it: these work: RandomAllocation(b) with ...",
+        "Shuffled(... with FixedEpochs(... and Banded has no amplification theorem; account "
+        "the run without .sampled, or change it: these are covered: RandomAllocation(b) with "
+        "...",
     ),
     "groups that move with who is there": (
         priced(lambda: correlated().sampled(fp.Poisson(0.5)), "add_remove"),
-        "cyclic sampling has no theorem for add_remove unless a unit's group does not depend on "
-        "who else is there: say FixedEpochs(b, apart=True) and draw by Poisson, got ...",
+        "cyclic sampling has no theorem for add_remove unless the group of a unit does not "
+        "depend on other units; use FixedEpochs(b, apart=True) and Poisson, got ...",
     ),
     "gradients that are not for leaving": (
         priced(lambda: fp.NoisyGradientDescent(**DESCENT), "zero_out"),
-        "NoisyGradientDescent serves adjacency='replace_one' only (its sensitivity is about "
-        "replacing a record), not 'zero_out'",
+        "NoisyGradientDescent covers only adjacency='replace_one' (its sensitivity is that "
+        "of a replaced record), not 'zero_out'",
     ),
     "a quadratic of no curvature": (
         lambda: fp.NoisyGradientDescent(**DESCENT).quadratic,
-        "strong_convexity and smoothness are not given, got (None, None); without them nothing "
-        "contracts, and the steps are composed",
+        "strong_convexity and smoothness are not given, got (None, None); without them no "
+        "step is known to contract, so the steps are composed",
     ),
     "one whole number without a secure sum": (
         lambda: whole().single_uploads(),
-        "without secure aggregation a client's own share is all the noise it has; account "
-        "DistributedDiscreteGaussian with cohort=1 and noise_multiplier=0.894427",
+        "without secure aggregation, a client's upload has only its own share of the noise; "
+        "account DistributedDiscreteGaussian with cohort=1 and noise_multiplier=0.894427",
     ),
     "kinds that do not line up": (
         priced(
@@ -620,17 +622,17 @@ COMBINATIONS = {
             ),
             "add_remove",
         ),
-        "kinds that are sampled by one and the same scheme may share a draw, ...",
+        "kinds with the same scheme may share a draw, and the slot of an ...",
     ),
     "a selection that shows every trial": (
         priced(lambda: fp.PrivateSelection(STEP, fp.PoissonTrials(3.0)), "zero_out", "server"),
-        "PrivateSelection shows the best trial only, and observer='server' sees who took part in "
-        "all and every result; account for observer='aggre...",
+        "PrivateSelection releases only the best trial, but observer='server' sees the "
+        "participants and results of all trials; account for ...",
     ),
     "a release of nothing but a promise": (
         lambda: Blank().rescaled(2.0),
-        "Blank cannot be repriced with 2 of its noise; give it a method rescaled that says what "
-        "it then is, or account the round by hand",
+        "Blank cannot be accounted with 2 of its noise; define its method rescaled, or "
+        "account the round manually",
     ),
 }
 
@@ -703,7 +705,7 @@ def test_a_name_is_registered_once():
 
     told = str(caught.value)
     assert told.startswith("kind must ") and "'" in told and "Gaussian" in told
-    assert told.endswith("rename it: fedprivacy.mechanisms.gaussian.Gaussian has this one")
+    assert told.endswith("rename it; fedprivacy.mechanisms.gaussian.Gaussian has this name")
 
 
 def test_a_registry_knows_its_own_kinds_only():
@@ -753,4 +755,4 @@ def test_a_grid_is_a_power_of_two_far_below_noise_and_contributions(std, clip_no
 def test_places_of_a_grid_are_few(places):
     with pytest.raises(fp.ParameterError) as caught:
         grid_for(1.0, 1.0, places)
-    assert str(caught.value) == f"places must be a whole number from 1 to 30, got {places}"
+    assert str(caught.value) == f"places must be an integer from 1 to 30, got {places}"

@@ -27,8 +27,8 @@ def arrays(a=1.0, b=1.0):
 WIRE = {
     "double precision": (
         lambda: flat({"a": np.zeros(2, np.float32), "b": np.zeros(2)}),
-        "array 'b' must be of single precision (float32), got dtype('float64'); keep it at the "
-        "client, or build the model without running statistics",
+        "array 'b' must be of single precision (float32), got dtype('float64'); keep it on "
+        "the client, or build the model without running statistics",
     ),
     "a counter": (
         lambda: flat({"steps": np.zeros(1, np.int64)}),
@@ -37,29 +37,31 @@ WIRE = {
     "no array": (lambda: flat({}), "arrays must be at least one, got 'none'"),
     "an array of its own": (
         lambda: clipped_update(ZEROS, {**ZEROS, "own": ZEROS["b"]}, clip_norm=1.0),
-        "the app's arrays must have the names, order and shapes of those that the server sent, got "
-        "['own']; a model of which each client keeps a part (as FedBN does) has no common sum: "
-        "leave those arrays out of what the server sends",
+        "the app's arrays must have the names, order and shapes of the arrays that the "
+        "server sent, got ['own']; a model with client-specific parts (as in FedBN) has no "
+        "common sum; remove these arrays from the server's message",
     ),
     "an array that is missing": (
         lambda: clipped_update(ZEROS, {"a": ZEROS["a"]}, clip_norm=1.0),
         "the app's arrays must have the names, ..., got ['b']; a model...",
     ),
-    "another order": (
+    "other shapes or a different order": (
         lambda: clipped_update(ZEROS, dict(reversed(ZEROS.items())), clip_norm=1.0),
-        "the app's arrays must have ..., got 'other shapes or another order'; a model...",
+        "the app's arrays must have ..., got 'other shapes or a different order'; a model...",
     ),
     "another shape": (
         lambda: clipped_update(ZEROS, {**ZEROS, "b": ZEROS["b"][None]}, clip_norm=1.0),
-        "the app's arrays must have ..., got 'other shapes or another order'; a model...",
+        "the app's arrays must have ..., got 'other shapes or a different order'; a model...",
     ),
     "what is no number": (
         lambda: clipped_update(ZEROS, arrays(b=math.nan), clip_norm=1.0),
-        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller step",
+        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller "
+        "learning rate",
     ),
     "what is beyond all numbers": (
         lambda: clipped_update(ZEROS, arrays(a=math.inf), clip_norm=1.0),
-        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller step",
+        "the app's arrays must be finite, got 'a non-finite entry'; train with a smaller "
+        "learning rate",
     ),
 }
 
@@ -192,22 +194,22 @@ UNKNOWN = {
     "another law": (
         fp.Laplace(noise_multiplier=2.0) * 3,
         (fp.Adjacency.ADD_REMOVE, fp.Observer.AGGREGATE),
-        "it knows Gaussian rounds with Poisson sampling only, got Laplace",
+        "it supports only Gaussian rounds with Poisson sampling, got Laplace",
     ),
     "cohorts of one size": (
         GAUSSIAN.sampled(fp.FixedSize(2, population=9)) * 3,
         (fp.Adjacency.ZERO_OUT, fp.Observer.AGGREGATE),
-        "it knows Gaussian rounds with Poisson sampling only, got",
+        "it supports only Gaussian rounds with Poisson sampling",
     ),
     "a record's replacement": (
         GAUSSIAN * 3,
         (fp.Adjacency.REPLACE_ONE, fp.Observer.AGGREGATE),
-        "it knows no replace_one for the observer aggregate",
+        "it has no replace_one for the observer aggregate",
     ),
     "a list of who took part": (
         GAUSSIAN * 3,
         (fp.Adjacency.ADD_REMOVE, fp.Observer.SERVER),
-        "it knows no add_remove for the observer server",
+        "it has no add_remove for the observer server",
     ),
 }
 
@@ -224,7 +226,9 @@ def test_nobody_is_asked_for_an_infinite_epsilon():
     asked = (GAUSSIAN * 1, 1e-5, fp.Adjacency.ADD_REMOVE, fp.Observer.AGGREGATE)
     told = list(peers.answers(asked, math.inf))
     assert [who for who, _, _ in told] == list(peers.ACCOUNTANTS)
-    assert {(found, why) for _, found, why in told} == {(None, "not asked: epsilon is infinite")}
+    assert {(found, why) for _, found, why in told} == {
+        (None, "skipped, since epsilon is infinite")
+    }
 
 
 def test_what_another_library_raises_is_its_answer(monkeypatch):
@@ -232,7 +236,7 @@ def test_what_another_library_raises_is_its_answer(monkeypatch):
         raise RuntimeError("no luck\nat all")
 
     def ours(*_):
-        raise ConversionError("it knows no such thing")
+        raise ConversionError("it has no such thing")
 
     def absent(*_):
         raise ImportError("elsewhere")
@@ -242,7 +246,7 @@ def test_what_another_library_raises_is_its_answer(monkeypatch):
     monkeypatch.setitem(peers.ACCOUNTANTS, "d", lambda *asked: asked[-1])
     assert list(peers.answers(asked, 40.0)) == [
         ("a", None, "RuntimeError: no luck"),
-        ("b", None, "it knows no such thing"),
+        ("b", None, "it has no such thing"),
         ("c", None, "not installed"),
         # The spacing is coarser where epsilon is large.
         ("d", 40.0 / 200_000, ""),
@@ -268,19 +272,19 @@ def test_an_accountant_of_opacus_asks_for_its_facts_in_turn(live):
     account = live.CertifiedAccountant()
     with pytest.raises(fp.ParameterError) as caught:
         account.bound(1e-5)
-    told = "adjacency must be given, got None; register(adjacency='zero_out'), for instance"
+    told = "adjacency must be given, got None; register(adjacency='zero_out'), for example"
     assert str(caught.value) == told
     account = live.register(adjacency="zero_out")()
     with pytest.raises(fp.ParameterError) as caught:
         account.get_epsilon(1e-5)
-    assert str(caught.value) == "history must hold a step, got 'empty'; no step was taken"
+    assert str(caught.value) == "history must contain a step, got 'empty'; no step was taken"
     account.step(noise_multiplier=2.0, sample_rate=0.2)
     with pytest.raises(fp.ParameterError) as caught:
         account.bound(1e-5)
     assert fits(
         str(caught.value),
-        "the data loader must be looked at before the first step, got None; call engine."
-        "accountant.look_at(data_loader) with what make_private returned",
+        "the data loader must be passed to look_at before the first step, got None; call "
+        "engine.accountant.look_at(data_loader) with the loader from make_private",
     )
     with pytest.raises(fp.ParameterError) as caught:
         account.look_at(loader())
@@ -345,7 +349,7 @@ def test_draws_without_a_theorem_are_named(live, what):
     make, told = LOADERS[what]
     with pytest.raises(UnsupportedCombination) as caught:
         live.scheme_of(make(torch))
-    assert str(caught.value).startswith(f"the data loader has {told}: no theorem here prices")
+    assert str(caught.value).startswith(f"no theorem covers the steps of a data loader with {told}")
 
 
 def test_a_stream_of_records_has_no_number(live):

@@ -82,26 +82,26 @@ CALLS = {
     # settings of averaging
     "bits of noise that has none": (
         refused_at_once(bits=8),
-        "bits must be left out: gaussian noise is no whole number, got 8; choose noise from "
-        "'discrete-gaussian' or 'skellam'",
+        "bits must be left out, since gaussian noise is not an integer, got 8; choose noise "
+        "from 'discrete-gaussian' or 'skellam'",
     ),
     "away from a learned norm": (
         refused_at_once(clip_quantile=0.5, missing=1, strategy="fixed", cohort=3),
-        "missing must be 0 with clip_quantile, whose noise has no shares, got 1; leave "
-        "clip_quantile out",
+        "missing must be 0 with clip_quantile, which has no noise shares, got 1; leave out "
+        "clip_quantile",
     ),
     "whole numbers of a learned norm": (
         refused_at_once(clip_quantile=0.5, noise="skellam"),
-        "noise must be gaussian with clip_quantile, got 'skellam'; leave clip_quantile out",
+        "noise must be gaussian with clip_quantile, got 'skellam'; leave out clip_quantile",
     ),
     "bits of a learned norm": (
         refused_at_once(clip_quantile=0.5, bits=8),
-        "bits must be left out with clip_quantile, got 8; leave clip_quantile out",
+        "bits must be left out with clip_quantile, got 8; leave out clip_quantile",
     ),
     "colluding in cohorts that vary": (
         refused_at_once(colluding=1),
-        "colluding must be 0 where Poisson cohorts have topped-up noise, got 1; strategy=fixed "
-        "draws cohorts of a fixed size",
+        "colluding must be 0 for Poisson cohorts with topped-up noise, got 1; use "
+        "strategy=fixed for cohorts of a fixed size",
     ),
     "a cohort of more than all": (
         refused_at_once(cohort=5),
@@ -109,46 +109,48 @@ CALLS = {
     ),
     "a chance and a cohort": (
         refused_at_once(sampling_probability=0.5, cohort=2),
-        "cohort must be left out: sampling_probability says how clients are drawn, got 2",
+        "cohort must be left out, since sampling_probability states the sampling, got 2",
     ),
     "a chance and a way to draw": (
         refused_at_once(sampling_probability=0.5, strategy="fixed"),
-        "strategy must be left out: sampling_probability says how clients are drawn, got 'fixed'",
+        "strategy must be left out, since sampling_probability states the sampling, got 'fixed'",
     ),
     "a mask of no public data": (
         lambda: averaged("fed-smp-top-k").loop(1.0, 0),
-        "public_features must be given for top_k, whose mask comes from public data, got None; ...",
+        "public_features must be given for top_k, whose mask is computed from public data, got ...",
     ),
     "a chain's model by a name": (
         lambda: job("fa-ld", OWN, model="mlp"),
-        "model must be left out: this method has a model of its own, got 'mlp'; samplers take a "
-        "Posterior: --posterior FILE.py:NAME",
+        "model must be left out, since this method has its own model, got 'mlp'; pass a "
+        "Posterior to a sampler: --posterior FILE.py:NAME",
     ),
     "data beside a posterior": (
         lambda: job("fa-ld", OWN, model="mine.py:target"),
-        "data, clients must be left out: a posterior holds its own clients' records, got ...",
+        "data, clients must be left out, since a posterior contains the records of its ...",
     ),
     "a bound on inputs of a module": (
         lambda: job("fed-plt", OWN, model="logistic", feature_bound=1.0),
-        "feature_bound must be left out: a module takes inputs as they are, got 1.0; clip_norm "
-        "bounds a record",
+        "feature_bound must be left out for a module, which does not scale inputs, got 1.0; "
+        "use clip_norm to bound a record",
     ),
     # data and models by name
     "a folder for data at hand": (
         lambda: sources.load_data(OWN, data_dir="there"),
-        "data_dir must be left out: small is not looked for in a folder, got 'there'",
+        "data_dir must be left out, since small is not read from a folder, got 'there'",
     ),
     "a folder for digits": (
         lambda: sources.load_data("digits", data_dir="there"),
-        "data_dir must be left out: digits is not looked for in a folder, got 'there'",
+        "data_dir must be left out, since digits is not read from a folder, got 'there'",
     ),
     "another split of data at hand": (
         lambda: sources.load_data(OWN, clients=2),
-        "clients, classes_per_client must be left out: the data are split, got (2, None)",
+        "clients, classes_per_client must be left out, since these data are already split, "
+        "got (2, None)",
     ),
     "other classes of data at hand": (
         lambda: sources.load_data(OWN, classes_per_client=1),
-        "clients, classes_per_client must be left out: the data are split, got (None, 1)",
+        "clients, classes_per_client must be left out, since these data are already split, "
+        "got (None, 1)",
     ),
     "data of no name": (
         lambda: sources.load_data("iris"),
@@ -181,21 +183,22 @@ CALLS = {
     ),
     "a module without an end": (
         lambda: own_data.check_model(infinite, OWN),
-        "model's output must be finite, got 'NaN or infinity'; look at how its parameters begin: "
-        "no client's update would be finite",
+        "model's output must be finite, got 'NaN or infinity'; check the initial parameters, "
+        "since no update would be finite",
     ),
     # the budget of a run
     "a delta that would tell": (
         lambda: default_delta(40, "add_remove"),
-        "delta must be given for add_remove: n^-1.1 would tell how many there are, got None",
+        "delta must be given for add_remove, since n^-1.1 would reveal the number of units, "
+        "got None",
     ),
     "nobody who answers": (
         lambda: Experiment(job=averaged(), **FACTS, dropout_rate=1.0),
-        "dropout_rate must be below 1, got 1.0; else nobody ever answers",
+        "dropout_rate must be below 1, got 1.0; otherwise no client answers",
     ),
     "an evaluation never": (
         lambda: Experiment(job=averaged(), **FACTS, evaluate_every=0),
-        "evaluate_every must be a whole number of at least 1, got 0",
+        "evaluate_every must be an integer of at least 1, got 0",
     ),
     "no noise": (
         lambda: Experiment(job=averaged(), **FACTS, level=0.0),
@@ -203,22 +206,22 @@ CALLS = {
     ),
     "noise without privacy": (
         lambda: Experiment(job=averaged("fedavg"), **FACTS, level=1.0).run(),
-        "level must be left out: nothing is private here, got 1.0",
+        "level must be left out, since this run is not private, got 1.0",
     ),
     "a private run without a ledger": (
         lambda: Experiment(job=averaged(), **FACTS, level=9.0).run(),
-        "ledger_path must be given, got None; a private run must leave a ledger",
+        "ledger_path must be given, got None; a private run needs a ledger",
     ),
     # sweeps
     "a sweep without privacy": (
         lambda: swept(method="fedavg"),
         "method must be one of 'dp-fedavg', ..., got 'fedavg'",
     ),
-    "no repeat": (lambda: swept(seeds=0), "seeds must be a whole number of at least 1, got 0"),
+    "no repeat": (lambda: swept(seeds=0), "seeds must be an integer of at least 1, got 0"),
     "a grid over partitions": (
         lambda: swept(grid={"classes_per_client": [1, 2]}),
-        "classes_per_client must be the same for all settings, got [1, 2]; runs on other "
-        "partitions protect other units; sweep each by itself",
+        "classes_per_client must be the same for all settings, got [1, 2]; runs on different "
+        "partitions protect different units; sweep each partition separately",
     ),
     "values that are one": (
         lambda: swept(grid={"rounds": 3}),
@@ -226,41 +229,40 @@ CALLS = {
     ),
     "a value twice": (
         lambda: swept(grid={"rounds": [3, 3.0]}),
-        "rounds must name no value twice, got [3, 3.0]",
+        "rounds must contain every value at most once, got [3, 3.0]",
     ),
     "values that are lists": (
         lambda: swept(grid={"rounds": [[3], [4]]}),
-        "rounds must hold numbers or words, got [[3], [4]]",
+        "rounds must contain numbers or words, got [[3], [4]]",
     ),
     "a test set that may be secret": (
         lambda: private_sweep.PrivateSweep(sweep=swept(), trials=LAWS["geometric"](2.0)),
-        "public_test must be True: the test data choose, got False; pass --public-test if they are"
-        "...",
+        "public_test must be True, since the test data select the best trial, got False; pass ...",
     ),
     "a test set that is public somehow": (
         lambda: private_sweep.PrivateSweep(
             sweep=swept(), trials=LAWS["geometric"](2.0), public_test=1
         ),
-        "public_test must be True: the test data choose, got 1; ...",
+        "public_test must be True, since the test data select ...",
     ),
     "repeats of a private sweep": (
         lambda: selected(seeds=2),
-        "seeds must be 1: every repeat would be a trial, got 2",
+        "seeds must be 1, since every repeat would be a trial, got 2",
     ),
     "a private sweep without a budget": (
         lambda: selected(epsilon=None),
-        "epsilon must be given: the budget of the whole selection, got None",
+        "epsilon must be given as the budget of the whole selection, got None",
     ),
     "a budget that is less than a selection": (
         lambda: selected(epsilon=0.1, grid={"noise_multiplier": [0.5]}).trial_epsilon,
-        "epsilon must be enough for the selection, which costs ..., got 0.1; raise it, draw fewer "
-        "trials, or add noise",
+        "epsilon must be enough for the selection, which costs ..., got 0.1; raise epsilon, "
+        "draw fewer trials, or add noise",
     ),
     # several at once
     "work in threads": (
         lambda: parallel.check_backend("threading", 2),
-        "backend must not be threads: torch's randomness is one for all of them, got 'threading'; "
-        "use 'loky', which takes processes",
+        "backend must not be threads, which share torch's randomness, got 'threading'; use "
+        "'loky', which uses processes",
     ),
     "work in a place of no name": (
         lambda: parallel.check_backend("cloud", 2),
@@ -268,7 +270,7 @@ CALLS = {
     ),
     "no job at all": (
         lambda: parallel.each([], jobs=0),
-        "jobs must be a whole number of at least 1, got 0",
+        "jobs must be an integer of at least 1, got 0",
     ),
     # runs of a few numbers
     "a cohort of nobody's": (
@@ -281,7 +283,7 @@ CALLS = {
     ),
     "a chance beside a cohort": (
         lambda: sampled(sampling_probability=0.5, cohort=3),
-        "sampling_probability must stand alone, without cohort, got 0.5",
+        "sampling_probability must be given without cohort, got 0.5",
     ),
     "a largest cohort without a chance": (
         lambda: sampled(largest_cohort=3, population=9),
@@ -306,7 +308,7 @@ CALLS = {
         lambda: progress_logging.to_csv(
             "rounds.csv", None, every=0, delta=1e-5, adjacency="zero_out"
         ),
-        "every must be a whole number of at least 1, got 0",
+        "every must be an integer of at least 1, got 0",
     ),
     "a picture of no kind": (
         lambda: pictures.check_picture("curve.doc"),
@@ -314,32 +316,32 @@ CALLS = {
     ),
     "a picture nowhere": (
         lambda: pictures.check_picture("nowhere/curve.png"),
-        "path must be in a folder that is there, got 'nowhere/curve.png'; make the folder ...",
+        "path must be in an existing folder, got 'nowhere/curve.png'; create the folder ...",
     ),
     # settings as texts
     "a number that is two": (
         lambda: ROUNDS.read("1 2"),
-        "rounds must be a whole number of at least 1, got '1 2'; pass a number",
+        "rounds must be an integer of at least 1, got '1 2'; pass a number",
     ),
     "a number with a power": (
         lambda: ROUNDS.read("\u00b2"),
-        "rounds must be a whole number of at least 1, got '\u00b2'; pass a number",
+        "rounds must be an integer of at least 1, got '²'; pass a number",
     ),
     "a number of too many digits": (
         lambda: ROUNDS.read("9" * 5000),
-        "rounds must be a whole number of at least 1, got '999...'; pass a number",
+        "rounds must be an integer of at least 1, got '999...'; pass a number",
     ),
     "a number that is left open": (
         lambda: ROUNDS.read("all"),
-        "rounds must be a whole number of at least 1, got 'all'; pass a number",
+        "rounds must be an integer of at least 1, got 'all'; pass a number",
     ),
     "no value between commas": (
         lambda: read({"rounds": ROUNDS}, {"rounds": "1,,2"}),
-        "rounds must be a whole number of at least 1, got ''; pass a number",
+        "rounds must be an integer of at least 1, got ''; pass a number",
     ),
     "an axis of nothing": (
         lambda: axis("rounds", ()),
-        "rounds must hold at least one value, got ()",
+        "rounds must contain at least one value, got ()",
     ),
 }
 ROUNDS: Setting = run_specs.SampledRun.known()["rounds"]
@@ -379,7 +381,7 @@ def test_a_folder_with_other_ledgers_is_not_a_sweep_s(tmp_path):
     one = swept(tmp_path, grid={"noise_multiplier": [3.0]}, epsilon=None)
     with pytest.raises(fp.ParameterError) as caught:
         one.train(one.labels[0])
-    told = "folder must hold no ledgers but those of this sweep, got ...; name another folder"
+    told = "folder must contain only ledgers of this sweep, got ...; name another folder"
     assert fits(str(caught.value), told)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.ledger"]
 
@@ -451,15 +453,23 @@ def test_a_table_of_runs_keeps_rows_of_other_settings_whose_ledgers_are_there(tm
 # ---- files of settings
 
 FILES = {
-    "no setting": ("s.csv", "label,noise_multiplier\n", "SETTINGS must hold at least one setting"),
-    "no text": ("s.csv", b"\xff\xfe\xfa", "SETTINGS must be CSV, or JSON with .json as its ending"),
-    "an open quote": ("s.csv", 'label,cost\n"a,1\n', "SETTINGS must be CSV, or JSON with .json"),
+    "no setting": (
+        "s.csv",
+        "label,noise_multiplier\n",
+        "SETTINGS must contain at least one setting",
+    ),
+    "no text": ("s.csv", b"\xff\xfe\xfa", "SETTINGS must be CSV, or JSON with the ending .json"),
+    "an open quote": (
+        "s.csv",
+        'label,cost\n"a,1\n',
+        "SETTINGS must be CSV, or JSON with the ending .json",
+    ),
     "an object": ("s.json", '{"label": "a"}', "SETTINGS must be a list of objects"),
     "a list of numbers": ("s.json", "[1, 2]", "SETTINGS must be a list of objects"),
     "a cell too many": (
         "s.csv",
         "noise_multiplier,cost\n1,2,3\n",
-        "row 1 must have as many cells as the header, and a name for each",
+        "row 1 must have one number for every column of the header",
     ),
     "no cost": (
         "s.csv",
@@ -469,12 +479,12 @@ FILES = {
     "numbers beside a ledger": (
         "s.csv",
         "ledger,rounds,cost\na.ledger,3,1\n",
-        "row 1 must be left out beside a ledger, got ['rounds']",
+        "row 1 must be left out with a ledger, got ['rounds']",
     ),
     "no noise": (
         "s.csv",
         "rounds,cost\n3,1\n",
-        "noise_multiplier must be above 0, got None; give it: it has no default",
+        "noise_multiplier must be above 0, got None; pass it, since it has no default",
     ),
     "a number that is none": (
         "s.csv",
@@ -497,8 +507,8 @@ def test_a_file_of_settings_that_does_not_fit_is_named_by_its_row(tmp_path, what
 @pytest.mark.parametrize(
     ("cost", "told"),
     [
-        ("rounds", "--cost must be none of the columns that describe a run, got 'rounds'"),
-        ("label", "--cost must be none of the columns that describe a run, got 'label'"),
+        ("rounds", "--cost must not be a column that describes a run, got 'rounds'"),
+        ("label", "--cost must not be a column that describes a run, got 'label'"),
         ("time", "--cost must be a column with a value in row 2, got 'time'"),
     ],
 )
@@ -558,7 +568,7 @@ def test_costs_that_numbers_tell_are_those_of_the_share_that_takes_part(
     ("output", "ledgers", "wanted"),
     [
         ("page.pdf", None, "output must be a .html file, got "),
-        ("none/page.html", None, "output must be in a folder that is there, got "),
+        ("none/page.html", None, "output must be in an existing folder, got "),
         ("page.html", "full", "ledgers must be a new or empty folder, got "),
         ("page.html", "full/mine", "ledgers must be a new or empty folder, got "),
     ],
@@ -656,11 +666,11 @@ def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
     with fp.Ledger.create(book, unit="client", adjacency="zero_out"):
         pass
     before = book.read_bytes()
-    with pytest.raises(fp.errors.ParameterError, match="be no ledger"):
+    with pytest.raises(fp.errors.ParameterError, match="not be a ledger, since the record of"):
         progress_logging.to_csv(book, Plain(), delta=1e-5, adjacency="zero_out")
     # Nor on one that takes its place while it runs.
     path.write_bytes(before)
-    with pytest.raises(fp.errors.ParameterError, match="be no ledger"):
+    with pytest.raises(fp.errors.ParameterError, match="not be a ledger, since the record of"):
         write(SimpleNamespace(round=3), round_info(2))
     assert book.read_bytes() == path.read_bytes() == before
 
@@ -760,7 +770,7 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
         "posterior must be a Posterior, got 'int'; training.Posterior.of(log_likelihood, "
         "clients=[...], dimension=...)",
     )
-    with pytest.raises(fp.ParameterError, match="name a file that is there, got"):
+    with pytest.raises(fp.ParameterError, match="name an existing file, got"):
         own_data.model_at(f"{tmp_path / 'none.py'}:build")
 
 
@@ -770,14 +780,14 @@ def test_code_that_cannot_be_run_is_told_with_its_first_line(tmp_path):
 @pytest.mark.parametrize(
     ("places", "wanted"),
     [
-        (("none/a", None, None), "ledger must be in a folder that is there, got "),
-        (("a", "none/b", None), "checkpoint must be in a folder that is there, got "),
-        (("a", "a", None), "checkpoint must be apart from the ledger and its private files, got "),
-        (("a", "a.private", None), "checkpoint must be apart from the ledger and its private"),
-        (("a", None, "a"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "b"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "b.tmp"), "output must be a file of its own, apart from ledger and checkpoint"),
-        (("a", "b", "none/c"), "output must be in a folder that is there, got "),
+        (("none/a", None, None), "ledger must be in an existing folder, got "),
+        (("a", "none/b", None), "checkpoint must be in an existing folder, got "),
+        (("a", "a", None), "checkpoint must differ from the ledger and its private files, got "),
+        (("a", "a.private", None), "checkpoint must differ from the ledger and its private"),
+        (("a", None, "a"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "b"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "b.tmp"), "output must differ from ledger and checkpoint"),
+        (("a", "b", "none/c"), "output must be in an existing folder, got "),
     ],
 )
 def test_a_run_s_files_are_apart_and_in_folders_that_are_there(tmp_path, places, wanted):

@@ -139,20 +139,20 @@ CALLS = {
     # Fed-PLT's loop
     "a solver by its name": (
         lambda: plt(solver="newton"),
-        "solver must be a LocalSolver, or one for each agent, got 'newton'",
+        "solver must be a LocalSolver, or one per agent, got 'newton'",
     ),
     "a solver that is none": (
         lambda: plt(solver=3),
-        "solver must be a LocalSolver, or one for each agent, got 3",
+        "solver must be a LocalSolver, or one per agent, got 3",
     ),
     "solvers of other agents": (
         lambda: plt(solver=[LocalSolver(steps=2)] * 3),
-        "solver must be one, or one for each of 2 agents, got 3",
+        "solver must be one, or one per agent, 2 in all, got 3",
     ),
     "noise for one agent": (
         lambda: plt(solver=[NOISY, LocalSolver(steps=2)]),
         "solver must be noisy for all agents or for none, got 'noisy for some agents'; the "
-        "others' records are not protected",
+        "records of agents without noise are not protected",
     ),
     "clip norms of two sizes": (
         lambda: plt(solver=[replace(NOISY, clip_norm=1.0), replace(NOISY, clip_norm=2.0)]),
@@ -165,7 +165,7 @@ CALLS = {
     ),
     "a Hessian of a loss without": (
         lambda: Flat().hessian(torch.zeros(2, 3), AGENTS),
-        "loss must have a hessian, got 'Flat'; take another solver",
+        "loss must have a hessian, got 'Flat'; use another solver",
     ),
     "agents of another number of draws": (
         lambda: plt(participation=fp.FixedSize(1, population=3)),
@@ -174,7 +174,7 @@ CALLS = {
     "agents drawn by a scheme": (
         lambda: plt(participation=fp.Poisson(0.5)),
         "participation must be FixedSize or probabilities, got Poisson(probability=0.5); "
-        "Poisson(p) is p; agents are drawn by no other scheme",
+        "pass p for Poisson(p); no other scheme is supported",
     ),
     "agents drawn by a word": (
         lambda: plt(participation="half"),
@@ -182,13 +182,13 @@ CALLS = {
     ),
     "a chance for one agent of two": (
         lambda: plt(participation=[0.5]),
-        "participation must be one, or one for each of 2, got 1",
+        "participation must be one, or one per agent, 2 in all, got 1",
     ),
     "a model of no length": (
         lambda: plt(dimension=0),
-        "dimension must be a whole number of at least 1, got 0",
+        "dimension must be an integer of at least 1, got 0",
     ),
-    "no run": (lambda: plt(runs=0), "runs must be a whole number of at least 1, got 0"),
+    "no run": (lambda: plt(runs=0), "runs must be an integer of at least 1, got 0"),
     "a state of other models": (
         lambda: plt_round(state=other_state((2, 4), (2, 3))),
         "state.models must have shape (2, 3), got (2, 4)",
@@ -203,7 +203,7 @@ CALLS = {
     ),
     "other records than were declared": (
         lambda: plt_round(records=(3, 4)),
-        "data.records must be those declared, (3, 4), got (3, 3)",
+        "data.records must be the declared numbers, (3, 4), got (3, 3)",
     ),
     "records of another length": (
         lambda: plt_round(dimension=2),
@@ -215,15 +215,15 @@ CALLS = {
     ),
     "a ledger for a batch of runs": (
         lambda: plt_round(book={"ledger": Books()}, runs=2, solver=NOISY),
-        "ledger must be None for a batch of runs, got '2 runs'; leave runs out of a private run",
+        "ledger must be None for a batch of runs, got '2 runs'; leave out runs for a private run",
     ),
     "a budget for a batch of runs": (
         lambda: plt_round(book={"budget": Books()}, runs=2, solver=NOISY),
-        "budget must be None for a batch of runs, got '2 runs'; leave runs out of a private run",
+        "budget must be None for a batch of runs, got '2 runs'; leave out runs for a private run",
     ),
     "a budget about one record more": (
         lambda: plt_round(book={"budget": Books(adjacency="add_remove")}, solver=NOISY),
-        "budget.adjacency must not be about add_remove: an agent divides by its number of "
+        "budget.adjacency must not be add_remove, since an agent divides by its number of "
         "records, got 'add_remove'; use replace_one",
     ),
     "a ledger about clients": (
@@ -237,7 +237,7 @@ CALLS = {
     ),
     "inputs of numpy": (
         lambda: AgentData(np.zeros((1, 2, 3)), torch.ones(1, 2)),
-        "features must be a tensor, got 'ndarray'; AgentData.of takes arrays",
+        "features must be a tensor, got 'ndarray'; AgentData.of converts arrays",
     ),
     "targets that are true or false": (
         lambda: AgentData(torch.zeros(1, 2, 3).double(), torch.ones(1, 2).bool()),
@@ -246,15 +246,15 @@ CALLS = {
     "targets of one axis": (
         lambda: AgentData(torch.zeros(2, 3).double(), torch.ones(2)),
         "features, targets must have shapes (runs, agents, records, ...) and (runs, agents, "
-        "records), or no runs, got ((2, 3), (2,))",
+        "records), or the same without runs, got ((2, 3), (2,))",
     ),
     "records of nobody": (
         lambda: AgentData(torch.zeros(0, 2, 3).double(), torch.ones(0, 2)),
-        "agents must be at least 1, got 0; pass the records of one agent or more",
+        "agents must be at least 1, got 0; pass the records of at least one agent",
     ),
     "sizes of other agents": (
         lambda: AgentData(torch.zeros(1, 2, 3).double(), torch.ones(1, 2), sizes=(2, 2)),
-        "sizes must have one entry for each of 1 agents, got (2, 2)",
+        "sizes must have one entry per agent, 1 in all, got (2, 2)",
     ),
     "more records than were passed": (
         lambda: AgentData(torch.zeros(1, 2, 3).double(), torch.ones(1, 2), sizes=(3,)),
@@ -266,14 +266,14 @@ CALLS = {
     ),
     "an input too few": (
         lambda: AgentData.of([(np.zeros((2, 3)), np.ones(3))]),
-        "agents[0] must hold the same number of features and targets, at least one, got (2, 3); "
-        "leave agents without data out",
+        "agents[0] must contain equal numbers of features and targets, at least one, got (2, "
+        "3); leave out agents without data",
     ),
     "inputs that are images": (
         lambda: LeastSquares().dimension(
             AgentData(torch.zeros(1, 2, 3, 4).double(), torch.ones(1, 2))
         ),
-        "features must hold one vector for each record, got (1, 2, 3, 4)",
+        "features must contain one vector per record, got (1, 2, 3, 4)",
     ),
     "classes from 0": (
         lambda: Logistic().dimension(AgentData.of([(np.eye(2), np.array([0, 1]))])),
@@ -296,7 +296,7 @@ CALLS = {
         lambda: module(model=lambda: Scribbler(3, 2)).dimension(
             AgentData.of([(np.eye(3), np.array([0, 1, 1]))])
         ),
-        "model must leave its inputs as they are, got 'other inputs'; work on a clone",
+        "model must not change its inputs, got 'other inputs'; work on a clone",
     ),
     "an agent's module that is none": (
         lambda: module(model=lambda: 3).flat,
@@ -305,11 +305,12 @@ CALLS = {
     # its solvers
     "batches without a size": (
         lambda: LocalSolver(method="stochastic"),
-        "batch_size must be given, got None; it is the stochastic solver's",
+        "batch_size must be given, got None; it is a parameter of the stochastic solver",
     ),
     "a batch of all records": (
         lambda: LocalSolver(batch_size=4),
-        "batch_size must be None for the gradient solver, got 4; it is the stochastic solver's",
+        "batch_size must be None for the gradient solver, got 4; it is a parameter of the "
+        "stochastic solver",
     ),
     "clipping without noise": (
         lambda: LocalSolver(clip_norm=1.0),
@@ -325,20 +326,20 @@ CALLS = {
     ),
     "no number of steps": (
         lambda: LocalSolver().settled(None, 1.0, None),
-        "steps must be given where the loss's curvature is not known, got None",
+        "steps must be given if the curvature of the loss is unknown, got None",
     ),
     "acceleration in the dark": (
         lambda: LocalSolver(method="accelerated", steps=2).settled(None, 1.0, None),
-        "method must not be accelerated without the loss's curvature, got <SolverKind...",
+        "method must not be accelerated if the curvature of the loss is unknown, got ...",
     ),
     "no size of steps": (
         lambda: LocalSolver(steps=2).settled(None, 1.0, None),
-        "step_size must be given where the loss's curvature is not known, got None",
+        "step_size must be given if the curvature of the loss is unknown, got None",
     ),
     "a step at the edge": (
         lambda: LocalSolver(steps=2, step_size=0.5).settled((1.0, 3.0), 1.0, None),
-        "step_size must lie in (0, 0.5) = (0, 2 / (smoothness + 1 / penalty)), got 0.5; a larger "
-        "one does not contract",
+        "step_size must lie in (0, 0.5) = (0, 2 / (smoothness + 1 / penalty)), got 0.5; "
+        "larger steps do not contract",
     ),
     # its regularisers
     "a weight below 0 of squares": (
@@ -351,20 +352,20 @@ CALLS = {
     ),
     "a box of nothing": (
         lambda: Box(math.nan, 1.0),
-        "low, high must be in order, got (nan, 1.0)",
+        "low, high must be sorted, got (nan, 1.0)",
     ),
     # FA-HMC's laws
     "an unstable leapfrog": (
         lambda: hmc_law.leapfrog(np.array([4.0]), 1.0, 3),
-        "step_size must be below 2 / sqrt(L) = 1, got 1.0; leapfrog is unstable",
+        "step_size must be below 2 / sqrt(L) = 1, got 1.0; leapfrog is unstable otherwise",
     ),
     "a chain that is unstable late": (
         lambda: hamilton(step_size=hmc_law.DynamicSteps(stages=((0.1, 3), (1.5, 1)))),
-        "step_size must be below 2 / sqrt(L) = 1.41421, got 1.5; leapfrog is unstable",
+        "step_size must be below 2 / sqrt(L) = 1.41421, got 1.5; leapfrog is unstable otherwise",
     ),
     "no leapfrog": (
         lambda: hamilton(leapfrog_steps=0),
-        "leapfrog_steps must be a whole number of at least 1, got 0",
+        "leapfrog_steps must be an integer of at least 1, got 0",
     ),
     "noise below 0": (
         lambda: hamilton(gradient_std=-1.0),
@@ -380,7 +381,7 @@ CALLS = {
     ),
     "rounds before the first": (
         lambda: hmc_law.DebiasedLaws(chain=hamilton()).law(START, -1),
-        "rounds must be a whole number of at least 0, got -1",
+        "rounds must be an integer of at least 0, got -1",
     ),
     "where changing steps lead to": (
         lambda: hmc_law.DebiasedLaws(
@@ -407,20 +408,20 @@ CALLS = {
             difference=1.0,
             rounds=2,
         ),
-        "step_size must be constant, got DynamicSteps(...; add upload_gdp's squares up",
+        "step_size must be constant, got DynamicSteps(...; add the squares of upload_gdp",
     ),
     # its bounds
     "steps in no stage": (
         lambda: hmc_law.DynamicSteps(stages=()),
-        "stages must hold at least one pair (step size, iterations), got ()",
+        "stages must contain at least one pair (step size, iterations), got ()",
     ),
     "a stage of no iteration": (
         lambda: hmc_law.DynamicSteps(stages=((0.1, 0),)),
-        "iterations must be a whole number of at least 1, got 0",
+        "iterations must be an integer of at least 1, got 0",
     ),
     "an iteration before the first": (
         lambda: hmc_law.DynamicSteps(stages=((0.1, 1),)).at(-1),
-        "iteration must be a whole number of at least 0, got -1",
+        "iteration must be an integer of at least 0, got -1",
     ),
     "no weight": (lambda: replace(HMC, weights=()), "weights must be above 0, got ()"),
     "a weight of nothing": (
@@ -457,35 +458,38 @@ CALLS = {
     ),
     "no stage": (
         lambda: hmc.dynamic_step_sizes(HMC, start=1.0, accuracy=0.1, stages=0),
-        "stages must be a whole number of at least 1, got 0",
+        "stages must be an integer of at least 1, got 0",
     ),
     # its loop
     "de-biased cohorts": (
         lambda: debiased(averaging="I", cohort=1),
-        "averaging must be 'full', got 'I'; all clients' gradients are needed",
+        "averaging must be 'full', got 'I'; the gradients of all clients are needed",
     ),
     "a de-biased jump": (
         lambda: debiased(exact_jump=True),
-        "exact_jump must be False, got True; a round's law depends on the round before",
+        "exact_jump must be False, got True; the law of a round depends on the previous round",
     ),
     "one law of a de-biased chain": (
         lambda: debiased().exact,
-        "exact must be asked for as exact_laws, got 'a chain'; it takes two rounds' positions",
+        "exact must be computed with exact_laws, got 'a chain'; it needs the positions of "
+        "two rounds",
     ),
     "a state that remembers nothing": (
         lambda: debiased().step(training.ChainState(0, torch.zeros(1, 2), torch.zeros(1, 0, 2))),
-        "state must be a DebiasedState, got 'ChainState'; begin with init()",
+        "state must be a DebiasedState, got 'ChainState'; start with init()",
     ),
     "clients that do not answer": (
         lambda: debiased().step(debiased().init(), dropout=len),
-        "dropout must be None, got <built-in function len>; all clients' gradients are needed",
+        "dropout must be None, got <built-in function len>; the gradients of all clients are "
+        "needed",
     ),
     # FA-LD's laws
     "batches of the law's gradients": (
         lambda: ld_law.upload_gdp(
             langevin(gradient_covariance=np.array([np.eye(2)] * 2)), client=0, difference=1.0
         ),
-        "gradient_covariance must be None, got 'given'; batches are no Gaussian: account them",
+        "gradient_covariance must be None, got 'given'; random batches are not Gaussian; "
+        "account them",
     ),
     "an upload of a stranger's": (
         lambda: ld_law.upload_gdp(langevin(), client=2, difference=1.0),
@@ -537,7 +541,7 @@ CALLS = {
     # averaging's bounds
     "a cohort of everyone": (
         lambda: two_sided.two_sided_bound(**TWO_SIDED, cohort=3),
-        "cohort must be left out, got 3; everyone takes part",
+        "cohort must be left out, got 3; all clients take part",
     ),
     "a cohort beyond the clients": (
         lambda: two_sided.two_sided_bound(
@@ -560,11 +564,11 @@ CALLS = {
             participation="with_replacement",
             cohort=1,
         ),
-        "c must be above 0, got -...; take smaller step sizes or a larger cohort",
+        "c must be above 0, got -...; use smaller step sizes or a larger cohort",
     ),
     "noise in no dimension": (
         lambda: two_sided.two_sided_bound(**TWO_SIDED, noise_std=1.0),
-        "dimension must be a whole number of at least 1, got None; pass a number",
+        "dimension must be an integer of at least 1, got None; pass a number",
     ),
     "one draw under the printed condition": (
         lambda: two_sided.rounds_needed(
@@ -591,7 +595,7 @@ CALLS = {
     ),
     "too few of the largest": (
         lambda: smp.fed_smp_bound(replace(SMP, sparsifier="top_k", kept=6)),
-        "kept must be at least 7, got 6; Theorem 2 needs it",
+        "kept must be at least 7, got 6; Theorem 2 needs this",
     ),
     "a step beyond Theorem 2": (
         lambda: smp.fed_smp_bound(replace(SMP, step_size=1.0)),
@@ -599,7 +603,7 @@ CALLS = {
     ),
     "a clip norm that clips": (
         lambda: smp.fed_smp_bound(replace(SMP, update_norm=9.9)),
-        "clip_norm must be at least 11, got 1.0; else updates may be clipped",
+        "clip_norm must be at least 11, got 1.0; otherwise updates may be clipped",
     ),
     "two norms to choose k by": (
         lambda: smp.preferred_kept(replace(SMP, update_norm=0.5)),
@@ -615,7 +619,7 @@ CALLS = {
     ),
     "an order that Lemma 3 has not": (
         lambda: moments.lemma_3_divergence(order=1, sampling_probability=0.1, noise_multiplier=1.0),
-        "order must be a whole number from 2 to 10000, got 1",
+        "order must be an integer from 2 to 10000, got 1",
     ),
     "more than every client": (
         lambda: moments.lemma_3_divergence(order=2, sampling_probability=1.5, noise_multiplier=1.0),
@@ -624,15 +628,15 @@ CALLS = {
     # uploads
     "numbers in a table": (
         lambda: pack(torch.zeros(2, 2), round=0),
-        "values must have one number for each kept coordinate, got (2, 2)",
+        "values must have one number per kept coordinate, got (2, 2)",
     ),
     "numbers without their places": (
         lambda: pack(torch.zeros(2), round=0, mask=torch.zeros(3)),
-        "values must have one number for each kept coordinate, got (2,)",
+        "values must have one number per kept coordinate, got (2,)",
     ),
     "an upload before the first round": (
         lambda: pack(torch.zeros(2), round=-1),
-        "round must be a whole number of at least 0, got -1",
+        "round must be an integer of at least 0, got -1",
     ),
     "an upload that was cut": (
         lambda: unpack(pack(torch.zeros(2), round=0)[:-1], round=0, kept=2),
@@ -640,11 +644,11 @@ CALLS = {
     ),
     "an upload of somebody else's": (
         lambda: unpack(b"x" * upload_size(2), round=0, kept=2),
-        "upload must start with b'fpu1' and hold 2 numbers, got b'xxxx'",
+        "upload must start with b'fpu1' and contain 2 numbers, got b'xxxx'",
     ),
     "an upload of another round": (
         lambda: unpack(pack(torch.zeros(2), round=4), round=5, kept=2),
-        "upload.round must be 5, the round under way, got 4; leave it out",
+        "upload.round must be 5, the current round, got 4; leave it out",
     ),
     "an upload of another mask": (
         lambda: unpack(
@@ -653,7 +657,7 @@ CALLS = {
             kept=2,
             mask=torch.tensor([0, 2]),
         ),
-        "upload.mask must fit the round's mask, got ...; leave it out",
+        "upload.mask must match the mask of the round, got ...; leave it out",
     ),
     "an upload of what is no number": (
         lambda: unpack(pack(torch.tensor([0.0, torch.nan]), round=0), round=0, kept=2),
@@ -692,14 +696,14 @@ def settings(**changed):
 SCAFFOLDS = {
     "passes over the records": (
         {"local_steps": None, "local_epochs": 1},
-        "local_steps must be given: clients of more steps would change c otherwise than their sum "
-        "says, got None; leave local_epochs out",
+        "local_steps must be given, since different numbers of steps would change c by more "
+        "than the account allows, got None; leave out local_epochs",
     ),
     "momentum": ({"momentum": 0.5}, "momentum must be 0.0 in SCAFFOLD, got 0.5"),
     "a pull to the start": ({"proximal": 0.1}, "proximal must be 0.0 in SCAFFOLD, got 0.1"),
     "somebody twice": (
         {"scheme": fp.WithReplacement(2, population=4), "perturbation": None},
-        "scheme must draw nobody twice in SCAFFOLD, got ...; use FixedSize",
+        "scheme must draw no client twice in SCAFFOLD, got ...; use FixedSize",
     ),
     "noise of another law": (
         {"perturbation": fp.AdaptiveClipping(noise_multiplier=1.0, unit="client")},
@@ -754,7 +758,7 @@ AVERAGES = {
         {"server_momentum": 1.0},
         "server_momentum must be in [0, 1), got 1.0",
     ),
-    "no process": ({"processes": 0}, "processes must be a whole number of at least 1, got 0"),
+    "no process": ({"processes": 0}, "processes must be an integer of at least 1, got 0"),
 }
 
 
@@ -773,7 +777,7 @@ def test_nothing_is_evaluated_without_a_test_set():
     )
     with pytest.raises(fp.ParameterError) as caught:
         loop.evaluate(loop.init(), own)
-    told = "test_features must be given to evaluate a model, got 'none'; set records aside"
+    told = "test_features must be given to evaluate a model, got 'none'; reserve test records"
     assert str(caught.value) == told
     with pytest.raises(fp.ParameterError, match=r"state must be a State, got 'NoneType'"):
         loop.evaluate(None, own)

@@ -92,7 +92,7 @@ CALLS = {
     # data that are at hand
     "classes of which there is one": (
         lambda: data(num_classes=1),
-        "num_classes must be a whole number of at least 2, got 1",
+        "num_classes must be an integer of at least 2, got 1",
     ),
     "inputs of numpy": (
         lambda: data(features=np.zeros((6, 2))),
@@ -108,11 +108,11 @@ CALLS = {
     ),
     "inputs of two shapes": (
         lambda: data(test_features=torch.zeros(2, 3), test_labels=torch.zeros(2).long()),
-        "features must have one shape a record in all parts of the data, got [(2,), (3,)]",
+        "features must have one shape per record in all parts of the data, got [(2,), (3,)]",
     ),
     "labels of two shapes": (
         lambda: data(test_features=torch.zeros(2, 2), test_labels=torch.zeros(2, 1).long()),
-        "test_labels must have the shape of the other labels a record, (), got (1,)",
+        "test_labels must have the shape of the other labels per record, (), got (1,)",
     ),
     "public inputs alone": (
         lambda: data(public_features=torch.zeros(2, 2)),
@@ -120,7 +120,7 @@ CALLS = {
     ),
     "public records, none of them": (
         lambda: data(public_features=torch.zeros(0, 2), public_labels=torch.zeros(0).long()),
-        "public_records must be a whole number of at least 1, got 0",
+        "public_records must be an integer of at least 1, got 0",
     ),
     "a label too few": (
         lambda: data(labels=torch.zeros(5).long()),
@@ -141,54 +141,54 @@ CALLS = {
     ),
     "classes with a fraction of 0": (
         lambda: data(labels=torch.ones(6), num_classes=2),
-        "labels must be whole numbers from 0 to 1, int64, one for each record, got 'torch.float32 "
-        "of shape (6,)'; pass labels.to(torch.int64) if these are classes, else leave num_classes "
-        "out",
+        "labels must be integers (int64) from 0 to 1, one per record, got 'torch.float32 of "
+        "shape (6,)'; pass labels.to(torch.int64) if these are classes, else leave out "
+        "num_classes",
     ),
     "classes with fractions": (
         lambda: data(labels=torch.full((6,), 0.5), num_classes=2),
-        "labels must be whole numbers ... got 'torch.float32 of shape (6,)'; leave num_classes "
-        "out: targets may then be anything",
+        "labels must be integers ... got 'torch.float32 of shape (6,)'; leave out num_classes "
+        "for other targets",
     ),
     "a class below 0": (
         lambda: data(labels=torch.tensor([0, 1, 0, 1, 0, -1]), num_classes=2),
-        "labels must lie from 0 to 1, got (-1, 1); leave num_classes out: targets may then be "
-        "anything",
+        "labels must lie from 0 to 1, got (-1, 1); leave out num_classes for other targets",
     ),
     "classes that are responses": (
         lambda: data(labels=torch.ones(6)).classes,
-        "labels must be numbers of classes for cross-entropy, got 'torch.float32 of shape (6,)'; "
-        "number the classes from 0; for other targets pass a loss, such as nn.MSELoss()",
+        "labels must be class numbers for cross-entropy, got 'torch.float32 of shape (6,)'; "
+        "number the classes from 0; for other targets pass a loss, such as "
+        "nn.MSELoss()",
     ),
     "classes of two columns": (
         lambda: data(labels=torch.zeros(6, 2).long()).classes,
-        "labels must be numbers of classes for cross-entropy, got 'torch.int64 of shape (6, 2)'...",
+        "labels must be class numbers for cross-entropy, got 'torch.int64 of shape (6, 2)'; ...",
     ),
     "classes from below 0": (
         lambda: data(labels=-torch.ones(6).long()).classes,
-        "labels must be numbers of classes from 0, got 'one below 0'; number the classes...",
+        "labels must be class numbers from 0, got 'one below 0'; number the classes ...",
     ),
     "clients of a mapping": (
         lambda: data(clients={"a": [0, 1]}),
-        "clients must be a sequence of row numbers, got 'dict'; tuple(clients.values()), for "
-        "instance",
+        "clients must be a sequence of row numbers, got 'dict'; pass "
+        "tuple(clients.values()), for example",
     ),
     "clients of a number": (
         lambda: data(clients=6),
-        "clients must be a sequence of row numbers, got 'int'; tuple(...",
+        "clients must be a sequence of row numbers, got 'int'; pass ...",
     ),
     "a client that is a mask": (
         lambda: data(clients=([0], np.array([True] * 6))),
-        "clients[1] must hold whole row numbers, got dtype('bool'); np.flatnonzero(mask) for a "
-        "mask",
+        "clients[1] must contain integer row numbers, got dtype('bool'); pass "
+        "np.flatnonzero(mask) for a mask",
     ),
     "a client of fractions": (
         lambda: data(clients=([0.5],)),
-        "clients[0] must hold whole row numbers, got dtype('float64'); ...",
+        "clients[0] must contain integer row numbers, got ...",
     ),
     "a client of nothing": (
         lambda: data(clients=([0, 1], [])),
-        "clients[1] must hold at least one, got 'no record'; use fewer clients",
+        "clients[1] must contain at least one row, got 'no record'; use fewer clients",
     ),
     "a client of a stranger's": (
         lambda: data(clients=([0, 6],)),
@@ -200,29 +200,29 @@ CALLS = {
     ),
     "a record of two": (
         lambda: data(clients=([0, 1, 2], [4, 2, 3])),
-        "clients must hold every row at most once, got 'row 2 more than once'",
+        "clients must contain every row at most once, got 'row 2 more than once'",
     ),
     "a mask without public data": (
         lambda: data().public(),
-        "public_features must be given for top_k, whose mask comes from public data, got None; "
-        "set records aside with public=..., or use rand_k",
+        "public_features must be given for top_k, whose mask is computed from public data, got "
+        "None; reserve records with public=..., or use rand_k",
     ),
     "more clients than records": (
         lambda: training.partition_iid(3, 4),
-        "clients must be at most 3, for 3 records and 1 part(s) each, got 4; a client with no data "
-        "is refused; use fewer clients",
+        "clients must be at most 3, for 3 records and 1 part(s) each, got 4; every client "
+        "needs data; use fewer clients",
     ),
     "more runs than records": (
         lambda: training.partition_by_label([0, 1, 2, 3, 4], 2, classes_per_client=3),
-        "clients must be at most 1, for 5 records and 3 part(s) each, got 2; a client with...",
+        "clients must be at most 1, for 5 records and 3 part(s) each, got 2; every client ...",
     ),
     "runs of which there are none": (
         lambda: training.partition_by_label([0, 1], 1, classes_per_client=0),
-        "classes_per_client must be a whole number of at least 1, got 0",
+        "classes_per_client must be an integer of at least 1, got 0",
     ),
     "digits without a test": (
         lambda: training.digits(test=0),
-        "test must be a whole number of at least 1, got 0",
+        "test must be an integer of at least 1, got 0",
     ),
     "all digits set aside": (
         lambda: training.digits(test=1797, public=0),
@@ -231,11 +231,11 @@ CALLS = {
     # data that are made as they are drawn
     "nobody at all": (
         lambda: lazy(population=0),
-        "population must be a whole number of at least 1, got 0",
+        "population must be an integer of at least 1, got 0",
     ),
     "clients that are no function": (
         lambda: lazy(client=[1, 2]),
-        "client must be a function of a client's number, got 'list'",
+        "client must be a function of the client number, got 'list'",
     ),
     "a test set that is a number": (
         lambda: lazy(test_features=torch.tensor(1.0)),
@@ -247,7 +247,7 @@ CALLS = {
     ),
     "how many classes nobody has seen": (
         lambda: lazy().classes,
-        "num_classes must be given for cross-entropy: labels are made as they come, got None",
+        "num_classes must be given for cross-entropy, since labels are generated later, got None",
     ),
     "a client that makes its inputs alone": (
         lambda: lazy(client=lambda number: torch.zeros(2, 3)).records(2),
@@ -259,29 +259,30 @@ CALLS = {
     ),
     "a client of another precision": (
         lambda: made(torch.zeros(2, 3).double(), torch.zeros(2).long()),
-        "client(2) must be like the test set's torch.float32 of shape (records, *torch.Size([3])), "
-        "got (torch.float64, torch.Size([2, 3]))",
+        "client(2) must be like those of the test set, torch.float32 of shape (records, "
+        "*torch.Size([3])), got (torch.float64, torch.Size([2, 3]))",
     ),
     "a client of another width": (
         lambda: made(torch.zeros(2, 4), torch.zeros(2).long()),
-        "client(2) must be like the test set's ..., got (torch.float32, torch.Size([2, 4]))",
+        "client(2) must be like those of the test set, ..., got (torch.float32, "
+        "torch.Size([2, 4]))",
     ),
     "a client whose targets are a list": (
         lambda: made(torch.zeros(2, 3), [0, 1]),
-        "client(2) must be like the test set's torch.int64 of shape (records, *torch.Size([])), "
-        "got ('list', '')",
+        "client(2) must be like those of the test set, torch.int64 of shape (records, "
+        "*torch.Size([])), got ('list', '')",
     ),
     "a client whose inputs are one number": (
         lambda: lazy(
             test_features=torch.zeros(0),
             client=lambda number: (torch.tensor(1.0), torch.zeros(1).long()),
         ).records(2),
-        "client(2) must be like the test set's torch.float32 of shape (records, *torch.Size([])), "
-        "got (torch.float32, torch.Size([]))",
+        "client(2) must be like those of the test set, torch.float32 of shape (records, "
+        "*torch.Size([])), got (torch.float32, torch.Size([]))",
     ),
     "a client without a record": (
         lambda: made(torch.zeros(0, 3), torch.zeros(0).long()),
-        "records must be a whole number of at least 1, got 0",
+        "records must be an integer of at least 1, got 0",
     ),
     "a client with an input that is none": (
         lambda: made(torch.full((1, 3), torch.nan), torch.zeros(1).long()),
@@ -291,7 +292,7 @@ CALLS = {
         lambda: lazy(
             num_classes=2, client=lambda number: (torch.zeros(1, 3), torch.tensor([2]))
         ).records(0),
-        "labels must lie from 0 to 1, got (2, 2); leave num_classes out...",
+        "labels must lie from 0 to 1, got (2, 2); leave out ...",
     ),
     # what is trained
     "a module that is none": (
@@ -304,19 +305,21 @@ CALLS = {
     ),
     "a layer that waits for its size": (
         lambda: training.FlatModel(nn.Sequential(nn.LazyLinear(2)), CPU),
-        "model must have parameters whose shapes are known (no lazy layer), got '0.weight'; run an "
-        "input through it before, or give layers their sizes",
+        "model must have parameters of known shapes (no lazy layer), got '0.weight'; run one "
+        "input through it, or state the sizes of the layers",
     ),
     "a layer that holds no numbers": (
         lambda: training.FlatModel(with_meta(), CPU),
-        "model must hold numbers (not be on the meta device), got '1.weight'; build it on the cpu",
+        "model must contain numbers (not be on the meta device), got '1.weight'; build it on "
+        "the cpu",
     ),
     "a layer that counts": (
         lambda: training.FlatModel(
             nn.Sequential(nn.Linear(2, 2), nn.InstanceNorm1d(2, track_running_stats=True)), CPU
         ),
-        "model must keep no running statistics, got '1'; they learn from private data outside the "
-        "clipped update; use GroupNorm, or track_running_stats=False. Buffers that...",
+        "model must keep no running statistics, got '1'; they learn from private data "
+        "outside the clipped update; use GroupNorm, or track_running_stats=False. Constant "
+        "...",
     ),
     "nothing to train": (
         lambda: training.FlatModel(nn.Linear(2, 2).requires_grad_(False), CPU),
@@ -324,20 +327,22 @@ CALLS = {
     ),
     "a number for each record": (
         lambda: first_round(loss=lambda out, labels: (out.sum(1) - labels) ** 2),
-        "loss must return one real number that torch can differentiate, the mean over a batch, got "
-        "'torch.float32 of shape (2,)'; such as nn.MSELoss()",
+        "loss must return one differentiable real number, the mean over a batch, got "
+        "'torch.float32 of shape (2,)'; pass nn.MSELoss(), for example",
     ),
     "a loss that torch cannot follow": (
         lambda: first_round(loss=lambda out, labels: out.detach().sum()),
-        "loss must return one real number ... 'torch.float32 of shape () without a gradient'...",
+        "loss must return one differentiable real number, ... 'torch.float32 of shape () "
+        "without a gradient'...",
     ),
     "a loss that is a number of Python": (
         lambda: first_round(loss=lambda out, labels: float(out.detach().sum())),
-        "loss must return one real number ..., got 'float'; such as nn.MSELoss()",
+        "loss must return one differentiable real number, ..., got 'float'; pass "
+        "nn.MSELoss(), for example",
     ),
     "a loss that does not take these targets": (
         lambda: first_round(loss=lambda out, labels: 1 // 0),
-        "loss must return one real number that torch can differentiate, the mean over a batch, got "
+        "loss must return one differentiable real number, the mean over a batch, got "
         "'ZeroDivisionError: integer division or modulo by zero'; targets have shape (2,)",
     ),
     "scores that are whole": (
@@ -347,8 +352,8 @@ CALLS = {
     ),
     "scores of too few classes": (
         lambda: first_round(training.logistic(2, 2), data(labels=torch.arange(6))),
-        "model's output must return shape (records, 6 classes or more), got (2, 2); pass a loss "
-        "for outputs of another kind",
+        "model's output must return shape (records, k) with k at least 6, got (2, 2); pass a "
+        "loss for other outputs",
     ),
     "steps beyond what anyone takes": (
         lambda: training.LocalSGD(steps=10**6 + 1),
@@ -360,11 +365,12 @@ CALLS = {
     ),
     "a rate beyond single precision": (
         lambda: averaging(learning_rate=1e39),
-        "learning_rate must be at most 3.4e+38, which single precision holds, got 1e+39",
+        "learning_rate must be at most 3.4e+38, the largest value in single precision, got 1e+39",
     ),
     "a server's rate beyond single precision": (
         lambda: averaging(server_learning_rate=1e300),
-        "server_learning_rate must be at most 3.4e+38, which single precision holds, got 1e+300",
+        "server_learning_rate must be at most 3.4e+38, the largest value in single "
+        "precision, got 1e+300",
     ),
     "a rate that grows": (
         lambda: averaging(learning_rate_decay=1.5),
@@ -372,8 +378,8 @@ CALLS = {
     ),
     "an average that is what no loop is": (
         lambda: training.released(object(), object()),
-        "loop must be one of fedprivacy's own, got 'object'; write what its account covers with "
-        "torch.save",
+        "loop must be a state of a fedprivacy loop, got 'object'; save only accounted "
+        "values, with torch.save",
     ),
     # what is sampled from
     "weights of other clients": (
@@ -410,7 +416,7 @@ CALLS = {
     ),
     "a posterior of nobody": (
         lambda: gaussian_posterior(likely, clients=[]),
-        "clients must be a whole number of at least 1, got 0",
+        "clients must be an integer of at least 1, got 0",
     ),
     "a likelihood summed over records": (
         lambda: gaussian_posterior(lambda p, x: likely(p, x).sum()),
@@ -429,18 +435,18 @@ CALLS = {
     ),
     "a likelihood that raises": (
         lambda: gaussian_posterior(lambda p, x: [][0]),
-        "log_likelihood must be a function of tensors that torch can differentiate, got "
-        "'IndexError: list index out of range'; it runs under torch.vmap: no writing to parameters"
-        "...",
+        "log_likelihood must be a differentiable function of tensors, got 'IndexError: list "
+        "index out of range'; it runs under torch.vmap; do not write to parameters, branch "
+        "on ...",
     ),
     "a likelihood that branches": (
         lambda: gaussian_posterior(lambda p, x: likely(p, x if p.sum() > 0 else 2 * x)),
-        'log_likelihood must be a function of tensors that torch can differentiate, got "Run...',
+        'log_likelihood must be a differentiable function of tensors, got "RuntimeError: ...',
     ),
     "a likelihood that writes": (
         lambda: gaussian_posterior(writes),
-        "log_likelihood must be a function of tensors that torch can differentiate, got 'Runtime"
-        "Error: a leaf Variable that requires grad...",
+        "log_likelihood must be a differentiable function of tensors, got 'RuntimeError: a "
+        "leaf Variable that requires grad is being ...",
     ),
     # what was drawn
     "draws without chains": (
@@ -449,20 +455,20 @@ CALLS = {
     ),
     "names of other coordinates": (
         lambda: training.inference_data(torch.zeros(1, 4, 2), ["a", "b", "c"]),
-        "names must be 2 names, one for each coordinate, got ['a', 'b', 'c']",
+        "names must be 2 names, one per coordinate, got ['a', 'b', 'c']",
     ),
     "two coordinates of one name": (
         lambda: training.inference_data(torch.zeros(1, 4, 2), ["a", "a"]),
-        "names must be different, got ['a', 'a']; a later variable would replace an earlier",
+        "names must be different, got ['a', 'a']; a later variable would replace an earlier one",
     ),
     "seven draws of one chain": (
         lambda: training.diagnose(torch.zeros(1, 7, 2)),
-        "draws must have shape (chains, draws, d), at least 4 draws a chain, 8 of a single one, "
-        "got (1, 7, 2)",
+        "draws must have shape (chains, draws, d), with at least 4 draws per chain, or 8 for "
+        "one chain, got (1, 7, 2)",
     ),
     "draws of no chain": (
         lambda: training.diagnose(torch.zeros(0, 9, 2)),
-        "draws must have shape (chains, draws, d), at least..., got (0, 9, 2)",
+        "draws must have shape (chains, draws, d), with at least..., got (0, 9, 2)",
     ),
     "draws that are yet to come": (
         lambda: training.diagnose(torch.full((2, 8, 1), torch.nan)),
@@ -474,11 +480,11 @@ CALLS = {
     ),
     "directions of which there are none": (
         lambda: training.clipping(gaussian_posterior(likely), [0.0, 0.0], probes=0),
-        "probes must be a whole number of at least 1, got 0",
+        "probes must be an integer of at least 1, got 0",
     ),
     "what nothing clips": (
         lambda: training.clipping(gaussian_posterior(likely, clip_norm=None), [0.0, 0.0]),
-        "clip_norm must be given, got None; without one nothing is clipped",
+        "clip_norm must be given, got None; without clip_norm no gradient is clipped",
     ),
     "predictions of no draw": (
         lambda: training.predictive(
@@ -486,11 +492,11 @@ CALLS = {
             torch.full((3, 6), torch.nan),
             torch.zeros(1, 2),
         ),
-        "draws must hold a finite draw, got (3, 6); run more rounds",
+        "draws must contain a finite draw, got (3, 6); run more rounds",
     ),
     "a fit to one draw": (
         lambda: training.gaussian_fit(torch.zeros(1, 2)),
-        "draws must hold at least two finite draws, got (1, 2); run more rounds",
+        "draws must contain at least two finite draws, got (1, 2); run more rounds",
     ),
     "chances that do not sum to 1": (
         lambda: training.score(torch.full((2, 2), 0.4), torch.zeros(2).long()),
@@ -502,15 +508,15 @@ CALLS = {
     ),
     "a class that has no column": (
         lambda: training.score(torch.full((2, 2), 0.5), torch.tensor([0, 2])),
-        "labels must be numbers of columns, from 0 to 1, got (0, 2)",
+        "labels must be column numbers from 0 to 1, got (0, 2)",
     ),
     "bins of which there are none": (
         lambda: training.score(torch.full((2, 2), 0.5), torch.zeros(2).long(), bins=0),
-        "bins must be a whole number of at least 1, got 0",
+        "bins must be an integer of at least 1, got 0",
     ),
     "records without a chance": (
         lambda: training.score(torch.zeros(0, 2), torch.zeros(0).long()),
-        "probabilities, labels must have a row for each label, got ((0, 2), (0,))",
+        "probabilities, labels must have one row per label, got ((0, 2), (0,))",
     ),
 }
 
@@ -550,27 +556,30 @@ def leaf(folder, part, users, data):
 
 FINE = {"x": [LETTERS[:1] * TEXT], "y": ["a"]}
 ROLES = {
-    "a role that is a list": ([], "roles.json, user A must hold x and y, got 'list'"),
+    "a role that is a list": ([], "roles.json, user A must contain x and y, got 'list'"),
     "texts that are one": (
         {"x": "a" * TEXT, "y": ["a"]},
-        "roles.json, user A must hold lists of texts, x, and next characters, y, got ['x', 'y']",
+        "roles.json, user A must contain lists of texts, x, and of next characters, y, "
+        "got ['x', 'y']",
     ),
-    "next ones alone": ({"y": ["a"]}, "... must hold lists of texts, x, ..., got ['y']"),
+    "next ones alone": ({"y": ["a"]}, "... must contain lists of texts, x, ..., got ['y']"),
     "a next one too many": (
         {"x": ["a" * TEXT], "y": ["a", "b"]},
-        "roles.json, user A must hold as many texts as next ones, got (1, 2)",
+        "roles.json, user A must contain as many texts as next characters, got (1, 2)",
     ),
     "a next one of two": (
         {"x": ["a" * TEXT], "y": ["ab"]},
-        "roles.json, user A must hold texts of 80 characters and the next, got ('aaa...', 'ab')",
+        "roles.json, user A must contain texts of 80 characters and one next character "
+        "each, got ('aaa...', 'ab')",
     ),
     "a next one that is a number": (
         {"x": ["a" * TEXT], "y": [1]},
-        "roles.json, user A must hold texts of 80 characters and the next, got (..., 1)",
+        "roles.json, user A must contain texts of 80 characters and one next character "
+        "each, got (..., 1)",
     ),
     "a next one of another alphabet": (
         {"x": ["a" * TEXT], "y": ["#"]},
-        "roles.json, user A must hold only the 80 characters of LEAF, got '#'",
+        "roles.json, user A must contain only the 80 characters of LEAF, got '#'",
     ),
 }
 
@@ -608,10 +617,10 @@ def test_all_texts_set_aside_leave_nobody(tmp_path, public, told):
 def test_a_matlab_file_without_its_arrays_or_of_fractions(tmp_path):
     path = tmp_path / "train_32x32.mat"
     savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8)})
-    with pytest.raises(fp.ParameterError, match="must hold arrays X and y, got"):
+    with pytest.raises(fp.ParameterError, match="must contain arrays X and y, got"):
         load_named("svhn", tmp_path)
     savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1.5], [2.0]])})
-    with pytest.raises(fp.ParameterError, match="must hold whole numbers, got '2 labels, float64'"):
+    with pytest.raises(fp.ParameterError, match="must contain integers, got '2 labels, float64'"):
         load_named("svhn", tmp_path)
 
 
@@ -635,30 +644,30 @@ def go_on(path, own=None, rounds=2, description="a run", **options):
 GONE_WRONG = {
     "other data": (
         lambda path: go_on(path, data(features=torch.ones(6, 2))),
-        "checkpoint must be gone on with on the data that it was trained on, got ...; name another "
+        "checkpoint must be resumed with its own training data, got ...; name another "
         "checkpoint and another ledger",
     ),
     "another description": (
         lambda path: go_on(path, description="another"),
-        "checkpoint must be gone on with as it was begun: 'a run' and 'another' differ, got ...; "
-        "name another checkpoint",
+        "checkpoint must be resumed with its original settings, but 'a run' and 'another' "
+        "differ, got ...; name another checkpoint",
     ),
     "another model": (
         lambda path: go_on(path, build=training.mlp(2, 2, (3,))),
-        "checkpoint must hold a fitting 'parameters', got ...; pass another path",
+        "checkpoint must contain a valid 'parameters', got ...; pass another path",
     ),
     "another loop": (
         lambda path: training.load(path, fresh_chain()),
-        "checkpoint must hold a ChainState, got ...; pass another path",
+        "checkpoint must contain a ChainState, got ...; pass another path",
     ),
     "fewer rounds than were run": (
         lambda path: go_on(go_on(path, rounds=3) and path, rounds=2),
-        "rounds must be at least 3, which the checkpoint has behind it, got 2",
+        "rounds must be at least 3, the number of rounds in the checkpoint, got 2",
     ),
     "notes that were lost": (
         lambda path: path.with_name("run.pt.private").unlink() or go_on(path),
-        "private notes must be there: the key in it tells whether the data are those of before, "
-        "got ...; restore it, or name another checkpoint and another ledger",
+        "private notes must exist, since its key shows whether the data are unchanged, got "
+        "...; restore it, or name another checkpoint and another ledger",
     ),
     "notes that are a folder": (
         lambda path: Notes.beside(folder_at(path.with_name("other.private")), None),
@@ -678,28 +687,28 @@ GONE_WRONG = {
     ),
     "a checkpoint of the format before": (
         lambda path: Checkpoint.read(other_file(path, {"format": "fedprivacy checkpoint 4"})),
-        "checkpoint must have format 'fedprivacy checkpoint 5', not the one before, got ...",
+        "checkpoint must have format 'fedprivacy checkpoint 5', not the previous one, ...",
     ),
     "a round that is true": (
         lambda path: Checkpoint.read(
             other_file(path, {"format": "fedprivacy checkpoint 5", "round": True})
         ),
-        "checkpoint must hold a fitting 'round', got ...; pass another path",
+        "checkpoint must contain a valid 'round', got ...; pass another path",
     ),
     "a round before the first": (
         lambda path: Checkpoint.read(
             other_file(path, {"format": "fedprivacy checkpoint 5", "round": -1})
         ),
-        "checkpoint must hold a fitting 'round', got ...; pass another path",
+        "checkpoint must contain a valid 'round', got ...; pass another path",
     ),
     "a checkpoint that is packed": (
         lambda path: Checkpoint.read(packed(path)),
-        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete it and "
-        "name a new ledger to start again (what the old one counted stays spent)",
+        "checkpoint must be a readable fedprivacy checkpoint, got ... (ValueError); delete "
+        "it and name a new ledger to start again (the rounds of the old ledger stay spent)",
     ),
     "a model where there is no folder": (
         lambda path: checked_path(path.parent / "none" / "model.pt"),
-        "output must be in a folder that is there, got ...; make the folder ...",
+        "output must be in an existing folder, got ...",
     ),
     "a model in a folder's place": (
         lambda path: checked_path(path.parent),
@@ -761,10 +770,10 @@ def test_a_number_in_a_checkpoint_that_is_not_finite_does_not_fit(tmp_path):
     path = kept(tmp_path)
     content = torch.load(path, weights_only=True)
     other_file(path, content | {"learning_rate": float("nan")})
-    with pytest.raises(fp.ParameterError, match="hold a fitting 'learning_rate'"):
+    with pytest.raises(fp.ParameterError, match="contain a valid 'learning_rate'"):
         training.load(path, averaging().init())
     other_file(path, content | {"round": 1.0})
-    with pytest.raises(fp.ParameterError, match="hold a fitting 'round'"):
+    with pytest.raises(fp.ParameterError, match="contain a valid 'round'"):
         training.load(path, averaging().init())
     other_file(path, content)
     assert training.load(path, averaging().init()).round == 1

@@ -37,7 +37,7 @@ def test_a_budget_gives_nothing_back(adaptive):
     while budget.allows(step):
         budget.spend(step)
     for count in (-1, 0, 1.5):
-        with pytest.raises(ParameterError, match="count must be a whole number of at least 1"):
+        with pytest.raises(ParameterError, match="count must be an integer of at least 1"):
             budget.keeps([(step, count)])
     assert not budget.allows(step) and not budget.keeps([(step, 1)])
 

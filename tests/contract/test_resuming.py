@@ -58,7 +58,8 @@ def test_a_checkpoint_goes_on_under_its_own_ledger_alone(tmp_path, method):
     places = begun(tmp_path, method=method)
     other = {**places, "ledger_path": tmp_path / "other.ledger"}
     with pytest.raises(
-        ParameterError, match=r"be of this run: its rounds would not be counted, .* under a ledger"
+        ParameterError,
+        match=r"same run, since its rounds would not be counted, .* under a different ledger",
     ):
         experiment(method).run(**other)
     assert not other["ledger_path"].exists()
@@ -144,7 +145,10 @@ def test_a_run_is_gone_on_with_as_it_began(tmp_path, changed, told):
 def test_a_run_is_not_gone_on_with_on_other_data(tmp_path, method):
     """As many clients, other records: a unit of before is no unit of now."""
     places = begun(tmp_path, method=method)
-    with pytest.raises(ParameterError, match=r"the data that it was trained on|ledger planned"):
+    with pytest.raises(
+        ParameterError,
+        match=r"be resumed with its own training data|be those of the plan in the ledger",
+    ):
         experiment(method, classes_per_client=2).run(**places)
     assert experiment(method).run(**places).rounds[-1] == 4
 
@@ -211,14 +215,14 @@ def test_a_run_that_lost_a_round_ends_with_a_model_a_number_and_a_word(tmp_path)
     ledger = fp.Ledger.open(places["ledger_path"])
     assert ledger.closed and ledger.spent_rounds == 4
     assert record.rounds[-1] == 3 and 0.05 < record.scores["accuracy"] <= 1.0
-    assert record.notes[0].startswith("3 of 4 rounds: the budget was spent")
+    assert record.notes[0].startswith("3 of 4 rounds; the budget was spent")
     assert str(record.audit.verdict) == "HOLDS" and record.audit.rounds == 4
 
 
 def test_a_run_that_does_not_fit_spends_nothing_and_leaves_nothing(tmp_path):
     with pytest.raises(BudgetExhausted, match=r"4 rounds at noise_multiplier = 0.5 cost epsilon"):
         experiment(level=0.5, epsilon=2.0).run(ledger_path=tmp_path / "run.ledger")
-    with pytest.raises(ParameterError, match="be in a folder that is there"):
+    with pytest.raises(ParameterError, match="be in an existing folder"):
         experiment().run(
             ledger_path=tmp_path / "run.ledger", checkpoint=tmp_path / "absent" / "run.pt"
         )
@@ -252,9 +256,11 @@ def test_a_run_without_privacy_is_gone_on_with_as_it_was_begun(tmp_path):
     checkpoint = tmp_path / "run.pt"
     experiment("fedavg", rounds=2).run(checkpoint=checkpoint)
     for other in ({"learning_rate": 0.001}, {"cohort": 3}):
-        with pytest.raises(ParameterError, match=r"be gone on with as it was begun: .* differ"):
+        with pytest.raises(
+            ParameterError, match=r"be resumed with its original settings, but .* differ"
+        ):
             experiment("fedavg", rounds=4, **other).run(checkpoint=checkpoint)
-    with pytest.raises(ParameterError, match="be gone on with as it was begun: method"):
+    with pytest.raises(ParameterError, match="be resumed with its original settings, but method"):
         experiment("fedavg-rand-k", rounds=4).run(checkpoint=checkpoint)
     with pytest.raises(ParameterError, match="rounds must be at least 2"):
         experiment("fedavg", rounds=1).run(checkpoint=checkpoint)

@@ -24,8 +24,8 @@ from fedprivacy.mechanisms import (
     rounded,
     streams,
 )
-from fedprivacy.mechanisms.exact_normals import Deviates
-from fedprivacy.sampling import Apart, FixedSize, Poisson, WeightedDraws
+from fedprivacy.mechanisms.exact_normals import StoredDraws
+from fedprivacy.sampling import FixedSize, Poisson, SeparateProbabilities, WeightedDraws
 from fedprivacy.systems.averaging.collect import Collected
 from fedprivacy.systems.averaging.loop import FederatedAveraging
 from fedprivacy.systems.fa_ld.law import GaussianTarget
@@ -274,7 +274,9 @@ def test_every_loop_releases_what_is_accounted(name):
 
 
 def no_noise(patch):
-    patch.setattr(Deviates, "rounded", lambda self, totals, *given: quietly(self, totals, *given))
+    patch.setattr(
+        StoredDraws, "rounded", lambda self, totals, *given: quietly(self, totals, *given)
+    )
 
 
 def quietly(self, totals, count, scale, unit=1.0, largest=math.inf, out=None):
@@ -282,20 +284,22 @@ def quietly(self, totals, count, scale, unit=1.0, largest=math.inf, out=None):
 
 
 def half_the_noise(patch):
-    real = Deviates.rounded
+    real = StoredDraws.rounded
     patch.setattr(
-        Deviates, "rounded", lambda self, t, n, scale, *rest: real(self, t, n, 0.5 * scale, *rest)
+        StoredDraws,
+        "rounded",
+        lambda self, t, n, scale, *rest: real(self, t, n, 0.5 * scale, *rest),
     )
 
 
 def the_same_noise(patch):
-    real = Deviates.rounded
+    real = StoredDraws.rounded
 
     def again(self, *given):
-        fresh = Deviates(self.tail, np.random.default_rng(0).bytes)
+        fresh = StoredDraws(self.tail, np.random.default_rng(0).bytes)
         return real(fresh, *given)
 
-    patch.setattr(Deviates, "rounded", again)
+    patch.setattr(StoredDraws, "rounded", again)
 
 
 def twice_the_clip_norm(patch):
@@ -313,19 +317,19 @@ def twice_the_clip_norm(patch):
 def the_first_come(patch):
     patch.setattr(FixedSize, "draw", lambda self, n, generator: np.arange(self.size))
     patch.setattr(WeightedDraws, "draw_rows", lambda self, r, n, g: np.zeros((r, 2), np.int64))
-    patch.setattr(Apart, "draw", lambda self, n, generator: np.arange(n // 2))
+    patch.setattr(SeparateProbabilities, "draw", lambda self, n, generator: np.arange(n // 2))
 
 
 def half_the_denominator(patch):
     real = FederatedAveraging._denominator
     patch.setattr(FederatedAveraging, "_denominator", lambda *given: real(*given) / 2)
-    seats = chains.Sampling._seats
+    seats = chains.SamplingLoop._seats
 
     def doubled(self, index, dropout):
         found = seats(self, index, dropout)
         return replace(found, shares=2.0 * found.shares)
 
-    patch.setattr(chains.Sampling, "_seats", doubled)
+    patch.setattr(chains.SamplingLoop, "_seats", doubled)
     patch.setattr(AgentData, "weights", property(lambda self: 0.4 * torch.ones(self.targets.shape)))
 
 
@@ -383,9 +387,9 @@ def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypat
 
         monkeypatch.setattr(kind, "noise", quiet)
     elif isinstance(bench, Sampler):
-        loop, data, noisy = bench.centred(), None, chains.Sampling._noisy
+        loop, data, noisy = bench.centred(), None, chains.SamplingLoop._noisy
         monkeypatch.setattr(
-            chains.Sampling,
+            chains.SamplingLoop,
             "_noisy",
             staticmethod(lambda own, spread, *rest: noisy(own, half(spread), *rest)),
         )
@@ -410,7 +414,7 @@ def test_less_noise_in_a_jump_or_in_a_later_step_stands_in_the_record(tmp_path, 
     jump = LangevinSampling(target=posterior, step_size=0.05, exact_jump=True)
     leaps = {"step_size": 0.3, "leapfrog_steps": 2, "gradient_noise_multiplier": 0.5}
     steps = HamiltonianSampling(target=posterior, **leaps)
-    noisy = chains.Sampling._noisy
+    noisy = chains.SamplingLoop._noisy
     for loop, spared in ((jump, 0), (steps, 1)):
         calls = []
 
@@ -418,7 +422,7 @@ def test_less_noise_in_a_jump_or_in_a_later_step_stands_in_the_record(tmp_path, 
             calls.append(spread)
             return noisy(own, spread if len(calls) <= spared else half(spread), *rest)
 
-        monkeypatch.setattr(chains.Sampling, "_noisy", staticmethod(quiet))
+        monkeypatch.setattr(chains.SamplingLoop, "_noisy", staticmethod(quiet))
         _, info = loop.step(loop.init())
         assert len(calls) > spared
         assert info.noise_std == pytest.approx(0.5 * loop._planned_std(0), rel=1e-12)

@@ -6,7 +6,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.errors import LedgerError
-from fedprivacy.evidence import Evidence
+from fedprivacy.evidence import RunEvidence
 from tests.evidence.test_noiseless import MECHANISMS, one_round
 
 
@@ -19,8 +19,8 @@ def test_a_ledger_with_a_round_without_noise_fails(tmp_path, what):
     assert found.rounds == 2 and "1 round released a sum without noise" in str(found)
     fine = one_round(tmp_path / "b.ledger", MECHANISMS[what], 1.0)
     assert fp.audit(fine).verdict == "HOLDS"
-    with pytest.raises(fp.UnsupportedCombination, match="no account is made"):
-        Evidence.of(fp.Ledger.open(path)).loss(found.facts)
+    with pytest.raises(fp.UnsupportedCombination, match="no accountant applies"):
+        RunEvidence.of(fp.Ledger.open(path)).loss(found.facts)
     # What goes on spending has no number to go on with.
     account = fp.Budget(10.0, 1e-5, adjacency="zero_out")
     with fp.Ledger.open(path) as ledger, pytest.raises(LedgerError, match="has no epsilon"):

@@ -262,7 +262,9 @@ def test_doubted_cohorts_certify_nothing(tmp_path):
     assert cohorts(tmp_path / "a", ONE.sampled(fp.Poisson(0.3)), [2, 3, 100])
     found = fp.audit(tmp_path / "a")
     assert found.verdict == "CANNOT BE CERTIFIED" and Defect.OTHER_COHORTS in found.defects
-    with pytest.raises(fp.UnsupportedCombination, match="was not this run"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="the recorded run differs from the accounted one"
+    ):
         fp.account(tmp_path / "a", delta=1e-5)
 
 
@@ -301,7 +303,7 @@ def test_more_noise_than_the_shares_that_came_is_doubted(tmp_path, topped_up):
         assert found.verdict == "HOLDS"
     else:
         assert found.verdict == "CANNOT BE CERTIFIED"
-        assert "1 round(s), the first of them 2" in found.auditor_only[0]
+        assert "1 round(s), first in round 2" in found.auditor_only[0]
         assert "3 of 10 shares" in found.auditor_only[0]
 
 
@@ -327,10 +329,10 @@ def test_what_a_sum_was_divided_by_is_asked_where_it_tells(tmp_path):
     assert divided_by(tmp_path / "a", [6.0, 6.0]).verdict == "HOLDS"
     lacking = divided_by(tmp_path / "b", [6.0, None])
     assert lacking.verdict == "CANNOT BE CERTIFIED"
-    assert lacking.numbers == "only if denominators do not follow the data"
+    assert lacking.numbers == "valid only if denominators do not depend on the data"
     assert Defect.NO_DENOMINATOR in lacking.defects
     assert "denominators are not recorded" in lacking.statement
-    assert "follows their number" in lacking.reasons[0]
+    assert "a denominator that depends on the number of" in lacking.reasons[0]
     differing = divided_by(tmp_path / "c", [6.0, 7.0])
     assert differing.verdict == "CANNOT BE CERTIFIED" and differing.void
     assert "divided by numbers that differ" in "".join(differing.reasons)
@@ -392,8 +394,10 @@ def recorded(path, stds, scheme=TENTH, aborted=0, **options):
 def test_noise_may_tell_how_many_were_drawn(tmp_path, stds, adjacency):
     found = recorded(tmp_path / "a", stds, adjacency=adjacency)
     assert found.verdict == "CANNOT BE CERTIFIED" and found.void
-    assert "noise that differs between rounds" in found.reasons[0]
-    with pytest.raises(fp.UnsupportedCombination, match="noise that differs between rounds"):
+    assert "noise that differs from the mechanism by factors" in found.reasons[0]
+    with pytest.raises(
+        fp.UnsupportedCombination, match="noise that differs from the mechanism by factors"
+    ):
         fp.account(tmp_path / "a", delta=1e-5)
     # As much more, or less, in every round tells nothing; nor where nothing is secret.
     alike = recorded(tmp_path / "b", [stds[0]] * 3, adjacency=adjacency)
@@ -436,9 +440,9 @@ def test_noise_that_goes_with_cohorts_is_doubted(tmp_path, table, power, follows
 def test_aborts_may_tell_how_many_were_drawn(tmp_path):
     found = recorded(tmp_path / "a", [1.0] * 3, aborted=1)
     assert found.verdict == "CANNOT BE CERTIFIED" and not found.void
-    assert Defect.ABORTED_DRAWS in found.defects and "how many were drawn" in found.reasons[0]
+    assert Defect.ABORTED_DRAWS in found.defects and "reveal the cohort size" in found.reasons[0]
     (said,) = fp.account(tmp_path / "a", delta=1e-5).qualified
-    assert said == found.worth == "only if aborts told nothing of how many were drawn"
+    assert said == found.worth == "valid only if aborts do not depend on the cohort sizes"
     assert fp.audit(tmp_path / "a", observer="server").verdict == "HOLDS"
     fixed = recorded(tmp_path / "b", [1.0] * 3, fp.FixedSize(5, population=50), aborted=1)
     assert fixed.verdict == "HOLDS" and Defect.ABORTED in fixed.defects
@@ -451,7 +455,7 @@ def test_aborts_that_tell_leave_neither_verdict(tmp_path, claim):
     assert alone.verdict == ("FAILS" if claim[0] < 1.0 else "HOLDS")
     found = recorded(tmp_path / "b", [1.0] * 3, aborted=1, claim=claim)
     assert found.verdict == "CANNOT BE CERTIFIED"
-    assert found.reasons[0].startswith(f"It cannot be {alone.verdict}")
+    assert found.reasons[0].startswith(f"The verdict cannot be {alone.verdict}")
     assert Defect.ABORTED_DRAWS in found.defects
 
 

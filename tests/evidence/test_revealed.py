@@ -1,8 +1,8 @@
 """Tests of ``fedprivacy.evidence.revealed``."""
 
 import fedprivacy as fp
-from fedprivacy.evidence import Defect, Evidence
-from fedprivacy.evidence.revealed import Revealed, numbers_told, secret_sizes
+from fedprivacy.evidence import Defect, RunEvidence
+from fedprivacy.evidence.revealed import Revealed, revealed_numbers, secret_sizes
 from fedprivacy.relations import Adjacency, Facts, Observer, Unit
 from tests.evidence.test_doubts import told
 
@@ -13,7 +13,9 @@ def test_denominators_of_one_population_differ_by_less_than_one_unit():
     assert told({10.0, 10.999}) == []
     assert told({10.0, 11.0}) and told({10.0, 12.0})
     assert told({10.0}, noises=(1.0, 0.9)) and not told({10.0}, noises=(1.0, 0.9), secret=False)
-    assert list(numbers_told([], follows=True)) and not list(numbers_told([], follows=False))
+    assert list(revealed_numbers([], follows=True)) and not list(
+        revealed_numbers([], follows=False)
+    )
 
 
 def test_one_abort_of_a_random_cohort_may_tell_its_size():
@@ -27,7 +29,7 @@ def test_one_abort_of_a_random_cohort_may_tell_its_size():
 def under(revealed, adjacency):
     run = fp.Gaussian(noise_multiplier=2.0, unit="client").sampled(fp.Poisson(0.1))
     facts = Facts(Unit.CLIENT, Adjacency(adjacency), Observer.AGGREGATE)
-    return Evidence(run, run, 1, revealed=(revealed,)).under(facts)[1]
+    return RunEvidence(run, run, 1, revealed=(revealed,)).under(facts)[1]
 
 
 def test_aborted_draws_and_missing_denominators_are_defects():

@@ -108,7 +108,7 @@ def test_a_factor_is_kept_in_a_file(tmp_path):
     ("build", "words"),
     [
         (lambda: factors.Workload(momentum=1.0), "below 1"),
-        (lambda: factors.Workload(rates=(1.0,)).matrix(3), "as many as rounds = 3"),
+        (lambda: factors.Workload(rates=(1.0,)).matrix(3), "have length rounds = 3"),
         (lambda: factors.rates(3, cooldown=4), "at most rounds = 3"),
         (lambda: factors.optimised(factors.Tree(), rounds=3, participation=ONCE), "Banded or"),
         (lambda: factors.optimised_matrix(rounds=10**5, bands=3), "80 GB"),

@@ -16,4 +16,4 @@ def test_a_time_that_a_stranger_wrote_is_not_repeated(tmp_path):
     with open(path, "ab") as file:
         file.write(line)
     told = fp.audit(path).facts_recorded["resumes"]
-    assert told == "1 (a day that cannot be read)"
+    assert told == "1 (an unreadable date)"

@@ -360,7 +360,9 @@ def test_a_doubt_about_one_copy_alone_is_kept(tmp_path):
     assert fp.audit(paths[0]).verdict is Verdict.HOLDS
     for order in (paths, paths[::-1]):
         assert fp.audit(order).void
-        with pytest.raises(UnsupportedCombination, match="was not this run"):
+        with pytest.raises(
+            UnsupportedCombination, match="the recorded run differs from the accounted one"
+        ):
             fp.account(order, delta=DELTA)
 
 

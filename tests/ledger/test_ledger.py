@@ -17,7 +17,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError, ParameterError
 from fedprivacy.evidence.repricing import as_released, run_of, spent
-from fedprivacy.ledger import REGISTRY, Done, Ledger
+from fedprivacy.ledger import REGISTRY, FinishedRound, Ledger
 from fedprivacy.ledger.lines import DECODER, TAIL, IntentLine, line_of
 from fedprivacy.mechanisms import Mechanism
 from fedprivacy.registry import encode
@@ -131,7 +131,7 @@ def test_facts_and_rounds_come_back(path):
     assert set(read.versions) == {"fedprivacy", "python", "numpy"}
     assert read.plan is None
     assert read.rounds == written
-    assert read.rounds[0].done == Done(cohort=5, arrived=4, refused=1, noise_std=1.0)
+    assert read.rounds[0].done == FinishedRound(cohort=5, arrived=4, refused=1, noise_std=1.0)
     assert [r.spent for r in read.rounds] == [True, False, True]
     assert [r.aborted for r in read.rounds] == [None, "", None]
     assert read.spent_rounds == 2
@@ -189,20 +189,20 @@ def test_an_exception_leaves_the_ledger_open(path):
 
 def test_rounds_are_begun_and_finished_in_order(path):
     with new(path) as ledger:
-        with pytest.raises(LedgerError, match="begin with intent"):
+        with pytest.raises(LedgerError, match="no round is open; write its intent first"):
             ledger.done(0, cohort=1, arrived=1, refused=0, noise_std=1.0)
         number = one_round(ledger)
         for finish in (
             lambda: ledger.done(number, cohort=1, arrived=1, refused=0, noise_std=1.0),
             lambda: ledger.abort(number, "changed my mind"),
         ):
-            with pytest.raises(LedgerError, match="not the one under way"):
+            with pytest.raises(LedgerError, match="is not the open round"):
                 finish()
         ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
-        with pytest.raises(LedgerError, match="that is round 1"):
+        with pytest.raises(LedgerError, match="the open round is 1"):
             ledger.abort(0, "the wrong one")
         ledger.abort(1, "")
-        with pytest.raises(LedgerError, match="not the one under way"):
+        with pytest.raises(LedgerError, match="is not the open round"):
             ledger.done(1, cohort=1, arrived=1, refused=0, noise_std=1.0)
     assert Ledger.open(path).spent_rounds == 1
 
@@ -301,7 +301,7 @@ def test_every_changed_byte_is_found(path, tmp_path):
                 continue
             changed.write_bytes(flipped)
             if position == len(content) - 1:
-                assert "half written" in Ledger.open(changed).notes[0]
+                assert ") and was ignored; no noise was drawn" in Ledger.open(changed).notes[0]
                 continue
             with pytest.raises((DamagedLedger, ForeignLedger)):
                 Ledger.open(changed)
@@ -370,7 +370,7 @@ def test_half_a_line_behind_a_closed_ledger_is_no_crash(path, more):
     with new(path) as ledger:
         ledger.close()
     path.write_bytes(path.read_bytes() + more)
-    with pytest.raises(DamagedLedger, match="behind the end of a closed ledger"):
+    with pytest.raises(DamagedLedger, match="line follows the end of a closed ledger"):
         Ledger.open(path)
 
 
@@ -457,7 +457,7 @@ def test_a_file_changed_under_the_writer_is_not_written_to(path):
     with new(path) as ledger:
         with open(path, "ab") as other:
             other.write(b"something")
-        with pytest.raises(LedgerError, match="something else changed"):
+        with pytest.raises(LedgerError, match="another program changed the file"):
             ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
 
 
@@ -477,7 +477,7 @@ def test_a_change_in_place_that_keeps_the_size_is_noticed(path, set_back):
         if set_back:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert path.read_bytes() != text and path.stat().st_size == before.st_size
-        with pytest.raises(LedgerError, match="something else changed"):
+        with pytest.raises(LedgerError, match="another program changed the file"):
             ledger.intent(GAUSS, clip_norm=1.0, noise_std=1.0)
 
 
@@ -569,7 +569,7 @@ def test_less_noise_than_priced_is_priced_as_used(path):
         half = fp.Gaussian(noise_multiplier=0.5, unit="client").sampled(fp.Poisson(0.5))
         assert run_of(ledger.rounds) == sampled * 3 + half * 2
         (note,) = spent(ledger.rounds).notes
-        assert "2 rounds, the first of them 1," in note
+        assert "2 rounds from round 1" in note
         assert "0.5" in note
     read = Ledger.open(path)
     assert run_of(read.rounds) == run_of(ledger.rounds)
@@ -651,7 +651,7 @@ def test_an_audit_says_what_aborted_rounds_assume(path):
 def test_a_round_without_noise_has_no_epsilon(path):
     with new(path) as ledger:
         one_round(ledger, GAUSS, 0.0)
-        assert "no noise counts" in spent(ledger.rounds).notes[0]
+        assert "it is accounted without noise" in spent(ledger.rounds).notes[0]
         with pytest.raises(LedgerError, match="no epsilon"):
             run_of(ledger.rounds)
 
@@ -757,7 +757,11 @@ def test_kills_at_random_moments(path, tmp_path):
         assert released <= ledger.spent_rounds <= released + kills
         confirmed = sum(r.done is not None for r in ledger.rounds)
         assert confirmed <= released <= confirmed + kills
-        assert all("cut when the run resumed" in n or "half written" in n for n in ledger.notes)
+        assert all(
+            "was removed when the run resumed; it does" in n
+            or ") and was ignored; no noise was drawn" in n
+            for n in ledger.notes
+        )
         progress.append(ledger.spent_rounds)
     _, errors = parent.communicate()
     assert errors == ""
@@ -857,7 +861,7 @@ def test_a_record_that_its_run_declares_void_certifies_nothing(path):
     for claim in ((50.0, 1e-5), (1e-3, 1e-5)):
         found = fp.audit(path, claim=claim)
         assert found.verdict == "CANNOT BE CERTIFIED" and found.void and found.rounds == 3
-        assert "a line in which the run declares its own record void" in found.reasons[0]
+        assert "a line that declares the record of the run void" in found.reasons[0]
         assert "the run declared its record void: a release had no intent" in found.reasons
     with pytest.raises(fp.UnsupportedCombination, match="void"):
         fp.account(path, delta=1e-5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedprivacy as fp
 from fedprivacy.errors import DamagedLedger, ForeignLedger, LedgerError
-from fedprivacy.ledger.rounds import Done, Round, Rounds
+from fedprivacy.ledger.rounds import FinishedRound, LedgerRound, LedgerRounds
 from fedprivacy.mechanisms import Mechanism
 from fedprivacy.registry import registered
 
@@ -68,7 +68,7 @@ class Story:
             which, clip_norm = given
             number = ledger.intent(KINDS[which], clip_norm=clip_norm, noise_std=2.0)
             assert number == len(self.rounds)
-            self.rounds.append(Round(number, KINDS[which], clip_norm, 2.0))
+            self.rounds.append(LedgerRound(number, KINDS[which], clip_norm, 2.0))
             self.mine = True
         elif what == "resume":
             ledger.release()
@@ -84,7 +84,7 @@ class Story:
             last, self.mine = self.rounds.pop(), False
             if what == "done":
                 ledger.done(last.index, **given[0])
-                self.rounds.append(replace(last, done=Done(**given[0])))
+                self.rounds.append(replace(last, done=FinishedRound(**given[0])))
             else:
                 ledger.abort(last.index, given[0])
                 self.rounds.append(replace(last, aborted=given[0]))
@@ -93,7 +93,8 @@ class Story:
     @staticmethod
     def refused(call):
         with pytest.raises(
-            LedgerError, match=r"not the one under way|stays spent|begin with intent"
+            LedgerError,
+            match=r"is not the open round|counts as spent|no round is open; write its intent first",
         ):
             call()
 
@@ -143,12 +144,12 @@ def test_a_ledger_cut_anywhere_holds_its_beginning(tmp_path, story, cut):
     path.write_bytes(whole[: max(last + 1, len(whole) - cut)])
     read = fp.Ledger.open(path)
     assert list(read.rounds) == told.rounds
-    assert "is half written" in read.notes[-1] and "counts nothing" in read.notes[-1]
+    assert "is incomplete" in read.notes[-1] and "does not count" in read.notes[-1]
     with fp.Ledger.open(path, resume=True) as again:
         assert again.intent(STEP, **ROUND) == len(told.rounds)
     read = fp.Ledger.open(path)
     assert len(read.rounds) == len(told.rounds) + 1
-    assert "was cut when the run resumed; it counts nothing" in read.notes[-1]
+    assert "was removed when the run resumed; it does not count" in read.notes[-1]
 
 
 # What it is worth
@@ -260,19 +261,21 @@ def test_more_noise_than_planned_is_no_cheaper(tmp_path, used):
 )
 def test_rounds_kept_by_kind_come_out_one_by_one(made):
     """Masks belong to rounds that were done, an empty one too."""
-    kept, wanted = Rounds(), []
+    kept, wanted = LedgerRounds(), []
     numbers = [kept.known(kind) for kind in KINDS]
     for i, (which, ended, mask) in enumerate(made):
         kept.begin(numbers[which], 1.0, 2.0)
         assert kept.open == i == len(kept) - 1
         if isinstance(ended, tuple):
             kept.end((*ended, 2.0, None), mask)
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0, Done(*ended, 2.0, None, mask)))
+            wanted.append(
+                LedgerRound(i, KINDS[which], 1.0, 2.0, FinishedRound(*ended, 2.0, None, mask))
+            )
         elif ended is None:
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0))
+            wanted.append(LedgerRound(i, KINDS[which], 1.0, 2.0))
         else:
             kept.end(ended)
-            wanted.append(Round(i, KINDS[which], 1.0, 2.0, None, ended))
+            wanted.append(LedgerRound(i, KINDS[which], 1.0, 2.0, None, ended))
     assert list(kept) == wanted and len(kept) == len(made)
     assert sum(one.times for one in kept.alike()) == len(made)
 
@@ -296,7 +299,9 @@ def test_what_does_not_read_back_as_it_was_is_spent_by_nobody(tmp_path):
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
         with pytest.raises(LedgerError) as caught:
             ledger.intent(Forgetful(1.0), **ROUND)
-        assert str(caught.value) == "mechanism does not read back as it was: Forgetful(size=2.0)"
+        assert str(caught.value) == (
+            "mechanism changes when it is written and read back: Forgetful(size=2.0)"
+        )
         assert ledger.rounds == () and ledger.intent(STEP, **ROUND) == 0
 
 
@@ -316,7 +321,7 @@ CREATED = {
     "a seed": ({"seed_policy": 7}, "seed_policy must be one of 'operating system' or 'fixed', got"),
     "a rule": ({"budget_rule": 3}, "budget_rule must be a string, got 3"),
     "words": ({"description": None}, "description must be a string, got None"),
-    "half a letter": ({"description": "\ud800"}, "description must be text that UTF-8 can hold"),
+    "half a letter": ({"description": "\ud800"}, "description must be text that UTF-8 can encode"),
     "a plan": ({"plan": 3}, "plan must be a mechanism, got 3; such as fp.Gaussian(noise_mult"),
     "a plan of records": (
         {"plan": replace(STEP, unit="record")},
@@ -354,7 +359,7 @@ WRITTEN = {
     ),
     "a number of a round": (
         lambda x: x.done(-1, **DONE),
-        "round must be a whole number of at least 0, got -1",
+        "round must be an integer of at least 0, got -1",
     ),
     "more than came": (
         lambda x: x.done(0, **{**DONE, "arrived": 5}),
@@ -403,7 +408,7 @@ def test_a_disk_that_fails_stops_the_ledger_and_says_how_to_go_on(tmp_path, monk
     assert "could not be written: [Errno 28] No space left on device" in str(caught.value)
     assert "release it and use Ledger.open(path, resume=True)" in str(caught.value)
     monkeypatch.undo()
-    with pytest.raises(LedgerError, match="cannot be written to, an earlier write failed"):
+    with pytest.raises(LedgerError, match="cannot be written, since an earlier write failed"):
         ledger.intent(STEP, **ROUND)
     ledger.release()
     assert fp.Ledger.open(tmp_path / "a").spent_rounds == 1
@@ -424,16 +429,16 @@ def test_a_ledger_that_is_not_open_for_it_says_why(tmp_path, what):
     ledger.done(ledger.intent(STEP, **ROUND), **DONE)
     with pytest.raises(LedgerError) as caught:
         CLOSED[what](fp.Ledger.open(path))
-    assert "cannot be written to, it was opened for reading" in str(caught.value)
+    assert "cannot be written, since it was opened for reading" in str(caught.value)
     ledger.release()
-    with pytest.raises(LedgerError, match="cannot be written to, it was released"):
+    with pytest.raises(LedgerError, match="cannot be written, since it was released"):
         CLOSED[what](ledger)
     with fp.Ledger.open(path, resume=True) as again:
         again.close()
     with pytest.raises(LedgerError) as caught:
         CLOSED[what](again)
-    assert "is closed, nothing may follow; create a new ledger" in str(caught.value)
-    with pytest.raises(LedgerError, match="is closed, its run is complete; create a new ledger"):
+    assert "is closed, so no line may follow; create a new ledger" in str(caught.value)
+    with pytest.raises(LedgerError, match="its run is complete; create a new ledger"):
         fp.Ledger.open(path, resume=True)
 
 
@@ -443,7 +448,7 @@ def test_lines_of_another_run_are_no_lines_of_this_one(tmp_path):
     first, second = (path.read_bytes().splitlines(keepends=True) for path in (one, other))
     swapped = [*first[:1], *second[1:]]
     (tmp_path / "c").write_bytes(b"".join(swapped))
-    with pytest.raises(DamagedLedger, match="line 2: its checksum does not fit"):
+    with pytest.raises(DamagedLedger, match="line 2: its checksum is wrong"):
         fp.Ledger.open(tmp_path / "c")
     for order in itertools.permutations(range(len(first))):
         if order == tuple(range(len(first))):

@@ -157,7 +157,7 @@ def test_noisy_descent_without_convexity_composes_its_steps():
     assert "composed" in found.theorems[0] and "clipped" in found.witness
     convex = fp.NoisyGradientDescent(strong_convexity=1.0, smoothness=2.0, **given)
     assert fp.epsilon(convex, delta=1e-5, adjacency="replace_one").upper < 3.0
-    with pytest.raises(ParameterError, match="both or neither"):
+    with pytest.raises(ParameterError, match="be given together or not at all"):
         fp.NoisyGradientDescent(strong_convexity=1.0, **given)
 
 

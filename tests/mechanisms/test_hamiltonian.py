@@ -92,5 +92,5 @@ def test_momentum_alone_guarantees_nothing_over_trajectories():
 
 
 def test_a_trajectory_is_no_single_release():
-    with pytest.raises(UnsupportedCombination, match="noise goes on every gradient"):
+    with pytest.raises(UnsupportedCombination, match="noise is added to every gradient of a"):
         hamiltonian().release(np.zeros(2))

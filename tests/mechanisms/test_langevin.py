@@ -82,7 +82,9 @@ def test_noise_that_hides_its_own_rounding_no_more_is_refused():
         smoothness=1.0,
     )
     assert 1.0 < mechanism.widening(4) < 1.25
-    with pytest.raises(ParameterError, match="leave strong_convexity and smoothness out"):
+    with pytest.raises(
+        ParameterError, match="leave out strong_convexity and smoothness, so that the"
+    ):
         mechanism.widening(10_000)
     drawn = replace(mechanism, batch_fraction=0.5)
     assert drawn.widening(10_000) == 1.0  # T6 does not serve it: its steps are composed

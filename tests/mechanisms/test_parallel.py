@@ -38,7 +38,7 @@ def test_rounds_of_different_kinds_do_not_compose():
     "mechanisms, wanted",
     [
         ((), "at least one mechanism"),
-        ((langevin(), "noise"), "mechanisms only"),
+        ((langevin(), "noise"), "contain only mechanisms"),
         ((langevin(), fp.Gaussian(noise_multiplier=1.0, unit="client")), "unit"),
     ],
 )

@@ -31,7 +31,7 @@ def test_missing_and_colluding_shares_lower_the_multiplier(missing, colluding):
 
 def test_topping_up_makes_good_for_the_missing_only():
     assert sparse(missing=5, topped_up=True).traits.sum_multiplier == 2.0
-    with pytest.raises(fp.ParameterError, match=r"colluding must be 0 where the noise is topped"):
+    with pytest.raises(fp.ParameterError, match=r"colluding must be 0 if the noise is topped"):
         sparse(colluding=9, topped_up=True)
     assert sparse(topped_up=True).sum_noise_std(0) == 1.0
     assert sparse().sum_noise_std(16) == pytest.approx(0.8)

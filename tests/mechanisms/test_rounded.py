@@ -16,7 +16,7 @@ from scipy.special import gammaincc, ndtr
 
 from fedprivacy.errors import ParameterError
 from fedprivacy.mechanisms import exact_normals, exact_tails
-from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.mechanisms.exact_normals import StoredDraws
 from fedprivacy.mechanisms.exact_tails import Uniform, nearest
 from fedprivacy.mechanisms.rounded import (
     EXPONENTIAL,
@@ -301,7 +301,7 @@ class TestBits:
         totals = generator.uniform(-limit, limit, 40_000)
         totals[::3] = np.rint(totals[::3] / unit) * unit  # on the grid, as sums of loops are
         near, far = (
-            Deviates(TAILS[name], seeded(3)).rounded(totals, len(totals), scale, unit, largest)
+            StoredDraws(TAILS[name], seeded(3)).rounded(totals, len(totals), scale, unit, largest)
             for largest in (limit, math.inf)
         )
         assert (near == far).all() and not np.signbit(near[near == 0.0]).any()
@@ -330,8 +330,8 @@ class TestBits:
         assert (release(name, totals, scale, grid, seeded(1)) == wanted).all()
 
     def test_the_share_that_needs_whole_numbers_is_tiny(self, monkeypatch):
-        exact, calls = Deviates._exact, []
-        monkeypatch.setattr(Deviates, "_exact", lambda *a: calls.append(a) or exact(*a))
+        exact, calls = StoredDraws._exact, []
+        monkeypatch.setattr(StoredDraws, "_exact", lambda *a: calls.append(a) or exact(*a))
         noise_on_grid(1_000_000, std=1.0, grid=2.0**-20, bits=seeded(2))
         assert 0 < len(calls) < 30  # about 2 expected from the margin, 2 from the tail
 
@@ -576,7 +576,7 @@ class TestUse:
             words.append(np.frombuffer(drawn, "<u8"))
             return drawn
 
-        drawn, found = Deviates(NORMAL, bits, ahead=400), []
+        drawn, found = StoredDraws(NORMAL, bits, ahead=400), []
         for step in steps:
             found += drawn.rounded(np.full(step, 0.3), step, 7.0).tolist()
         used = np.concatenate(words)[:400].tolist()

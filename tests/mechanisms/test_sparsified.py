@@ -85,11 +85,11 @@ def test_rand_k_draws_every_coordinate_equally_often():
 
 
 MASKS = [
-    (np.zeros(4, int), "hold different indices"),
-    (np.array([0, 1, 2, -1]), "hold indices from 0 to 399"),
-    (np.array([0, 1, 2, 400]), "hold indices from 0 to 399"),
-    (np.array([0.0, 1.0, 2.0, 3.0]), "hold whole numbers"),
-    (np.array([True, False, True, False]), "hold whole numbers"),
+    (np.zeros(4, int), "contain every index at most once"),
+    (np.array([0, 1, 2, -1]), "contain indices from 0 to 399"),
+    (np.array([0, 1, 2, 400]), "contain indices from 0 to 399"),
+    (np.array([0.0, 1.0, 2.0, 3.0]), "contain integers"),
+    (np.array([True, False, True, False]), "contain integers"),
     (np.arange(5), "have shape"),
     ([0, 1, 2, 3], "have shape"),
 ]

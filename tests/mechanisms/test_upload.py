@@ -87,7 +87,7 @@ def test_contraction_against_composition():
     assert epsilon(contracts * 30).upper == pytest.approx(12.870662, rel=1e-6)
     assert any("T6" in t for t in epsilon(known * 30).theorems)
     batches = replace(known, batch_fraction=0.5)
-    assert any("T6 does not apply, batches" in t for t in epsilon(batches).theorems)
+    assert any("T6 does not apply to random batches" in t for t in epsilon(batches).theorems)
 
 
 def test_more_private_noise_smaller_steps_and_larger_weights_lose_less():
@@ -255,9 +255,9 @@ def test_a_drift_that_changes_sides_attains_t6_near_its_largest_step(options):
     client = descent(sensitivity=1.0, noise_std=2.0, **options)
     found = epsilon(client)
     assert found.upper * 0.9999 <= found.lower <= found.upper
-    assert "other side" in found.witness
+    assert "every step crosses it" in found.witness
     flat = replace(client, strong_convexity=client.smoothness)
-    assert "other side" not in epsilon(flat).witness
+    assert "every step crosses it" not in epsilon(flat).witness
 
 
 def test_a_drift_that_changes_sides_simulated():
@@ -364,7 +364,7 @@ BAD = [
     (langevin(), {"correlation": math.nan}, "NaN"),
     (langevin(), {"step_size": 0.0}, "step_size must be"),
     (langevin(), {"step_size": math.inf}, "step_size must be"),
-    (langevin(), {"step_size": (1e-3, 1e-3)}, "one for each of 1 steps"),
+    (langevin(), {"step_size": (1e-3, 1e-3)}, "one per step, 1 in all"),
     (langevin(steps=2), {"step_size": (1e-3, -1e-3)}, "step_size must be"),
     (langevin(), {"temperature": 0.0}, "temperature must be"),
     (langevin(), {"weight": 0.0}, "weight must be"),
@@ -372,7 +372,7 @@ BAD = [
     (langevin(), {"batch_fraction": 1.2}, "batch_fraction must be"),
     (langevin(), {"gradient_sensitivity": 0.0}, "gradient_sensitivity must be"),
     (langevin(), {"steps": 0}, "steps must be"),
-    (langevin(), {"strong_convexity": 1.0}, "both or neither"),
+    (langevin(), {"strong_convexity": 1.0}, "be given together or not at all"),
     (langevin(), {"strong_convexity": 3.0, "smoothness": 2.0}, "at most smoothness"),
     (
         langevin(),

@@ -108,7 +108,7 @@ def test_a_run_is_repeated_a_whole_number_of_times(times):
         with pytest.raises(fp.ParameterError) as caught:
             call()
         told = str(caught.value)
-        assert told.startswith("count must be a whole number of at least 1, got ")
+        assert told.startswith("count must be an integer of at least 1, got ")
         assert repr(times) in told
 
 
@@ -122,12 +122,10 @@ def test_only_a_mechanism_follows_a_mechanism(other):
 
 def test_a_run_of_nothing_is_none():
     with pytest.raises(
-        fp.ParameterError, match=r"parts must hold at least one mechanism, got \(\)"
+        fp.ParameterError, match=r"parts must contain at least one mechanism, got \(\)"
     ):
         Run(())
-    with pytest.raises(
-        fp.ParameterError, match="count must be a whole number of at least 1, got 0"
-    ):
+    with pytest.raises(fp.ParameterError, match="count must be an integer of at least 1, got 0"):
         Run(((STEP, 0),))
 
 
@@ -146,7 +144,7 @@ def test_two_units_do_not_add_and_both_are_named(make):
     told = str(caught.value)
     assert told.startswith("unit must agree with the other mechanism's unit")
     assert "'client'" in told and "'record'" in told
-    assert told.endswith("account the client level and the record level apart")
+    assert told.endswith("account the client level and the record level separately")
 
 
 def test_a_unit_that_nobody_said_joins_either():
@@ -185,9 +183,9 @@ def test_a_run_of_kinds_follows_each_kind_through():
 @pytest.mark.parametrize(
     ("mechanisms", "told"),
     [
-        ((), "mechanisms must hold at least one mechanism, got ()"),
-        ((STEP, 3), "mechanisms must hold mechanisms only, got 'int'"),
-        ([STEP, None], "mechanisms must hold mechanisms only, got 'NoneType'"),
+        ((), "mechanisms must contain at least one mechanism, got ()"),
+        ((STEP, 3), "mechanisms must contain only mechanisms, got 'int'"),
+        ([STEP, None], "mechanisms must contain only mechanisms, got 'NoneType'"),
     ],
 )
 def test_kinds_are_mechanisms(mechanisms, told):
@@ -224,8 +222,8 @@ def test_units_are_sampled_once(make):
     with pytest.raises(fp.UnsupportedCombination) as caught:
         make()
     told = str(caught.value)
-    assert "the unit was already sampled inside this mechanism" in told
-    assert "use .in_cohort(scheme) to sample the clients that hold it" in told
+    assert "the unit is already sampled inside this mechanism" in told
+    assert "use .in_cohort(scheme) to sample its client" in told
     assert "Poisson" in told or "Everyone" in told or "FixedSize" in told
 
 
@@ -239,13 +237,13 @@ def test_a_scheme_is_a_scheme(scheme, call):
             getattr(STEP, call)(scheme)
     told = str(caught.value)
     assert told.startswith(f"scheme must be a sampling scheme, got {scheme!r}; ")
-    assert told.endswith("pass Poisson(0.01), for instance")
+    assert told.endswith("pass Poisson(0.01), for example")
 
 
 HELD = {
-    0: "held must be a whole number of at least 1, got 0",
-    -3: "held must be a whole number of at least 1, got -3",
-    1.5: "held must be a whole number of at least 1, got 1.5",
+    0: "held must be an integer of at least 1, got 0",
+    -3: "held must be an integer of at least 1, got -3",
+    1.5: "held must be an integer of at least 1, got 1.5",
     MOST_HELD + 1: f"held must be at most {MOST_HELD}, got {MOST_HELD + 1}",
 }
 
@@ -260,15 +258,14 @@ def test_a_client_holds_a_number_of_records(held):
 OUTSIDE = {
     "clients hold no clients": (
         lambda: CLIENT.sampled(fp.Poisson(0.1), held=2),
-        "held=2 counts the records of a client, and this mechanism's unit is a client already; "
-        "leave held out, or make the mechanism with unit='record'",
+        "held=2 counts the records of a client, but the unit of this mechanism is already a "
+        "client; leave out held, or make the mechanism with unit='record'",
     ),
     "more than one sum": (
         lambda: (RECORD * 2).sampled(fp.Poisson(0.1), held=2),
-        "no theorem covers held=2 records of one client in a mechanism that is not one Gaussian "
-        "sum of clipped contributions",
+        "held=2 records of one client need one Gaussian sum of clipped contributions",
     ),
-    "no Gaussian": (
+    "random batches are not Gaussian; account them": (
         lambda: fp.Laplace(noise_multiplier=1.0).sampled(fp.Poisson(0.1), held=5),
         "use group privacy: (eps, delta) becomes (k eps, delta (e^(k eps) - 1)/(e^eps - 1))",
     ),
@@ -287,16 +284,16 @@ OUTSIDE = {
     ),
     "more than a certain draw": (
         lambda: RECORD.sampled(fp.WithReplacement(3, probability=0.3), held=4),
-        "held must be at most 1 over the chance of a draw, 0.3, got 4",
+        "held must be at most 1 over the probability of a draw, 0.3, got 4",
     ),
     "a client in a cohort": (
         lambda: CLIENT.in_cohort(fp.Poisson(0.1)),
-        "in_cohort draws the clients that hold the unit, and this mechanism's unit is a client "
-        "itself, got Poisson(probability=0.1); use .sampled(scheme), or unit='record'",
+        "in_cohort draws the clients of a record, but the unit of this mechanism is a "
+        "client, got Poisson(probability=0.1); use .sampled(scheme), or unit='record'",
     ),
     "a cohort of clients that hold records": (
         lambda: RECORD.sampled(fp.Poisson(0.1), held=2).in_cohort(fp.Poisson(0.5)),
-        "this mechanism's unit is a client itself",
+        "the unit of this mechanism is a client",
     ),
 }
 
@@ -358,12 +355,14 @@ def test_what_a_mechanism_does_not_say_is_not_guessed():
     with pytest.raises(fp.UnsupportedCombination) as caught:
         mine.rescaled(0.25)
     told = str(caught.value)
-    assert "Silent cannot be repriced with 0.25 of its noise" in told
-    assert "give it a method rescaled that says what it then is" in told
+    assert "Silent cannot be accounted with 0.25 of its noise" in told
+    assert "of its noise; define its method rescaled, or" in told
     # It may show who takes part: no draw hides anything of it.
     ask = {"delta": 1e-5, "adjacency": "zero_out"}
     visible = fp.epsilon(mine.sampled(fp.Poisson(0.2)), **ask)
     hidden = fp.epsilon(STEP.sampled(fp.Poisson(0.2)), **ask)
     assert visible.resolution[0] > hidden.upper
-    with pytest.raises(fp.UnsupportedCombination, match="WithReplacement has theorems for one"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="WithReplacement has theorems only for one Gaussian sum"
+    ):
         fp.epsilon(mine.sampled(fp.WithReplacement(2, population=9)), **ask)

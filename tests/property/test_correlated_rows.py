@@ -84,10 +84,12 @@ def test_a_client_that_comes_too_soon_is_refused_by_its_number_and_its_round():
     with pytest.raises(fp.ParameterError) as caught:
         rows.taken(replace(state, round=4), np.array([0, 3]), own)
     rule = f"keep {own.participation}; it was drawn in round 2"
-    assert str(caught.value) == f"client must {rule}, got 3; draw it later"
+    assert str(caught.value) == f"client must {rule}, got 3; draw this client later"
     again = rows.taken(replace(state, round=5), np.array([0, 3]), own)
     assert again.times.tolist() == [1, 1, 0, 2]
-    with pytest.raises(fp.ParameterError, match=r"client must keep .*, got 3; draw it later"):
+    with pytest.raises(
+        fp.ParameterError, match=r"client must keep .*, got 3; draw this client later"
+    ):
         rows.taken(replace(again, round=8), np.array([3]), own)
 
 
@@ -98,7 +100,7 @@ def test_a_run_keeps_its_number_of_clients():
     assert rows.of_clients(state, CLIENTS) is state
     with pytest.raises(fp.ParameterError) as caught:
         rows.of_clients(state, 5)
-    assert str(caught.value) == "population must be the 4 clients of the rounds before, got 5"
+    assert str(caught.value) == "population must be the 4 clients of the earlier rounds, got 5"
 
 
 def masked():
@@ -111,8 +113,8 @@ def test_a_mask_follows_from_the_ledger_or_a_seed_and_is_a_block_s(tmp_path):
     with pytest.raises(fp.ParameterError) as caught:
         rows.mask_of(own, 0, None, None, "cpu")
     assert str(caught.value) == (
-        "ledger must be given with kept: the mask that all rows of a block keep follows from it, "
-        "got None; fp.Ledger.create(...)"
+        "ledger must be given with kept, since it determines the mask of a block, got None; "
+        "fp.Ledger.create(...)"
     )
     with fp.Ledger.create(tmp_path / "run", unit="client", adjacency="zero_out") as ledger:
         for seed, book in ((5, None), (None, ledger)):
@@ -132,15 +134,15 @@ def changed(file, **other):
 
 
 BROKEN = {
-    "no round": ({"round": None}, "hold a fitting 'round'"),
-    "a round of a fraction": ({"round": 1.5}, "hold a fitting 'round'"),
-    "a round that is true": ({"round": True}, "hold a fitting 'round'"),
-    "no memory": ({"memory": None}, "hold a fitting 'memory'"),
-    "memory of another model": ({"memory": torch.zeros(2, 4)}, "hold a fitting 'memory'"),
-    "other clients": ({"times": torch.zeros(9).long()}, "hold a fitting 'times'"),
-    "a drift that is a text": ({"drift": "0"}, "hold a fitting 'drift'"),
-    "another format": ({"format": "mine"}, "be the noise of this ledger's run: it is another's"),
-    "another ledger": ({"ledger": "mine"}, "be the noise of this ledger's run: it is another's"),
+    "no round": ({"round": None}, "contain a valid 'round'"),
+    "a round of a fraction": ({"round": 1.5}, "contain a valid 'round'"),
+    "a round that is true": ({"round": True}, "contain a valid 'round'"),
+    "no memory": ({"memory": None}, "contain a valid 'memory'"),
+    "memory of another model": ({"memory": torch.zeros(2, 4)}, "contain a valid 'memory'"),
+    "other clients": ({"times": torch.zeros(9).long()}, "contain a valid 'times'"),
+    "a drift that is a text": ({"drift": "0"}, "contain a valid 'drift'"),
+    "another format": ({"format": "mine"}, "be the secret noise state of this ledger's"),
+    "another ledger": ({"ledger": "mine"}, "be the secret noise state of this ledger's"),
 }
 
 
@@ -156,7 +158,7 @@ def test_a_memory_that_does_not_fit_is_refused_with_its_place(tmp_path, what):
             file.read(state)
     told = str(caught.value)
     assert told.startswith(f"noise file must {rule}") and f"got {str(file.path)!r}" in told
-    assert told.endswith(("; restore it", "or give the ledger another name"))
+    assert told.endswith(("; restore it", "run is finished, or rename the new ledger"))
 
 
 def test_a_memory_comes_back_as_it_was_for_its_owner_alone(tmp_path):
@@ -205,8 +207,8 @@ def test_workers_of_dask_have_one_thread_each(monkeypatch, threads, fine):
     with pytest.raises(fp.ParameterError) as caught, parallel._dask(2):
         pass
     assert str(caught.value) == (
-        "threads of a dask worker must have one: torch's randomness is one for all threads of a "
-        "process, got 4; start workers by --nthreads 1"
+        "threads of a dask worker must have one thread, since threads share torch's "
+        "randomness, got 4; start workers with --nthreads 1"
     )
 
 

@@ -104,7 +104,7 @@ def test_names_are_checked():
         budget(observer="nobody")
     with pytest.raises(fp.ParameterError, match="adaptive must be True or False, got 'no'"):
         budget(adaptive="no")
-    with pytest.raises(fp.ParameterError, match="spending must be another budget's spending"):
+    with pytest.raises(fp.ParameterError, match="spending must be the spending of another budget"):
         budget(spending=3)
     with pytest.raises(fp.ParameterError, match="accountant must be left at its default"):
         budget(accountant="advanced", adaptive=True)
@@ -173,7 +173,7 @@ def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
             # Again does no harm.
             account.charge(ledger)
         assert wanted.keeps([(ROUND, 2), (other, 1)])
-        told = ("only if aborts told nothing of how many were drawn",)
+        told = ("valid only if aborts do not depend on the cohort sizes",)
         assert account.spent() == replace(wanted.spent(), qualified=told)
         with pytest.raises(BudgetExhausted):
             budget(epsilon=1e-3).charge(ledger)
@@ -245,7 +245,9 @@ def test_a_ledger_that_speaks_against_its_rounds_is_not_charged(tmp_path):
     with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
         write(ledger, step, 3, used=1.5, cohort=60)
         account = fp.Budget(50.0, 1e-5, adjacency="zero_out")
-        with pytest.raises(UnsupportedCombination, match="what was done was not this run"):
+        with pytest.raises(
+            UnsupportedCombination, match="the recorded run differs from the accounted one"
+        ):
             account.charge(ledger)
     assert account.spent() is None
 
@@ -311,7 +313,7 @@ def test_other_settings_do_not_take_over_what_was_spent(adaptive, changed):
     account = budget(adaptive=adaptive)
     assert account.allows(ROUND)
     account.spend(ROUND)
-    with pytest.raises(fp.ParameterError, match=r"must stay .*: rounds were spent under it"):
+    with pytest.raises(fp.ParameterError, match=r"must stay .*, since rounds were spent under it"):
         replace(account, **changed)
 
 
@@ -344,7 +346,9 @@ def test_two_budgets_of_one_spending_do_not_count_by_different_settings(first, c
     other = replace(one, **changed)
     other.spend(ROUND)
     for ask in (one.spent, lambda: one.allows(ROUND), lambda: one.spend(ROUND)):
-        with pytest.raises(fp.ParameterError, match=r"must stay .*: rounds were spent under it"):
+        with pytest.raises(
+            fp.ParameterError, match=r"must stay .*, since rounds were spent under it"
+        ):
             ask()
 
 
@@ -428,5 +432,7 @@ def test_what_speaks_against_a_run_is_looked_for_as_it_ends(tmp_path):
         assert account.spent() is not None
         account.confirm(ledger)
     assert not account.allows(step)
-    with pytest.raises(UnsupportedCombination, match="what was done was not this run"):
+    with pytest.raises(
+        UnsupportedCombination, match="the recorded run differs from the accounted one"
+    ):
         account.spent()

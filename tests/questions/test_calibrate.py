@@ -216,7 +216,7 @@ def test_values_that_no_theorem_covers_bound_the_search():
         return noise.sampled(fp.FixedSize(100, population=1000)) * 20
 
     ask = {"delta": 1e-3, "adjacency": "zero_out"}
-    with pytest.raises(fp.UnsupportedCombination, match="too small for any theorem"):
+    with pytest.raises(fp.UnsupportedCombination, match="are too small for every theorem here"):
         fp.epsilon(run(1.0), **ask)
     found = fp.calibrate(run, epsilon=8.0, **ask)
     certified(found, run, epsilon=8.0, **ask)

@@ -227,7 +227,7 @@ def test_a_delta_alone_takes_the_files_epsilon(half, capsys):
 def test_a_delta_that_differs_from_the_files_is_told(half):
     found = fp.audit(half, claim=(6.0, 1e-5))
     assert found.claim == (6.0, 1e-5) and found.verdict == "HOLDS"
-    told = "The statement of parameters states delta = 1e-06; the claim is judged at the delta "
+    told = "The statement of parameters states delta = 1e-06; the claim is judged at the given "
     assert any(reason.startswith(told) for reason in found.reasons)
     half.write_text(HALF + "epsilon = 4.0\ndelta = 1e-6\n")
     assert any(reason.startswith(told) for reason in fp.audit(half, claim=(6, 1e-5)).reasons)

@@ -226,4 +226,4 @@ def test_an_accountant_without_lower_ends_answers_for_several_kinds():
     asked = {"adjacency": "zero_out", "fpr": [0.01]}
     found = fp.attack_risk(several, accountant="rdp", **asked)
     sharp = fp.attack_risk(several, **asked)
-    assert found.tpr.upper[0] >= sharp.tpr.upper[0] and "upper ends only" in found.reason
+    assert found.tpr.upper[0] >= sharp.tpr.upper[0] and "gives only upper ends" in found.reason

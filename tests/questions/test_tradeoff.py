@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import fedprivacy as fp
-from fedprivacy.questions.tradeoff import Points, floor_of, joined, lower_hull
+from fedprivacy.questions.tradeoff import CurvePoints, floor_of, joined, lower_hull
 
 BOUNDED = settings(
     derandomize=True,
@@ -125,7 +125,7 @@ def rounded(p, q, epsilons, widths):
     exact = hockey_stick(p, q, a)
     below, above = np.resize(widths, len(a)), np.resize(widths[::-1], len(a))
     low, high = exact * (1 - below), exact + above * np.minimum(exact, 1 - exact)
-    return Points(a, low - ROUNDING, high + ROUNDING)
+    return CurvePoints(a, low - ROUNDING, high + ROUNDING)
 
 
 @MANY

@@ -12,7 +12,7 @@ import torch
 import fedprivacy as fp
 from fedprivacy.audit.attacks import Outcome
 from fedprivacy.mechanisms import perturbation, rounded
-from fedprivacy.mechanisms.exact_normals import Deviates
+from fedprivacy.mechanisms.exact_normals import StoredDraws
 from fedprivacy.runs.methods import METHODS
 from fedprivacy.systems.fed_plt.agents import AgentData
 from fedprivacy.training import federate, likelihoods
@@ -37,9 +37,11 @@ def attacked(name, **given):
 
 
 def a_tenth_of_the_noise(patch):
-    real = Deviates.rounded
+    real = StoredDraws.rounded
     patch.setattr(
-        Deviates, "rounded", lambda self, t, n, scale, *rest: real(self, t, n, 0.1 * scale, *rest)
+        StoredDraws,
+        "rounded",
+        lambda self, t, n, scale, *rest: real(self, t, n, 0.1 * scale, *rest),
     )
 
 
@@ -102,7 +104,11 @@ REFUSED = {
     "a posterior": ("fa-ld", {"settings": {"model": "a.py:b"}}, r"^settings\['model'\] must be"),
     "another's setting": ("fed-plt", {"settings": {"cohort": 2}}, r"^cohort must be left"),
     "unknown data": ("fed-plt", {"data": "iris"}, r"^data must be one of"),
-    "too few clients": ("dp-fedavg", {"settings": {"clients": 9}}, r"^data must hold at least 24"),
+    "too few clients": (
+        "dp-fedavg",
+        {"settings": {"clients": 9}},
+        r"^data must contain at least 24",
+    ),
     "no noise": ("dp-fedavg", {"settings": {"noise_multiplier": 0}}, r"^noise_multiplier must be"),
 }
 

@@ -28,7 +28,7 @@ def test_a_job_without_shares_refuses_who_may_be_away(name):
 
 def test_a_tree_is_trained_with_no_buffers():
     assert job("dp-ftrl", rounds=4, buffers=0).factor == factors.Tree()
-    with pytest.raises(ParameterError, match="when a client leaves"):
+    with pytest.raises(ParameterError, match="or replace_one, since the removal of a client"):
         job("dp-ftrl", rounds=4).public("add_remove")
 
 

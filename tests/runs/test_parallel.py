@@ -131,7 +131,7 @@ def test_a_cluster_s_backend_runs_them_or_is_told_to_be_missing(backend):
 
 def test_what_is_refused():
     for given, told in [
-        ({"backend": "threads"}, "torch's randomness is one for all of them"),
+        ({"backend": "threads"}, "not be threads, which share torch's randomness"),
         ({"backend": "mpi"}, f"backend must be one of '{BACKENDS[0]}'"),
         ({"jobs": 0}, "jobs must be"),
     ]:

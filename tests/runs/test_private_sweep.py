@@ -157,7 +157,7 @@ def test_two_private_sweeps_do_not_share_a_folder(tmp_path, monkeypatch):
     one, said = best_of(tmp_path / "s", monkeypatch, 1), []
 
     def meanwhile():
-        with pytest.raises(fp.errors.LedgerError, match=r"sweep of .* is at work") as refused:
+        with pytest.raises(fp.errors.LedgerError, match=r"sweep of .* is running") as refused:
             best_of(tmp_path / "s", monkeypatch, 1).run()
         said.append(refused)
 
@@ -178,7 +178,9 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(ParameterError, match="epsilon must be enough for the selection"):
         PrivateSweep(sweep=tight, trials=law, public_test=True).check()
     server = sweep(tmp_path / "s", grid={"noise_multiplier": [9.0]}, observer="server")
-    with pytest.raises(fp.errors.UnsupportedCombination, match="sees who took part"):
+    with pytest.raises(
+        fp.errors.UnsupportedCombination, match="' sees the participants and results of all"
+    ):
         PrivateSweep(sweep=server, trials=law, public_test=True).check()
     best_of(tmp_path / "t", monkeypatch, 1).run()
     with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
@@ -189,7 +191,7 @@ def test_what_a_private_sweep_refuses(tmp_path, monkeypatch):
     with pytest.raises(ParameterError, match="folder must be that of the same private sweep"):
         elsewhere.run()
     (tmp_path / "t" / "chosen.json").unlink()
-    with pytest.raises(ParameterError, match="folder must hold the trials"):
+    with pytest.raises(ParameterError, match="folder must contain the trials"):
         best_of(tmp_path / "t", monkeypatch, 1).run()
     assert not (tmp_path / "s").exists()
 

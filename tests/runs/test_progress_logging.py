@@ -267,7 +267,7 @@ def test_a_meter_asks_when_it_is_made(tmp_path):
     """A round was spent before a word of it, or the number was told all the same."""
     open_ended = replace(loop(), expected_cohort=None, scheme=fp.Poisson(0.3))
     add_remove = BUDGET | {"adjacency": "add_remove"}
-    with pytest.raises(ParameterError, match="expected_cohort must be declared for add_remove"):
+    with pytest.raises(ParameterError, match="expected_cohort must be given for add_remove"):
         progress_logging.Meter(open_ended, **add_remove)
     progress_logging.Meter(replace(open_ended, expected_cohort=18), **add_remove)
     for name, value in {"delta": 2.0, "tolerance": 0.0, "observer": "x", "ledger": "x"}.items():
@@ -291,7 +291,7 @@ def test_a_meter_is_of_one_run(data):
         if meter._last < 0:
             meter.note(info)
             continue
-        with pytest.raises(ParameterError, match=r"round 0 was noted before.*new Meter"):
+        with pytest.raises(ParameterError, match=r"round 0 was recorded before.*new Meter"):
             meter.note(info)
 
 
@@ -304,9 +304,9 @@ def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
         fp.Ledger.create(tmp_path / "other", **facts) as other,
     ):
         tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=other, **BUDGET)
-        with pytest.raises(ParameterError, match="hold the rounds behind the state"):
+        with pytest.raises(ParameterError, match="contain the rounds of the state, but train"):
             training.train(averaging, data, rounds=2, ledger=ledger, on_round=tell)
-    with pytest.raises(ParameterError, match="path must be in a folder that is there"):
+    with pytest.raises(ParameterError, match="path must be in an existing folder"):
         progress_logging.to_csv(tmp_path / "no" / "told.csv", averaging, **BUDGET)
 
 
@@ -335,6 +335,6 @@ def test_a_round_that_raised_may_have_been_released(tmp_path, data):
     training.train(averaging, data, rounds=1, **kept)
     with pytest.raises(OSError, match="full"):
         training.train(averaging, data, rounds=2, on_release=seen, **kept)
-    with pytest.raises(ParameterError, match="a crash may have spent what no state shows"):
+    with pytest.raises(ParameterError, match="resumed run, since a crash may have spent"):
         training.train(averaging, data, rounds=2, **kept)
     assert len(path.read_text().splitlines()) == 2

@@ -59,7 +59,7 @@ def test_a_population_that_the_law_of_cohorts_needs_is_said_to_be_public():
         fp.TruncatedPoisson(0.01, population=900, largest=20)
     )
     bound = fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp")
-    assert "declared public: add_remove does not hide it) = 900" in bound.assumptions[-1]
+    assert "declared public, which add_remove does not hide) = 900" in bound.assumptions[-1]
     other = fp.epsilon(run, delta=1e-5, adjacency="zero_out", accountant="rdp")
     assert "population = 900" in other.assumptions[-1]
 

@@ -88,7 +88,9 @@ def test_no_tiny_population_loses_more_than_fixed_size_says(size, held, populati
                 found["add_remove"].append((here, cohorts(size, others, (), z)))
     for adjacency, pairs in found.items():
         if not pairs:
-            with pytest.raises(UnsupportedCombination, match="too few to fill a cohort"):
+            with pytest.raises(
+                UnsupportedCombination, match="without the client's records, a cohort cannot be"
+            ):
                 fp.delta(run, epsilon=1.0, adjacency=adjacency)
             continue
         for epsilon in (0.0, 0.5, 2.0):
@@ -240,7 +242,9 @@ def test_it_is_written_read_and_said(run):
     loss = run.privacy_loss("replace_one")
     assert any(f"at most {one.held} records" in told for told in loss.assumptions)
     assert any("public" in told and "records of a client" in told for told in loss.assumed)
-    assert ("as many as before" in " ".join(loss.assumptions)) == (one.scheme.name != "Poisson")
+    assert ("replacement keeps the number of records of a" in " ".join(loss.assumptions)) == (
+        one.scheme.name != "Poisson"
+    )
     bound = fp.epsilon(run, delta=1e-5, adjacency="zero_out")
     assert "client level" in str(bound)
 
@@ -256,7 +260,7 @@ REFUSED = [
     (lambda: (RECORD * 2).sampled(fp.Poisson(0.1), held=2), "one Gaussian sum"),
     (
         lambda: fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(fp.Poisson(0.1), held=2),
-        "client already",
+        "unit of this mechanism is already a client",
     ),
     (
         lambda: fp.CorrelatedNoise(
@@ -267,7 +271,7 @@ REFUSED = [
         ).sampled(fp.Poisson(0.1), held=2),
         "held=2 records of one client in correlated noise",
     ),
-    (lambda: RUNS[0].in_cohort(fp.Poisson(0.5)), "client itself"),
+    (lambda: RUNS[0].in_cohort(fp.Poisson(0.5)), "the unit of this mechanism is a client"),
     (lambda: RUNS[0].sampled(fp.Poisson(0.5)), "already sampled"),
     (lambda: RUNS[0] + RECORD.sampled(fp.Poisson(0.1)), "unit"),
     (lambda: RUNS[0].privacy_loss("add_remove", "server"), "membership"),

@@ -49,9 +49,9 @@ def test_every_setting_refuses_what_breaks_its_rule_by_name(kind, name):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "length must be above 0, got None; give it"),
+        ({}, "length must be above 0, got None; pass it"),
         ({"length": 0}, "length must be a finite number above 0, got 0"),
-        ({"length": 1, "count": 1.5}, "count must be a whole number of at least 1, got 1.5"),
+        ({"length": 1, "count": 1.5}, "count must be an integer of at least 1, got 1.5"),
         ({"length": 1, "width": 2}, "setting must be one of 'length' or 'count', got 'width'"),
     ],
 )
@@ -94,7 +94,7 @@ def test_texts_are_read_and_one_value_is_one():
 def test_the_table_has_every_setting_with_its_unit_and_rule():
     rows = table(Toy).splitlines()
     assert rows[2] == "| `length` | how long | above 0 |  |"
-    assert rows[3] == "| `count` | how many | a whole number of at least 1 |  |"
+    assert rows[3] == "| `count` | how many | an integer of at least 1 |  |"
 
 
 def test_methods_are_known_by_name_and_take_their_own_settings_only():

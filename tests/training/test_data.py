@@ -48,7 +48,7 @@ def test_a_client_with_no_data_is_refused():
         digits(public=1500)
     with pytest.raises(ParameterError, match="hidden must"):
         mlp(3, 2, hidden=(0,))
-    with pytest.raises(ParameterError, match="name exactly one"):
+    with pytest.raises(ParameterError, match="have exactly one value other than None"):
         LocalSGD()
 
 

@@ -202,11 +202,11 @@ def twice(folder):
 @pytest.mark.parametrize(
     ("name", "make", "told"),
     [
-        ("mnist", lambda folder: None, "must hold train-images-idx3-ubyte"),
-        ("kmnist", strange_label, "t10k-labels-idx1-ubyte must hold labels from 0 to 9, got 77"),
-        ("mnist", no_test_records, "t10k-images-idx3-ubyte must hold at least one image, got 0"),
-        ("svhn", lambda folder: None, "data_dir must hold train_32x32.mat"),
-        ("svhn", half_of_svhn, "data_dir must hold test_32x32.mat"),
+        ("mnist", lambda folder: None, "must contain train-images-idx3-ubyte"),
+        ("kmnist", strange_label, "t10k-labels-idx1-ubyte must contain labels from 0 to 9, got 77"),
+        ("mnist", no_test_records, "t10k-images-idx3-ubyte must contain at least one image, got 0"),
+        ("svhn", lambda folder: None, "data_dir must contain train_32x32.mat"),
+        ("svhn", half_of_svhn, "data_dir must contain test_32x32.mat"),
         ("svhn", damaged_svhn, "readable MATLAB file"),
         ("svhn", grey_svhn, "bytes of shape"),
         ("svhn", zero_svhn, "labels from 1 to 10"),
@@ -214,11 +214,15 @@ def twice(folder):
         ("cifar10", cut_cifar, "multiple of 3073"),
         ("cifar10", label_of_cifar, "labels from 0 to 9"),
         ("shakespeare", lambda folder: None, "JSON files with users"),
-        ("shakespeare", lambda folder: leaf_files(folder, ROLES[1:2]), "users who have texts"),
+        (
+            "shakespeare",
+            lambda folder: leaf_files(folder, ROLES[1:2]),
+            "contain JSON files with users and texts",
+        ),
         ("shakespeare", short_text, "80 characters"),
         ("shakespeare", strange_letter, "only the 80 characters"),
         ("shakespeare", other_json, "LEAF's JSON"),
-        ("shakespeare", twice, "one file only"),
+        ("shakespeare", twice, "be in only one file"),
     ],
 )
 def test_files_that_are_not_there_or_damaged(tmp_path, name, make, told):

@@ -27,11 +27,11 @@ def test_diagnostics_see_a_chain_that_is_elsewhere():
     draws[0, :, 1] += 3.0
     bad = diagnose(draws)
     assert bad.r_hat[0] < 1.02 < 1.2 < bad.r_hat[1] and bad.bulk_ess[1] < 50
-    assert "have mixed" in str(good) and "do not use these draws: R-hat is 1." in str(bad)
+    assert "have mixed" in str(good) and "do not use these draws: R-hat is up to 1." in str(bad)
     alone = diagnose(draws[1:2])
     assert alone.worst[0] < 1.05 and alone.worst[1] > 40
     for shape in ((200, 2), (1, 7, 2), (4, 3, 2)):
-        with pytest.raises(ParameterError, match="at least 4 draws a chain, 8 of a single one"):
+        with pytest.raises(ParameterError, match="with at least 4 draws per chain, or"):
             diagnose(torch.zeros(shape))
     with pytest.raises(ParameterError, match="finite"):
         diagnose(draws * math.nan)
@@ -45,7 +45,7 @@ def test_chains_that_moved_once_have_not_mixed(size):
     found = diagnose(draws)
     assert found.r_hat[0] == math.inf and found.r_hat[1] < 1.02 and not found.mixed
     assert found.bulk_ess[0] <= 8 and found.tail_ess[0] <= 8 and found.bulk_ess[1] > 2000
-    assert "do not use these draws: in 1 of 2 coordinates a chain hardly moved" in str(found)
+    assert "do not use these draws: a chain hardly moved in 1 of 2 coordinates" in str(found)
 
 
 def test_draws_that_repeat_count_once():
@@ -79,7 +79,7 @@ def test_little_clipping_is_no_warning():
     assert training.clipping(target, [0.1, 0.1]) == training.Clipping(0.0, pytest.approx(1.0))
     draws = torch.randn(2, 50, 2, dtype=torch.float64) * 0.1
     assert "0.0% of the records" in str(training.diagnose(draws, target))
-    with pytest.raises(ParameterError, match="nothing is clipped"):
+    with pytest.raises(ParameterError, match="without clip_norm no gradient is clipped"):
         training.clipping(training.Posterior(model=target.model, data=target.data), [0.0, 0.0])
 
 
@@ -181,7 +181,7 @@ def test_one_chain_is_judged_by_its_halves_and_the_worst_coordinate_counts():
     assert training.diagnose(good).worst[0] < 1.05
     found = training.diagnose(stuck)
     assert found.r_hat[0] < 1.05 < found.r_hat[1] == found.worst[0]
-    assert "in 1 of 2 coordinates: chains have not mixed" in str(found)
+    assert "in 1 of 2 coordinates, so the chains have not mixed" in str(found)
     sizes = np.minimum(found.bulk_ess, found.tail_ess)
     assert found.worst[1] == sizes.min() and found.clipping is None
     drifting = torch.linspace(0, 9, 100).double()[None, :, None] + good[:1, :100, :1]

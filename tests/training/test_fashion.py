@@ -104,15 +104,16 @@ def fashion_files(folder, **changed):
 BROKEN = {
     "a file that is missing": (
         {"t10k_labels": None},
-        "data_dir must hold Fashion-MNIST's files, got ...; looked in ..., ...raw; apt-get install",
+        "data_dir must contain Fashion-MNIST's files, got ...; looked in ..., ...raw; "
+        "apt-get install",
     ),
     "images of another size": (
         {"train_images": idx(4, 28, 27)},
-        "/train-images-idx3-ubyte must hold images of 28 x 28, got (4, 28, 27); apt-get install",
+        "/train-images-idx3-ubyte must contain images of 28 x 28, got (4, 28, 27); apt-get install",
     ),
     "a label too few": (
         {"train_labels": idx(3)},
-        "/train-labels-idx1-ubyte must hold 4 labels, got 3; apt-get install",
+        "/train-labels-idx1-ubyte must contain 4 labels, got 3; apt-get install",
     ),
     "a header of another file": (
         {"t10k_images": idx(2)},
@@ -125,7 +126,7 @@ BROKEN = {
     ),
     "a label of no class": (
         {"train_labels": idx(4, size=0) + bytes([0, 1, 2, 10])},
-        "/train-labels-idx1-ubyte must hold labels from 0 to 9, got 10; apt-get install",
+        "/train-labels-idx1-ubyte must contain labels from 0 to 9, got 10; apt-get install",
     ),
 }
 

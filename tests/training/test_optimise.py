@@ -17,7 +17,7 @@ from torch import nn
 import fedprivacy as fp
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, FlatModel, LocalSGD, train
-from fedprivacy.training.optimise import Schedule
+from fedprivacy.training.optimise import BatchSchedule
 from fedprivacy.training.outer_product_layers import FactoredLayers
 
 CPU = torch.device("cpu")
@@ -233,7 +233,7 @@ def test_a_client_s_update_does_not_depend_on_its_company(hidden):
     start = model.flatten()
 
     def of(few):
-        part = Schedule(schedule.rows[:, :few], schedule.sizes)
+        part = BatchSchedule(schedule.rows[:, :few], schedule.sizes)
         return model.updates(start, records, part, 0.8)
 
     whole = of(40)
@@ -283,9 +283,12 @@ def test_a_module_that_is_handed_out_twice_is_not_trained_twice():
         ),
         (
             lambda: nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 2)),
-            "not mix a batch's records",
+            "process each record separately",
         ),
-        (lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), "not mix a batch's records"),
+        (
+            lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)),
+            "process each record separately",
+        ),
     ],
 )
 def test_modules_whose_updates_cannot_be_bounded_are_refused(build, told):
@@ -302,7 +305,7 @@ def frozen(pretrained=None):
 
 
 def test_frozen_layers_must_be_the_same_after_a_restart():
-    with pytest.raises(ParameterError, match="be the same whenever the model is built"):
+    with pytest.raises(ParameterError, match="be equal for every build of the model"):
         loop(frozen, seed=None).init()
     pretrained = nn.Linear(3, 4).state_dict()
     averaging = loop(lambda: frozen(pretrained), seed=None)
@@ -331,7 +334,7 @@ def test_what_depends_on_the_numbers_trains_too():
     [
         ({"model": nn.Linear(3, 2)}, "model must be a function that builds the module"),
         ({"model": None}, "model must be a function that builds the module"),
-        ({"device": "cuda"}, "device must be one that torch finds"),
+        ({"device": "cuda"}, "device must be a device that torch finds"),
     ],
 )
 def test_what_cannot_be_run_is_refused_at_once(options, words):

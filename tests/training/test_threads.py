@@ -43,9 +43,7 @@ def test_no_thread_is_refused_and_a_state_s_size_is_its_largest_tensor():
     state = training.State(0, torch.zeros(7), 0.1)
     assert threads.size_of(state) == 7 and threads.size_of("no state") == 0
     with (
-        pytest.raises(
-            fp.ParameterError, match="threads must be a whole number of at least 1, got 0"
-        ),
+        pytest.raises(fp.ParameterError, match="threads must be an integer of at least 1, got 0"),
         threads.limited(state, 0),
     ):
         pass

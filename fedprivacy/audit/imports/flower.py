@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...integrations.flower_state import Config, Event, State
+from ...integrations.flower_state import AccountantState, Config, Event
 from ...relations import Adjacency, Unit
 from .content import as_type, unreadable
 from .trace import Origin, Rounds, Sampling, Trace, in_order
@@ -39,7 +39,7 @@ def read(data: Any, origin: Origin) -> Trace:
         ConversionError: if the values are no state, hold no releases, or contradict each other.
     """
     name = origin.name or KIND
-    state = as_type(data, State, name)
+    state = as_type(data, AccountantState, name)
     if not state.compositions:
         unreadable(name, "nothing was composed: no release was recorded")
     most, delta = state.config.max_epsilon, state.config.target_delta

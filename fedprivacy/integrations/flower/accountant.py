@@ -21,7 +21,7 @@ from ...questions.epsilon import delta as delta_of
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
 from ...sampling import Everyone, FixedSize, Poisson, Scheme
-from ..flower_state import Composition, Config, Event, State
+from ..flower_state import AccountantState, Config, Event, EventCount
 
 METHOD = "fedprivacy-pld"
 """The value of "backend" in states of this accountant."""
@@ -105,10 +105,10 @@ class Accountant:
     def state_dict(self) -> dict[str, object]:
         """Return the state as plain values, in Flower's form."""
         events = [
-            Composition(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
+            EventCount(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
             for one, count in self._counts.items()
         ]
-        state = State(1, METHOD, self._told, events)
+        state = AccountantState(1, METHOD, self._config_now, events)
         plain: dict[str, object] = msgspec.to_builtins(state)
         return plain
 
@@ -119,19 +119,24 @@ class Accountant:
             ParameterError: it is not a state, or has another configuration.
         """
         try:
-            found = msgspec.convert(state, State)
+            found = msgspec.convert(state, AccountantState)
         except msgspec.ValidationError as problem:
             raise ParameterError(
                 f"state must be an accountant's state of schema 1, got one where {problem}; load "
                 "what state_dict() returned"
             ) from problem
-        if found.config != self._told:
-            rule = "be this accountant's: one configuration holds for a whole run"
-            refuse("state's config", found.config, rule, "make the accountant with that one")
+        if found.config != self._config_now:
+            rule = "be that of this accountant, since a run has one configuration"
+            refuse(
+                "state's config",
+                found.config,
+                rule,
+                "create the accountant with that configuration",
+            )
         counts = Counter[GaussianPrivacyEvent]()
         for one in found.compositions:
             # An audit reads a release without noise. No accountant can continue after one.
-            positive("it has no epsilon", noise_multiplier=one.event.noise_multiplier)
+            positive("it has no finite epsilon", noise_multiplier=one.event.noise_multiplier)
             event = GaussianPrivacyEvent(
                 one.event.noise_multiplier, one.event.sample_size, one.event.population_size
             )
@@ -144,7 +149,7 @@ class Accountant:
         return _ADJACENCY[self._config.neighboring_relation]
 
     @property
-    def _told(self) -> Config:
+    def _config_now(self) -> Config:
         plain = {name: getattr(self._config, name) for name in Config.__struct_fields__}
         # Flower's enumerations become text.
         return msgspec.convert({name: getattr(v, "value", v) for name, v in plain.items()}, Config)
@@ -165,7 +170,7 @@ class Accountant:
     def _round(self, event: GaussianPrivacyEvent) -> Mechanism:
         """Return one release as a mechanism."""
         if event.population_size != self._config.population_size:
-            rule = f"be the configuration's {self._config.population_size}"
+            rule = f"be {self._config.population_size}, as in the configuration"
             refuse("event's population_size", event.population_size, rule)
         noise = Gaussian(noise_multiplier=event.noise_multiplier, unit="client")
         part = event.sample_size < event.population_size

@@ -37,7 +37,7 @@ def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) ->
         # Its text may hold private data, so only this client's log gets it.
         log(ERROR, "private_mod: the app failed", exc_info=problem)
         code = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-        reason = "private_mod: the app failed; its own log says how"
+        reason = "private_mod: the app failed; see its log"
     return Message(Error(code=code, reason=reason), reply_to=msg)
 
 
@@ -45,11 +45,13 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     kind = message.metadata.message_type
     # "train", or "train.name" for a named function.
     if kind.partition(".")[0] != MessageType.TRAIN:
-        way_out = "metrics would leave unpriced: evaluate at the server, on public data"
+        way_out = (
+            "metrics would leave the client unaccounted; evaluate on the server with public data"
+        )
         refuse("message type", kind, "be 'train'", way_out)
-    asked = message.content.config_records.get(ASKED)
-    if asked is None:
-        rule = "come from fedprivacy's PrivateStrategy, which names a clip norm"
+    request = message.content.config_records.get(ASKED)
+    if request is None:
+        rule = "come from fedprivacy's PrivateStrategy, which states a clip norm"
         refuse("message", "without one", rule, "wrap the server's strategy")
     sent = [name for name in message.content.array_records if name != MASK]
     if len(sent) != 1:
@@ -69,8 +71,8 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     update = clipped_update(
         before,
         {name: array.numpy() for name, array in records[0].items()},
-        clip_norm=float(asked[CLIP_NORM]),  # type: ignore[arg-type]
-        factor=float(asked[FACTOR]),  # type: ignore[arg-type]
+        clip_norm=float(request[CLIP_NORM]),  # type: ignore[arg-type]
+        factor=float(request[FACTOR]),  # type: ignore[arg-type]
         mask=mask,
     )
     reply.content = RecordDict({UPDATE: ArrayRecord({UPDATE: Array(update)})})

@@ -22,7 +22,7 @@ _ARRAY = "array:"
 """Prefix of the names of arrays, so that no array can be taken for the head."""
 
 
-class Held(NamedTuple):
+class SavedContent(NamedTuple):
     """The content of the file.
 
     Attributes:
@@ -49,17 +49,17 @@ class Saved:
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self.path, self.ledger = path, ledger
 
-    def write(self, held: Held) -> None:
+    def write(self, held: SavedContent) -> None:
         """Write a model to disk; a crash leaves the old one or the new one."""
-        told = {"rounds": held.rounds, "clip_norm": held.clip_norm}
-        head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **told})
+        fields = {"rounds": held.rounds, "clip_norm": held.clip_norm}
+        head = json.dumps({"format": FORMAT, "ledger": self.ledger.place, **fields})
         named = {_ARRAY + name: array for name, array in held.arrays.items()}
         buffer = io.BytesIO()
         # A dictionary by keywords, because arrays may have any names.
         np.savez(buffer, **{_HEAD: np.array(head), **named})  # type: ignore[arg-type]
         whole_file(self.path, buffer.getvalue())
 
-    def read(self) -> Held | None:
+    def read(self) -> SavedContent | None:
         """Return the model, its rounds and norm; None if there is no file.
 
         Raises:
@@ -74,18 +74,21 @@ class Saved:
                 names = [name for name in held.files if name.startswith(_ARRAY)]
                 arrays = {name.removeprefix(_ARRAY): held[name] for name in names}
                 norm = head.get("clip_norm")
-                found = Held(arrays, int(head["rounds"]), None if norm is None else float(norm))
+                found = SavedContent(
+                    arrays, int(head["rounds"]), None if norm is None else float(norm)
+                )
         except Exception as problem:  # a damaged file may raise any exception of its reader
             raise ParameterError(
                 f"checkpoint must be a model of this run, got {str(self.path)!r} "
-                f"({type(problem).__name__}); restore it, or remove it and begin with other arrays"
+                f"({type(problem).__name__}); restore it, or remove it and start with new "
+                "arrays"
             ) from problem
         if head.get("format") != FORMAT:
-            way_out = "end the run with the version that began it"
+            way_out = "finish the run with the version that started it"
             refuse("checkpoint", head.get("format"), f"be a {FORMAT!r}", way_out)
         if not passes(self.ledger, head.get("ledger")):
-            rule = "be of this ledger's run: this one does not count the rounds behind it"
-            way_out = "give its own ledger as the run left it, or name another file"
+            rule = "be of the run of this ledger, which must count the rounds before the checkpoint"
+            way_out = "pass the unchanged ledger of that run, or name another file"
             refuse("checkpoint", str(self.path), rule, way_out)
         return found
 
@@ -109,11 +112,11 @@ def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
             description=f"{engine}, by fedprivacy",
         )
     found = Ledger.open(path, resume=True)
-    asked = ("client", str(budget.adjacency), str(budget.observer))
-    if tuple(map(str, found.facts)) != asked:
+    wanted = ("client", str(budget.adjacency), str(budget.observer))
+    if tuple(map(str, found.facts)) != wanted:
         found.release()
         raise LedgerError(
-            f"{path} is of {tuple(map(str, found.facts))}, the budget of {asked}; resume with the "
-            "budget of the run's beginning, or name another file"
+            f"{path} is of {tuple(map(str, found.facts))}, but the budget is of {wanted}; "
+            "resume with the original budget, or name another file"
         )
     return found

@@ -41,9 +41,9 @@ from ...mechanisms import Perturbation
 from ...questions.budget import Budget
 from ...sampling import Scheme
 from ...systems.averaging.collect import Collected
-from ...systems.averaging.server import Average, Begun, Server
-from ...training.rounds import Books, RoundInfo
-from .saved import Held, Saved, opened
+from ...systems.averaging.server import Average, Server, StartedRound
+from ...training.rounds import RoundBookkeeping, RoundInfo
+from .saved import Saved, SavedContent, opened
 from .wire import ASKED, CLIP_NORM, FACTOR, MASK, UPDATE, Arrays, flat, may_hold, shaped, spread
 
 EQUALLY = "fedprivacy-equally"
@@ -136,12 +136,12 @@ class PrivateStrategy(Strategy):
         )
         self.budget, self.history = budget, list[RoundInfo]()
         self.ledger = opened(Path(ledger), budget, seed, "Flower")
-        self._books: Books = self.server.books(self.ledger, budget)
+        self._books: RoundBookkeeping = self.server.books(self.ledger, budget)
         budget.charge(self.ledger)
         self._saved = None if checkpoint is None else Saved(Path(checkpoint), self.ledger)
         self._behind, self._roster = 0, dict[int, int]()
         self._clip_norm: float | None = None
-        self._under_way: tuple[Arrays, Average, Collected, Begun] | None = None
+        self._under_way: tuple[Arrays, Average, Collected, StartedRound] | None = None
         self._result = Result()
 
     def start(
@@ -171,9 +171,9 @@ class PrivateStrategy(Strategy):
         if self._saved is not None and (found := self._saved.read()) is not None:
             arrays, self._behind = _record(found.arrays), found.rounds
             self._clip_norm = found.clip_norm
-            log(INFO, "Resumed: %d rounds are behind the checkpoint", self._behind)
+            log(INFO, "Resumed: the checkpoint has %d rounds", self._behind)
         elif self.ledger.rounds:
-            log(WARNING, "%d rounds in the ledger stay spent", len(self.ledger.rounds))
+            log(WARNING, "%d rounds in the ledger count as spent", len(self.ledger.rounds))
         self._result = Result(arrays=arrays)
         try:
             super().start(
@@ -193,7 +193,7 @@ class PrivateStrategy(Strategy):
             raise
         self.budget.confirm(self.ledger)
         if self.budget.spending.void:
-            log(WARNING, "The epsilons told above do not hold: %s", self.budget.spending.void)
+            log(WARNING, "The epsilons reported above do not hold: %s", self.budget.spending.void)
         self.ledger.close()
         return self._result
 
@@ -226,8 +226,13 @@ class PrivateStrategy(Strategy):
             ParameterError: the cohort of the round before was dropped.
         """
         if self._under_way is not None:
-            way_out = "call aggregate_train with what the drawn clients answered, be it nothing"
-            rule = "follow aggregate_train: who drops a cohort and draws again selects it"
+            way_out = (
+                "call aggregate_train with the answers of the drawn clients, even if there are none"
+            )
+            rule = (
+                "follow aggregate_train, since dropping a cohort and drawing again selects the "
+                "release"
+            )
             refuse("configure_train", "a second one", rule, way_out)
         self._books.ask()
         nodes = self._nodes(grid)
@@ -268,8 +273,15 @@ class PrivateStrategy(Strategy):
         while not self._roster:
             here = sorted(grid.get_node_ids())
             if len(here) > population:
-                way_out = "every node is drawn from: connect no others, or state their number"
-                refuse("population", population, f"be the {len(here)} nodes connected", way_out)
+                way_out = (
+                    "all connected nodes are drawn from; connect no others, or state their number"
+                )
+                refuse(
+                    "population",
+                    population,
+                    f"be {len(here)}, the number of connected nodes",
+                    way_out,
+                )
             if len(here) == population:
                 self._roster = {node: client for client, node in enumerate(here)}
             else:
@@ -282,12 +294,15 @@ class PrivateStrategy(Strategy):
     ) -> RecordDict:
         """Return the message of the wrapped strategy; its choice of clients does not matter."""
         with _unsaid():
-            asked = list(self.inner.configure_train(number, arrays, config, grid))
-        if not asked or any(message.content is not asked[0].content for message in asked):
+            messages = list(self.inner.configure_train(number, arrays, config, grid))
+        if not messages or any(message.content is not messages[0].content for message in messages):
             rule = "send one message to all clients of a round"
-            way_out = "leave fraction_train at 1; messages of their own would tell of clients"
+            way_out = (
+                "leave fraction_train at 1, since separate messages would reveal information "
+                "about clients"
+            )
             refuse("strategy", type(self.inner).__name__, rule, way_out)
-        return RecordDict(dict(asked[0].content.items()))
+        return RecordDict(dict(messages[0].content.items()))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -307,11 +322,11 @@ class PrivateStrategy(Strategy):
         state, info = self.server.step(start, running, updates, begun)
         self.history.append(info)
         self._clip_norm = state.clip_norm
-        told = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
+        text = "aggregate_train: %d of %d updates are in the sum, %d answers were refused"
         level = INFO if info.arrived == info.cohort else WARNING
-        log(level, told, info.arrived, info.cohort, info.refused)
+        log(level, text, info.arrived, info.cohort, info.refused)
         if info.aborted:
-            log(WARNING, "Round aborted: too many clients stayed silent; nothing was released")
+            log(WARNING, "Round aborted: too many clients did not answer, so no sum was released")
             self._save(before, state.round)
             return None, None
         arrays = self._stepped(server_round, shaped(state.parameters.numpy(), before))
@@ -342,20 +357,20 @@ class PrivateStrategy(Strategy):
             if not reply.has_error():
                 yield client, _update(reply.content, running)
             elif reply.error.code not in _NEVER_CAME:
-                log(WARNING, "A client answered by an error: %s", _reason(reply))
+                log(WARNING, "A client answered with an error: %s", _reason(reply))
                 yield client, None
 
     def _spent(self, info: RoundInfo) -> MetricRecord:
         spent = self.budget.spent()
         assert spent is not None
-        told = {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
+        text = {"epsilon": spent.upper, "delta": self.budget.delta, "noise-std": info.noise_std}
         if self._clip_norm is not None:
-            told["next-clip-norm"] = self._clip_norm
-        return MetricRecord(told)
+            text["next-clip-norm"] = self._clip_norm
+        return MetricRecord(text)
 
     def _save(self, arrays: Arrays, rounds: int) -> None:
         if self._saved is not None:
-            self._saved.write(Held(arrays, rounds, self._clip_norm))
+            self._saved.write(SavedContent(arrays, rounds, self._clip_norm))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -383,19 +398,24 @@ def _checked(strategy: Strategy) -> FedAvg:
     own = next((kind for kind in owners if kind.__module__.startswith("flwr.")), None)
     if not isinstance(strategy, FedAvg) or own not in _AVERAGES:
         rule = "average its replies: FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
-        refuse("strategy", type(strategy).__name__, rule, "others need single updates, unnoised")
+        refuse(
+            "strategy", type(strategy).__name__, rule, "others need single updates without noise"
+        )
     if strategy.weighted_by_key != EQUALLY:
-        rule = f"be {EQUALLY!r}: a client of a larger weight moves the sum by more than is priced"
+        rule = (
+            f"be {EQUALLY!r}, since a client with a larger weight changes the sum by more than "
+            "the account allows"
+        )
         way_out = "pass weighted_by_key=fedprivacy.integrations.flower.EQUALLY"
         refuse("strategy.weighted_by_key", strategy.weighted_by_key, rule, way_out)
     if strategy.fraction_evaluate != 0.0:
-        rule = "be 0.0: metrics of clients would be released unpriced"
-        way_out = "evaluate at the server by evaluate_fn, on public data"
+        rule = "be 0.0, since client metrics would be released without an account"
+        way_out = "evaluate on the server with evaluate_fn and public data"
         refuse("strategy.fraction_evaluate", strategy.fraction_evaluate, rule, way_out)
     for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
         if getattr(strategy, name) is not aggregate_metricrecords:
-            rule = "be left out: metrics of clients would be released unpriced"
-            refuse(f"strategy.{name}", "a function", rule, "no metrics leave a client")
+            rule = "be left out, since client metrics would be released without an account"
+            refuse(f"strategy.{name}", "a function", rule, "clients send no metrics")
     return strategy
 
 

@@ -38,7 +38,7 @@ def flat(arrays: Arrays) -> Vector:
     for name, array in arrays.items():
         if array.dtype != np.float32:
             rule = "be of single precision (float32)"
-            way_out = "keep it at the client, or build the model without running statistics"
+            way_out = "keep it on the client, or build the model without running statistics"
             refuse(f"array {name!r}", array.dtype, rule, way_out)
     if not arrays:
         refuse("arrays", "none", "be at least one")
@@ -76,20 +76,25 @@ def clipped_update(
     layouts = [[(name, array.shape) for name, array in some.items()] for some in (before, after)]
     if layouts[0] != layouts[1]:
         sent, came = ({name for name, _ in layout} for layout in layouts)
-        rule = "have the names, order and shapes of those that the server sent"
+        rule = "have the names, order and shapes of the arrays that the server sent"
         way_out = (
-            "a model of which each client keeps a part (as FedBN does) has no common sum: leave "
-            "those arrays out of what the server sends"
+            "a model with client-specific parts (as in FedBN) has no common sum; remove these "
+            "arrays from the server's message"
         )
-        told = sorted(sent ^ came) or "other shapes or another order"
-        refuse("the app's arrays", told, rule, way_out)
+        differing = sorted(sent ^ came) or "other shapes or a different order"
+        refuse("the app's arrays", differing, rule, way_out)
     update = flat(before) - flat(after)
     if mask is not None:
         update = update[mask]
     # In double precision: the square of a large float32 overflows.
     norm = float(np.linalg.norm(update.astype(np.float64))) * factor
     if not np.isfinite(norm):
-        refuse("the app's arrays", "a non-finite entry", "be finite", "train with a smaller step")
+        refuse(
+            "the app's arrays",
+            "a non-finite entry",
+            "be finite",
+            "train with a smaller learning rate",
+        )
     return update if norm <= clip_norm else (update * np.float32(clip_norm / norm))
 
 

@@ -131,7 +131,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def _unstepped(self) -> None:
         # Without the optimizer, another hook may have stepped the batch.
         if self._guard is None:
-            self.void("a batch was drawn, and no step of it was counted")
+            self.void("a batch was drawn, but its step was not counted")
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """Return the function that Opacus calls before every step; see ``step``.
@@ -151,7 +151,7 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
                 self._take(optimizer, self._loader)
                 check_denominator(optimizer, self._divisor, self.adjacency)
                 own = optimizer.expected_batch_size
-                rule = f"be the optimizer's, {own}: sums are divided by it"
+                rule = f"be that of the optimizer, {own}, the divisor of its sums"
                 require(self._divisor in (None, own), "expected_batch_size", self._divisor, rule)
                 guard.begin(self)
                 self._loader.settle()
@@ -162,15 +162,15 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
     def _take(self, optimizer: Any, loader: Loader) -> None:
         if self._sums is not None:
             same = self._sums.of is optimizer
-            require(same, "optimizer", "another one", "be the one that look_at was given")
+            require(same, "optimizer", "another one", "be the one that look_at received")
             self._sums.used()
             return
         # For a single physical batch, the current state is enough.
         if optimizer._is_last_step_skipped:
-            rule = "be given to look_at where a step sums several physical batches"
+            rule = "be passed to look_at if a step sums several physical batches"
             refuse("optimizer", None, rule, "call look_at(loader, optimizer)")
         check_norm(optimizer, clipped_to(optimizer))
-        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, told=False)
+        take_batch(optimizer, loader, len(optimizer.grad_samples[0]), 1, announced=False)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step; Opacus calls it."""
@@ -206,26 +206,33 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
         loader = self._loader
         if loader is None:
             way_out = "call engine.accountant.look_at(data_loader) before the state is loaded"
-            refuse("the data loader", None, "be looked at before steps are counted", way_out)
+            refuse(
+                "the data loader", None, "be passed to look_at before steps are counted", way_out
+            )
         if self.history:
-            way_out = "what was released stays spent; load the model's state dict alone"
+            way_out = "released steps stay spent; load only the state dict of the model"
             refuse("state", f"after {len(self)} steps", "be loaded before the first step", way_out)
         drawn, known = repr(loader.scheme), dict(state_dict or {})
         if known.get("history") and (known.get("scheme") != drawn or "passes" not in known):
-            rule = f"be of steps that were drawn as the loader's are: {drawn}"
-            way_out = "audit the earlier steps by themselves and add their account"
+            rule = f"be of steps with the sampling of the loader: {drawn}"
+            way_out = "audit the earlier steps separately and add their account"
             refuse("state", known.get("scheme"), rule, way_out)
         begun = {float(noise): int(times) for noise, times in known.get("passes") or ()}
         if isinstance(loader.scheme, Shuffled):
             counted = known.get("history") or ()
             free = steps_in_no_pass(counted, begun.items(), loader.scheme.rounds_per_epoch)
-            require(free is None, "state", free, "have every step in a pass: passes are priced")
+            require(
+                free is None,
+                "state",
+                free,
+                "have every step in a pass, since whole passes are accounted",
+            )
         super().load_state_dict(state_dict)
         self._passes = begun
         self._void = str(known.get("void") or "")
         # A process that draws again what it drew before chooses what is released.
         if known.get("unstepped") == os.getpid():
-            self.void("a batch was drawn, its step did not come, and an earlier state was loaded")
+            self.void("a batch was drawn, its step did not follow, and an earlier state was loaded")
         loader.end_round()
 
     def bound(self, delta: float, observer: Observer | str = Observer.AGGREGATE) -> Bound:
@@ -240,35 +247,39 @@ class CertifiedAccountant(IAccountant):  # type: ignore[misc]
             UnsupportedCombination: no theorem covers the run under these facts.
         """
         if self.adjacency is None:
-            refuse("adjacency", None, "be given", "register(adjacency='zero_out'), for instance")
+            refuse("adjacency", None, "be given", "register(adjacency='zero_out'), for example")
         found = epsilon(self._run(), delta=delta, adjacency=self.adjacency, observer=observer)
         return seeded(found) if self._random is not None and self._random.chosen else found
 
     def _why_void(self) -> str:
         missed = self._loader is not None and self._loader.missed
-        return self._void or ("a batch was drawn that another optimizer stepped" if missed else "")
+        return self._void or ("another optimizer stepped a drawn batch" if missed else "")
 
     def _run(self) -> Mechanism:
         if not self.history:
-            refuse("history", "empty", "hold a step", "no step was taken")
+            refuse("history", "empty", "contain a step", "no step was taken")
         loader = self._loader
         if loader is None:
-            way_out = "call engine.accountant.look_at(data_loader) with what make_private returned"
-            refuse("the data loader", None, "be looked at before the first step", way_out)
+            way_out = (
+                "call engine.accountant.look_at(data_loader) with the loader from make_private"
+            )
+            refuse("the data loader", None, "be passed to look_at before the first step", way_out)
         if found := self._why_void():
-            way_out = "there is no number; begin with another accountant, and add its account"
+            way_out = "no epsilon is known; use a new accountant, and add its account"
             refuse("the steps", f"void: {found}", "all be counted", way_out)
         if loader.waits:
-            rule = "be stepped before a number is given: dropping draws selects what is released"
-            refuse("the batch drawn last", "not stepped", rule, WAY_OUT)
+            rule = (
+                "be stepped before epsilon is computed, since dropping a batch selects the release"
+            )
+            refuse("the last drawn batch", "not stepped", rule, WAY_OUT)
         counts = self._passes
         if loader.passes is None:
             rate = getattr(loader.scheme, "probability", None)
             counts = {}
-            for noise, told, steps in self.history:
+            for noise, recorded, steps in self.history:
                 # Opacus passes the rate of its loader: another rate means another loader.
-                if rate is not None and not math.isclose(told, rate, rel_tol=1e-6):
-                    refuse("sample rate", told, f"equal the loader's, {rate}")
+                if rate is not None and not math.isclose(recorded, rate, rel_tol=1e-6):
+                    refuse("sample rate", recorded, f"equal the loader's, {rate}")
                 counts[noise] = counts.get(noise, 0) + steps
         return Run(tuple((step_of(z, loader.scheme), n) for z, n in counts.items()))
 

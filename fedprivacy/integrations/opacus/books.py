@@ -30,10 +30,10 @@ from .sums import (
     step_of,
 )
 
-MISSED = "a batch was drawn that another optimizer stepped and this one did not"
+MISSED = "another optimizer, not this one, stepped a drawn batch"
 """Why a record is void."""
 
-UNSTEPPED = "a batch was drawn and its step did not come"
+UNSTEPPED = "a batch was drawn, but its step did not follow"
 """Why a record is void unless the step comes later."""
 
 
@@ -81,7 +81,7 @@ class StepBooks:
             self._check_open()
             self._guard.check_original()
             self._check_seeds()
-            way_out = "leave add_noise and step hooks to the optimizer, and call optimizer.step()"
+            way_out = "do not change add_noise or step hooks, and call optimizer.step()"
             require(self._noisy, "the noise of a step", None, "be added by its optimizer", way_out)
             self._stepped = self._sums.used()
             self._begin()
@@ -154,13 +154,13 @@ class StepBooks:
     def _check_open(self) -> None:
         if self._closed:
             way_out = "call keep_books again, with another ledger or budget"
-            refuse("a step", "one after StepBooks.close", "come before it", way_out)
+            refuse("a step", "a step after StepBooks.close", "precede it", way_out)
         self._check_void()
 
     def _check_void(self) -> None:
         if self._void:
-            way_out = "begin another ledger; what this one records stays spent"
-            refuse("the record", f"void: {self._void}", "hold all that was released", way_out)
+            way_out = "create a new ledger; the steps in this one stay spent"
+            refuse("the record", f"void: {self._void}", "contain every release", way_out)
 
     def _waits(self) -> None:
         """Write to disk that a batch was drawn without its step; that step removes the mark.
@@ -259,14 +259,16 @@ class StepBooks:
         self._check_void()
         if self.loader.under_way:
             self._waits()
-            rule = "be stepped before the run is complete: dropping draws selects what is released"
-            way_out = f"take it again by next(iter(data_loader)), step it, then close; {WAY_OUT}"
-            refuse("the batch drawn last", "not stepped", rule, way_out)
+            rule = (
+                "be stepped before the run is complete, since dropping a batch selects the release"
+            )
+            way_out = f"draw it again with next(iter(data_loader)), step it, then close; {WAY_OUT}"
+            refuse("the last drawn batch", "not stepped", rule, way_out)
         if self.ledger is not None and not self.ledger.begun_rounds:
-            rule = "have recorded a step: there is nothing to certify"
+            rule = "have recorded a step, since an empty run has no certificate"
             way_out = (
-                "step the optimizer that keep_books was given, with batches of its data_loader; a "
-                "run that is to stay empty is given back by ledger.release()"
+                "step the optimizer passed to keep_books with batches of its data_loader; end "
+                "an empty run with ledger.release()"
             )
             refuse("the run", "no step", rule, way_out)
         self._confirm()
@@ -312,21 +314,31 @@ def keep_books(
     books_before = [one for one in guard.keepers if isinstance(one, StepBooks)]
     for earlier in books_before:
         way_out = "close the first ones (books.close()), or make another optimizer private"
-        rule = "be called once for an optimizer: two books would count a step twice"
+        rule = "be called once per optimizer, since two books would count a step twice"
         require(earlier.ended, "keep_books", "a second time", rule, way_out)
     if ledger is not None and ledger.facts.unit is not Unit.RECORD:
-        refuse("ledger's unit", ledger.facts.unit, "be 'record'", "Opacus clips every record's own")
+        refuse(
+            "ledger's unit",
+            ledger.facts.unit,
+            "be 'record'",
+            "Opacus clips the gradient of every record",
+        )
     for adjacency in {ledger and ledger.facts.adjacency, budget and budget.adjacency}:
         check_scheme(scheme_of(loader), scheme, adjacency)
         check_denominator(optimizer, expected_batch_size, adjacency)
     if any(parameter.summed_grad is not None for parameter in optimizer.params):
         way_out = "call keep_books before the first batch is drawn, or zero_grad() first"
-        refuse("the optimizer", "clipped gradients of before", "hold none", way_out)
+        refuse("the optimizer", "clipped gradients from before", "contain none", way_out)
     random = Randomness(optimizer, loader)
     seeded = random.chosen
     if ledger is not None and not ledger.reproducible and seeded:
         way_out = "create the ledger with seed_policy='fixed', or seed no generator of torch"
-        refuse("ledger's seed_policy", ledger.seed_policy, "be 'fixed': torch was seeded", way_out)
+        refuse(
+            "ledger's seed_policy",
+            ledger.seed_policy,
+            "be 'fixed', since torch was seeded",
+            way_out,
+        )
     if expected_batch_size is not None:
         optimizer.expected_batch_size = integer(1, expected_batch_size=expected_batch_size)
     drawn = Loader.looked_at(loader)

@@ -20,10 +20,10 @@ from torch.utils.data import BatchSampler, DataLoader, Sampler
 from ...errors import refuse
 
 WAY_OUT = (
-    "step every batch, an empty one too (Opacus handles it); the next pass hands this one out "
-    "again; evaluate on another DataLoader, take a number of steps by "
-    "itertools.islice(data_loader, steps), and where a step sums several batches call "
-    "look_at(loader, optimizer)"
+    "step every batch, including empty ones (Opacus handles them); the next pass returns this "
+    "one again. Evaluate with another DataLoader, limit the steps with "
+    "itertools.islice(data_loader, steps), and call look_at(loader, optimizer) if a step sums "
+    "several batches"
 )
 """Advice for a draw that waits for its step."""
 
@@ -43,7 +43,7 @@ class Passes(Sampler[int]):
         mine = self.begun
         for index in self.sampler:
             if self.begun != mine:
-                refuse("passes over the data loader", "two", "be one at a time")
+                refuse("passes over the data loader", "two", "run one at a time")
             yield index
 
 
@@ -103,8 +103,8 @@ class Draws:
 
     def __deepcopy__(self, _: object) -> NoReturn:
         """Refuse: the batches of a copy would not be recorded."""
-        way_out = "make another DataLoader, and look at it"
-        refuse("a data loader that was looked at", "a copy", "be used itself", way_out)
+        way_out = "make another DataLoader, and call look_at with it"
+        refuse("a data loader that was passed to look_at", "a copy", "be used directly", way_out)
 
     @classmethod
     def of(cls, loader: DataLoader[Any]) -> Draws:
@@ -177,8 +177,8 @@ class Draws:
                 these; or a draw waits for its step.
         """
         if begun != self._begun:
-            way_out = "end a pass, or leave it, before the next one begins"
-            refuse("data loader", "two iterators at once", "be gone through by one", way_out)
+            way_out = "finish or leave a pass before the next one starts"
+            refuse("data loader", "two iterators at once", "be read by one iterator", way_out)
         if self._ahead:
             self._hand_out(self._ahead.popleft())
 
@@ -188,8 +188,8 @@ class Draws:
             return
         for listener in self.listeners:
             listener.unstepped()
-        rule = "be stepped before another one is asked for: dropping draws selects what is released"
-        refuse("the batch drawn last", "not stepped", rule, WAY_OUT)
+        rule = "be stepped before the next one is drawn, since dropping a batch selects the release"
+        refuse("the last drawn batch", "not stepped", rule, WAY_OUT)
 
     def _hand_out(self, draw: Draw) -> None:
         self._check()
@@ -211,7 +211,7 @@ class Draws:
             listener.dropped(draws)
 
 
-class _Told(Sampler[list[int]]):
+class _LoggedSampler(Sampler[list[int]]):
     """A sampler of batches whose draws are recorded."""
 
     draws: Draws
@@ -223,11 +223,11 @@ class _Told(Sampler[list[int]]):
             yield draw.indices
 
 
-class PoissonBatches(_Told, UniformWithReplacementSampler):  # type: ignore[misc]
+class PoissonBatches(_LoggedSampler, UniformWithReplacementSampler):  # type: ignore[misc]
     """Poisson draws that are recorded."""
 
 
-class OrderedBatches(_Told, BatchSampler):
+class OrderedBatches(_LoggedSampler, BatchSampler):
     """Batches in some order that are recorded."""
 
 

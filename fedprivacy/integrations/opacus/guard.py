@@ -88,7 +88,7 @@ class Guard:
         """
         if self._optimizer.original_optimizer is not self._original:
             way_out = "make another optimizer private, and call keep_books and look_at with it"
-            refuse("original_optimizer", "another one", "stay as it was looked at", way_out)
+            refuse("original_optimizer", "another one", "stay unchanged after look_at", way_out)
 
     def _with_noise(self, *given: Any, **named: Any) -> Any:
         """Note which gradients have their noise."""
@@ -109,7 +109,7 @@ class Guard:
             return
         self._refuse(
             self._keepers,
-            "a step was taken with other gradients than those with its noise",
+            "a step used other gradients than the noisy ones",
             "call optimizer.step(), and change gradients in a step hook that was attached before "
             "keep_books and look_at",
         )
@@ -119,18 +119,20 @@ class Guard:
         if missing:
             self._refuse(
                 missing,
-                "a step was taken that its bookkeeper did not begin",
-                "another step hook took its place, or original_optimizer was stepped: attach hooks "
-                "before keep_books and look_at, or let yours call the step_hook that it replaces, "
-                "and step the private optimizer",
+                "a step was taken that was not recorded",
+                "another step hook replaced the recorder, or original_optimizer was stepped; "
+                "attach hooks before keep_books and look_at, or let them call the step_hook "
+                "that they replace, and step the private optimizer",
             )
 
     def _refuse(self, keepers: list[Bookkeeper], reason: str, way_out: str) -> NoReturn:
         self._begun = []
         for bookkeeper in keepers:
             bookkeeper.void(reason)
-        way_out += "; this record is void: begin another, and charge its budget with this one"
-        refuse("a step", reason, "be begun by keep_books or look_at, and keep its noise", way_out)
+        way_out += "; this record is void; create a new one, and charge its budget with this one"
+        refuse(
+            "a step", reason, "be recorded by keep_books or look_at, and keep its noise", way_out
+        )
 
     def _stepped(self, *_: object) -> None:
         self._check_begun()

@@ -29,7 +29,7 @@ def scheme_of(loader: DataLoader[Any]) -> Scheme:
     """
     batches: Any = loader.batch_sampler
     if not getattr(loader, "in_order", True):
-        _unpriced("in_order=False: which batch is handed out would not be known")
+        _unpriced("in_order=False, which hides the order of the batches")
     size = _length(loader)
     # By exact type: a subclass may draw differently. Despite its name, this sampler draws each
     # record independently.
@@ -53,7 +53,7 @@ def _length(loader: DataLoader[Any]) -> int:
     try:
         return integer(1, records=len(loader.dataset))  # type: ignore[arg-type]
     except TypeError:
-        _unpriced("a stream of records, whose number is not known")
+        _unpriced("a stream with an unknown number of records")
 
 
 def _at_random(drawn: RandomSampler, batches: BatchSampler, size: int) -> Scheme:
@@ -80,8 +80,8 @@ def _of_a_pass(batches: BatchSampler, total: int) -> int:
 
 def _unpriced(what: str) -> NoReturn:
     raise UnsupportedCombination(
-        f"the data loader has {what}: no theorem here prices its steps; let make_private draw by "
-        "Poisson sampling (poisson_sampling=True), or pass a loader with shuffle=True"
+        f"no theorem covers the steps of a data loader with {what}; use Poisson sampling in "
+        "make_private (poisson_sampling=True), or pass a loader with shuffle=True"
     )
 
 
@@ -159,7 +159,9 @@ class Loader:
         now = scheme_of(self.data)
         if now != self.scheme:
             way_out = "make another loader, and call keep_books and look_at with it"
-            refuse("the data loader", now, f"draw as it was looked at: {self.scheme}", way_out)
+            refuse(
+                "the data loader", now, f"draw as at the time of look_at: {self.scheme}", way_out
+            )
 
     def handed_out(self, draw: Draw) -> None:
         """Record a draw that the loader hands out."""
@@ -230,21 +232,23 @@ class Loader:
         """End the current round: the next step starts another."""
         self._round = (0, math.inf)
 
-    def use(self, gradients: int, parts: int = 1, told: bool = False) -> None:
+    def use(self, gradients: int, parts: int = 1, announced: bool = False) -> None:
         """Check that a step's gradients match the waiting draws; ``settle`` then uses them.
 
         Args:
             gradients: number of gradients in the step.
             parts: number of their physical batches.
-            told: every part was announced, as Opacus's BatchMemoryManager does.
+            announced: every part was announced, as Opacus's BatchMemoryManager does.
 
         Raises:
             ParameterError: they cannot all be records of a batch that no step had before, or only
                 another optimizer stepped a batch.
         """
         if self.missed:
-            rule = "be stepped by this optimizer too: dropped draws choose what is released"
-            refuse("a batch that was drawn", "a step of another optimizer", rule, WAY_OUT)
+            rule = (
+                "be stepped by this optimizer as well, since dropping a batch selects the release"
+            )
+            refuse("a drawn batch", "a step of another optimizer", rule, WAY_OUT)
         waiting = self._handed
         # A pass is one round, and its steps may sum several batches. Otherwise a draw is a round.
         one = self.passes is None
@@ -253,18 +257,18 @@ class Loader:
         most = sum(draw.records for draw in waiting)
         # The whole batch is required: leaving records out would select the release.
         least = sum(len(draw.indices) for draw in waiting)
-        if drawn and least <= gradients <= most and (told or parts <= len(waiting)):
+        if drawn and least <= gradients <= most and (announced or parts <= len(waiting)):
             (self._pass,) = of_passes
             return
         # Other refusals do not depend on the batch. A stop at this one may.
         if waiting:
             self.unstepped()
-        rule = "come from one batch that was drawn for it, each record once"
+        rule = "come from one batch drawn for it, with each record once"
         if not one:
-            rule = "come from batches that were drawn for it in this pass, each record once"
+            rule = "come from batches drawn for it in this pass, with each record once"
         way_out = (
-            f"{len(waiting)} drawn batches were left; take one for every step, just before it, "
-            "from the loader that was looked at: stepped twice it is sampled once; "
-            "BatchMemoryManager splits large ones, without workers, and every part is stepped"
+            f"{len(waiting)} drawn batches were left; draw one batch just before each step "
+            "from the loader passed to look_at, and step it once. BatchMemoryManager splits "
+            "large batches without workers; step every part"
         )
         refuse("a step's gradients", gradients, rule, way_out)

@@ -131,8 +131,10 @@ class Randomness:
             ParameterError: there is one.
         """
         if self._now() != self.begun:
-            rule = "stay as keep_books saw them: the ledger says that no seed was chosen"
-            way_out = "seed before keep_books, with a ledger of seed_policy='fixed', or not at all"
+            rule = (
+                "stay unchanged after keep_books, since the ledger states that no seed was chosen"
+            )
+            way_out = "seed before keep_books with a ledger of seed_policy='fixed', or do not seed"
             refuse("torch's generators and seeds", "others", rule, way_out)
 
     def make_private(self, draws: Draws) -> None:
@@ -225,10 +227,11 @@ class Randomness:
             if moved:
                 self._key(one)
         if repeated:
-            rule = "be one that nothing was drawn from: the same noise, or batch, would come again"
+            rule = "be unused, since its noise or batches would repeat"
             way_out = (
-                "restore no generator's state in a private run; torch.seed() gives torch's own a "
-                "new one, and without noise_generator and generator there is one of ours"
+                "do not restore the state of a generator in a private run; torch.seed() gives "
+                "torch a new state, and fedprivacy makes its own generator without "
+                "noise_generator and generator"
             )
-            refuse("the state of a generator of torch", "one from before", rule, way_out)
+            refuse("the state of a generator of torch", "an earlier state", rule, way_out)
         return made

@@ -31,7 +31,7 @@ class Sums:
 
     def forget(self) -> None:
         """Start again."""
-        self._records, self._parts, self._told, self._clip = 0, 0, True, 0.0
+        self._records, self._parts, self._announced, self._clip = 0, 0, True, 0.0
 
     def stop(self) -> None:
         """Forget a refused step. Its handed-out draws wait for another step."""
@@ -49,7 +49,7 @@ class Sums:
         """Count the records of a physical batch, then clip them."""
         self._records += len(self.of.grad_samples[0])
         self._parts += 1
-        self._told = self._told and bool(self.of._step_skip_queue)
+        self._announced = self._announced and bool(self.of._step_skip_queue)
         # The norm may change between the parts of a step.
         self._clip = max(self._clip, clipped_to(self.of))
         self.loader.clipped()
@@ -61,10 +61,10 @@ class Sums:
         Raises:
             ParameterError: they were not drawn for it, or are clipped to more than the noise hides.
         """
-        records, parts, told, clip = self._records, self._parts, self._told, self._clip
+        records, parts, announced, clip = self._records, self._parts, self._announced, self._clip
         self.forget()
         check_norm(self.of, clip)
-        take_batch(self.of, self.loader, records, parts, told)
+        take_batch(self.of, self.loader, records, parts, announced)
         return records
 
 
@@ -74,13 +74,13 @@ def forget_gradients(optimizer: Any) -> None:
         parameter.grad = parameter.summed_grad = None
 
 
-def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, told: bool) -> None:
+def take_batch(optimizer: Any, loader: Loader, gradients: int, parts: int, announced: bool) -> None:
     """Check the gradients of a step against a loader's draws for it; see ``Loader.use``."""
     check_divisor(optimizer, loader)
     times = optimizer.accumulated_iterations
     if loader.passes is None and times != 1:
         refuse("batches of a step", times, "be one", "accumulate no gradients")
-    loader.use(gradients, max(times, parts), told)
+    loader.use(gradients, max(times, parts), announced)
 
 
 def check_divisor(optimizer: Any, loader: Loader) -> None:
@@ -88,7 +88,10 @@ def check_divisor(optimizer: Any, loader: Loader) -> None:
     divisor = 1.0 if optimizer.loss_reduction == "sum" else float(optimizer.expected_batch_size)
     loader.divisor = divisor if loader.divisor is None else loader.divisor
     if divisor != loader.divisor:
-        rule = f"stay {loader.divisor:g}: one that follows the batch tells how many were drawn"
+        rule = (
+            f"stay {loader.divisor:g}, since a divisor that depends on the batch reveals the "
+            "number of drawn records"
+        )
         refuse("expected_batch_size", divisor, rule, "set it once, before the first step")
 
 
@@ -97,8 +100,9 @@ def check_kind(optimizer: Any) -> None:
     if type(optimizer) not in (DPOptimizer, DPPerLayerOptimizer):
         kind = type(optimizer).__name__
         way_out = (
-            "use clipping='flat' or 'per_layer' in one process: adaptive clipping releases how "
-            "many it clipped, others add other noise or show no record's gradient"
+            "use clipping='flat' or 'per_layer' in one process; adaptive clipping also "
+            "releases the number of clipped records, and the others add different noise or "
+            "have no per-record gradients"
         )
         refuse("optimizer", kind, "be DPOptimizer or DPPerLayerOptimizer", way_out)
 
@@ -113,29 +117,36 @@ def check_norm(optimizer: Any, clip: float) -> None:
     """Refuse noise of a smaller norm than gradients were clipped to."""
     # Opacus stores the norm of several layers in single precision.
     if float(optimizer.max_grad_norm) < clip * (1.0 - 1e-6):
-        rule = f"be at least {clip:g}, which gradients were clipped to: the noise is its multiple"
-        way_out = "change it between whole steps only, and of layers all max_grad_norms with it"
+        rule = (
+            f"be at least {clip:g}, the norm that gradients were clipped to, since the noise "
+            "is a multiple of it"
+        )
+        way_out = (
+            "change it only between complete steps, together with max_grad_norms of all layers"
+        )
         refuse("max_grad_norm", float(optimizer.max_grad_norm), rule, way_out)
 
 
 def check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:
     """Refuse a rate or cohort that may follow a hidden number of records."""
     if declared is None and adjacency == Adjacency.ADD_REMOVE:
-        rule = "be declared for add_remove: Opacus's rate and steps follow the number of records"
+        rule = (
+            "be given for add_remove, since Opacus's rate and steps depend on the number of records"
+        )
         way_out = (
-            f"make a loader of public numbers and say which, such as scheme={drawn}, or account "
-            "for zero_out"
+            f"make a loader from public numbers and pass them, for example scheme={drawn}, or "
+            "account for zero_out"
         )
         refuse("scheme", None, rule, way_out)
     if declared not in (None, drawn):
-        refuse("scheme", declared, f"be what the loader draws: {drawn}")
+        refuse("scheme", declared, f"be the scheme of the loader, {drawn}")
 
 
 def check_denominator(optimizer: Any, declared: int | None, adjacency: object) -> None:
     """Refuse, under add_remove, an average over a number that follows the number of records."""
     averages = optimizer.loss_reduction == "mean" and declared is None
     if averages and adjacency == Adjacency.ADD_REMOVE:
-        rule = "be declared for add_remove: the number of records is then not public"
+        rule = "be given for add_remove, since the number of records is then not public"
         way_out = "pass a public number near the batch size, or account for zero_out"
         refuse("expected_batch_size", None, rule, way_out)
 

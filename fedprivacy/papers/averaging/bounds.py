@@ -129,7 +129,7 @@ def two_sided_bound(
     checked = _check_steps(smooth * inner * k, product * k, draw)
     amplified = 90.0 * k * (smooth * inner * k) ** 2 + 3.0 * k
     c = 0.5 - 15.0 * (smooth * inner * k) ** 2 - 0.5 * weight * draw.spread * product * amplified
-    require(c > 0.0, "c", c, "be above 0", "take smaller step sizes or a larger cohort")
+    require(c > 0.0, "c", c, "be above 0", "use smaller step sizes or a larger cohort")
     sigma, apart = moderate_or_zero(gradient_variance=gradient_variance), heterogeneity
     local = sigma + 6.0 * k * moderate_or_zero(heterogeneity=apart)
     curved = (smooth * inner) ** 2 * k
@@ -227,7 +227,7 @@ def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, 
     m = count(clients=clients)
     if kind is Participation.EVERYONE:
         if cohort is not None:
-            refuse("cohort", cohort, "be left out", "everyone takes part")
+            refuse("cohort", cohort, "be left out", "all clients take part")
         return m, m
     n = count(cohort=cohort)
     enough = n <= m or kind is Participation.WITH_REPLACEMENT

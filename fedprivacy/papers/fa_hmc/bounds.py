@@ -15,7 +15,9 @@ _ASSUMED = (
     "every f^(c) is mu-strongly convex, L-smooth and L_H Hessian smooth (3.1 to 3.3)",
     "stochastic gradients have variance at most sigma_g^2 L d (3.4)",
 )
-_RATE = "the paper leaves the constant C (of L, L/mu, L_H^2/L^3) unnamed: the value is a rate"
+_RATE = (
+    "the paper does not state the constant C (of L, L/mu, L_H^2/L^3), so the value is only a rate"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +227,7 @@ def ideal_lower_rate(*, dimension: int, iterations: int, accuracy: float) -> Sta
         theorem="FA-HMC Theorem C.1",
         checked=("accuracy^2 < d",),
         assumed=(
-            "the task is the theorem's own: clients of unlike curvature and centre",
+            "the task is that of the theorem, with clients of different curvature and centre",
             "the start is N(0, sigma^2 I), momentum is shared, trajectories are exact",
             _RATE,
         ),

@@ -36,10 +36,10 @@ _ROUNDING = THOUSANDS
 _SCHEMES = ("I", "II")
 
 _AMPLIFIED = (
-    "The theorem lets the sampling of clients amplify a guarantee that holds for a record of a "
-    "client, not for the client: with the client's other records D/2 u and all other clients' "
-    "-D/2 u, its upload is recognisable however the clients are drawn, so a round is the whole "
-    "loss with the probability of being drawn (T4)."
+    "The theorem uses the sampling of clients to amplify a guarantee for a record, not for a "
+    "client. If the client's other records are D/2 u and all other clients' records are -D/2 "
+    "u, its upload is recognisable under every sampling, so a round has the full loss with the "
+    "probability of participation (T4)."
 )
 
 BELOW_1 = Rule("in [0, 1)", half_open_unit)
@@ -56,7 +56,7 @@ class TheoremSetting(Settings):
     clients: int = setting(COUNT, "N")
     cohort: int = setting(COUNT, "S")
     local_steps: int = setting(COUNT, "K")
-    steps: int = setting(COUNT, "T, local steps in all, a multiple of K")
+    steps: int = setting(COUNT, "T, all local steps, a multiple of K")
     batch_fraction: float = setting(SHARE, "gamma")
     correlation: float = setting(CLOSED_SHARE, "rho")
     temperature: float = setting(POSITIVE, "tau")
@@ -80,10 +80,10 @@ class TheoremSetting(Settings):
         fits = self.weight * self.clients <= 1.0 + 1e-9
         require(fits, "weight", self.weight, f"be at most 1 / clients = {1.0 / self.clients:g}")
         small = self.step_size <= self.step_limit * (1.0 + _ROUNDING)
-        rule = f"be at most {self.step_limit:.6g}, above which Theorem 6.1 says nothing"
-        way_out = f"take smaller steps, or account for {self.step_size:g} with FederatedLangevin"
+        rule = f"be at most {self.step_limit:.6g}, the limit of Theorem 6.1"
+        way_out = f"use smaller steps, or account for {self.step_size:g} with FederatedLangevin"
         if self.correlation == 1.0:
-            way_out = "with correlation 1 all noise is shared: no epsilon is finite"
+            way_out = "with correlation 1 all noise is shared, so no epsilon is finite"
         require(small, "step_size", self.step_size, rule, way_out)
 
     @property
@@ -181,7 +181,7 @@ def fa_ld_theorem_6_1(
     shares = _shares(setting, weights)
     claimed, delta = _formula(setting, amplified=True)
     if delta >= 1.0:
-        reason = f"delta = {delta:.6g} is claimed: at 1 or more nothing is promised."
+        reason = f"delta = {delta:.6g} is claimed, but a delta of 1 or more has no meaning."
         return Claim(claimed, delta, Verdict.HOLDS, reason)
     bound = _judge(setting, shares, claimed, delta)
     fails = bound.verdict(claimed) is Verdict.FAILS
@@ -197,7 +197,7 @@ def theorem_6_1_repaired(setting: TheoremSetting) -> tuple[float, float]:
     Raises:
         ParameterError: scheme I.
     """
-    way_out = "under I a client may be drawn twice"
+    way_out = "under scheme I a client may be drawn twice"
     require(setting.scheme == "II", "scheme", setting.scheme, "be 'II'", way_out)
     return _formula(setting, amplified=False)
 

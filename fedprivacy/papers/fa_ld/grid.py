@@ -52,7 +52,7 @@ class MeanProblem(Settings):
     clients: int = setting(COUNT, "N", default=10)
     dimension: int = setting(COUNT, "d", default=2)
     records: int = setting(COUNT, "of each client", default=20)
-    spread: float = setting(CLOSED_SHARE, "how far apart the clients are", default=0.5)
+    spread: float = setting(CLOSED_SHARE, "distance between the clients", default=0.5)
     seed: int = setting(WHOLE, "of the records", default=0)
 
     # The largest distance of two records' gradients: the unit ball's diameter.
@@ -94,10 +94,10 @@ class LangevinSetting(Settings):
     """
 
     step_size: float = setting(POSITIVE, "eta")
-    correlation: float = setting(CLOSED_SHARE, "rho; 1 has no epsilon", default=0.0)
+    correlation: float = setting(CLOSED_SHARE, "rho; 1 has no finite epsilon", default=0.0)
     local_steps: int = setting(COUNT, "K", default=1)
     temperature: float = setting(POSITIVE, "tau", default=1.0)
-    cohort: int | None = setting(COUNT, "S; all for everybody", default=None)
+    cohort: int | None = setting(COUNT, "S; by default all clients", default=None)
     batch_fraction: float = setting(SHARE, "gamma: ceil(gamma n_c) records are drawn", default=1.0)
     rounds: int = setting(COUNT, "R")
 
@@ -195,7 +195,7 @@ def _sensitivities(target: GaussianTarget, given: Any) -> list[float]:
     """Return D of every client."""
     values = [positive(gradient_sensitivity=each) for each in axis("gradient_sensitivity", given)]
     if len(values) not in (1, target.clients):
-        rule = f"be one number, or one for each of {target.clients} clients"
+        rule = f"be one number, or one per client, {target.clients} in all"
         refuse("gradient_sensitivity", f"{len(values)} numbers", rule)
     return values if len(values) == target.clients else values * target.clients
 
@@ -242,7 +242,7 @@ class _Problem:
             return None
         held = self.gradients
         if held is None or len(held) != self.target.clients:
-            way_out = "or leave batch_fraction at 1"
+            way_out = "or use batch_fraction = 1"
             refuse("gradients", held, f"be given for all {self.target.clients} clients", way_out)
         return [math.ceil(fraction * len(each)) for each in held]
 

@@ -27,12 +27,12 @@ MISPLACED = 1e-6
 """Share of delta by which a lower end is weakened for iterates that are not in their place."""
 
 SECRET = (
-    "The lower end has the start N(0, 2 tau^2 / l) that the proposition asks for, the upper end "
-    "holds for every start."
+    "The lower end has the start N(0, 2 tau^2 / l) of the proposition, and the upper end holds "
+    "for every start."
 )
 LINKS = (
-    "For a one-output linear model, clipping only flattens the link: that is an unclipped loss "
-    "whose strong convexity is the regulariser's."
+    "For a linear model with one output, clipping only flattens the link, so the clipped loss "
+    "equals an unclipped loss with the strong convexity of the regulariser."
 )
 
 LONG = f"In runs of more than {LONGEST} local steps only constant shifts are tried."
@@ -118,7 +118,7 @@ def _upper(run: PrivateSplitting, observer: Observer, clipped: bool) -> tuple[fl
         return steps_mu(run), f"{run.rounds * run.local_steps} clipped steps composed"
     found = [(rounds_mu(run), f"T6 and {run.rounds} rounds composed")]
     if observer is Observer.FINAL:
-        found.append((final_models_mu(run), "runs that stay close, brought together at the end"))
+        found.append((final_models_mu(run), "runs that stay close and meet at the end"))
     return min(found)
 
 
@@ -149,6 +149,6 @@ def _renyi(pair: Attained, slope: float, named: bool) -> str:
         return ""
     by = "the same data sets" if named else pair.witness
     return (
-        f"The Renyi statement itself fails: rdp(a) = {slope:.6g} a is claimed, "
-        f"{0.5 * pair.mu**2:.6g} a is approached by {by}."
+        f"The Renyi statement also fails: rdp(a) = {slope:.6g} a is claimed, but {by} "
+        f"approaches {0.5 * pair.mu**2:.6g} a."
     )

@@ -85,7 +85,7 @@ class QuadraticSplitting:
         non_negative(start_std=self.start_std)
         non_negative(regulariser=self.regulariser)
         if not len(self.curvatures) or not np.all(np.isfinite(self.curvatures)):
-            refuse("curvatures", self.curvatures, "be finite numbers, at least one")
+            refuse("curvatures", self.curvatures, "be one or more finite numbers")
         shape = (self.rounds, len(self.curvatures))
         if self.active is not None and np.shape(self.active) != shape:
             refuse("active", np.shape(self.active), f"have shape {shape}")

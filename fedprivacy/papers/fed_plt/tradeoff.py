@@ -25,7 +25,7 @@ class Costs(Settings):
     gradient_cost: float = setting(NON_NEGATIVE, "t_G, time of a local step", default=1.0)
     round_cost: float = setting(NON_NEGATIVE, "t_C, time of a round's communication", default=10.0)
     accuracy: float = setting(
-        OPEN_SHARE, "share of the start's distance that the rounds leave", default=1e-3
+        OPEN_SHARE, "share of the initial distance that remains after the rounds", default=1e-3
     )
 
 
@@ -38,11 +38,11 @@ class SplittingProblem(Costs):
     """
 
     sensitivity: float = setting(
-        POSITIVE, "g, the largest move of an agent's gradient when one record is replaced"
+        POSITIVE, "g, the largest change of an agent's gradient if one record is replaced"
     )
     strong_convexity: float = setting(POSITIVE, "l of every f_i")
     smoothness: float = setting(POSITIVE, "L of every f_i")
-    coordinates: int = setting(COUNT, "n N, of all agents' models together")
+    coordinates: int = setting(COUNT, "n N, the number of coordinates of all agents' models")
 
 
 @dataclass(frozen=True, kw_only=True)

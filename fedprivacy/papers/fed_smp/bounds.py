@@ -60,7 +60,7 @@ class SmpSetting(Settings):
     heterogeneity: float = setting(MODERATE_OR_ZERO, "kappa^2")
     step_size: float = setting(MODERATE, "eta_l")
     noise_multiplier: float = setting(
-        MODERATE_OR_ZERO, "sigma; the account of a budget gives it, whatever k is"
+        MODERATE_OR_ZERO, "sigma; calibration to a budget gives it, independently of k"
     )
     clip_norm: float | None = setting(
         MODERATE, "C, above the norm of every sparsified update", default=None
@@ -70,7 +70,7 @@ class SmpSetting(Settings):
         "a bound on updates before sparsification, which C is checked against",
         default=None,
     )
-    gamma: float = setting(MODERATE, "of top_k, free in (0, 1/2)", default=1.0 / 3.0)
+    gamma: float = setting(MODERATE, "of top_k, any number in (0, 1/2)", default=1.0 / 3.0)
     sparsifier: str = "rand_k"
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class SmpSetting(Settings):
         error = 1.0 - k / d
         most = gamma * (1.0 - 1.0 / self.draws) if self.draws > 1 else gamma
         if error > rounded_up(most, THOUSANDS):
-            refuse("kept", k, f"be at least {math.ceil(d * (1.0 - most))}", "Theorem 2 needs it")
+            refuse("kept", k, f"be at least {math.ceil(d * (1.0 - most))}", "Theorem 2 needs this")
         return _Shape(error, 4.0 / gamma, 1.0 - 2.0 * gamma)
 
     def stretch(self, k: int) -> float:
@@ -142,7 +142,9 @@ def fed_smp_bound(setting: SmpSetting) -> ConvergenceBound:
     checked = [f"step_size <= {largest:.6g}", f"dissimilarity = {setting.dissimilarity:g} >= 1"]
     top = setting.sparsifier == "top_k"
     if top:
-        checked.append(f"1 - k/d = {shape.error:.6g} within gamma = {setting.gamma:.6g}, with room")
+        checked.append(
+            f"1 - k/d = {shape.error:.6g} within gamma = {setting.gamma:.6g}, with a margin"
+        )
     return ConvergenceBound(
         value=math.fsum(value for _, value in terms),
         theorem=f"Hu et al., Theorem 2, {setting.sparsifier}",
@@ -235,5 +237,7 @@ def _clip(setting: SmpSetting, k: int) -> float:
     if setting.update_norm is not None:
         least = setting.update_norm * setting.stretch(k)
         if clip < least:
-            refuse("clip_norm", clip, f"be at least {least:.6g}", "else updates may be clipped")
+            refuse(
+                "clip_norm", clip, f"be at least {least:.6g}", "otherwise updates may be clipped"
+            )
     return clip

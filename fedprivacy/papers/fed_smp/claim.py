@@ -37,20 +37,20 @@ class _Hypotheses:
         found = []
         if not self.claimed < self.limit:
             found.append(
-                f"Theorem 1 claims nothing here: it asks for epsilon < 2 log(1/delta) = "
-                f"{self.limit:.4g}, and the number judged is what its formula gives."
+                "Theorem 1 does not apply here, since it needs epsilon < 2 log(1/delta) = "
+                f"{self.limit:.4g}; the judged number is that of its formula."
             )
         if not self.variance >= 0.7:
             found.append(
-                f"A hypothesis that its proof needs and the theorem does not state fails: sigma^2 ="
-                f" {self.variance:.4g} is below 0.7."
+                f"An unstated hypothesis of the proof fails: sigma^2 = {self.variance:.4g} is "
+                "below 0.7."
             )
         if not self.order <= self.largest:
             found.append(
-                "A hypothesis that its proof needs and the theorem does not state fails: the order "
-                f"{self.order:.4f} exceeds {self.largest:.4f}."
+                f"An unstated hypothesis of the proof fails: the order {self.order:.4f} "
+                f"exceeds {self.largest:.4f}."
             )
-        return " ".join(found or ["All hypotheses of its proof hold, the unstated ones too."])
+        return " ".join(found or ["All hypotheses of the proof hold, including the unstated ones."])
 
 
 def theorem_1_epsilon(
@@ -148,9 +148,9 @@ def _for_the_server(
         verdict = Verdict.HOLDS
     zeroed = epsilon_of(run, delta=delta, adjacency=Adjacency.ZERO_OUT, observer=Observer.SERVER)
     reason = (
-        f"{claimed:.6g} is claimed at delta = {delta:.6g}; the cohorts show a client with "
-        f"probability 1 - (1-q)^T = {drawn:.6g}, which is delta at every epsilon for the data sets "
-        "with and without it. If only the client's contribution is to be hidden (zero_out, T4), "
-        f"epsilon is {zeroed.upper:.6g}. {remark}"
+        f"{claimed:.6g} is claimed at delta = {delta:.6g}; the cohorts reveal a client with "
+        f"probability 1 - (1-q)^T = {drawn:.6g}, which is delta at every epsilon for the data "
+        "sets with and without it. If only the contribution of the client is protected "
+        f"(zero_out, T4), epsilon is {zeroed.upper:.6g}. {remark}"
     )
     return Claim(claimed, delta, verdict, reason)

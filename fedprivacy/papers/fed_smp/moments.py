@@ -96,7 +96,7 @@ def lemma_3_divergence(
         ParameterError: a value out of its range; Lemma 3 covers only integer orders from 2.
     """
     whole, rate = count(order=order), positive(sampling_probability=sampling_probability)
-    require(2 <= whole <= 10000, "order", order, "be a whole number from 2 to 10000")
+    require(2 <= whole <= 10000, "order", order, "be an integer from 2 to 10000")
     require(rate <= 1.0, "sampling_probability", rate, "be at most 1")
     shift = moderate(sensitivity=sensitivity) / moderate(noise_multiplier=noise_multiplier)
     unit = 0.5 * shift * shift
@@ -154,8 +154,9 @@ def fed_smp_lemma_3(
     claimed, order = _best(LEMMA_3_ORDERS, divergence, delta, conversion)
     step = Gaussian(noise_multiplier=noise_multiplier, unit="client").sampled(scheme)
     remark = (
-        f"{_named(order)} A client is taken to move the sum by {sensitivity:g} clip norms; in a "
-        "cohort of fixed size another takes its place, and it is 2."
+        f"{_named(order)} The claim assumes a sensitivity of {sensitivity:g} clip norms; with "
+        "a fixed cohort size another client takes the place of an absent one, so the "
+        "sensitivity is 2."
     )
     return judged_by_account(claimed, delta, step * total, adjacency, remark=remark)
 
@@ -204,7 +205,10 @@ def fed_smp_printed_epsilon(
     drawn: SampledMechanism = varying
     if member(Cohorts, cohorts=cohorts) is Cohorts.FIXED:
         drawn = step.sampled(FixedSize(cohort, population=population))
-        remark += " Cohorts of fixed size are another mechanism: an absent client's place is taken."
+        remark += (
+            " Cohorts of fixed size are a different mechanism, since another client takes the "
+            "place of an absent one."
+        )
     return judged_by_account(claimed, delta, drawn * total, adjacency, remark=remark)
 
 
@@ -227,5 +231,5 @@ def _best(
 
 def _named(order: float) -> str:
     if math.isinf(order):
-        return "No order tried has a finite divergence, so nothing is claimed."
+        return "No tried order has a finite divergence, so there is no claim."
     return f"The best order is {order:g}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...audit.canaries import Asked, Planted, crafted_canaries, random_directions
+from ...audit.canaries import AttackSettings, Planted, crafted_canaries, random_directions
 from ...errors import listed, positive, refuse
 from ...factors.optimise import Progress
 from ...mechanisms import (
@@ -73,15 +73,15 @@ STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 class Averaging(Settings):
     """Settings of every averaging method. None means the default of the data set."""
 
-    rounds: int | None = setting(COUNT, "how many rounds are run", default=None)
+    rounds: int | None = setting(COUNT, "number of rounds", default=None)
     cohort: int | None = setting(
-        COUNT, "clients of a round, on average where their number varies", default=None
+        COUNT, "clients of a round; their mean if the number varies", default=None
     )
-    strategy: str = setting(STRATEGY, "how a round's clients are drawn", default="poisson")
+    strategy: str = setting(STRATEGY, "sampling of a round's clients", default="poisson")
     sampling_probability: float | None = setting(
         SHARE,
-        "of Poisson sampling, a public number that does not follow the number of clients, as "
-        "add_remove needs; instead of cohort",
+        "of Poisson sampling; a public number that does not depend on the number of clients, "
+        "which add_remove needs; instead of cohort",
         default=None,
     )
     local_steps: int | None = setting(
@@ -109,10 +109,10 @@ class Clipped(Settings):
     """Settings of averaging with clipped and noised contributions."""
 
     clip_norm: float | None = setting(
-        POSITIVE, "norm that a client's contribution is clipped to", default=None
+        POSITIVE, "clip norm of a client's contribution", default=None
     )
     expected_cohort: int | None = setting(
-        COUNT, "public denominator of the noisy sum, as add_remove needs", default=None
+        COUNT, "public denominator of the noisy sum, which add_remove needs", default=None
     )
 
 
@@ -121,10 +121,8 @@ class Noisy(Clipped):
     """Additional settings of averaging with noise."""
 
     missing: int = setting(WHOLE, "clients of a cohort that may fail to answer", default=0)
-    absent: int = setting(WHOLE, "clients of all that may be away for good", default=0)
-    colluding: int = setting(
-        WHOLE, "clients whose shares of the noise whoever looks may know", default=0
-    )
+    absent: int = setting(WHOLE, "clients that may be always absent", default=0)
+    colluding: int = setting(WHOLE, "clients whose noise shares the observer may know", default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +131,14 @@ class Adaptive(Settings):
 
     clip_quantile: float | None = setting(
         OPEN_SHARE,
-        "share of updates to be within the clip norm, which then follows it from clip_norm on",
+        "target share of updates within the clip norm, which adapts to it from clip_norm on",
         default=None,
     )
     clip_bits_share: float = setting(
-        OPEN_SHARE, "of the budget, for the bits that the clip norm is learned from", default=0.01
+        OPEN_SHARE, "of the budget, for the bits that adapt the clip norm", default=0.01
     )
     clip_learning_rate: float = setting(
-        POSITIVE, "how fast the logarithm of the clip norm moves", default=0.2
+        POSITIVE, "step size of the logarithm of the clip norm", default=0.2
     )
 
 
@@ -148,7 +146,7 @@ class Adaptive(Settings):
 class Sparse(Settings):
     """Additional settings of sparsified averaging."""
 
-    kept_fraction: float = setting(SHARE, "share of the coordinates that travel", default=0.4)
+    kept_fraction: float = setting(SHARE, "share of the coordinates that are sent", default=0.4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +154,14 @@ class WholeNumbers(Settings):
     """Settings of averaging with sums over integers."""
 
     noise: str = setting(
-        NOISE, "law of the noise; but for gaussian, of whole numbers", default="gaussian"
+        NOISE, "distribution of the noise; all but gaussian draw integers", default="gaussian"
     )
     bits: int | None = setting(
-        COUNT, "whole numbers are summed modulo 2^bits; left open: 16", default=None
+        COUNT, "integers are summed modulo 2^bits; default: 16", default=None
     )
 
 
-NOISE_KNOB = knob("noise_multiplier", "std of the noise on the sum over the clip norm")
+NOISE_KNOB = knob("noise_multiplier", "std of the noise on the sum, divided by the clip norm")
 """The knob of every averaging method with noise."""
 
 _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
@@ -299,7 +297,7 @@ class AveragingJob:
         """How the clients of a round are drawn."""
         chosen, everybody = self.chosen, self.units
         if chosen.sampling_probability is not None:
-            rule = "be left out: sampling_probability says how clients are drawn"
+            rule = "be left out, since sampling_probability states the sampling"
             if chosen.cohort:
                 refuse("cohort", chosen.cohort, rule)
             if chosen.strategy not in (None, "poisson"):
@@ -360,8 +358,8 @@ class AveragingJob:
         # Poisson cohorts vary in size, so equal shares would not add up to the stated noise.
         topped_up = isinstance(self.scheme, Poisson)
         if topped_up:
-            rule = "be 0 where Poisson cohorts have topped-up noise"
-            _nobody_away(chosen, rule, "strategy=fixed draws cohorts of a fixed size")
+            rule = "be 0 for Poisson cohorts with topped-up noise"
+            _nobody_away(chosen, rule, "use strategy=fixed for cohorts of a fixed size")
         declared = chosen.expected_cohort if topped_up else None
         from ...systems.averaging.server import contributions
 
@@ -386,7 +384,7 @@ class AveragingJob:
         bits = chosen.bits if isinstance(chosen, WholeNumbers) else None
         if noise == "gaussian":
             if bits is not None:
-                rule = "be left out: gaussian noise is no whole number"
+                rule = "be left out, since gaussian noise is not an integer"
                 refuse("bits", bits, rule, f"choose noise from {listed(_WHOLE)}")
             return SparsifiedPerturbation, {}
         return _WHOLE[noise], {"bits": bits or _BITS}
@@ -394,12 +392,12 @@ class AveragingJob:
     def _adaptive(self, chosen: Adaptive, level: float, clip_norm: float) -> AdaptiveClipping:
         """Return clipping to a norm that follows a quantile; its noise is drawn in one piece."""
         assert chosen.clip_quantile is not None
-        rule = "be 0 with clip_quantile, whose noise has no shares"
-        _nobody_away(chosen, rule, "leave clip_quantile out")
+        rule = "be 0 with clip_quantile, which has no noise shares"
+        _nobody_away(chosen, rule, "leave out clip_quantile")
         for name, usual in (("noise", "gaussian"), ("bits", None)):
             if getattr(chosen, name, usual) != usual:
                 rule = f"be {usual or 'left out'} with clip_quantile"
-                refuse(name, getattr(chosen, name), rule, "leave clip_quantile out")
+                refuse(name, getattr(chosen, name), rule, "leave out clip_quantile")
         return AdaptiveClipping(
             noise_multiplier=level,
             clip_norm=clip_norm,
@@ -461,13 +459,18 @@ class AveragingJob:
     def _check_declared(self, chosen: Noisy) -> None:
         """Refuse settings that follow the number of clients: add_remove neighbours differ in it."""
         if isinstance(self.scheme, FixedSize | WithReplacement):
-            rule = "not be drawn from the number of clients, in which add_remove neighbours differ"
+            rule = (
+                "not depend on the number of clients, since neighbours under add_remove "
+                "differ in it"
+            )
             way_out = f"{_DECLARE}, without strategy, or account for zero_out"
             refuse("cohorts", str(self.scheme), rule, way_out)
         declared = (self.chosen.sampling_probability, chosen.expected_cohort)
         if None in declared:
-            rule = "be declared: add_remove neighbours differ in the number of clients, which"
-            rule += " would set them"
+            rule = (
+                "be given, since neighbours under add_remove differ in the number of clients, which"
+            )
+            rule += " would determine them"
             way_out = f"{_DECLARE}, or account for zero_out"
             refuse("sampling_probability, expected_cohort", declared, rule, way_out)
 
@@ -482,7 +485,7 @@ class AveragingJob:
         accuracy, loss = loop.evaluate(state, self.data)
         return {"accuracy": accuracy, "nll": loss}
 
-    def planted(self, level: float | None, asked: Asked) -> Planted:
+    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
         """Return the job with crafted clients in it; see ``runs.planting``."""
         level = level_for(self, level, asked)
         loop = self.loop(level, None)

@@ -66,7 +66,12 @@ class Method:
         """
         if self.knob_name in given:
             knob = str(self.knob_name)
-            refuse(knob, given[knob], "be left out", f"it is {self.title}'s knob: give level")
+            refuse(
+                knob,
+                given[knob],
+                "be left out",
+                f"it is the calibrated setting of {self.title}; pass level",
+            )
         self.check_names(given)
         return self.settings.of(given)
 
@@ -80,7 +85,7 @@ class Method:
             # A setting of another method gets its own message, not the one for unknown names.
             if name not in self.known and name in all_settings():
                 way_out = f"its settings are {listed(self.settings.known())}"
-                refuse(name, value, f"be left out: {self.name} does not use it", way_out)
+                refuse(name, value, f"be left out, since {self.name} does not use it", way_out)
         check_names(self.known, given)
 
 
@@ -125,7 +130,7 @@ def settings_in_words(width: int = 78) -> str:
 def tables() -> str:
     """Return every method's settings as Markdown tables, for docs/command_line.md."""
     told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
-    knobs = ["| method | what is calibrated | |", "|---|---|---|"]
+    knobs = ["| method | calibrated setting | |", "|---|---|---|"]
     knobs += [
         f"| `{each.name}` | `{each.knob.name}` | {each.knob.help} |"
         for each in METHODS.values()

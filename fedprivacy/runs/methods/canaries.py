@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.canaries import Asked
+from ...audit.canaries import AttackSettings
 from ...questions.calibrate import calibrate
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LONG = 4.0
 """Length of a canary's input: its gradient reaches the usual clip norms and does not saturate."""
 
 
-def level_for(task: Any, level: float | None, asked: Asked) -> float:
+def level_for(task: Any, level: float | None, asked: AttackSettings) -> float:
     """Return the job's level; calibrate it if it is missing."""
     if level is not None:
         return level

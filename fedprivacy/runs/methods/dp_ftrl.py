@@ -38,7 +38,7 @@ class Correlated(Clipped):
     """Settings of averaging with noise that is correlated between rounds."""
 
     strategy: str = setting(
-        STRATEGY, "how a round's clients are drawn from those that may come", default="fixed"
+        STRATEGY, "sampling of a round's clients from those that may take part", default="fixed"
     )
     buffers: int = setting(WHOLE, "of the noise's factor (BLT); 0: a binary tree", default=4)
     bands: int | None = setting(
@@ -46,21 +46,25 @@ class Correlated(Clipped):
     )
     block: int | None = setting(
         COUNT,
-        "rounds after which the noise, and what it is about, begin anew; left open: never",
+        "rounds after which noise and mask restart; default: never",
         default=None,
     )
     kept_fraction: float = setting(
-        SHARE, "share of the coordinates that travel, the same ones for a block", default=1.0
+        SHARE, "share of the coordinates that are sent, constant within a block", default=1.0
     )
     separation: int | None = setting(
         COUNT,
-        "rounds from a client's taking part to its next; left open: as many as fit",
+        "rounds between two participations of a client; default: the largest possible number",
         default=None,
     )
-    at_most: int | None = setting(COUNT, "how often a client takes part at most", default=None)
-    server_momentum: float = setting(CLOSED_SHARE, "of the server's heavy ball", default=0.0)
+    at_most: int | None = setting(
+        COUNT, "largest number of participations of a client", default=None
+    )
+    server_momentum: float = setting(
+        CLOSED_SHARE, "momentum of the server (heavy ball)", default=0.0
+    )
     cooldown: int = setting(
-        WHOLE, "last rounds over which the server's learning rate falls", default=0
+        WHOLE, "number of last rounds with a decreasing learning rate of the server", default=0
     )
 
 
@@ -92,7 +96,7 @@ class CorrelatedJob(AveragingJob):
         if chosen.strategy == "everyone":
             return Everyone()
         if chosen.strategy != "fixed":
-            rule = "be 'fixed' or 'everyone': clients that may come are drawn once a round"
+            rule = "be 'fixed' or 'everyone', since clients are drawn once per round"
             refuse("strategy", chosen.strategy, rule, "or pass sampling_probability for Poisson")
         assert chosen.cohort is not None
         if chosen.cohort > self.units:
@@ -107,12 +111,17 @@ class CorrelatedJob(AveragingJob):
             most = max(1, self.units // self.scheme.size)
         elif isinstance(self.scheme, Poisson) and self.own.separation is None:
             rule = "be given with sampling_probability"
-            refuse("separation", None, rule, "how many rounds must a client stay away?")
+            refuse(
+                "separation",
+                None,
+                rule,
+                "state the number of rounds between two participations of a client",
+            )
         separation = self.own.separation or most
         # Poisson cohorts need not be full.
         if not isinstance(self.scheme, Poisson) and separation > most:
-            rule = f"be at most {most}: later there are not enough clients for a cohort"
-            refuse("separation", separation, rule, "lower cohort or separation")
+            rule = f"be at most {most}, since otherwise too few clients remain for a cohort"
+            refuse("separation", separation, rule, "use a smaller cohort or separation")
         return MinimumSeparation(separation, at_most=self.own.at_most)
 
     @cached_property
@@ -201,7 +210,10 @@ class CorrelatedJob(AveragingJob):
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers behind the noisy sums; see ``Job``."""
         if adjacency == Adjacency.ADD_REMOVE:
-            rule = "be zero_out or replace_one: when a client leaves, others move to other rounds"
+            rule = (
+                "be zero_out or replace_one, since the removal of a client moves others to "
+                "other rounds"
+            )
             refuse("adjacency", str(adjacency), rule)
         names = ("clients", "cohorts", "rounds", "parameters", *_OWN)
         known = {name: self.settings[name] for name in names if name in self.settings}

@@ -12,14 +12,14 @@ from .base import Method, knob, register
 from .records import CLIP, SamplingJob
 
 if TYPE_CHECKING:
-    from ...training.chains import Sampling
+    from ...training.chains import SamplingLoop
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hamiltonian(Settings):
     """FA-HMC. Its knob is the noise on gradients."""
 
-    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=40)
+    rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=40)
     clip_norm: float = setting(POSITIVE, CLIP, default=1.0)
     local_steps: int = setting(COUNT, "leapfrog steps between two uploads", default=2)
     step_size: float = setting(POSITIVE, "of a leapfrog step", default=0.05)
@@ -32,7 +32,7 @@ class Hamiltonian(Settings):
 class HamiltonianJob(SamplingJob[Hamiltonian]):
     """Sampling by FA-HMC. Noise on the gradients gives the privacy."""
 
-    def loop(self, level: float | None, seed: int | None) -> Sampling:
+    def loop(self, level: float | None, seed: int | None) -> SamplingLoop:
         """Return the chain with noise on its gradients."""
         from ...training import HamiltonianSampling
 
@@ -49,7 +49,9 @@ register(
         "fa-hmc",
         "FA-HMC",
         Hamiltonian,
-        knob("gradient_noise_multiplier", "std of a gradient's noise over its clip norm"),
+        knob(
+            "gradient_noise_multiplier", "std of the noise of a gradient, divided by its clip norm"
+        ),
         Unit.RECORD,
         HamiltonianJob,
     ),

@@ -12,14 +12,14 @@ from .base import Method, knob, register
 from .records import CLIP, SamplingJob
 
 if TYPE_CHECKING:
-    from ...training.chains import Sampling
+    from ...training.chains import SamplingLoop
 
 
 @dataclass(frozen=True, kw_only=True)
 class Langevin(Settings):
     """FA-LD. Its knob is the step size."""
 
-    rounds: int = setting(COUNT, "how many rounds are run; half of them are kept", default=50)
+    rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=50)
     clip_norm: float = setting(POSITIVE, CLIP, default=0.5)
     local_steps: int = setting(COUNT, "steps between two uploads", default=10)
     correlation: float = setting(CLOSED_SHARE, "share of the noise that is common", default=0.0)
@@ -29,7 +29,7 @@ class Langevin(Settings):
 class LangevinJob(SamplingJob[Langevin]):
     """Sampling by FA-LD. Smaller steps give more privacy."""
 
-    def loop(self, level: float | None, seed: int | None) -> Sampling:
+    def loop(self, level: float | None, seed: int | None) -> SamplingLoop:
         """Return the chain with a step size."""
         from ...training import LangevinSampling
 
@@ -38,8 +38,6 @@ class LangevinJob(SamplingJob[Langevin]):
 
 
 register(
-    Method(
-        "fa-ld", "FA-LD", Langevin, knob("step_size", "size of a step"), Unit.RECORD, LangevinJob
-    ),
+    Method("fa-ld", "FA-LD", Langevin, knob("step_size", "step size"), Unit.RECORD, LangevinJob),
     declares=(Langevin,),
 )

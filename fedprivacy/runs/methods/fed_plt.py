@@ -35,7 +35,7 @@ OWN_SPLITTING = {"clip_norm": 1.0, "step_size": 0.1}
 class Splitting(Settings):
     """Fed-PLT. Its knob is the noise scale tau."""
 
-    rounds: int = setting(COUNT, "how many rounds are run", default=40)
+    rounds: int = setting(COUNT, "number of rounds", default=40)
     local_steps: int = setting(COUNT, "N_e, steps of an agent in a round", default=5)
     penalty: float = setting(POSITIVE, "rho", default=3.0)
     regularisation: float = setting(
@@ -46,11 +46,11 @@ class Splitting(Settings):
     )
     step_size: float | None = setting(
         POSITIVE,
-        "of a local step; left open: what contracts fastest, 0.1 of a module",
+        "of a local step; default: the fastest contraction, or 0.1 for a module",
         default=None,
     )
     clip_norm: float | None = setting(
-        POSITIVE, f"{CLIP}; left open: the loss's own bound, 1.0 of a module", default=None
+        POSITIVE, f"{CLIP}; default: the bound of the loss, or 1.0 for a module", default=None
     )
 
 
@@ -77,8 +77,10 @@ class SplittingJob(RecordJob[Splitting]):
         """Return settings and module; a module's settings need a clip norm and a step size."""
         if model is not None:
             if "feature_bound" in given:
-                rule = "be left out: a module takes inputs as they are"
-                refuse("feature_bound", given["feature_bound"], rule, "clip_norm bounds a record")
+                rule = "be left out for a module, which does not scale inputs"
+                refuse(
+                    "feature_bound", given["feature_bound"], rule, "use clip_norm to bound a record"
+                )
             given = OWN_SPLITTING | dict(given)
         return {"chosen": method.of(given), "model": model}
 
@@ -172,7 +174,7 @@ register(
         "fed-plt",
         "Fed-PLT",
         Splitting,
-        knob("noise_scale", "tau of a step's noise"),
+        knob("noise_scale", "tau of the noise of a step"),
         Unit.RECORD,
         SplittingJob,
     ),

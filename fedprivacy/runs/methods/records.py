@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...audit.canaries import Asked, Planted, planted, random_directions
+from ...audit.canaries import AttackSettings, Planted, planted, random_directions
 from ...errors import refuse
 from ...factors.optimise import Progress
 from ...mechanisms import Mechanism
@@ -23,7 +23,7 @@ from .canaries import LONG, Array, level_for, only
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ...training.chains import ChainState, Sampling
+    from ...training.chains import ChainState, SamplingLoop
     from ...training.data import FederatedData
     from ...training.likelihoods import SoftmaxRegression
     from ...training.models import ModelFactory
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=Settings)
 AGENTS = 10
 """Default number of clients for a data set."""
 
-CLIP = "norm that a record's gradient is clipped to"
+CLIP = "clip norm of a record's gradient"
 """Help of a clip norm."""
 
 
@@ -100,7 +100,7 @@ class RecordJob(ABC, Generic[S]):
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers behind the uploads, with all client sizes, which replacement keeps."""
         if adjacency == Adjacency.ADD_REMOVE:
-            rule = "be replace_one: an upload follows the client's number of records"
+            rule = "be replace_one, since an upload depends on the number of records of the client"
             refuse("adjacency", str(adjacency), rule)
         sizes = sorted(map(len, self.source.clients))
         each = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
@@ -137,7 +137,7 @@ class RecordJob(ABC, Generic[S]):
         whole: Mechanism = one * self.rounds
         return whole
 
-    def planted(self, level: float | None, asked: Asked) -> Planted:
+    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
         """Return the job with records whose labels are coins; see ``runs.planting``."""
         import torch
 
@@ -192,10 +192,10 @@ class SamplingJob(RecordJob[S]):
             ParameterError: it has no sensitivity, or another clip norm was requested.
         """
         if own.sensitivity is None:
-            rule = "have a sensitivity: without one nothing is private"
+            rule = "have a sensitivity, since privacy needs one"
             refuse("posterior", "no clip_norm and no own_sensitivity", rule, "pass clip_norm=")
         if given.get("clip_norm", own.clip_norm) != own.clip_norm:
-            rule = f"be left out: the posterior's is {own.clip_norm}"
+            rule = f"be left out, since the posterior has {own.clip_norm}"
             refuse("clip_norm", given["clip_norm"], rule)
         chosen = cast(S, method.of(given))
         return cls(method=method, source=own.data, chosen=chosen, own=own)
@@ -258,7 +258,7 @@ class SamplingJob(RecordJob[S]):
         run: Mechanism = self.loop(level, None).run(self.rounds)
         return run
 
-    def scores(self, loop: Sampling, state: ChainState) -> dict[str, float]:
+    def scores(self, loop: SamplingLoop, state: ChainState) -> dict[str, float]:
         """Return accuracy, Brier score, calibration error and NLL of the posterior predictive.
 
         Before the first kept position, the scores are those of the position itself. For a user's

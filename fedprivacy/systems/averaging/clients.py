@@ -1,10 +1,10 @@
 """Computation of the clients of a round, in this process or in worker processes.
 
-All random values of a client are drawn in advance, in one order (``Job``), and its arithmetic does
-not depend on the other clients (``FlatModel.clients_at_once``). Private contributions lie on a
-grid, so their sums are exact. If the sum of updates is not exact, or contributions are random, the
-updates come back one by one and are added in their order. So the result of a round is the same, to
-the last bit, for every number of processes.
+All random values of a client are drawn in advance, in one order (``ClientTask``), and its
+arithmetic does not depend on the other clients (``FlatModel.clients_at_once``). Private
+contributions lie on a grid, so their sums are exact. If the sum of updates is not exact, or
+contributions are random, the updates come back one by one and are added in their order. So the
+result of a round is the same, to the last bit, for every number of processes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...training.optimise import FlatModel, Schedule
+from ...training.optimise import BatchSchedule, FlatModel
 from .collect import Collected
 
 if TYPE_CHECKING:
     from .loop import FederatedAveraging
 
 
-class Work(NamedTuple):
+class RoundStart(NamedTuple):
     """Common start of all clients of a round.
 
     Attributes:
@@ -47,7 +47,7 @@ class Work(NamedTuple):
     controls: Tensor | None = None
 
 
-class Job(NamedTuple):
+class ClientTask(NamedTuple):
     """Training task of a group of clients.
 
     Attributes:
@@ -59,17 +59,17 @@ class Job(NamedTuple):
 
     clients: list[int]
     records: tuple[Tensor, Tensor]
-    schedule: Schedule
+    schedule: BatchSchedule
     seed: int | None
 
-    def alone(self) -> Job:
+    def alone(self) -> ClientTask:
         """Return the same job with only the records that it uses."""
         used, rows = torch.unique(self.schedule.rows, return_inverse=True)
         records = self.records[0][used], self.records[1][used]
-        return self._replace(records=records, schedule=Schedule(rows, self.schedule.sizes))
+        return self._replace(records=records, schedule=BatchSchedule(rows, self.schedule.sizes))
 
 
-class Part(NamedTuple):
+class ProcessInput(NamedTuple):
     """Complete input of a process for some clients.
 
     Attributes:
@@ -81,13 +81,13 @@ class Part(NamedTuple):
     """
 
     loop: bytes
-    work: Work
-    jobs: list[Job]
+    work: RoundStart
+    jobs: list[ClientTask]
     empty: Collected
     threads: int
 
 
-def trained(flat: FlatModel, work: Work, job: Job, device: str) -> Tensor:
+def trained(flat: FlatModel, work: RoundStart, job: ClientTask, device: str) -> Tensor:
     """Return the updates of a few clients, shape (clients, d)."""
     rates = (work.learning_rate, work.momentum, work.proximal)
     drift = None
@@ -102,8 +102,8 @@ def trained(flat: FlatModel, work: Work, job: Job, device: str) -> Tensor:
 
 def spread(
     loop: FederatedAveraging,
-    work: Work,
-    jobs: Iterator[Job],
+    work: RoundStart,
+    jobs: Iterator[ClientTask],
     running: Collected,
     share: int,
     processes: int,
@@ -122,7 +122,7 @@ def spread(
 
     sent, threads = _pickled(loop), torch.get_num_threads()
     parts = (
-        Part(sent, work, few, running.empty(_clients_of(few)), threads)
+        ProcessInput(sent, work, few, running.empty(_clients_of(few)), threads)
         for few in _together(jobs, share)
     )
     # Memory is not mapped from files, and few parts wait, so only the parts at work use memory.
@@ -138,9 +138,9 @@ def spread(
             running.add(client, update)
 
 
-def _together(jobs: Iterator[Job], share: int) -> Iterator[list[Job]]:
+def _together(jobs: Iterator[ClientTask], share: int) -> Iterator[list[ClientTask]]:
     """Yield lists of jobs with ``share`` clients or a few more; the last list may have fewer."""
-    held: list[Job] = []
+    held: list[ClientTask] = []
     for job in jobs:
         held.append(job.alone())
         if sum(len(one.clients) for one in held) >= share:
@@ -150,11 +150,11 @@ def _together(jobs: Iterator[Job], share: int) -> Iterator[list[Job]]:
         yield held
 
 
-def _clients_of(jobs: list[Job]) -> list[int]:
+def _clients_of(jobs: list[ClientTask]) -> list[int]:
     return [client for job in jobs for client in job.clients]
 
 
-def _done(part: Part) -> tuple[list[int], Collected | Tensor]:
+def _done(part: ProcessInput) -> tuple[list[int], Collected | Tensor]:
     """Train a part's clients, in a separate process; return their sum or their updates."""
     torch.set_num_threads(part.threads)
     loop, total = _unpickled(part.loop), part.empty

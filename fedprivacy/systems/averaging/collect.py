@@ -190,7 +190,7 @@ class Collected:
             return None
         # A shorter part would be broadcast to every coordinate.
         if part.shape != (self._width,):
-            rule = f"have shape {(self._width,)}, what a round sums"
+            rule = f"have shape {(self._width,)}, that of the sum of a round"
             name = f"{type(self.perturbation).__name__}.contribution"
             refuse(name, tuple(part.shape), rule)
         return part
@@ -263,7 +263,10 @@ def check_room(contributions: int, perturbation: Perturbation | None, mean: int 
     encoding = perturbation.encoding
     for count, most in ((contributions, encoding.room), (mean, encoding.most_on_average)):
         if count > most:
-            way_out = "make the perturbation for as many: sums of more would round, or wrap"
+            way_out = (
+                "make the perturbation for this number of clients, since larger sums would be "
+                "rounded or wrap around"
+            )
             refuse("cohort", count, f"be at most {most}", way_out)
 
 

@@ -33,7 +33,7 @@ from ...relations import Adjacency
 from ...sampling import Scheme
 from ...sampling.scheme import cohort_of, independent_draws
 from ...training import rounds
-from ...training.data import FederatedData, Group
+from ...training.data import ClientGroup, FederatedData
 from ...training.lazy import LazyData
 from ...training.models import ModelFactory
 from ...training.optimise import (
@@ -44,7 +44,7 @@ from ...training.optimise import (
     checked_rates,
     default_device,
 )
-from .clients import Job, Work, own_randomness, spread, trained
+from .clients import ClientTask, RoundStart, own_randomness, spread, trained
 from .collect import Collected
 from .rows import (
     NoiseFile,
@@ -169,9 +169,9 @@ class FederatedAveraging:
         makes, kind = callable(self.model), type(self.model).__name__
         makes = makes and not isinstance(self.model, torch.nn.Module)
         rule = "be a function that builds the module"
-        require(makes, "model", kind, rule, "such as lambda: ...")
+        require(makes, "model", kind, rule, "pass lambda: ..., for example")
         there = isinstance(self.device, str) and _is_there(self.device)
-        require(there, "device", self.device, "be one that torch finds", "'cpu'")
+        require(there, "device", self.device, "be a device that torch finds", "'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "device='cpu'")
@@ -184,10 +184,9 @@ class FederatedAveraging:
         """Refuse a perturbation that this loop cannot run."""
         if self.sparsification is not None and correlated(perturbation) is not None:
             raise UnsupportedCombination(
-                "sparsification together with CorrelatedNoise: a later row takes an earlier row's "
-                "noise away only in the coordinates that both have, so a mask has to stay for a "
-                "block of rows: say CorrelatedNoise(kept=, dimension=), or use "
-                "SparsifiedPerturbation, whose rounds have noise of their own"
+                "sparsification with CorrelatedNoise: rows cancel only in common coordinates, "
+                "so the mask must be constant in a block; use CorrelatedNoise(kept=, "
+                "dimension=), or SparsifiedPerturbation, whose rounds have independent noise"
             )
         if self.sparsification is not None:
             rule = "be None with a perturbation"
@@ -199,27 +198,27 @@ class FederatedAveraging:
         """Refuse schemes that cannot draw from the clients that a participation rule allows."""
         run = correlated(self.perturbation)
         if run is not None and not hasattr(self.scheme, "among_free"):
-            way_out = "FixedSize, Poisson and Everyone do, or a scheme with a method among_free(n)"
+            way_out = "use FixedSize, Poisson, Everyone, or a scheme with a method among_free(n)"
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
         if run is not None and run.participation.apart and not independent_draws(self.scheme):
-            way_out = "draw by Poisson or Everyone, or leave apart out and account for zero_out"
-            told = "draw every client by itself for a participation with apart=True"
+            way_out = "use Poisson or Everyone, or leave out apart and account for zero_out"
+            told = "draw every client independently for a participation with apart=True"
             refuse("scheme", self.scheme, told, way_out)
 
     def _check_server(self) -> None:
         """Check the server's schedule and momentum."""
         many = isinstance(self.server_rates, Sequence) and not isinstance(self.server_rates, str)
-        require(many, "server_rates", self.server_rates, "be a sequence, a rate for each round")
+        require(many, "server_rates", self.server_rates, "be a sequence with one rate per round")
         for rate in self.server_rates:
             positive(server_rates=rate)
             largest = float(torch.finfo(torch.float32).max)
-            rule = f"be at most {largest:.3g} with server_learning_rate: single precision holds it"
+            rule = f"be at most {largest:.3g} with server_learning_rate (single precision)"
             require(rate * self.server_learning_rate <= largest, "server_rates", rate, rule)
         fits = 0.0 <= self.server_momentum < 1.0
         require(fits, "server_momentum", self.server_momentum, "be in [0, 1)")
         if self.server_momentum and correlated(self.perturbation) is None:
             rule = "be 0 without CorrelatedNoise"
-            refuse("server_momentum", self.server_momentum, rule, "momentum of clients is momentum")
+            refuse("server_momentum", self.server_momentum, rule, "use momentum for clients")
 
     @cached_property
     def optimiser(self) -> LocalSGD:
@@ -247,7 +246,7 @@ class FederatedAveraging:
         require(single, "model's precision", kind, "be torch.float32 throughout")
         sparse = self.sparsification or getattr(self.perturbation, "sparsification", None)
         wanted = model.dimension if sparse is None else sparse.dimension
-        rule = f"equal the model's {model.dimension} parameters"
+        rule = f"equal the number of parameters of the model, {model.dimension}"
         require(wanted == model.dimension, "dimension", wanted, rule)
         return model
 
@@ -329,9 +328,9 @@ class FederatedAveraging:
         A row that may have been released without a new state counts as a round without output.
         """
         if not isinstance(state, CorrelatedState):
-            refuse("state", type(state).__name__, "be a CorrelatedState", "begin with init()")
+            refuse("state", type(state).__name__, "be a CorrelatedState", "start with init()")
         # Row 0 pays for all rows: with only a budget, every other row could be released repeatedly.
-        rule = "be given with a budget: it alone tells which rows were released before"
+        rule = "be given with a budget, since it records the released rows"
         told = ledger is not None or budget is None
         require(told, "ledger", None, rule, "fp.Ledger.create(...)")
         start = of_clients(state, data.population)
@@ -408,7 +407,7 @@ class FederatedAveraging:
         """
         self._check_fit(state, data)
         rule = "be given to evaluate a model"
-        require(len(data.test_labels), "test_features", "none", rule, "set records aside")
+        require(len(data.test_labels), "test_features", "none", rule, "reserve test records")
         features, labels = data.test_features.to(self.device), data.test_labels.to(self.device)
         return self.flat.evaluate(state.parameters, features, labels)
 
@@ -430,7 +429,7 @@ class FederatedAveraging:
         rounds.check_past(state, self.round_mechanism, ledger, budget)
         rounds.check_denominator(self._declared, ledger, budget)
         check_cohort(self.scheme, data.population, self._now(state))
-        rule = f"have a rate for each round, not for {len(self.server_rates)}"
+        rule = f"have one rate per round, not {len(self.server_rates)} rates"
         planned = not self.server_rates or state.round < len(self.server_rates)
         require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
         travels = self._travels
@@ -487,14 +486,16 @@ class FederatedAveraging:
             for client, update in zip(job.clients, self._trained(work, job), strict=True):
                 running.add(client, update)
 
-    def _work(self, state: State) -> Work:
-        return Work(state.parameters, state.learning_rate, self.momentum, self.proximal)
+    def _work(self, state: State) -> RoundStart:
+        return RoundStart(state.parameters, state.learning_rate, self.momentum, self.proximal)
 
     def _share(self, clients: int) -> int:
         """Return the number of clients in one task of a worker; a worker has a few tasks."""
         return max(1, -(-clients // (4 * self.processes)))
 
-    def _jobs(self, clients: list[int], data: Clients, order: np.random.Generator) -> Iterator[Job]:
+    def _jobs(
+        self, clients: list[int], data: Clients, order: np.random.Generator
+    ) -> Iterator[ClientTask]:
         """Yield the training jobs; all their random values are drawn here, in one order."""
         most = self.flat.clients_at_once
         if self.processes > 1:
@@ -502,7 +503,7 @@ class FederatedAveraging:
         for group in data.groups(clients, most):
             yield self._job(group, order)
 
-    def _job(self, group: Group, order: np.random.Generator) -> Job:
+    def _job(self, group: ClientGroup, order: np.random.Generator) -> ClientTask:
         """Draw a group's batches.
 
         Random layers, such as Dropout, also draw from ``order``, and not from torch's generator,
@@ -511,9 +512,9 @@ class FederatedAveraging:
         schedule = self.optimiser.schedule(group.rows, order)
         # The closed form has no random layers.
         seed = None if self.flat.dense is not None else int(order.integers(2**63))
-        return Job(group.clients, group.records, schedule, seed)
+        return ClientTask(group.clients, group.records, schedule, seed)
 
-    def _trained(self, work: Work, job: Job) -> Tensor:
+    def _trained(self, work: RoundStart, job: ClientTask) -> Tensor:
         """Return the updates of a few clients, shape (clients, d)."""
         return trained(self.flat, work, job, self.device)
 
@@ -533,7 +534,7 @@ class FederatedAveraging:
             return None
         generator = self._generator("mask", state.round)
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
-            everyone = Group([0], data.public(), [np.arange(len(data.public()[1]))])
+            everyone = ClientGroup([0], data.public(), [np.arange(len(data.public()[1]))])
             update = self._trained(self._work(state), self._job(everyone, generator))[0]
             return self._largest(update, state)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
@@ -542,9 +543,8 @@ class FederatedAveraging:
         """Return top_k's mask, computed from the public records' update."""
         if not update.isfinite().all():
             raise Diverged(
-                f"the public records' update in round {state.round + 1} is not finite and has "
-                "no largest entries; nothing of that round is released, it counts as spent; "
-                "take a smaller learning_rate"
+                f"the update from public records in round {state.round + 1} is not finite; the "
+                "round is not released but counts as spent; use a smaller learning_rate"
             )
         return largest_entries(update, self._travels.kept)
 

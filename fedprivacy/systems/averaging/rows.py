@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...errors import ParameterError, refuse, require
-from ...ledger import Ledger, Round
+from ...ledger import Ledger, LedgerRound
 from ...mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism
 from ...mechanisms.streams import NoiseMemory
 from ...outputs import whole_file
@@ -70,7 +70,7 @@ def of_clients(state: CorrelatedState, population: int) -> CorrelatedState:
         nobody = torch.zeros(population, dtype=torch.int64)
         return replace(state, last=nobody - 1, times=nobody)
     if len(state.last) != population:
-        refuse("population", population, f"be the {len(state.last)} clients of the rounds before")
+        refuse("population", population, f"be the {len(state.last)} clients of the earlier rounds")
     return state
 
 
@@ -108,7 +108,7 @@ def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> Co
     early = np.setdiff1d(cohort, may_come(state, noise))
     if len(early):
         rule = f"keep {noise.participation}; it was drawn in round {int(state.last[early[0]])}"
-        refuse("client", int(early[0]), rule, "draw it later")
+        refuse("client", int(early[0]), rule, "draw this client later")
     # Copies: the state before may be in a checkpoint.
     last, times = state.last.clone(), state.times.clone()
     chosen = torch.from_numpy(cohort)
@@ -145,7 +145,7 @@ def mask_of(
         drawn = sparse.draw_mask(generator_for(seed, noise.block_of(row), "mask"))
         return torch.from_numpy(drawn).to(device)
     if ledger is None:
-        rule = "be given with kept: the mask that all rows of a block keep follows from it"
+        rule = "be given with kept, since it determines the mask of a block"
         refuse("ledger", None, rule, "fp.Ledger.create(...)")
     return torch.tensor(noise.mask(row, ledger.nonce), device=device)
 
@@ -197,10 +197,10 @@ class NoiseFile:
         # Older files have no place.
         here = "place" not in found or passes(self.ledger, found["place"])
         if not (ours and here):
-            rule = "be the noise of this ledger's run: it is another's, or a copy's, secret state"
+            rule = "be the secret noise state of this ledger's run, not of another run or a copy"
             way_out = (
-                "restore the file that lay there; beside a new ledger move it to its own, "
-                "delete it if that run is over, or give the ledger another name"
+                "restore the original file. For a new ledger, move the file to the ledger of "
+                "its run, delete it if that run is finished, or rename the new ledger"
             )
             refuse("noise file", str(self.path), rule, way_out)
         return found
@@ -217,12 +217,12 @@ class NoiseFile:
         held: dict[str, Any] = {name: found.get(name) for name in _HELD}
         # Not isinstance: True would pass for 1.
         if type(found.get("round")) is not int:
-            refuse("noise file", str(self.path), "hold a fitting 'round'", "restore it")
+            refuse("noise file", str(self.path), "contain a valid 'round'", "restore it")
         for name, value in held.items():
             known = getattr(state, name)
             shape = getattr(known, "shape", None)
             if type(value) is not type(known) or getattr(value, "shape", None) != shape:
-                refuse("noise file", str(self.path), f"hold a fitting {name!r}", "restore it")
+                refuse("noise file", str(self.path), f"contain a valid {name!r}", "restore it")
         return replace(state, round=found["round"], **held)
 
 
@@ -231,8 +231,8 @@ def _loaded(path: Path, device: torch.device) -> dict[str, Any]:
         found = torch.load(path, map_location=device, weights_only=True)
     except Exception as problem:
         raise ParameterError(
-            f"noise file must be readable, got {str(path)!r} ({type(problem).__name__}); restore "
-            "it, or begin another run with another ledger"
+            f"noise file must be readable, got {str(path)!r} ({type(problem).__name__}); "
+            "restore it, or start a new run with a new ledger"
         ) from problem
     return found if isinstance(found, dict) else {}
 
@@ -254,8 +254,8 @@ def caught_up(
         return state
     held = [one for one in ledger.alike if isinstance(one.mechanism, CorrelatedRow)]
     rows = [one for one in held if _is_row(one.mechanism, noise)]
-    rule = f"be the noise of the {state.round} rows behind the state, as the ledger has them"
-    way_out = "go on with it, or begin another run: loop.init()"
+    rule = f"be the noise of the {state.round} rows of the state, as recorded in the ledger"
+    way_out = "continue that run, or start a new run with loop.init()"
     require(state.round <= _after(rows), "perturbation", noise, rule, way_out)
     file, next_row = NoiseFile(ledger), _after(one for one in rows if one.spent)
     # The ledger has no row beyond this state: no row was released since.
@@ -264,14 +264,14 @@ def caught_up(
         return state
     # One ledger has one file. It holds the memory of the run that continued last.
     last = max(held, key=lambda one: one.index)
-    rule = "hold the noise of this run: the ledger has rows of another one since"
-    way_out = "begin another run, which is accounted beside this one: loop.init()"
+    rule = "contain the noise of this run, but the ledger has later rows of another run"
+    way_out = "start a new run with loop.init(), which is accounted in addition to this one"
     require(_is_row(last.mechanism, noise), "noise file", str(file.path), rule, way_out)
     state = _newest(file, state, next_row)
     # A confirmed row was released with noise that later rows must know.
     released = _after(one for one in rows if one.done is not None)
-    rule = f"hold the noise up to row {released - 1}, which was released, not {state.round - 1}"
-    way_out = "restore the newest one, or begin another run with another ledger"
+    rule = f"contain the noise up to the released row {released - 1}, not {state.round - 1}"
+    way_out = "restore the newest one, or start a new run with a new ledger"
     require(state.round >= released, "noise file", str(file.path), rule, way_out)
     while state.round < next_row:
         _, _, state = noisy(state, noise, generator)
@@ -282,8 +282,8 @@ def _newest(file: NoiseFile, state: CorrelatedState, next_row: int) -> Correlate
     """Return the state on disk if it is ahead, otherwise the given one."""
     on_disk = file.read(state)
     if on_disk is None:
-        rule = f"be there: {next_row - state.round} row(s) may have been released with its noise"
-        way_out = "restore it, or begin another run with another ledger"
+        rule = f"exist, since {next_row - state.round} row(s) may have been released with its noise"
+        way_out = "restore it, or start a new run with a new ledger"
         refuse("noise file", str(file.path), rule, way_out)
     return on_disk if on_disk.round > state.round else state
 
@@ -303,6 +303,6 @@ def _is_row(mechanism: Mechanism, noise: CorrelatedNoise) -> bool:
     return isinstance(mechanism, CorrelatedRow) and mechanism.run == noise
 
 
-def _after(rows: Iterable[Round]) -> int:
+def _after(rows: Iterable[LedgerRound]) -> int:
     """Return the row after the last one of some rounds."""
     return max((one.mechanism.row + 1 for one in rows), default=0)  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ from ...training.rounds import (
     check_given,
     check_tensor,
 )
-from .clients import Work
+from .clients import RoundStart
 from .collect import Collected
 from .loop import Clients, FederatedAveraging
 from .server import check_data
@@ -73,23 +73,26 @@ class Scaffold(FederatedAveraging):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = "be given: clients of more steps would change c otherwise than their sum says"
+        rule = (
+            "be given, since different numbers of steps would change c by more than the "
+            "account allows"
+        )
         given = self.local_steps is not None
-        require(given, "local_steps", None, rule, "leave local_epochs out")
+        require(given, "local_steps", None, rule, "leave out local_epochs")
         plain = {"momentum": 0.0, "proximal": 0.0, "sparsification": None, "processes": 1}
         for name, usual in plain.items():
             value = getattr(self, name)
             require(value == usual, name, value, f"be {usual} in SCAFFOLD")
         if isinstance(self.scheme, WithReplacement):
-            refuse("scheme", self.scheme.name, "draw nobody twice in SCAFFOLD", "use FixedSize")
+            refuse("scheme", self.scheme.name, "draw no client twice in SCAFFOLD", "use FixedSize")
         if self.perturbation is None:
             return
         kind, rule = type(self.perturbation), "be Gaussian or None in SCAFFOLD"
         require(kind is Gaussian, "perturbation", kind.__name__, rule)
         if not isinstance(self.scheme, Poisson | Everyone):
             raise UnsupportedCombination(
-                f"SCAFFOLD with {type(self.scheme).__name__}: clients remember in which rounds "
-                "they were, and their draws depend on each other; use Poisson or Everyone"
+                f"SCAFFOLD with {type(self.scheme).__name__}: clients store the rounds of "
+                "their participation, and their draws are dependent; use Poisson or Everyone"
             )
 
     def init(self) -> ScaffoldState:
@@ -146,7 +149,7 @@ class Scaffold(FederatedAveraging):
         # Each client's contribution to the sum: the client updates its own c_i with it.
         return super()._collect(state, data, dropout, chosen, {})
 
-    def _work(self, state: State) -> Work:
+    def _work(self, state: State) -> RoundStart:
         assert isinstance(state, ScaffoldState)
         own = state.controls.view(-1, len(state.parameters))
         return super()._work(state)._replace(control=state.control, controls=own)
@@ -174,5 +177,5 @@ class Scaffold(FederatedAveraging):
 
 def _check_zero_out(book: object) -> None:
     """Refuse a ledger, a budget or an adjacency that is add_remove; accept None."""
-    rule = "not be add_remove: c moves by a share of all clients, whose number is data"
+    rule = "not be add_remove, since c changes by a share of all clients, whose number is private"
     require(not is_add_remove(book), "adjacency", "add_remove", rule, "account for zero_out")

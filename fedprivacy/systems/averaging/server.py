@@ -75,9 +75,9 @@ def books_of(
     ledger: Ledger | None,
     budget: rounds.RoundBudget | None,
     seed: int | None,
-) -> rounds.Books:
+) -> rounds.RoundBookkeeping:
     """Return the records of a perturbation's round."""
-    return rounds.Books(
+    return rounds.RoundBookkeeping(
         mechanism=mechanism,
         ledger=ledger,
         budget=budget,
@@ -197,7 +197,7 @@ class Average:
     clip_norm: float | None = None
 
 
-class Begun(NamedTuple):
+class StartedRound(NamedTuple):
     """A round whose intent is written, and whose cohort may be drawn.
 
     Attributes:
@@ -205,7 +205,7 @@ class Begun(NamedTuple):
         number: its number in the ledger; None without one.
     """
 
-    books: rounds.Books
+    books: rounds.RoundBookkeeping
     number: int | None
 
 
@@ -242,11 +242,11 @@ class Server:
         check_draws(self.scheme)
         check_perturbation(self.perturbation)
         fresh = not isinstance(self.perturbation, CorrelatedNoise)
-        rule = "draw every round's noise afresh: who came when is not known elsewhere"
-        way_out = "use FederatedAveraging, or Gaussian"
+        rule = "draw new noise in every round, since the participants of earlier rounds are unknown"
+        way_out = "use FederatedAveraging or Gaussian"
         require(fresh, "perturbation", "CorrelatedNoise", rule, way_out)
         given = "none" if self.public_update is None else "a function"
-        rule = "be given for a mask of top_k, and for nothing else"
+        rule = "be given only for a mask of top_k"
         require((given != "none") == self._by_size, "public_update", given, rule)
         settle(self, natural, "population")
         settle(self, whole, "missing")
@@ -275,7 +275,7 @@ class Server:
         sparse = self.perturbation.sparsification
         return self._masks and sparse is not None and sparse.sparsifier is Sparsifier.TOP_K
 
-    def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.Books:
+    def books(self, ledger: Ledger, budget: rounds.RoundBudget) -> rounds.RoundBookkeeping:
         """Return the records of rounds.
 
         Raises:
@@ -290,7 +290,7 @@ class Server:
         """Return the clipping and noise of a state's round."""
         return at_norm(self.perturbation, state.clip_norm)
 
-    def begin(self, state: Average, books: rounds.Books) -> Begun:
+    def begin(self, state: Average, books: rounds.RoundBookkeeping) -> StartedRound:
         """Write a round's intent; call it before its cohort is drawn.
 
         A cohort that is drawn and then dropped stays on the record, as a round that counts.
@@ -303,9 +303,9 @@ class Server:
             BudgetExhausted: the round does not fit; no client may get a message.
         """
         now = self._at(state, books)
-        return Begun(now, now.begin())
+        return StartedRound(now, now.begin())
 
-    def _at(self, state: Average, books: rounds.Books) -> rounds.Books:
+    def _at(self, state: Average, books: rounds.RoundBookkeeping) -> rounds.RoundBookkeeping:
         """Return the records with the clip norm and the noise of a state's round."""
         now = self.now(state)
         return replace(books, clip_norm=now.clip_norm, noise_std=now.full_noise_std)
@@ -344,7 +344,7 @@ class Server:
         dimension = len(state.parameters)
         travels = self.perturbation.sparsification
         if travels is not None and travels.dimension != dimension:
-            rule = f"equal the model's {dimension} parameters"
+            rule = f"equal the number of parameters of the model, {dimension}"
             refuse("dimension", travels.dimension, rule)
         travels = travels or Sparsification(kept=dimension, dimension=dimension)
         drawn = rounds.generator_for(self.seed, state.round, "rotation")
@@ -356,7 +356,7 @@ class Server:
         state: Average,
         running: Collected,
         updates: Iterable[tuple[int, object]],
-        books: rounds.Books | Begun,
+        books: rounds.RoundBookkeeping | StartedRound,
         on_release: Callable[[Average], None] | None = None,
     ) -> tuple[Average, rounds.RoundInfo]:
         """Run one round on the clients' updates.
@@ -390,7 +390,7 @@ class Server:
             norm = learned_norm(collected.perturbation, found.noisy, size)
             return Average(state.round + 1, found.parameters, norm), info
 
-        begun = books if isinstance(books, Begun) else self.begin(state, books)
+        begun = books if isinstance(books, StartedRound) else self.begin(state, books)
         return rounds.finish_round(
             begun.books, begun.number, collect=collect, release=release, on_release=on_release
         )

@@ -36,7 +36,7 @@ def pack(values: Tensor, *, round: int, mask: Tensor | None = None) -> bytes:
         ParameterError: a round number below 0, or values of another shape than the mask's.
     """
     if values.dim() != 1 or (mask is not None and mask.shape != values.shape):
-        refuse("values", tuple(values.shape), "have one number for each kept coordinate")
+        refuse("values", tuple(values.shape), "have one number per kept coordinate")
     number = integer(0, round=round)
     header = _HEADER.pack(_MAGIC, number, len(values), _fingerprint(mask))
     return header + values.detach().cpu().numpy().astype("<f4").tobytes()
@@ -59,11 +59,11 @@ def unpack(upload: bytes, *, round: int, kept: int, mask: Tensor | None = None) 
     size, out = upload_size(kept), "leave it out"
     require(len(upload) == size, "upload", len(upload), f"be {size} bytes long", out)
     magic, number, count, fingerprint = _HEADER.unpack_from(upload)
-    rule = f"start with {_MAGIC!r} and hold {kept} numbers"
+    rule = f"start with {_MAGIC!r} and contain {kept} numbers"
     require((magic, count) == (_MAGIC, kept), "upload", upload[:4], rule)
-    require(number == round, "upload.round", number, f"be {round}, the round under way", out)
+    require(number == round, "upload.round", number, f"be {round}, the current round", out)
     fits = fingerprint == _fingerprint(mask)
-    require(fits, "upload.mask", fingerprint.hex(), "fit the round's mask", out)
+    require(fits, "upload.mask", fingerprint.hex(), "match the mask of the round", out)
     # A copy, because an array over bytes is read-only.
     values = np.frombuffer(upload, "<f4", offset=_HEADER.size).astype(np.float32)
     require(np.isfinite(values).all(), "upload", "a non-finite number", "be finite", out)

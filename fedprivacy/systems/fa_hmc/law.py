@@ -68,7 +68,12 @@ def _angle(curvature: Array, step_size: float) -> Array:
     half = positive(step_size=step_size) * np.sqrt(curvature) / 2.0
     if np.any(half >= 1.0):
         limit = 2.0 / math.sqrt(float(np.max(curvature)))
-        refuse("step_size", step_size, f"be below 2 / sqrt(L) = {limit:g}", "leapfrog is unstable")
+        refuse(
+            "step_size",
+            step_size,
+            f"be below 2 / sqrt(L) = {limit:g}",
+            "leapfrog is unstable otherwise",
+        )
     return np.asarray(2.0 * np.arcsin(half))
 
 
@@ -117,7 +122,7 @@ class DynamicSteps(StepSizes):
 
     def __post_init__(self) -> None:
         if not self.stages:
-            refuse("stages", self.stages, "hold at least one pair (step size, iterations)")
+            refuse("stages", self.stages, "contain at least one pair (step size, iterations)")
         for step, count in self.stages:
             positive(step_size=step)
             integer(1, iterations=count)
@@ -372,6 +377,6 @@ def transcript_gdp(
 ) -> float:
     """Return mu of a client's ``rounds`` uploads together, for a constant step size; exact."""
     if not chain.homogeneous:
-        refuse("step_size", chain.step_size, "be constant", "add upload_gdp's squares up")
+        refuse("step_size", chain.step_size, "be constant", "add the squares of upload_gdp")
     once = upload_gdp(chain, client=client, difference=difference)
     return math.sqrt(integer(1, rounds=rounds)) * once

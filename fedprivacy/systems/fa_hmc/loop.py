@@ -14,14 +14,14 @@ from ...errors import integer, non_negative, positive, refuse, require
 from ...ledger import Ledger
 from ...mechanisms import FederatedHamiltonian, Mechanism
 from ...rounding import THOUSANDS
-from ...training.chains import ChainState, Client, Sampling, Seats, Work
+from ...training.chains import ChainState, Client, Cohort, LocalWork, SamplingLoop
 from ...training.posterior import Array, Spread
 from ...training.rounds import Dropout, RoundBudget, RoundInfo
 from .law import DebiasedLaws, DynamicSteps, HamiltonianChain
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HamiltonianSampling(Sampling):
+class HamiltonianSampling(SamplingLoop):
     """Sample with FA-HMC: T trajectories of K leapfrog steps, then an average.
 
     A trajectory starts with the momentum sqrt(rho) shared + sqrt((1 - rho) / w_c) own and uses 2 K
@@ -60,7 +60,12 @@ class HamiltonianSampling(Sampling):
         if self.target.sensitivity is None:
             noise = self.gradient_noise_multiplier
             rule = "be 0 for a target without a sensitivity"
-            refuse("gradient_noise_multiplier", noise, rule, "it is a multiple of it")
+            refuse(
+                "gradient_noise_multiplier",
+                noise,
+                rule,
+                "the noise is a multiple of the sensitivity",
+            )
 
     @property
     def steps_a_round(self) -> int:
@@ -91,15 +96,15 @@ class HamiltonianSampling(Sampling):
         # The first query of a trajectory, then one or two for each later step.
         return self.iterations * (1 + (1 + self._fresh) * (self.leapfrog_steps - 1))
 
-    def _locally(self, work: Work) -> tuple[Tensor, float]:
+    def _locally(self, work: LocalWork) -> tuple[Tensor, float]:
         index, local, clients, _, common, _ = work
         momenta = self._stds(index, lambda client: client.momentum_noise_std)[clients]
         queries = self._gradient_std()[clients]
         points, planned, shares = local.points, math.inf, [1.0]
         for eta in self.steps_of(index):
-            asked, factor = 0.5 * eta**2 * queries, -0.5 * eta**2
-            first = Spread.of(np.hypot(eta * momenta, asked)[..., None], local)
-            later = Spread.of(asked[..., None], local)
+            gradients, factor = 0.5 * eta**2 * queries, -0.5 * eta**2
+            first = Spread.of(np.hypot(eta * momenta, gradients)[..., None], local)
+            later = Spread.of(gradients[..., None], local)
             move = self._noised(work, points, factor, first, shares)
             planned = min(planned, first.least)
             if self.correlation > 0.0:
@@ -115,7 +120,7 @@ class HamiltonianSampling(Sampling):
         return local.finish(points), planned * min(shares) or self._shared_std(index)
 
     def _noised(
-        self, work: Work, points: Any, factor: float, spread: Spread, shares: list[float]
+        self, work: LocalWork, points: Any, factor: float, spread: Spread, shares: list[float]
     ) -> Any:
         """Return ``factor`` times a gradient at points, with private noise and the known term.
 
@@ -201,9 +206,9 @@ class DebiasedSampling(HamiltonianSampling):
     """
 
     def __post_init__(self) -> None:
-        rule, way_out = "be 'full'", "all clients' gradients are needed"
+        rule, way_out = "be 'full'", "the gradients of all clients are needed"
         require(self.cohort is None, "averaging", self.averaging, rule, way_out)
-        way_out = "a round's law depends on the round before"
+        way_out = "the law of a round depends on the previous round"
         require(not self.exact_jump, "exact_jump", True, "be False", way_out)
         super().__post_init__()
 
@@ -228,7 +233,12 @@ class DebiasedSampling(HamiltonianSampling):
         Raises:
             ParameterError: always.
         """
-        refuse("exact", "a chain", "be asked for as exact_laws", "it takes two rounds' positions")
+        refuse(
+            "exact",
+            "a chain",
+            "be computed with exact_laws",
+            "it needs the positions of two rounds",
+        )
 
     @property
     def exact_laws(self) -> DebiasedLaws:
@@ -261,13 +271,13 @@ class DebiasedSampling(HamiltonianSampling):
             ParameterError: a state of other chains; clients that drop out.
         """
         if not isinstance(state, DebiasedState):
-            refuse("state", type(state).__name__, "be a DebiasedState", "begin with init()")
-        way_out = "all clients' gradients are needed"
+            refuse("state", type(state).__name__, "be a DebiasedState", "start with init()")
+        way_out = "the gradients of all clients are needed"
         require(dropout is None, "dropout", dropout, "be None", way_out)
         own: dict[str, Any] = {"ledger": ledger, "budget": budget, "on_release": on_release}
         return super().step(state, data, **own)
 
-    def _release(self, state: ChainState, seats: Seats) -> tuple[ChainState, RoundInfo]:
+    def _release(self, state: ChainState, seats: Cohort) -> tuple[ChainState, RoundInfo]:
         assert isinstance(state, DebiasedState)
         work = self._work(state, seats)
         gradients, share = self._gradients(work)
@@ -281,7 +291,7 @@ class DebiasedSampling(HamiltonianSampling):
         info = self._info(state, seats, std * share, aborted=False)
         return self._after(after, positions), replace(info, upload_bytes=2 * info.upload_bytes)
 
-    def _gradients(self, work: Work) -> tuple[Tensor, float]:
+    def _gradients(self, work: LocalWork) -> tuple[Tensor, float]:
         """Return the released gradients of clients, (chains, N, d), and the noise's share.
 
         The share is the used std divided by the planned std.

@@ -192,7 +192,12 @@ def batch_noise(gradients: Array, batch: int, weight: float) -> Array:
 def _privately(chain: LangevinChain, client: int) -> tuple[Array, Array]:
     """Return a client's eigenvalues and eigenvectors; refuse gradients with noise."""
     if chain.gradient_covariance is not None:
-        refuse("gradient_covariance", "given", "be None", "batches are no Gaussian: account them")
+        refuse(
+            "gradient_covariance",
+            "given",
+            "be None",
+            "random batches are not Gaussian; account them",
+        )
     return chain.target.spectrum(client)
 
 

@@ -15,7 +15,7 @@ from ...errors import integer, positive, refuse
 from ...mechanisms import FederatedLangevin
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID
 from ...rounding import THOUSANDS
-from ...training.chains import Sampling, Work
+from ...training.chains import LocalWork, SamplingLoop
 from ...training.posterior import Array, Indices, Local, Spread
 from .law import DecayingSteps, LangevinChain
 
@@ -24,7 +24,7 @@ _ABOVE = 1.0 + THOUSANDS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LangevinSampling(Sampling):
+class LangevinSampling(SamplingLoop):
     """Sample with FA-LD: K local steps, then an average.
 
     A local step is theta - eta gradient + sqrt(2 eta tau) (rho shared + sqrt((1 - rho^2) / p_c)
@@ -58,8 +58,13 @@ class LangevinSampling(Sampling):
         if not isinstance(self.step_size, DecayingSteps):
             positive(step_size=self.step_size)
         if self.strong_convexity is not None and self.target.clip_norm is not None:
-            way = "leave strong_convexity and smoothness out: the steps are then composed"
-            refuse("clip_norm", self.target.clip_norm, "be None for T6, clipping undoes it", way)
+            way = "leave out strong_convexity and smoothness, so that the steps are composed"
+            refuse(
+                "clip_norm",
+                self.target.clip_norm,
+                "be None for T6, since clipping breaks its assumptions",
+                way,
+            )
         if self.strong_convexity is not None or self.smoothness is not None:
             self._check_curvature()
         super().__post_init__()
@@ -68,12 +73,15 @@ class LangevinSampling(Sampling):
         """Refuse a convexity or a smoothness that contradicts the target's own knowledge."""
         # A caller's own target may lack this property.
         convexity, smoothness = getattr(self.target, "curvature", (math.inf, 0.0))
-        way = "state what holds for all data, or leave both out: the steps are then composed"
+        way = (
+            "state constants that hold for all data, or leave out both, so that the steps are "
+            "composed"
+        )
         if self.strong_convexity is not None and self.strong_convexity > convexity * _ABOVE:
-            rule = f"be at most {convexity:g}, the target's own"
+            rule = f"be at most {convexity:g}, the value of the target"
             refuse("strong_convexity", self.strong_convexity, rule, way)
         if self.smoothness is not None and self.smoothness * _ABOVE < smoothness:
-            rule = f"be at least {smoothness:g}, the target's own"
+            rule = f"be at least {smoothness:g}, the value of the target"
             refuse("smoothness", self.smoothness, rule, way)
 
     @property
@@ -102,7 +110,7 @@ class LangevinSampling(Sampling):
     def _noisy_steps(self) -> int:
         return self.local_steps
 
-    def _locally(self, work: Work) -> tuple[Tensor, float]:
+    def _locally(self, work: LocalWork) -> tuple[Tensor, float]:
         index, local, clients, private, common, _ = work
         points, used = local.points, math.inf
         stds, together = self._widened(index, clients)

@@ -55,11 +55,11 @@ class AgentData:
         self._check_tensors()
         sizes = self.sizes or (self.targets.shape[-1],) * self.targets.shape[-2]
         agents, records = self.targets.shape[-2:]
-        rule = f"have one entry for each of {agents} agents"
+        rule = f"have one entry per agent, {agents} in all"
         require(len(sizes) == agents, "sizes", sizes, rule)
         for agent, size in enumerate(sizes):
             name, rule = f"sizes[{agent}]", f"be at most the {records} records passed"
-            found = integer(1, "leave agents without data out", **{name: size})
+            found = integer(1, "leave out agents without data", **{name: size})
             require(found <= records, name, size, rule)
         object.__setattr__(self, "sizes", tuple(map(int, sizes)))
         for name in ("features", "targets"):
@@ -71,7 +71,7 @@ class AgentData:
         """Refuse arguments that are not tensors, or have a wrong dtype or shape, or no agent."""
         for name in ("features", "targets"):
             value = getattr(self, name)
-            given, way_out = isinstance(value, Tensor), "AgentData.of takes arrays"
+            given, way_out = isinstance(value, Tensor), "AgentData.of converts arrays"
             require(given, name, type(value).__name__, "be a tensor", way_out)
             check_readable(name, value)
         kind, rule = self.features.dtype, "be of dtype float64"
@@ -81,9 +81,12 @@ class AgentData:
         lead = self.targets.dim()
         fits = lead in (2, 3) and self.features.shape[:lead] == self.targets.shape
         shapes = tuple(self.features.shape), tuple(self.targets.shape)
-        rule = "have shapes (runs, agents, records, ...) and (runs, agents, records), or no runs"
+        rule = (
+            "have shapes (runs, agents, records, ...) and (runs, agents, records), or the same "
+            "without runs"
+        )
         require(fits, "features, targets", shapes, rule)
-        agents, way_out = self.targets.shape[-2], "pass the records of one agent or more"
+        agents, way_out = self.targets.shape[-2], "pass the records of at least one agent"
         require(agents, "agents", 0, "be at least 1", way_out)
 
     @classmethod
@@ -96,7 +99,7 @@ class AgentData:
         Raises:
             ParameterError: no agent, or an agent without records.
         """
-        require(agents, "agents", agents, "hold at least one agent")
+        require(agents, "agents", agents, "contain at least one agent")
         inputs, targets = list[Tensor](), list[Tensor]()
         for agent, pair in enumerate(agents):
             try:
@@ -105,16 +108,22 @@ class AgentData:
                 targets.append(torch.as_tensor(own))
             except (TypeError, ValueError) as problem:
                 rule = "be a pair of features and targets, arrays of numbers"
-                refuse(f"agents[{agent}]", str(problem), rule, "rows of a kind are of one length")
+                refuse(f"agents[{agent}]", str(problem), rule, "all rows must have one length")
             shape, first = tuple(inputs[-1].shape[1:]), tuple(inputs[0].shape[1:])
-            rule = f"hold features of shape (records, {', '.join(map(str, first))})"
+            rule = f"contain features of shape (records, {', '.join(map(str, first))})"
             alike = shape == first and targets[-1].dim() == targets[0].dim() > 0
-            require(alike, f"agents[{agent}]", tuple(inputs[-1].shape), rule, "as the first's are")
+            require(
+                alike,
+                f"agents[{agent}]",
+                tuple(inputs[-1].shape),
+                rule,
+                "like those of the first agent",
+            )
         sizes = tuple(map(len, targets))
         for agent, counts in enumerate(zip(map(len, inputs), sizes, strict=True)):
             fits = counts[0] == counts[1] > 0
-            rule = "hold the same number of features and targets, at least one"
-            require(fits, f"agents[{agent}]", counts, rule, "leave agents without data out")
+            rule = "contain equal numbers of features and targets, at least one"
+            require(fits, f"agents[{agent}]", counts, rule, "leave out agents without data")
         return cls(_padded(inputs), _padded(targets), sizes)
 
     @property
@@ -245,7 +254,7 @@ class AgentLoss(ABC):
 
         The Newton solver needs it; a loss without it cannot use that solver.
         """
-        refuse("loss", type(self).__name__, "have a hessian", "take another solver")
+        refuse("loss", type(self).__name__, "have a hessian", "use another solver")
 
     def prepared(self, data: AgentData) -> AgentData:
         """Return the data in the form that the loss's guarantees require."""
@@ -311,7 +320,7 @@ class LinearLoss(AgentLoss):
         own, known = vars(cls).keys(), getattr(cls.__base__, "link_smoothness", None)
         missing = [name for name in ("link_smoothness", "sensitivity") if name not in own]
         if known is not None and own & {"slope", "bend"} and missing:
-            rule = f"say its own {' and '.join(missing)}: its link is another one"
+            rule = f"define its own {' and '.join(missing)}, since its link differs"
             refuse("class", cls.__name__, rule, "sensitivity may return None")
         if own & {"gradient", "_sum", "prepared"}:
             if "sensitivity" not in own:
@@ -328,15 +337,15 @@ class LinearLoss(AgentLoss):
         bent = torch.diff(slopes) / torch.diff(outputs)
         name, slack = f"{type(self).__name__}.slope", 1e-9
         least, most = float(bent.min()), float(bent.max())
-        rule = "rise with the output, as a convex loss's does"
+        rule = "increase with the output, as for a convex loss"
         require(least >= -slack, name, f"falling by {-least:.3g}", rule)
-        rule = f"rise by link_smoothness = {self.link_smoothness:g} at most"
+        rule = f"increase by at most link_smoothness = {self.link_smoothness:g}"
         require(most <= self.link_smoothness + slack, name, f"rising by {most:.3g}", rule)
         if self.feature_bound is None or (own := self.sensitivity(1)) is None:
             return
         # A record's gradient is slope times input, and two records' inputs may be opposite.
         apart = 2.0 * float(slopes.abs().max()) * self.feature_bound
-        rule = f"keep two records' gradients within the sensitivity, {own:g}"
+        rule = f"keep the distance of two records' gradients within the sensitivity, {own:g}"
         require(apart <= own * (1.0 + slack), name, f"{apart:.3g} apart", rule)
 
     @abstractmethod
@@ -350,7 +359,7 @@ class LinearLoss(AgentLoss):
     def dimension(self, data: AgentData) -> int:
         """Return the length of an input vector."""
         if data.features.dim() != data.targets.dim() + 1:
-            refuse("features", tuple(data.features.shape), "hold one vector for each record")
+            refuse("features", tuple(data.features.shape), "contain one vector per record")
         return data.features.shape[-1]
 
     def gradient(self, points: Tensor, data: AgentData, clip_norm: float | None = None) -> Tensor:
@@ -523,7 +532,7 @@ class ModuleLoss(AgentLoss):
             )
             outputs = self.flat.logits(point, features[:1].clone())
         if not bool((features == 0.5).all()):
-            refuse("model", "other inputs", "leave its inputs as they are", "work on a clone")
+            refuse("model", "other inputs", "not change its inputs", "work on a clone")
         return outputs.shape[-1] if outputs.dim() else 1
 
     def start(self, generator: torch.Generator) -> Tensor | None:

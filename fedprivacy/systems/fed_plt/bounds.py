@@ -115,7 +115,7 @@ class Convergence:
 
     def _check_stable(self) -> None:
         rule = "be below 1 for Fed-PLT to converge"
-        way_out = "take more local steps (fewest_local_steps) or another penalty"
+        way_out = "use more local steps (fewest_local_steps) or another penalty"
         require(self.stable, "spectral_radius", self.spectral_radius, rule, way_out)
 
 
@@ -168,7 +168,7 @@ def local_contraction(
     low, high, times = low + inverse, high + inverse, integer(1, local_steps=local_steps)
     if member(Solver, solver=solver) is Solver.ACCELERATED:
         rule = "be None for the accelerated solver"
-        require(step_size is None, "step_size", step_size, rule, "it has its own")
+        require(step_size is None, "step_size", step_size, rule, "it sets its own step size")
         squared = (1.0 + high / low) * (1.0 - math.sqrt(low / high)) ** times
         return squared if as_printed else math.sqrt(squared)
     step = 2.0 / (low + high) if step_size is None else step_size
@@ -329,7 +329,7 @@ def find_parameters(
     def cheapest(penalties: Iterable[float], *known: Parameters) -> Parameters:
         found = (_best_steps(low, high, rho, costs, accuracy, wanted, kind) for rho in penalties)
         settings = [*filter(None, found), *known]
-        rule, way_out = "be enough to make S stable", "leave it out, or raise it"
+        rule, way_out = "be large enough to make S stable", "leave it out or increase it"
         require(settings, "local_steps", wanted, rule, way_out)
         return min(settings, key=lambda each: each.time)
 
@@ -435,7 +435,9 @@ def participation_rate(
     listed = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
     require(listed, "probabilities", listed, "name at least one agent")
     p = [probability(probabilities=each) for each in listed]
-    way_out = "take more local steps or a larger penalty; a spectral radius below 1 is not enough"
+    way_out = (
+        "use more local steps or a larger penalty; a spectral radius below 1 is not sufficient"
+    )
     require(of.norm < 1.0, "norm of S", of.norm, "be below 1 for Proposition 2", way_out)
     # The agent with the smallest probability determines the rate.
     low = min(p)

@@ -35,10 +35,10 @@ from ...errors import (
 from ...ledger import Ledger
 from ...mechanisms import Mechanism, Parallel
 from ...relations import Unit, is_add_remove
-from ...sampling import Apart, Everyone, FixedSize, Scheme
+from ...sampling import Everyone, FixedSize, Scheme, SeparateProbabilities
 from ...training.rounds import (
-    Books,
     Dropout,
+    RoundBookkeeping,
     RoundBudget,
     RoundInfo,
     check_given,
@@ -131,7 +131,7 @@ class FederatedSplitting:
             options: the other arguments.
         """
         if not isinstance(data, AgentData):
-            rule, way_out = "be AgentData", "AgentData.of([(features, targets), ...])"
+            rule, way_out = "be AgentData", "use AgentData.of([(features, targets), ...])"
             refuse("data", type(data).__name__, rule, way_out)
         given = options.get("solver", GRADIENT_DESCENT)
         each = given if isinstance(given, Sequence) else [given]
@@ -153,7 +153,7 @@ class FederatedSplitting:
             require(pair, "constants", self.constants, rule)
         if self.curvature is not None:
             positive(
-                "Fed-PLT converges for strongly convex losses: regularise them",
+                "Fed-PLT converges for strongly convex losses, so add a regulariser",
                 strong_convexity=self.curvature[0],
             )
         _ = self.schemes
@@ -180,7 +180,7 @@ class FederatedSplitting:
         given = self.solver
         each = (given,) * self.agents if isinstance(given, LocalSolver) else given
         if not isinstance(each, Sequence) or not all(isinstance(one, LocalSolver) for one in each):
-            refuse("solver", given, "be a LocalSolver, or one for each agent")
+            refuse("solver", given, "be a LocalSolver, or one per agent")
         return tuple(each)
 
     @property
@@ -193,19 +193,19 @@ class FederatedSplitting:
     @cached_property
     def found(self) -> Parameters | None:
         """Result of the theory's search; None if all values were given."""
-        asked = {each.steps for each in self._given}
-        if self.penalty is not None and None not in asked:
+        given_steps = {each.steps for each in self._given}
+        if self.penalty is not None and None not in given_steps:
             return None
         if self.curvature is None:
-            rule = "be given where the loss's curvature is not known"
+            rule = "be given if the curvature of the loss is unknown"
             way_out = "give both, bound the inputs, or use FederatedSplitting.on(data, ...)"
-            refuse("penalty, steps", (self.penalty, *asked), rule, way_out)
+            refuse("penalty, steps", (self.penalty, *given_steps), rule, way_out)
         return find_parameters(
             strong_convexity=self.curvature[0],
             smoothness=self.curvature[1],
             gradient_cost=self.gradient_cost,
             round_cost=self.round_cost,
-            local_steps=asked.pop() if len(asked) == 1 else None,
+            local_steps=given_steps.pop() if len(given_steps) == 1 else None,
             penalty=self.penalty,
             solver=self._searched,
         )
@@ -222,7 +222,7 @@ class FederatedSplitting:
     def solvers(self) -> tuple[LocalSolver, ...]:
         """Every agent's solver, with steps and step size as numbers."""
         given = self._given
-        rule = f"be one, or one for each of {self.agents} agents"
+        rule = f"be one, or one per agent, {self.agents} in all"
         require(len(given) == self.agents, "solver", len(given), rule)
         steps = None if self.found is None else self.found.local_steps
         # Equal solvers are settled once.
@@ -232,7 +232,7 @@ class FederatedSplitting:
         return tuple(settled[each] for each in given)
 
     @cached_property
-    def scheme(self) -> FixedSize | Apart:
+    def scheme(self) -> FixedSize | SeparateProbabilities:
         """Scheme that draws the agents of a round."""
         given = self.participation
         if isinstance(given, FixedSize):
@@ -240,12 +240,12 @@ class FederatedSplitting:
             require(fits, "participation", given, rule)
             return given
         if isinstance(given, str) or not isinstance(given, int | float | Sequence | np.ndarray):
-            way_out = "Poisson(p) is p; agents are drawn by no other scheme"
+            way_out = "pass p for Poisson(p); no other scheme is supported"
             refuse("participation", given, "be FixedSize or probabilities", way_out)
         chances = [given] * self.agents if isinstance(given, int | float) else list(given)
-        rule = f"be one, or one for each of {self.agents}"
+        rule = f"be one, or one per agent, {self.agents} in all"
         require(len(chances) == self.agents, "participation", len(chances), rule)
-        return Apart(tuple(probability(participation=each) for each in chances))
+        return SeparateProbabilities(tuple(probability(participation=each) for each in chances))
 
     @cached_property
     def schemes(self) -> tuple[Scheme, ...]:
@@ -315,7 +315,7 @@ class FederatedSplitting:
         # Before the ledger and budget: a regulariser that fails spends no round.
         average = self.consensus(state)
         clip_norm, noise_std = self._planned
-        books = Books(
+        books = RoundBookkeeping(
             mechanism=self.round_mechanism,
             ledger=ledger,
             budget=budget,
@@ -389,7 +389,7 @@ class FederatedSplitting:
     def _check_solvers(self) -> None:
         alike = len({each.private for each in self.solvers}) == 1
         rule = "be noisy for all agents or for none"
-        way_out = "the others' records are not protected"
+        way_out = "the records of agents without noise are not protected"
         require(alike, "solver", "noisy for some agents", rule, way_out)
         alike = len({each.clip_norm for each in self.solvers}) == 1
         require(alike, "solver.clip_norm", "several", "be the same for all agents")
@@ -413,7 +413,7 @@ class FederatedSplitting:
         kind, way_out = isinstance(data, AgentData), "AgentData.of([(A, b), ...])"
         require(kind, "data", type(data).__name__, "be AgentData", way_out)
         # Sensitivities were divided by the declared sizes.
-        declared, rule = data.records == self.records, f"be those declared, {self.records}"
+        declared, rule = data.records == self.records, f"be the declared numbers, {self.records}"
         require(declared, "data.records", data.records, rule)
         dimension, rule = self.loss.dimension(data), f"have dimension {self.dimension}"
         require(dimension == self.dimension, "data", dimension, rule)
@@ -426,16 +426,16 @@ class FederatedSplitting:
         for name, book in (("ledger", ledger), ("budget", budget)):
             if book is None:
                 continue
-            rule, way_out = "be None for a batch of runs", "leave runs out of a private run"
+            rule, way_out = "be None for a batch of runs", "leave out runs for a private run"
             require(self.runs is None, name, f"{self.runs} runs", rule, way_out)
-            rule = "not be about add_remove: an agent divides by its number of records"
+            rule = "not be add_remove, since an agent divides by its number of records"
             public = not is_add_remove(book)
             require(public, f"{name}.adjacency", "add_remove", rule, "use replace_one")
             unit = getattr(getattr(book, "facts", book), "unit", None)
             require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
         check_ledger(ledger, self.round_mechanism, self.seed)
 
-    def _draw(self, number: int, dropout: Dropout | None) -> _Drawn:
+    def _draw(self, number: int, dropout: Dropout | None) -> _DrawnAgents:
         """Draw the agents that take part, in every run."""
         generator = generator_for(self.seed, number, "cohort")
         lead = () if self.runs is None else (self.runs,)
@@ -446,10 +446,10 @@ class FederatedSplitting:
         cohort = int(here.sum())
         for row in here.reshape(-1, self.agents):
             row[list(silent(dropout, np.flatnonzero(row)))] = False
-        return _Drawn(torch.from_numpy(here).to(self.device), cohort)
+        return _DrawnAgents(torch.from_numpy(here).to(self.device), cohort)
 
     def _release(
-        self, state: SplittingState, data: AgentData, average: Tensor, drawn: _Drawn
+        self, state: SplittingState, data: AgentData, average: Tensor, drawn: _DrawnAgents
     ) -> tuple[SplittingState, RoundInfo]:
         """Run the agents' solves; return the next state and the facts of the round."""
         on = drawn.answering
@@ -526,7 +526,7 @@ class FederatedSplitting:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _DrawnAgents:
     """Agents that take part: booleans of shape (..., agents), and the number of drawn agents."""
 
     answering: Tensor
@@ -535,15 +535,15 @@ class _Drawn:
 
 def _sizes(records: Sequence[int]) -> tuple[int, ...]:
     many = isinstance(records, Sequence) and not isinstance(records, str)
-    require(many, "records", records, "be a sequence, a number of records for each agent")
-    require(len(records), "records", records, "have one entry for each agent, at least one")
+    require(many, "records", records, "be a sequence with the number of records of each agent")
+    require(len(records), "records", records, "have one entry per agent and at least one agent")
     sizes = []
     for agent, size in enumerate(records):
         try:
             sizes.append(integer(1, records=size))
         except ParameterError:
-            rule = "be a whole number of at least 1"
-            refuse(f"records[{agent}]", size, rule, "leave agents without data out")
+            rule = "be an integer of at least 1"
+            refuse(f"records[{agent}]", size, rule, "leave out agents without data")
     return tuple(sizes)
 
 

@@ -54,7 +54,7 @@ class Box:
     high: float
 
     def __post_init__(self) -> None:
-        require(self.low <= self.high, "low, high", (self.low, self.high), "be in order")
+        require(self.low <= self.high, "low, high", (self.low, self.high), "be sorted")
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
         """Return the nearest point of the box."""
@@ -78,7 +78,7 @@ class Group:
         non_negative(weight=self.weight)
         every = [coordinate for group in self.groups for coordinate in group]
         once = len(set(every)) == len(every)
-        require(once, "groups", self.groups, "hold no coordinate twice")
+        require(once, "groups", self.groups, "contain every coordinate at most once")
 
     def __call__(self, point: Tensor, step: float) -> Tensor:
         """Return the point with every group shrunk towards 0 by step weight."""
@@ -103,7 +103,9 @@ def checked_prox(prox: Prox | None, point: Tensor, step: float) -> Tensor:
     found = prox(point, step)
     if not isinstance(found, Tensor) or found.shape != point.shape:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        refuse("regulariser", shape, f"return a tensor of its point's shape {tuple(point.shape)}")
+        refuse(
+            "regulariser", shape, f"return a tensor of the shape of its input, {tuple(point.shape)}"
+        )
     # If the point is already not finite, the regulariser is not at fault.
     finite = not bool(torch.isfinite(point).all()) or bool(torch.isfinite(found).all())
     rule = "return a finite point for a finite one"

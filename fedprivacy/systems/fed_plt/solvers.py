@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import member, natural, positive, require, settle
 from ...mechanisms import NoisyGradientDescent
-from ...mechanisms.exact_normals import Deviates
+from ...mechanisms.exact_normals import StoredDraws
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
 from .agents import AgentData, AgentLoss
 
@@ -101,7 +101,7 @@ class LocalSolver:
             value, rule = getattr(self, name), f"be None for the {kind} solver"
             rule = "be given" if kind is owner else rule
             fits = (value is not None) == (kind is owner)
-            require(fits, name, value, rule, f"it is the {owner} solver's")
+            require(fits, name, value, rule, f"it is a parameter of the {owner} solver")
         rule = f"be None for the {kind} solver"
         fits = self.clip_norm is None or kind is SolverKind.NOISY
         require(fits, "clip_norm", self.clip_norm, rule)
@@ -135,12 +135,12 @@ class LocalSolver:
             ParameterError: a step size that does not contract, or one that must be given.
         """
         steps = found_steps if self.steps is None else self.steps
-        unknown = "be given where the loss's curvature is not known"
+        unknown = "be given if the curvature of the loss is unknown"
         require(steps is not None, "steps", None, unknown)
         own_step = self.method in STEP_OF_ITS_OWN
         if constants is None:
             fits = self.method is not SolverKind.ACCELERATED
-            rule = "not be accelerated without the loss's curvature"
+            rule = "not be accelerated if the curvature of the loss is unknown"
             require(fits, "method", self.method, rule)
             require(own_step or self.step_size is not None, "step_size", None, unknown)
         if constants is None or own_step:
@@ -148,7 +148,7 @@ class LocalSolver:
         low, high = (each + 1.0 / penalty for each in constants)
         step = self.step_size or 2.0 / (low + high)
         rule = f"lie in (0, {2.0 / high:.6g}) = (0, 2 / (smoothness + 1 / penalty))"
-        require(step < 2.0 / high, "step_size", step, rule, "a larger one does not contract")
+        require(step < 2.0 / high, "step_size", step, rule, "larger steps do not contract")
         return replace(self, steps=steps, step_size=step)
 
     def mechanism(self, loss: AgentLoss, records: int, penalty: float) -> NoisyGradientDescent:
@@ -173,7 +173,7 @@ class LocalSolver:
         assert self.steps is not None and self.step_size is not None
         own, clip = loss.sensitivity(records), self.clip_norm
         contracting = _contracting(loss, penalty, clipped=clip is not None)
-        rule = "be given where the loss has no sensitivity of its own"
+        rule = "be given if the loss has no sensitivity"
         way_out = "clip the records' gradients, or bound the inputs of a logistic loss "
         known = clip is not None or (own is not None and contracting)
         require(known, "solver.clip_norm", None, rule, way_out + "(feature_bound)")
@@ -326,7 +326,7 @@ class LocalProblem:
         return own + (point - self.anchors) / self.penalty
 
     def _noised(
-        self, known: Tensor, move: Tensor, spreads: Spreads, drawn: Deviates
+        self, known: Tensor, move: Tensor, spreads: Spreads, drawn: StoredDraws
     ) -> tuple[Tensor, Spreads]:
         """Return a step with its noise, rounded as a whole if steps are accounted together."""
         if self.widening is not None:
@@ -446,7 +446,7 @@ def _factor(column: NDArray[np.float64], like: Tensor) -> Any:
 
 
 def _noisy(
-    move: Tensor, stds: Spreads, deviates: Deviates, grid: float = STEP_GRID
+    move: Tensor, stds: Spreads, deviates: StoredDraws, grid: float = STEP_GRID
 ) -> tuple[Tensor, Spreads]:
     """Return one step's moves of all agents with their noise, and the stds of the noise."""
     return noisy_scaled(move, stds=stds, deviates=deviates, grid=grid), stds

@@ -279,15 +279,15 @@ ASKED = {
     ),
     "a population of nobody": (
         (trace(WHOLE), {"population": 0}),
-        "population must be a whole number of at least 1, got 0",
+        "population must be an integer of at least 1, got 0",
     ),
     "sums that are none": (
         (trace(WHOLE), {"steps_per_round": 0}),
-        "steps_per_round must be a whole number of at least 1, got 0",
+        "steps_per_round must be an integer of at least 1, got 0",
     ),
     "shares below none": (
         (trace(WHOLE), {"missing_shares": -1}),
-        "missing_shares must be a whole number of at least 0, got -1",
+        "missing_shares must be an integer of at least 0, got -1",
     ),
     "all shares": (
         (trace(WHOLE), {"missing_shares": 25}),
@@ -300,7 +300,7 @@ ASKED = {
     ),
     "trials that are half": (
         (trace(WHOLE), {"trials": 1.5}),
-        "trials must be a whole number of at least 1, got 1.5",
+        "trials must be an integer of at least 1, got 1.5",
     ),
     "a denominator of another name": (
         (trace(WHOLE), {"denominator": "mean"}),

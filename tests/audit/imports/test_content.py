@@ -42,7 +42,7 @@ FAULTS = {
     "sensitivity C where it is 2 C": (
         ("flower.json", (cut(SAID["flower"], 4), 7e-5)),
         {},
-        "move a sum of clipped vectors by up to 2 C",
+        "a sum of clipped vectors by up to",
         ("flower.json", (3.49, 7e-5), {}),
     ),
     "fixed size accounted as Poisson": (
@@ -67,22 +67,22 @@ FAULTS = {
             {"missing_shares": 0, "adjacency": "replace_one"},
         ),
     ),
-    "steps rounded down": (
+    "the steps of an epoch rounded down": (
         ("event_ceiling.json", (SAID["event_floor"], 1e-5)),
         {"adjacency": "add_remove"},
-        "an epoch's steps rounded down",
+        "the steps of an epoch rounded down",
         ("event_ceiling.json", (SAID["event_ceiling"], 1e-5), {}),
     ),
     "local steps of a record that has them all": (
         ("opacus_steps.json", (SAID["opacus_rounds"], 1e-5)),
         {"adjacency": "add_remove", "sampling": "poisson"},
-        "several noisy sums counted as one",
+        "noisy sums counted as one",
         ("opacus_steps.json", (SAID["opacus_steps"], 1e-5), {}),
     ),
     "an estimate in place of an upper end": (
         ("event.json", (4.17, 1e-5)),
         {"adjacency": "add_remove"},
-        "An estimate, or a number rounded down",
+        "An estimate or a number rounded down is",
         ("event.json", (SAID["event"], 1e-5), {}),
     ),
 }
@@ -105,7 +105,7 @@ def test_runs_that_were_tried_count_for_upper_ends():
     claim = (SAID["opacus_rdp"], TINY)
     found = fp.audit(RECORDS / "opacus_rdp.json", claim=claim, trials=20, **OPACUS)
     assert found.verdict == "CANNOT BE CERTIFIED"
-    assert "one run of those that were tried" in found.reasons[1]
+    assert "only one of the runs on these data" in found.reasons[1]
     run = fp.Gaussian(noise_multiplier=3.0).sampled(fp.Poisson(0.2))
     whole = fp.epsilon(run * 1000, delta=TINY, adjacency="add_remove")
     one = fp.epsilon(run * 50, delta=TINY, adjacency="add_remove")
@@ -177,14 +177,19 @@ def test_an_imported_record_says_so_and_never_speaks_of_our_seed_or_version(tmp_
     facts = {"claim": (9.0, TINY), "adjacency": "add_remove", "sampling": "poisson"}
     found = fp.audit(RECORDS / "opacus_rdp.json", auditor="A. Uditor", **facts)
     recorded, stated = found.facts_recorded, found.stated
-    assert found.statement == "HOLDS, on the word of an imported record"
+    assert found.statement == "HOLDS, according to an imported record"
     assert "not recorded by fedprivacy" in recorded["source"]
     assert recorded["SHA-256 of the source"] == content.digest(RECORDS / "opacus_rdp.json")
     assert recorded["imported by"] == "A. Uditor" and recorded["imported"]
     assert set(stated) == {"adjacency", "sampling", "claim"}
     assert "seed policy" not in recorded and "versions" not in recorded
     page = fp.report(found, tmp_path / "a.html", subject="a network").read_text()
-    for told in ("A. Uditor", found.origin.sha256, "a network", "stated by the user, not recorded"):
+    for told in (
+        "A. Uditor",
+        found.origin.sha256,
+        "a network",
+        "stated by the user but not recorded",
+    ):
         assert told in page
     assert "operating system" not in page
 

@@ -53,5 +53,5 @@ class Alike:
 
 
 def test_only_dp_accountings_own_events_are_understood():
-    with pytest.raises(ConversionError, match="no event that is read here: Alike"):
+    with pytest.raises(ConversionError, match="a Alike cannot be read"):
         fp.account(Alike(), delta=1e-5, adjacency="zero_out")

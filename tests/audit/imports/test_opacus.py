@@ -23,7 +23,7 @@ def test_a_shuffled_pass_accounted_as_poisson_is_named(tmp_path):
     assert fp.audit(path, claim=(10.2, 1e-5), **seen).verdict == "HOLDS"
     secret = fp.audit(path, claim=(0.4315, 1e-5), adjacency="zero_out")  # the order is not known
     assert secret.verdict == "CANNOT BE CERTIFIED" and 0.41 < secret.bound.lower < 0.42
-    assert "would be the number of Poisson sampling at the same rate" in secret.reasons[1]
+    assert "would be the epsilon of Poisson sampling at the same rate" in secret.reasons[1]
 
 
 def test_the_gaussian_limit_of_a_published_thread():

@@ -97,7 +97,7 @@ def test_neighbours_that_are_alike_stand_together_and_none_is_lost(found):
 # Cohorts that do not fit
 
 POISSON, EPOCH = fp.Poisson(0.1), fp.Shuffled(10)
-OFTEN = "which nobody draws with probability 0.1 from 1000"
+OFTEN = "which is improbable for probability 0.1 and 1000"
 LARGE = "a share of 0.2 where the sampling draws 0.1"
 DOUBTED = {
     "more than there are": (
@@ -168,8 +168,8 @@ def test_what_cannot_be_accounted_is_told_what_can(source):
     with pytest.raises(fp.ParameterError) as caught:
         fp.account(source, delta=1e-5, adjacency="zero_out")
     assert str(caught.value) == (
-        f"source must be something that can be accounted, got {type(source).__name__!r}; pass a "
-        "mechanism, a ledger, a dp-accounting event, or the path of a file"
+        f"source must be a source that can be accounted, got {type(source).__name__!r}; pass "
+        "a mechanism, a ledger, a dp-accounting event, or the path of a file"
     )
 
 

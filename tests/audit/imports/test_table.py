@@ -26,7 +26,7 @@ def test_a_denominator_that_follows_the_data_certifies_nothing():
 def test_epsilons_added_over_disjoint_clients_are_told():
     sums = (7 * SAID["opacus_rdp"], TINY)
     found = fp.audit(RECORDS / "opacus_rdp.json", claim=sums, **OPACUS)
-    assert found.verdict == "HOLDS" and "7 times the number of this run" in found.reasons[1]
+    assert found.verdict == "HOLDS" and "7 times the epsilon of this run" in found.reasons[1]
     fine = fp.audit(RECORDS / "opacus_rdp.json", claim=(SAID["opacus_rdp"], TINY), **OPACUS)
     assert fine.verdict == "HOLDS" and len(fine.reasons) == 1
 

@@ -22,7 +22,7 @@ STATED = {"sampling": "poisson", "adjacency": "add_remove"}
     "count", [-2350, 0, 2350.5, 2350.0, True, False, np.True_, "2350", None, math.nan, np.ones(1)]
 )
 def test_a_number_of_rounds_that_is_none_is_refused_by_name(count):
-    with pytest.raises(fp.ParameterError, match=r"^rounds must be a whole number of at least 1"):
+    with pytest.raises(fp.ParameterError, match=r"^rounds must be an integer of at least 1"):
         Trace(LOG, ((ROUND, count),))
 
 

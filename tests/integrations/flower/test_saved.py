@@ -13,7 +13,7 @@ from fedprivacy.errors import (
     LedgerError,
     ParameterError,
 )
-from fedprivacy.integrations.flower.saved import FORMAT, Held, Saved, opened
+from fedprivacy.integrations.flower.saved import FORMAT, Saved, SavedContent, opened
 from fedprivacy.ledger import Ledger
 
 AFTER = {"a": np.full(3, 3.0, np.float32), "b": np.full((2, 2), -1.0, np.float32)}
@@ -24,12 +24,12 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
     one, another = (Ledger.create(tmp_path / name, **facts) for name in ("one", "another"))
     saved = Saved(path, one)
     assert saved.read() is None
-    saved.write(Held(AFTER, 5, 0.25))
+    saved.write(SavedContent(AFTER, 5, 0.25))
     arrays, rounds, norm = saved.read()
     assert (rounds, norm) == (5, 0.25) and all(
         np.array_equal(arrays[name], AFTER[name]) for name in AFTER
     )
-    with pytest.raises(ParameterError, match="this ledger's"):
+    with pytest.raises(ParameterError, match="the run of this ledger"):
         Saved(path, another).read()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -62,11 +62,11 @@ def test_a_model_comes_back_as_it_was(tmp_path, ledger, norm):
     assert file.read() is None
     # Names that are a file's own, or another's keywords.
     odd = {"head": np.ones(2, np.float32), "file": np.zeros((1, 3), np.float32), "a/b": np.eye(2)}
-    file.write(Held(odd, 7, norm))
+    file.write(SavedContent(odd, 7, norm))
     found = file.read()
     assert (found.rounds, found.clip_norm, list(found.arrays)) == (7, norm, list(odd))
     assert all(np.array_equal(found.arrays[name], value) for name, value in odd.items())
-    file.write(Held(odd, 8, norm))
+    file.write(SavedContent(odd, 8, norm))
     assert file.read().rounds == 8 and len(list(tmp_path.iterdir())) == 2
 
 
@@ -88,7 +88,7 @@ def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
         Saved(path, ledger).read()
     assert str(caught.value) == (
         f"checkpoint must be a model of this run, got {str(path)!r} ({kind}); restore it, or "
-        "remove it and begin with other arrays"
+        "remove it and start with new arrays"
     )
 
 
@@ -105,7 +105,11 @@ def test_a_model_with_a_damaged_head_is_refused(tmp_path, ledger, what):
 )
 def test_a_model_of_another_run_is_refused(tmp_path, ledger, head):
     path = saved(tmp_path / "model.npz", ledger, head=head)
-    told = "end the run with the version" if "format" in head else "this one does not count"
+    told = (
+        "finish the run with the version that started"
+        if "format" in head
+        else "the run of this ledger, which must count"
+    )
     with pytest.raises(fp.ParameterError, match=told):
         Saved(path, ledger).read()
     assert Saved(saved(path, ledger), ledger).read().rounds == 3
@@ -117,13 +121,13 @@ def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
     backup = place.read_bytes()
     round_ = fp.Gaussian(noise_multiplier=2.0, unit="client")
     ledger.intent(round_, clip_norm=1.0, noise_std=2.0)
-    Saved(path, ledger).write(Held({"a": np.ones(2, np.float32)}, 1, None))
+    Saved(path, ledger).write(SavedContent({"a": np.ones(2, np.float32)}, 1, None))
     ledger.release()
     assert Saved(path, fp.Ledger.open(place)).read().rounds == 1
     place.write_bytes(backup)
     with fp.Ledger.open(place, resume=True) as old:
         old.intent(round_, clip_norm=1.0, noise_std=3.0)
-        with pytest.raises(fp.ParameterError, match="this one does not count the rounds"):
+        with pytest.raises(fp.ParameterError, match="of this ledger, which must count the rounds"):
             Saved(path, old).read()
 
 
@@ -168,7 +172,7 @@ def test_a_ledger_is_gone_on_with_under_its_own_budget_alone(tmp_path, what):
     opened(path, own, None, "Flower").release()
     with pytest.raises(LedgerError) as caught:
         opened(path, BUDGETS[what], None, "Flower")
-    told = "; resume with the budget of the run's beginning, or name another file"
+    told = "resume with the original budget, or name another file"
     assert str(path) in str(caught.value) and str(caught.value).endswith(told)
     # Let go of: the right budget may go on.
     again = opened(path, own, None, "Flower")

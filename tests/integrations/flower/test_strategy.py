@@ -99,7 +99,9 @@ def test_what_speaks_against_a_run_is_looked_for_as_it_ends(tmp_path):
 
     first = apps.arrays_of(apps.module())
     strategy.start(apps.HereGrid(apps.client_app()), first, ROUNDS, evaluate_fn=evaluate)
-    with pytest.raises(fp.UnsupportedCombination, match="what was done was not this run"):
+    with pytest.raises(
+        fp.UnsupportedCombination, match="the recorded run differs from the accounted one"
+    ):
         strategy.budget.spent()
 
 

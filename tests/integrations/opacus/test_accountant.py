@@ -88,7 +88,7 @@ def test_a_step_that_fails_after_its_noise_stays_begun(tmp_path):
         train(network, optimizer, loader, 1)
         books.close()
     found = fp.audit(tmp_path / "a")
-    assert found.rounds == 3 and "1 round(s) were begun and never confirmed" in str(found)
+    assert found.rounds == 3 and "1 round(s) were begun but never confirmed" in str(found)
 
 
 def test_physical_batches_are_one_step(tmp_path):
@@ -154,7 +154,9 @@ def test_batches_that_were_held_back_lend_no_place(kind, workers, tmp_path):
         for _ in range(3):
             # Of workers' batches the end of a pass is not looked at.
             if not (workers and len(loader) == 1):
-                with pytest.raises(fp.ParameterError, match="be stepped before another one is ask"):
+                with pytest.raises(
+                    fp.ParameterError, match="be stepped before the next one is drawn"
+                ):
                     list(loader)
             # The one that waits is handed out again, and stepped once.
             with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
@@ -187,14 +189,16 @@ def accumulate(network, optimizer, loader):
 def test_the_accountant_asks_for_public_numbers_too():
     live.register(adjacency="add_remove")
     engine, network, optimizer, loader = private()
-    with pytest.raises(fp.ParameterError, match="scheme must be declared for add_remove"):
+    with pytest.raises(fp.ParameterError, match="scheme must be given for add_remove"):
         engine.accountant.look_at(loader)
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2))
-    with pytest.raises(fp.ParameterError, match="expected_batch_size must be declared"):
+    with pytest.raises(fp.ParameterError, match="expected_batch_size must be given"):
         train(network, optimizer, loader, 1)
     engine, network, optimizer, loader = private()
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2), expected_batch_size=9)
-    with pytest.raises(fp.ParameterError, match="be the optimizer's, 8: sums are divided by it"):
+    with pytest.raises(
+        fp.ParameterError, match="be that of the optimizer, 8, the divisor of its sums"
+    ):
         train(network, optimizer, loader, 1)
     engine, network, optimizer, loader = private()
     engine.accountant.look_at(loader, scheme=fp.Poisson(0.2), expected_batch_size=8)
@@ -257,12 +261,12 @@ def test_a_state_is_of_the_loader_that_it_goes_on_with():
     train(network, optimizer, loader, 3)
     state = engine.accountant.state_dict()
     other = private(poisson=False, shuffle=True)[0].accountant
-    with pytest.raises(fp.ParameterError, match="be looked at before steps are counted"):
+    with pytest.raises(fp.ParameterError, match="be passed to look_at before steps are counted"):
         other.load_state_dict(state)
     loader = private(poisson=False, shuffle=True)[3]
     other.look_at(loader)
     for known in (state, {"history": state["history"], "mechanism": live.NAME}):
-        with pytest.raises(fp.ParameterError, match="be of steps that were drawn as the loader's"):
+        with pytest.raises(fp.ParameterError, match="be of steps with the sampling of the"):
             other.load_state_dict(known)
     assert not other.history
 
@@ -292,7 +296,10 @@ def test_our_own_state_says_how_batches_were_drawn(tmp_path):
     assert found.bound.upper == engine.get_epsilon(1e-5) == whole
     assert found.bound.lower == 0.0 and found.verdict == "HOLDS"
     told = fp.audit(state, claim=(9.0, 1e-5), sampling=fp.Poisson(0.2), **ask)
-    assert told.verdict != "HOLDS" and "against the record" in told.statement
+    assert (
+        told.verdict != "HOLDS"
+        and "as stated, although the record contradicts it" in told.statement
+    )
     # Steps that are in no pass, in too few, or in passes of more noise than they had.
     for passes in (None, [], [(2.0, 9)], [(2.5, 10)], [(2.0, 1), (2.5, 9)]):
         with pytest.raises(fp.errors.ConversionError, match=r"steps of noise 2 or less"):

@@ -20,7 +20,7 @@ from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import DATA, FACTS, SAMPLERS, backward, private, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-NOT_STEPPED = "be stepped before another one is asked for"
+NOT_STEPPED = "be stepped before the next one is drawn"
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_books_are_kept_once_until_they_end(ledger, tmp_path):
 def test_an_optimizer_of_before_is_refused(ledger):
     _, network, optimizer, loader = private()
     train(network, optimizer, loader, 1)
-    with pytest.raises(fp.ParameterError, match="clipped gradients of before"):
+    with pytest.raises(fp.ParameterError, match="clipped gradients from before"):
         live.keep_books(optimizer, loader, ledger=ledger)
 
 
@@ -112,7 +112,7 @@ def test_an_audit_says_that_no_round_was_recorded(ledger, tmp_path):
     assert found.statement == "HOLDS, no round was recorded"
     assert "No round was recorded." in str(found)
     assert found.to_dict()["statement"] == found.statement
-    assert found.to_dict()["defects"] == ["a record without a round"]
+    assert found.to_dict()["defects"] == ["a record without rounds"]
     assert "no round was recorded" in str(found.bound)
     assert "no round was recorded" in str(fp.account(ledger.path, delta=1e-5))
     for name in ("page.html", "page.md"):
@@ -136,7 +136,9 @@ def test_the_accountant_alone_sees_a_batch_that_was_dropped():
     engine.accountant.look_at(loader)
     with pytest.raises(fp.ParameterError, match=NOT_STEPPED):
         skipping(network, optimizer, loader, 1)
-    with pytest.raises(fp.ParameterError, match="stepped before a number is given"):
+    with pytest.raises(
+        fp.ParameterError, match="be stepped before epsilon is computed, since dropping"
+    ):
         engine.get_epsilon(1e-5)
     train(network, optimizer, loader, 1)
     assert len(engine.accountant) == 2 and engine.get_epsilon(1e-5) > 0.0
@@ -210,7 +212,7 @@ def test_a_batch_that_another_optimizer_stepped_is_missing_here(tmp_path):
     ):
         books = live.keep_books(optimizer, loader, ledger=one)
         both = live.keep_books(second, loader, ledger=two)
-        with pytest.raises(fp.ParameterError, match="be stepped by this optimizer too"):
+        with pytest.raises(fp.ParameterError, match="be stepped by this optimizer as well, since"):
             for number, (x, y) in enumerate(loader):
                 backward(other, second, x, y)
                 second.step()
@@ -233,7 +235,7 @@ def test_a_step_is_of_the_whole_batch(kind, ledger):
     with pytest.raises(fp.ParameterError, match="a step's gradients must come from"):
         train(network, optimizer, [(x[:-1], y[:-1])], 1)
     # A run that ends here, and goes on later, has dropped a batch.
-    assert ledger.voids == ("a batch was drawn and its step did not come",)
+    assert ledger.voids == ("a batch was drawn, but its step did not follow",)
     train(network, optimizer, [(x, y)], 1)
     assert not ledger.voids
     books.close()
@@ -278,7 +280,7 @@ def test_every_bookkeeper_must_begin_a_step(ledger):
     live.keep_books(optimizer, loader, ledger=ledger)
     late = PrivacyEngine(accountant=live.NAME).accountant
     late.look_at(loader, optimizer)
-    with pytest.raises(fp.ParameterError, match="did not begin"):
+    with pytest.raises(fp.ParameterError, match="a step was taken that was not recorded"):
         train(network, optimizer, loader, 1)
     # The step was refused: its round stays spent, and the accountant, which missed it, is void.
     assert ledger.spent_rounds == 1

@@ -41,7 +41,7 @@ def test_two_draws_are_not_one_step_and_two_batches_of_a_pass_may_be(tmp_path):
 def test_passes_that_are_mixed_are_refused():
     _, network, optimizer, loader = private(False, shuffle=True)
     live.keep_books(optimizer, loader)
-    with pytest.raises(fp.ParameterError, match="be stepped before another one is asked for"):
+    with pytest.raises(fp.ParameterError, match="be stepped before the next one is drawn"):
         for (x, y), _ in zip(loader, loader, strict=True):
             backward(network, optimizer, x, y)
             optimizer.step()

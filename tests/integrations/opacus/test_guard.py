@@ -16,7 +16,7 @@ from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import DATA, backward, private, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-NOT_STEPPED = "be stepped before another one is asked for"
+NOT_STEPPED = "be stepped before the next one is drawn"
 
 
 @pytest.fixture(autouse=True)

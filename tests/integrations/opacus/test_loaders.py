@@ -18,7 +18,7 @@ from fedprivacy.integrations import opacus as live  # noqa: E402
 from tests.integrations.opacus.loops import BATCH, DATA, FACTS, SAMPLERS, SIZE, private, train  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-NOT_STEPPED = "be stepped before another one is asked for"
+NOT_STEPPED = "be stepped before the next one is drawn"
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_a_pass_that_is_left_gives_its_batch_to_its_own_round(workers, ledger):
 def test_a_loader_that_is_looked_at_is_not_copied(ledger):
     _, _, optimizer, loader = private()
     live.keep_books(optimizer, loader, ledger=ledger)
-    with pytest.raises(fp.ParameterError, match="looked at must be used itself"):
+    with pytest.raises(fp.ParameterError, match="passed to look_at must be used directly"):
         copy.deepcopy(loader)
 
 
@@ -157,7 +157,7 @@ def test_the_loader_is_asked_for_before_any_number():
 def test_batches_of_another_loader_are_not_stepped():
     _, network, optimizer, loader = private()
     live.keep_books(optimizer, loader)
-    with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; take one for"):
+    with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; draw one batch"):
         train(network, optimizer, DataLoader(DATA, batch_size=BATCH), 1)
     # Nor is one that is larger than what was drawn.
     next(iter(loader))

@@ -31,9 +31,9 @@ def test_a_denominator_that_follows_the_records_is_declared_for_add_remove(tmp_p
         public = {"scheme": fp.Poisson(0.2), "expected_batch_size": 10}
         for name in public:
             others = {key: value for key, value in public.items() if key != name}
-            with pytest.raises(fp.ParameterError, match=f"{name} must be declared for add_remove"):
+            with pytest.raises(fp.ParameterError, match=f"{name} must be given for add_remove"):
                 live.keep_books(optimizer, loader, ledger=ledger, **others)
-        with pytest.raises(fp.ParameterError, match=r"be what the loader draws: Poisson\(prob"):
+        with pytest.raises(fp.ParameterError, match=r"be the scheme of the loader, Poisson\(prob"):
             live.keep_books(optimizer, loader, ledger=ledger, scheme=fp.Poisson(0.1))
         books = live.keep_books(optimizer, loader, ledger=ledger, **public)
         train(network, optimizer, loader, 2)

@@ -185,7 +185,7 @@ def test_scheme_one_claims_a_vacuous_delta():
     claim = total(50, 30)
     assert claim.delta > 1.0
     assert claim.verdict is Verdict.HOLDS
-    assert "nothing is promised" in claim.reason
+    assert "is claimed, but a delta of 1 or" in claim.reason
 
 
 def test_one_draw_of_equal_weights_is_scheme_two():
@@ -493,13 +493,13 @@ CLAIMS = {
     ),
     "a step of which nothing is said": (
         {"step_size": 1.0},
-        "step_size must be at most 0.00356159, above which Theorem 6.1 says nothing, got 1.0; take "
+        "step_size must be at most 0.00356159, the limit of Theorem 6.1, got 1.0; use "
         "smaller steps, or account for 1 with FederatedLangevin",
     ),
     "no noise of one's own": (
         {"correlation": 1.0},
-        "step_size must be at most 0, above which Theorem 6.1 says nothing, got 0.0001; with "
-        "correlation 1 all noise is shared: no epsilon is finite",
+        "step_size must be at most 0, the limit of Theorem 6.1, got 0.0001; with "
+        "correlation 1 all noise is shared, so no epsilon is finite",
     ),
     "weights that nobody gave": (
         {"scheme": "I", "weight": 0.1},

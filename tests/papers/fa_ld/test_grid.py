@@ -374,7 +374,7 @@ def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, dom
     ("options", "words"),
     [
         ({"rounds": 0}, "rounds must"),
-        ({"rounds": []}, "rounds must hold"),
+        ({"rounds": []}, "rounds must contain"),
         ({"step_size": -1.0}, "step_size must"),
         ({"step_size": "fast"}, "step_size must"),
         ({"correlation": 1.5}, "correlation must"),
@@ -385,7 +385,7 @@ def test_any_one_of_tau_and_both_counts_is_found_for_a_budget(name, integer, dom
         ({"batch_fraction": 0.5}, "gradients must"),
         ({"batch_fraction": 0.0}, "batch_fraction must"),
         ({"gradient_sensitivity": 0.0}, "gradient_sensitivity must"),
-        ({"gradient_sensitivity": [1.0, 2.0]}, "one for each of 4 clients"),
+        ({"gradient_sensitivity": [1.0, 2.0]}, "one per client, 4 in all"),
         ({"start": [1.0, 2.0, 3.0]}, "start must"),
     ],
 )

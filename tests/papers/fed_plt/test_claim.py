@@ -284,7 +284,10 @@ def test_runs_kept_close_certify_what_composition_cannot():
 def test_the_reason_says_when_only_the_renyi_statement_fails():
     setting = dict(BASE, penalty=10.0, local_steps=20, rounds=3)
     found = fed_plt_proposition_4(**setting, observer="server")
-    assert found.verdict is not Verdict.FAILS and "Renyi statement itself fails" in found.reason
+    assert (
+        found.verdict is not Verdict.FAILS
+        and "The Renyi statement also fails: rdp(a) =" in found.reason
+    )
 
 
 def test_what_a_lower_end_gives_up_does_not_move_it():
@@ -314,8 +317,8 @@ def test_long_runs():
         ({"strong_convexity": 0.0}, "strong_convexity must be a number from 1e-50"),
         ({"strong_convexity": 2.0}, "strong_convexity must be at most"),
         ({"delta": 1.0}, "delta must lie strictly between 0 and 1"),
-        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
-        ({"local_steps": 1.5}, "local_steps must be a whole number"),
+        ({"rounds": 0}, "rounds must be an integer of at least 1"),
+        ({"local_steps": 1.5}, "local_steps must be an integer"),
         ({"sensitivity": math.nan}, "NaN is never accepted"),
         ({"noise_scale": math.inf}, "noise_scale must be"),
         ({"observer": "aggregate"}, "observer must be one of 'server' or 'final'"),

@@ -160,7 +160,7 @@ def test_more_noise_never_asks_for_more_coordinates():
         ({"noise_multiplier": 1e160}, "noise_multiplier must be 0 or a number from 1e-50 to 1e"),
         ({"clip_norm": 1e-200}, "clip_norm must be a number from 1e-50 to 1e"),
         ({"step_size": 5e-324}, "step_size must be a number from"),
-        ({"rounds": 1e308}, "rounds must be a whole number of at most 1e15"),
+        ({"rounds": 1e308}, "rounds must be an integer of at most 1e15"),
     ],
 )
 def test_fed_smp_refuses(change, words):

@@ -42,7 +42,7 @@ def test_a_resumed_method_goes_on(tmp_path):
         ({"bands": 5}, "at most the separation 4"),
         ({"strategy": "poisson"}, "or pass sampling_probability"),
         ({"cohort": 401}, "number of clients"),
-        ({"sampling_probability": 0.1}, "stay away"),
+        ({"sampling_probability": 0.1}, "state the number of rounds between two participations"),
         ({"server_momentum": 1.0}, "below 1"),
     ],
 )

@@ -146,7 +146,7 @@ def test_it_goes_on_from_a_checkpoint(tmp_path):
         ({"local_steps": None, "local_epochs": 1}, "local_steps must be given"),
         ({"momentum": 0.5}, "momentum must be 0"),
         ({"processes": 2}, "processes must be 1"),
-        ({"scheme": fp.WithReplacement(4, population=CLIENTS)}, "draw nobody twice"),
+        ({"scheme": fp.WithReplacement(4, population=CLIENTS)}, "draw no client twice in SCAFFOLD"),
         (
             {"perturbation": fp.AdaptiveClipping(noise_multiplier=1.0, unit="client")},
             "be Gaussian or None",
@@ -160,7 +160,9 @@ def test_what_is_refused(changed, told):
 
 def test_schemes_that_draw_clients_together_are_refused_with_noise():
     scheme = fp.FixedSize(4, population=CLIENTS)
-    with pytest.raises(UnsupportedCombination, match="remember in which rounds"):
+    with pytest.raises(
+        UnsupportedCombination, match="clients store the rounds of their participation, and"
+    ):
         loop(scheme=scheme, perturbation=gaussian())
 
 

@@ -94,16 +94,16 @@ def test_an_upload_says_what_it_is_and_nothing_else_is_taken_for_it():
         (upload + b"x", {}, "36 bytes long"),
         (b"", {}, "36 bytes long"),
         (b"x" + upload[1:], {}, "start with"),
-        (upload, {"round": 8}, "be 8, the round under way"),
-        (upload, {"mask": torch.tensor([1, 4, 7])}, "fit the round's mask"),
-        (upload, {"mask": None}, "fit the round's mask"),
+        (upload, {"round": 8}, "be 8, the current round"),
+        (upload, {"mask": torch.tensor([1, 4, 7])}, "match the mask of the round"),
+        (upload, {"mask": None}, "match the mask of the round"),
         (upload, {"kept": 4}, "40 bytes long"),
         (spoilt, {}, "be finite"),
     ]
     for content, change, message in wrong:
         with pytest.raises(ParameterError, match=message):
             unpack(content, **{"round": 7, "kept": 3, "mask": mask} | change)
-    with pytest.raises(ParameterError, match="one number for each kept"):
+    with pytest.raises(ParameterError, match="have one number per kept coordinate"):
         pack(values, round=0, mask=mask[:2])
 
 
@@ -111,12 +111,16 @@ def test_what_is_not_covered_is_marked_and_not_in_the_report(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     own = ["train", "--method", "dp-fedavg", "--rounds", "2", "--checkpoint", "run.pt"]
     printed = command(capsys, *own, "--output", "model.pt", "--ledger", "a.ledger")
-    (marked,) = [line for line in printed.out.splitlines() if line.startswith("not covered, for")]
+    (marked,) = [
+        line
+        for line in printed.out.splitlines()
+        if line.startswith("not covered by epsilon, not for publication")
+    ]
     sent = int(re.search(r"(\d+) bytes uploaded", marked)[1])
     planned = 2 * 100 * upload_size(650)
     assert f"{planned / 1e6:.2f} MB uploaded by all" in printed.out
-    assert "private, for you alone: run.pt and a.ledger.private" in printed.out
-    assert "to hand over: model.pt, which holds the model alone" in printed.out
+    assert "private, not for publication: run.pt and a.ledger.private" in printed.out
+    assert "for publication: model.pt, which contains only the model" in printed.out
     task = job("dp-fedavg", rounds=2)
     record = Experiment(job=task, epsilon=8.0).run(ledger_path=tmp_path / "b.ledger")
     assert record.upload_bytes == planned

@@ -188,11 +188,11 @@ def test_contraction_is_for_gradients_that_are_not_clipped():
     known, composed = langevin(**convex), langevin()
     assert any("T6" in t for t in epsilon(known.run(3)).theorems)
     assert epsilon(known.run(3)).upper < epsilon(composed.run(3)).upper
-    with pytest.raises(ParameterError, match="None for T6, clipping undoes it"):
+    with pytest.raises(ParameterError, match="be None for T6, since clipping breaks its"):
         langevin(posterior(), **convex)
     own = posterior(clip_norm=None, own_sensitivity=3.0)
     batches = langevin(own, step_size=1e-3, batch_fraction=0.5, **convex)
-    assert any("batches are drawn" in t for t in epsilon(batches.run(1)).theorems)
+    assert any("T6 does not apply to random batches" in t for t in epsilon(batches.run(1)).theorems)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
@@ -379,11 +379,14 @@ BAD = {
         lambda: hamiltonian(gradient_noise_multiplier=1.0, exact_jump=True),
         "equal for the law of noisy",
     ),
-    "no account": (lambda: langevin(gaussian(sensitivity=None)).run(2), "known for an account"),
+    "no account": (lambda: langevin(gaussian(sensitivity=None)).run(2), "be known for the account"),
     "data": (lambda: langevin().step(langevin().init(), gaussian()), "be the loop's target"),
     "state": (lambda: langevin().step(langevin(chains=2).init()), "state.positions must"),
     "scores": (lambda: score(torch.ones(2, 3), torch.zeros(2).long()), "be probabilities"),
-    "labels": (lambda: score(torch.ones(2, 3) / 3, torch.zeros(3).long()), "row for each label"),
+    "labels": (
+        lambda: score(torch.ones(2, 3) / 3, torch.zeros(3).long()),
+        "have one row per label",
+    ),
 }
 
 

@@ -193,7 +193,9 @@ def test_what_is_given_is_kept():
     problem = dict(strong_convexity=0.5, smoothness=3.0, gradient_cost=1.0, round_cost=1.0)
     found = find_parameters(**problem, penalty=0.9, local_steps=9)
     assert (found.penalty, found.local_steps) == (0.9, 9)
-    with pytest.raises(ParameterError, match=r"local_steps must be enough to make S stable, got 1"):
+    with pytest.raises(
+        ParameterError, match=r"local_steps must be large enough to make S stable, got 1"
+    ):
         find_parameters(**problem, penalty=0.9, local_steps=1)
 
 

@@ -241,11 +241,11 @@ REFUSED = {
     ),
     "too few probabilities": (
         lambda: bounded(participation=(0.5, 0.5)),
-        "participation must be one, or one for each of 4",
+        "participation must be one, or one per agent, 4",
     ),
     "prox of another shape": (
         lambda: bounded(regulariser=lambda point, step: point[..., :2]),
-        r"regulariser must return a tensor of its point's shape \(3,\)",
+        r"regulariser must return a tensor of the shape of its input, \(3,\)",
     ),
     "prox that is not a tensor": (
         lambda: bounded(regulariser=lambda point, step: 0.0),
@@ -257,20 +257,20 @@ REFUSED = {
     ),
     "an agent without data": (
         lambda: AgentData.of([*PARTS, (np.zeros((0, 3)), np.zeros(0))]),
-        r"agents\[4\] must hold .* at least one, got \(0, 0\); leave agents without data out",
+        r"agents\[4\] must contain .* at least one, got \(0, 0\); leave out agents without data",
     ),
     "an agent of size zero": (
         lambda: AgentData(torch.zeros(2, 3, 1).double(), torch.ones(2, 3), (3, 0)),
-        r"sizes\[1\] must be a whole number of at least 1",
+        r"sizes\[1\] must be an integer of at least 1",
     ),
     "a declared size of zero": (
         lambda: bounded(records=(9, 9, 0, 9)),
-        r"records\[2\] must be a whole number of at least 1, got 0; leave agents without data out",
+        r"records\[2\] must be an integer of at least 1, got 0; leave out agents without data",
     ),
-    "no agents": (lambda: AgentData.of([]), "agents must hold at least one agent"),
+    "no agents": (lambda: AgentData.of([]), "agents must contain at least one agent"),
     "no sensitivity: least squares": (
         lambda: bounded(loss=LeastSquares(regularisation=0.5, feature_bound=1.0)),
-        "solver.clip_norm must be given where the loss has no sensitivity of its own",
+        "solver.clip_norm must be given if the loss has no sensitivity",
     ),
     "no sensitivity: inputs without a bound": (
         lambda: bounded(loss=Logistic(regularisation=0.5)),
@@ -294,7 +294,7 @@ REFUSED = {
     ),
     "unknown curvature": (
         lambda: FederatedSplitting(loss=LeastSquares(), records=(3,), dimension=1),
-        "penalty, steps must be given where the loss's curvature is not known",
+        "penalty, steps must be given if the curvature of the loss is unknown",
     ),
     "labels of zero and one": (
         lambda: Logistic().dimension(AgentData(torch.ones(1, 2, 1).double(), torch.zeros(1, 2))),
