@@ -773,7 +773,9 @@ def test_a_packed_file_of_too_much_is_not_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(fashion, "_MOST_BYTES", 999)
     path = tmp_path / "labels.gz"
     path.write_bytes(gzip.compress(idx(992 - 1 + 1)))
-    with pytest.raises(fp.ParameterError, match=r"have at most 999 bytes, unpacked, got 'labels"):
+    with pytest.raises(
+        fp.ParameterError, match=r"have at most 999 bytes after decompression, got 'labels"
+    ):
         fashion.read_idx(tmp_path / "labels", dimensions=1)
     path.write_bytes(gzip.compress(idx(991)))
     assert fashion.read_idx(tmp_path / "labels", dimensions=1).shape == (991,)
@@ -922,7 +924,9 @@ def test_descriptions_that_are_settings_are_told_by_what_differs(tmp_path):
     told = {"method": "a", "settings": {"rounds": 3, "seed": 1}}
     training.train(averaging(), data(), rounds=1, checkpoint=path, description=json.dumps(told))
     told["settings"]["seed"] = 2
-    with pytest.raises(fp.ParameterError, match="gone on with as it was begun: seed differ, got"):
+    with pytest.raises(
+        fp.ParameterError, match="resumed with its original settings, but seed differ, got"
+    ):
         go_on(path, description=json.dumps(told))
 
 

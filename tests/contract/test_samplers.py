@@ -423,7 +423,7 @@ def test_correlation_one_has_no_finite_epsilon(tmp_path):
     loop = langevin(correlation=1.0)
     assert epsilon(loop.run(1)).upper == math.inf
     budget = fp.Budget(100.0, DELTA, adjacency="replace_one")
-    with pytest.raises(BudgetExhausted, match="nothing was released"):
+    with pytest.raises(BudgetExhausted, match="exceeds the budget, so it was not released"):
         train(loop, loop.target, rounds=1, budget=budget)
     assert budget.spent() is None
     path = tmp_path / "run.ledger"
@@ -452,7 +452,10 @@ def test_a_diverging_chain_stops_the_run_and_stays_spent(tmp_path):
     loop = langevin(step_size=5.0, local_steps=40, chains=2)
     path, checkpoint = tmp_path / "run.ledger", tmp_path / "state.pt"
     released = []
-    with ledger_at(path) as ledger, pytest.raises(Diverged, match=r"2 of 2 chains.*smaller steps"):
+    with (
+        ledger_at(path) as ledger,
+        pytest.raises(Diverged, match=r"2 of 2 chains.*smaller step size"),
+    ):
         train(
             loop,
             loop.target,
