@@ -325,7 +325,7 @@ def test_no_method_has_its_own_knob_as_a_setting(name):
         assert not each.private and each.knob_name is None
         return
     assert each.knob.name in each.known
-    with pytest.raises(ValueError, match=f"{each.knob.name} must be left out.*give level"):
+    with pytest.raises(ValueError, match=f"{each.knob.name} must be left out.*pass level"):
         each.of({each.knob.name: 1.0})
 
 

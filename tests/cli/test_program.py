@@ -55,10 +55,10 @@ RUN = ["--noise-multiplier", "0.8", "--sampling-probability", "0.01", "--rounds"
         (["epsilon", "--noise-multiplier", "0", "--delta", "1e-5"], ["noise_multiplier", "0.0"]),
         (["epsilon", "--noise-multiplier", "nan", "--delta", "1e-5"], ["noise_multiplier", "NaN"]),
         (["epsilon", "--noise-multiplier", "1", "--delta", "1.5"], ["delta", "1.5"]),
-        (["epsilon", "--delta", "1e-5"], ["noise_multiplier", "give it"]),
+        (["epsilon", "--delta", "1e-5"], ["noise_multiplier", "pass it"]),
         (
             ["epsilon", *RUN, "--delta", "1e-5", "--cohort", "3"],
-            ["sampling_probability", "alone"],
+            ["sampling_probability", "without cohort"],
         ),
         (["epsilon", *RUN[:2], "--delta", "1e-5", "--cohort", "3"], ["population", "together"]),
         (
@@ -79,7 +79,7 @@ RUN = ["--noise-multiplier", "0.8", "--sampling-probability", "0.01", "--rounds"
         ),
         (
             ["epsilon", *RUN, "--delta", "1e-5", "--observer", "server"],
-            ["Poisson", "server", "membership", "these work"],
+            ["Poisson", "server", "membership", "these are covered"],
         ),
         (["epsilon", *RUN, "--delta", "1e-5", "--rounds", "0"], ["rounds", "0"]),
         (["delta", *RUN, "--epsilon", "-1"], ["epsilon", "-1.0"]),

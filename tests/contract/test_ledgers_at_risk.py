@@ -215,7 +215,9 @@ def test_rounds_that_a_ledger_does_not_have_are_not_gone_on_with(name, tmp_path)
     loop, data, unit = begun(name)
     state, _ = loop.step(loop.init(), data)
     with new(tmp_path / "run.ledger", unit, name) as ledger:
-        with pytest.raises(fp.ParameterError, match="ledger must have all 1 rounds of the state"):
+        with pytest.raises(
+            fp.ParameterError, match="ledger must contain all 1 rounds of the state"
+        ):
             loop.step(state, data, ledger=ledger)
         assert ledger.begun_rounds == 0
 

@@ -67,7 +67,9 @@ def test_at_correlation_one_epsilon_is_infinite_and_a_budget_refuses_the_first_r
     assert math.isinf(upper(shared.run(1)))
     budget = fp.Budget(epsilon=1e6, **ASK)
     start = shared.init()
-    with pytest.raises(fp.errors.BudgetExhausted, match="nothing was released"):
+    with pytest.raises(
+        fp.errors.BudgetExhausted, match="exceeds the budget, so it was not released"
+    ):
         shared.step(start, budget=budget)
     assert budget.spent() is None
 

@@ -762,7 +762,9 @@ def test_descriptions_that_are_settings_are_told_by_what_differs(tmp_path):
     told = {"method": "a", "settings": {"rounds": 3, "seed": 1}}
     training.train(averaging(), data(), rounds=1, checkpoint=path, description=json.dumps(told))
     told["settings"]["seed"] = 2
-    with pytest.raises(fp.ParameterError, match="gone on with as it was begun: seed differ, got"):
+    with pytest.raises(
+        fp.ParameterError, match="resumed with its original settings, but seed differ, got"
+    ):
         go_on(path, description=json.dumps(told))
 
 

@@ -214,7 +214,7 @@ def test_a_round_begun_before_a_crash_stays_spent(path):
             lambda: ledger.done(2, cohort=1, arrived=1, refused=0, noise_std=1.0),
             lambda: ledger.abort(2, "surely not released"),
         ):
-            with pytest.raises(LedgerError, match="stays spent"):
+            with pytest.raises(LedgerError, match="counts as spent"):
                 finish()
         assert one_round(ledger) == 3
     assert Ledger.open(path).spent_rounds == 3

@@ -284,7 +284,7 @@ def test_cyclic_add_remove_needs_groups_that_stay():
 )
 def test_what_has_no_theorem_is_refused(factor, participation, scheme):
     run = noise_of(factor, 1.0, 32, participation)
-    with pytest.raises(UnsupportedCombination, match="these work"):
+    with pytest.raises(UnsupportedCombination, match="these are covered"):
         run.sampled(scheme)
 
 

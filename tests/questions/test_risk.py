@@ -48,7 +48,7 @@ def test_what_has_no_privacy_loss_or_no_theorem(question):
         question(RUN)
     with pytest.raises(fp.ParameterError, match="adjacency must"):
         question(RUN, adjacency="sideways")
-    with pytest.raises(fp.UnsupportedCombination, match="these work"):
+    with pytest.raises(fp.UnsupportedCombination, match="these are covered"):
         question(RUN, observer="server", **ASK)
 
 

@@ -113,7 +113,7 @@ def test_what_no_theorem_covers_is_kept_and_says_why():
 def test_an_infinite_epsilon_is_not_on_the_front():
     leaky = fp.Gaussian(noise_multiplier=1e-200)
     found = fp.pareto({"leaky": (leaky, 0.0), "ok": (gaussian(1.0), 1.0)}, **ASK)
-    assert "no finite epsilon" in found.settings[0].refused
+    assert "no finite certified epsilon" in found.settings[0].refused
     assert [s.label for s in found.front] == ["ok"]
 
 

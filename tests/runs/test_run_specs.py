@@ -56,7 +56,7 @@ def test_a_run_file_does_what_the_words_do(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "line", "told"),
     [
-        ("local_steps = 2", "local_steps = -2", 10, "local_steps must be a whole number"),
+        ("local_steps = 2", "local_steps = -2", 10, "local_steps must be an integer"),
         ("local_steps = 2", "penalty = 2", 10, "penalty must be left out"),
         ('"dp-fedavg"', '"magic"', 2, "'magic' is not one of"),
         ("epsilon = 8.0", "epsi = 8.0", 3, "epsi must be one of"),
@@ -65,7 +65,7 @@ def test_a_run_file_does_what_the_words_do(tmp_path, monkeypatch, capsys):
         ('command = "train"', 'command = "run"', 1, "command must be one of"),
         ("rounds = 1", "rounds = ", 5, "Invalid value"),
         ("[settings]\nlocal_steps = 2", "settings = 3", 9, "settings must be a table"),
-        ('ledger = "one', 'ledger = "no/one', 7, "ledger must be in a folder"),
+        ('ledger = "one', 'ledger = "no/one', 7, "ledger must be in an existing folder"),
     ],
 )
 def test_a_run_file_s_errors_point_at_the_line(tmp_path, monkeypatch, capsys, old, new, line, told):

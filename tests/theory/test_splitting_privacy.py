@@ -457,7 +457,7 @@ def test_f_in_simulated_runs():
         (lambda: private(1, 1.0, 5, 1), r"step_size must be below 2 / \(smoothness"),
         (lambda: private(1, 0.1, 5, 1, low=2.0), "strong_convexity must be at most"),
         (lambda: private(1, 0.1, 5, 1, low=0.0), "strong_convexity must be a number from"),
-        (lambda: private(1, 0.1, 0, 1), "local_steps must be a whole number"),
+        (lambda: private(1, 0.1, 0, 1), "local_steps must be an integer"),
         (lambda: private(1, 0.1, 5, 1, g=-1.0), "sensitivity must be"),
         (lambda: attained(private(1, 0.1, 5, 1), "aggregate", 1e-9), "observer must be one of"),
         (lambda: attained(private(1, 0.1, 5, 1), "final", 0.0), "error must lie strictly"),

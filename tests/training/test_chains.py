@@ -111,7 +111,10 @@ def test_a_diverging_chain_stops_the_run_and_stays_spent(tmp_path):
     loop = langevin(step_size=5.0, local_steps=40, chains=2)
     path, checkpoint = tmp_path / "run.ledger", tmp_path / "state.pt"
     released = []
-    with ledger_at(path) as ledger, pytest.raises(Diverged, match=r"2 of 2 chains.*smaller steps"):
+    with (
+        ledger_at(path) as ledger,
+        pytest.raises(Diverged, match=r"2 of 2 chains.*smaller step size"),
+    ):
         train(
             loop,
             loop.target,

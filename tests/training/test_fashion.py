@@ -177,7 +177,9 @@ def test_a_packed_file_of_too_much_is_not_read_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(fashion, "_MOST_BYTES", 999)
     path = tmp_path / "labels.gz"
     path.write_bytes(gzip.compress(idx(992 - 1 + 1)))
-    with pytest.raises(fp.ParameterError, match=r"have at most 999 bytes, unpacked, got 'labels"):
+    with pytest.raises(
+        fp.ParameterError, match=r"have at most 999 bytes after decompression, got 'labels"
+    ):
         fashion.read_idx(tmp_path / "labels", dimensions=1)
     path.write_bytes(gzip.compress(idx(991)))
     assert fashion.read_idx(tmp_path / "labels", dimensions=1).shape == (991,)

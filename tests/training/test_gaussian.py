@@ -17,7 +17,9 @@ def test_a_gaussian_target_knows_its_curvature():
     target = t.GaussianPosterior(target=made, sensitivity=2.0)
     loop = langevin(target, 10.0, 10.0)
     assert fp.epsilon(loop.run(1), delta=1e-5, adjacency="replace_one").upper > 1.3
-    with pytest.raises(ParameterError, match="strong_convexity must be at most 10, the target's"):
+    with pytest.raises(
+        ParameterError, match="strong_convexity must be at most 10, the value of the target"
+    ):
         langevin(target, 400.0, 500.0)
     with pytest.raises(ParameterError, match="smoothness must be at least 10, the target's"):
         langevin(target, 5.0, 9.0)
@@ -43,6 +45,6 @@ def test_so_are_those_of_samplers(tmp_path):
     state, _ = sampler.step(sampler.init())
     facts = {"unit": "record", "adjacency": "replace_one"}
     with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
-        with pytest.raises(ParameterError, match="have all 1 rounds of the state"):
+        with pytest.raises(ParameterError, match="contain all 1 rounds of the state"):
             sampler.step(state, ledger=ledger)
         sampler.step(sampler.init(), ledger=ledger)

@@ -206,7 +206,7 @@ def test_a_loss_tells_no_client_of_the_one_before(of):
 def test_a_loss_that_a_copy_does_not_hold_must_forget():
     weighing = Weighing()
     averaging = loop(lambda: nn.Linear(3, 2), loss=lambda *both: weighing(*both))
-    with pytest.raises(ParameterError, match="loss must be the same for the same outputs"):
+    with pytest.raises(ParameterError, match="loss must be a deterministic function of outputs"):
         averaging.step(averaging.init(), data())
 
 
@@ -350,7 +350,11 @@ def test_what_cannot_be_run_is_refused_at_once(options, words):
     [
         ({"features": torch.zeros(14, 3).double()}, None, "features must be torch.float32"),
         ({}, lambda: nn.Linear(4, 2), "model must be called on inputs of shape"),
-        ({}, lambda: nn.Linear(3, 1), r"model's output must return shape \(records, 2 classes"),
+        (
+            {},
+            lambda: nn.Linear(3, 1),
+            r"model's output must return shape \(records, k\) with k at least 2",
+        ),
         ({}, lambda: Tupled(), "model's output must return shape"),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_denominator_that_follows_the_data_certifies_nothing():
         facts = OPACUS | {"adjacency": adjacency}
         found = fp.audit(path, claim=claim, denominator="realised", **facts)
         assert found.verdict == "CANNOT BE CERTIFIED" and found.void
-        assert "follow the number of units" in found.reasons[0]
+        assert "depend on the number of units" in found.reasons[0]
         assert fp.audit(path, claim=claim, denominator="public", **facts).verdict == "HOLDS"
 
 

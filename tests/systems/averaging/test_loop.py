@@ -579,7 +579,7 @@ def test_budget_then_intent_then_noise_then_release_then_done(monkeypatch):
 def test_an_exhausted_budget_releases_nothing_and_writes_nothing():
     journal = Journal()
     averaging = loop(fed_smp())
-    with pytest.raises(BudgetExhausted, match="nothing was released"):
+    with pytest.raises(BudgetExhausted, match="exceeds the budget, so it was not released"):
         averaging.step(averaging.init(), small(), ledger=journal, budget=Purse(0))
     assert journal.lines == []
 

@@ -264,7 +264,7 @@ def test_correlation_one_has_no_finite_epsilon(tmp_path):
     loop = langevin(correlation=1.0)
     assert epsilon(loop.run(1)).upper == math.inf
     budget = fp.Budget(100.0, DELTA, adjacency="replace_one")
-    with pytest.raises(BudgetExhausted, match="nothing was released"):
+    with pytest.raises(BudgetExhausted, match="exceeds the budget, so it was not released"):
         train(loop, loop.target, rounds=1, budget=budget)
     assert budget.spent() is None
     path = tmp_path / "run.ledger"

@@ -270,7 +270,7 @@ BASE = dict(strong_convexity=1.0, smoothness=2.0, penalty=1.0)
             r"below 2 / smoothness = 0.666",
         ),
         (lambda: convergence(**BASE, local_steps=3, step_size=-0.1), "step_size must be"),
-        (lambda: convergence(**BASE, local_steps=0), "local_steps must be a whole number"),
+        (lambda: convergence(**BASE, local_steps=0), "local_steps must be an integer"),
         (
             lambda: convergence(**BASE | {"strong_convexity": 0.0}, local_steps=3),
             "strong_convexity",
