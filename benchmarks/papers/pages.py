@@ -1,6 +1,6 @@
-"""Tables of results in the documentation, between two markers."""
+"""Tables of results: short ones between two markers of a page, long ones among the results."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedprivacy.outputs import whole_file
@@ -25,3 +25,9 @@ def put(page: str, name: str, text: str) -> None:
     if not ended:
         raise SystemExit(f"{path.name} lacks the marks of {name!r}, or a line between them")
     whole_file(path, f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def keep(path: Path, title: str, parts: Mapping[str, str]) -> None:
+    """Write long tables to a file among the results, one section for each."""
+    sections = [f"## {name}\n\n{text}\n" for name, text in parts.items()]
+    whole_file(path, f"# {title}\n\n" + "\n".join(sections))
