@@ -13,13 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from papers.pages import keep, put
+from papers.pages import put
 from tables import milliseconds, ratio, table
 
 HERE = Path(__file__).parent
 KEPT = HERE / "results" / "accounting.json"
 PAGE = "../comparison.md"
-"""Relative to the papers' pages."""
+LONG = "../../benchmarks/results/accounting.md"
+"""Page and file of the long tables, relative to the papers' pages."""
 
 
 def main(file: Path | None) -> None:
@@ -38,14 +39,11 @@ def main(file: Path | None) -> None:
     ]
     put(PAGE, "memory", memory(run))
     put(PAGE, "below", below(run["below"]))
-    tables = {
-        "The sampled Gaussian": sampled(run["sampled"], ALL),
-        "Calibration": answers(run["calibration"], "budget", "noise multiplier"),
-        "Other questions": answers(others, "question", "answer"),
-        "Single questions": answers(run.get("single", []), "question", "answer"),
-        "One more round": table(["", "rounds", "ms a round"], rows),
-    }
-    keep(KEPT.with_suffix(".md"), "One run of benchmarks/accounting.py", tables)
+    put(LONG, "sampled Gaussian", sampled(run["sampled"], ALL))
+    put(LONG, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
+    put(LONG, "other questions", answers(others, "question", "answer"))
+    put(LONG, "single questions", answers(run.get("single", []), "question", "answer"))
+    put(LONG, "one more round", table(["", "rounds", "ms a round"], rows))
 
 
 ALL = {
