@@ -177,7 +177,7 @@ def _columns(
 def langevin() -> Said:
     """Yield the claims of the theory of FA-LD and FA-HMC on the papers' simulations."""
     kept = of("fa_ld")
-    yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, which are its"
+    yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, the paper's numbers"
     slow = [row["1"] for row in kept["figure 1a"].values()]
     ends = math.floor(min(slow) / 100) * 100, math.ceil(max(slow) / 100) * 100
     yield f"between $K = {ends[0]}$ and {ends[1]}"
@@ -186,7 +186,7 @@ def langevin() -> Said:
     yield "at $\\alpha = 1$ no $K \\ge 10$ ever reaches 1e-3"
     last = [*kept["figure 1b, 300 chains, alpha 1"].values()][-1]
     yield f"estimated $W_2$ between {power(last['1 per cent'])} and {power(last['99 per cent'])}"
-    yield f"where the exact $W_2$ is {power(last['exact'])}"
+    yield f"while the exact $W_2$ is {power(last['exact'])}"
     ends = (kept["figure 1c"][f"unequal {rho}"]["150"] for rho in (0, 1))
     yield "{} at $\\rho = 0$, {} at $\\rho = 1$ after 150 rounds".format(*map(power, ends))
     part = {
