@@ -96,8 +96,9 @@ def network_at_length() -> Said:
     )
     accuracies = f"{twenty[0]:.4f}, {ten[0]:.4f} and {one[0]:.4f}"
     yield f"better than ten, and ten better than one, by every score: accuracy is {accuracies}"
-    yield f"ten leapfrog steps are better than one by every score: {deep[0]:.4f} instead of {one[0]:.4f}"
-    yield "better than twenty iterations of one leapfrog step, with 19 gradients per round instead of 20"
+    accuracies = f"{deep[0]:.4f} instead of {one[0]:.4f}"
+    yield f"ten leapfrog steps are better than one by every score: {accuracies}"
+    yield "better than twenty iterations of one leapfrog step, with 19 gradients per round"
     assert deepest[0] > deep[0] and deepest[1] < deep[1] and deepest[3] < deep[3]
     yield f"Fifty are better than ten in accuracy ({deepest[0]:.4f}), Brier score and NLL"
     assert deepest[2] > deep[2]
@@ -285,7 +286,10 @@ def even_data(cells: list[dict[str, Any]]) -> Said:
     last = "{} and {}".format(*rounds["cnn", 100])
     yield f"({same['logistic', 100]}; {same['2nn', 100]} for the 2NN; {last} for the CNN)"
     assert rounds["cnn", 100][0] - rounds["cnn", 100][1] == 1
-    for model, text in (("logistic", "\\cdot {:,}$ bytes"), ("cnn", "table 4, with {:,} parameters")):
+    for model, text in (
+        ("logistic", "\\cdot {:,}$ bytes"),
+        ("cnn", "table 4, with {:,} parameters"),
+    ):
         one = only(cells, **USUAL | {"model": model, "classes": 10})
         size = one["upload_bytes"] // (4 * one["rounds_run"] * one["workers"])
         told = f"{size:,}".replace(",", "{,}") if model == "logistic" else f"{size:,}"
@@ -443,7 +447,8 @@ def speed_up() -> Said:
     }
     early = [fall for (before, _), fall in falls.items() if every[before] > 60]
     late = [fall for (before, _), fall in falls.items() if every[before] <= 60]
-    yield f"(of the bound's rounds at most {max(early):.2f} there, {min(late):.2f} to {max(late):.2f} later)"
+    yield f"(of the bound's rounds at most {max(early):.2f} there"
+    yield f"there, {min(late):.2f} to {max(late):.2f} later)"
     drawn = {(n, k): count for (clients, n, k), count in rounds.items() if clients != n}
     assert all(drawn[n, k] > drawn[n, k // 2] for n, k in drawn if k > 1)
     yield "*more local steps need more*"
