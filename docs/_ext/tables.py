@@ -33,6 +33,8 @@ def write(folder: Path) -> None:
         "messages": messages_table(),
         "arrows": arrows(),
         "rooms": rooms(),
+        "disclosure_table": disclosure_table(),
+        "settings_tables": settings_tables(),
     }
     for name, text in parts.items():
         target = folder / f"{name}.md"
@@ -384,6 +386,21 @@ def arrows() -> str:
     for part, needs in _architecture().items():
         lines.append(f"| `{part}` | {', '.join(f'`{need}`' for need in sorted(needs)) or '-'} |")
     return "\n".join(lines) + "\n"
+
+
+def disclosure_table() -> str:
+    """Return everything that a run shows, from the table that the tests compare with the code."""
+    sys.path.insert(0, str(ROOT))
+    from tests.disclosure import table
+
+    return table() + "\n"
+
+
+def settings_tables() -> str:
+    """Return the settings of every training method of the command line."""
+    from fedprivacy.runs import methods
+
+    return methods.tables() + "\n"
 
 
 def rooms() -> str:

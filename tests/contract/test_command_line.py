@@ -16,7 +16,7 @@ from fedprivacy.cli import main
 from fedprivacy.cli.answers import ANSWERS, schema
 from fedprivacy.cli.options import COMMANDS, cli
 from fedprivacy.runs.explaining import halved_by, parts_of
-from fedprivacy.runs.methods import DECLARED, METHODS, tables
+from fedprivacy.runs.methods import DECLARED, METHODS
 from fedprivacy.runs.run_specs import SampledRun
 
 RUN = ["--noise-multiplier", "2", "--sampling-probability", "0.1", "--rounds", "10"]
@@ -268,12 +268,6 @@ def test_explain_reads_a_ledger_with_all_its_parts(tmp_path, monkeypatch, capsys
     # Records of clients of other sizes are kinds of units, and the worst kind counts.
     assert code == 0 and "advantage (true minus false positives): at most" in out, err
     assert "not known" not in out and "at 1 % false positives: at most" in out
-
-
-def test_the_documented_settings_are_the_methods_own():
-    page = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
-    between = page.split("<!-- fedprivacy.runs.methods.tables() -->\n")[1]
-    assert between.split("\n<!-- end -->")[0] == tables()
 
 
 def test_the_documented_run_file_runs(tmp_path, monkeypatch, capsys):

@@ -9,7 +9,6 @@ import stat
 import warnings
 import zipfile
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ from fedprivacy.training import (
 from fedprivacy.training import private_sidecar as notes_module
 from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.private_sidecar import Notes, digest
-from tests.disclosure import TABLE, table
+from tests.disclosure import TABLE
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
 
@@ -453,12 +452,6 @@ def test_every_row_is_of_something_and_nothing_has_two(tmp_path):
     assert there <= set(listed)
     places = ("json", "audit", "not_covered", "notes", "checkpoint", "output", "noise", "row")
     assert {name for name in listed if name.split(".")[0] not in places} == there
-
-
-def test_the_table_in_the_docs_is_the_code_s():
-    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-    between = page.split("<!-- tests.disclosure.table() -->\n")[1]
-    assert between.split("\n<!-- end -->")[0] == table()
 
 
 # Two runs on neighbouring data sets with all randomness replayed
