@@ -20,25 +20,25 @@ HERE = Path(__file__).parent
 KEPT = HERE / "results" / "accounting.json"
 PAGE = "../comparison.md"
 LONG = "../../benchmarks/results/accounting.md"
-"""Page and file of the long tables, relative to the papers' pages."""
+"""Page and file of the tables, relative to the papers' pages; the page includes some of them."""
 
 
 def main(file: Path | None) -> None:
-    """Write the short tables between their markers, and the long ones next to the results."""
+    """Write the sentences of the page, and all tables next to the results."""
     if file is not None:
         shutil.copyfile(file, KEPT)
     run: dict[str, Any] = json.loads(KEPT.read_text())
-    put(PAGE, "sampled", sampled(run["sampled"], SHORT))
+    put(LONG, "sampled Gaussian, in short", sampled(run["sampled"], SHORT))
     put(PAGE, "exponent", f"Our cost grows like T^{run['exponent']:.2f} from 1e2 to 1e6 rounds.")
-    put(PAGE, "calibration", calibrated(run["calibration"]))
+    put(LONG, "calibration, in short", calibrated(run["calibration"]))
     others = run["gaussian"] + run["mixed"] + run["cohorts"]
-    put(PAGE, "others", excesses(run["gaussian"] + run["mixed"] + run["cohorts"][-1:]))
+    put(LONG, "other questions, in short", excesses(run["gaussian"] + run["mixed"] + run["cohorts"][-1:]))
     rows = [
         [one["way"], str(one["rounds"]), f"{1e3 * one['seconds_each']:.3f}"]
         for one in run["training"]
     ]
     put(PAGE, "memory", memory(run))
-    put(PAGE, "below", below(run["below"]))
+    put(LONG, "below", below(run["below"]))
     put(LONG, "sampled Gaussian", sampled(run["sampled"], ALL))
     put(LONG, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
     put(LONG, "other questions", answers(others, "question", "answer"))
