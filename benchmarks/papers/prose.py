@@ -585,7 +585,7 @@ def overflows() -> Said:
     ends = {one["run"].removeprefix(f"{BARE}-"): one["first_non_finite_round"] for one in own}
     assert ends["0.8"] is None and None not in (ends["0.8@2"], ends["0.8@2.5"], ends["0.4@2.5"])
     assert not any(one["inputs"] == "symmetric" and "top_k" in one["run"] for one in runs)
-    yield f"(With standardised inputs it reaches {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}:"
+    yield f"(With standardised inputs it reaches {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}"
 
 
 def layered() -> Said:
