@@ -32,11 +32,8 @@ def main(file: Path | None) -> None:
     put(PAGE, "exponent", f"Our cost grows like T^{run['exponent']:.2f} from 1e2 to 1e6 rounds.")
     put(LONG, "calibration, in short", calibrated(run["calibration"]))
     others = run["gaussian"] + run["mixed"] + run["cohorts"]
-    put(
-        LONG,
-        "other questions, in short",
-        excesses(run["gaussian"] + run["mixed"] + run["cohorts"][-1:]),
-    )
+    few = run["gaussian"] + run["mixed"] + run["cohorts"][-1:]
+    put(LONG, "other questions, in short", excesses(few))
     rows = [
         [one["way"], str(one["rounds"]), f"{1e3 * one['seconds_each']:.3f}"]
         for one in run["training"]
