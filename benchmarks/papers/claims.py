@@ -105,9 +105,6 @@ def network_at_length() -> Said:
     yield f"worse in ECE ({deepest[2]:.4f} instead of {deep[2]:.4f})"
     moved = apart(cells, in_half)
     yield f"no score by more than {up(max(moved), 4)}"
-    between = [abs(fifty - few) for fifty, few in zip(deepest, deep, strict=True)]
-    assert all(moved[at] <= between[at] / 5.0 for at in (0, 1, 3))
-    yield "NLL by at most a fifth of the difference between ten steps and fifty"
 
 
 def apart(cells: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[float]:
@@ -184,15 +181,7 @@ def on_the_posterior() -> Said:
 
 def network() -> Said:
     """Yield the claims on the network."""
-    cells, private = of("network_fashion")["cells"], of("private_network_fashion")
-    pairs = {(steps, count): dict(leapfrog_steps=steps, iterations=count)
-             for steps, count in ((1, 5), (5, 5), (10, 5), (5, 1))}  # fmt: skip
-    for score in SCORES:
-        best = {pair: best_of(cells, score, **facts) for pair, facts in pairs.items()}
-        order = sorted(best, key=best.__getitem__, reverse=score == "accuracy")
-        assert order[0] == (10, 5) and best[order[-1]] == best[1, 5], score
-    yield "$K = 10$ is the best by every score (ECE as above) and FA-LD ($K = 1$) the worst"
-    yield "one local iteration is worse than five"
+    private = of("private_network_fashion")
     shape = (784, *private["setting"]["hidden"], 10)
     size = sum((wide + 1) * deep for wide, deep in itertools.pairwise(shape))
     yield f"the gradient of every record, {size:,} numbers each"
@@ -253,9 +242,6 @@ def two_sided() -> Said:
     yield from two_classes(long)
     yield from by_setting(long)
     yield from both_rates(cells)
-    measured = [cell["by_rounding"] for cell in cells if "by_rounding" in cell]
-    moved = sum(one > 0.001 for one in measured)
-    yield f"{moved} of the {len(measured)} measured cells have an accuracy more than a tenth"
     yield from speed_up()
 
 

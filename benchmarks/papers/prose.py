@@ -11,17 +11,15 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from claims import (
     SCORES,
     Said,
-    best_of,
     correlated,
     fa_hmc,
     fed_plt,
-    last,
     of,
     only,
     power,
@@ -35,26 +33,8 @@ from pages import DOCS
 
 def fa_ld() -> Said:
     """Yield the claims of fa_ld.md on its images, and on the better setting."""
-    cells = of("fa_ld_fashion")["cells"]
-    best = {
-        steps: {score: best_of(cells, score, local_steps=steps) for score in SCORES}
-        for steps in (1, 10, 20, 50, 100)
-    }
-    assert all(max(own, key=own.get) == 1 for own in _columns(best, ("brier", "ece", "nll")))
-    assert min(best, key=lambda steps: best[steps]["accuracy"]) == 1
-    yield "one local step is the worst by every score"
-    assert all(sorted(own.values(), reverse=True) == [*own.values()]
-               for own in _columns(best, ("brier", "nll")))  # fmt: skip
-    assert best[50]["accuracy"] > max(best[steps]["accuracy"] for steps in (1, 10, 20))
-    yield "Brier score and NLL gain up to $K = 100$, accuracy up to $K = 50$ at least"
-    cells = of("fa_hmc_fashion")["cells"]
-    one = only(cells, leapfrog_steps=1, iterations=5, step_size=0.0064)
-    five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
-    assert last(one)["ece"] < min(last(cell)["ece"] for cell in five)
-    yield "$K = 1$ at the step 0.0064 has a smaller ECE than $K = 5$ at any"
     yield from at_length()
     yield from leapfrogs()
-    yield from seconds()
     cells = of("private_fashion")["cells"]
     many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
     few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
@@ -153,24 +133,6 @@ def leapfrogs() -> Said:
     columns = zip(*best.values(), strict=True)
     ends = [pick(own) for pick, own in zip((max, min, min, min), columns, strict=True)]
     yield f"The best here: {', '.join(f'{end:.4f}' for end in ends)}"
-
-
-def seconds() -> Said:
-    """Yield the claims of fa_ld.md on the time of a gradient of the long chains."""
-    _, hamiltonian = of("long_chains_seconds").values()
-    by = ("torch", "softmax.cpp", "softmax_tiles.cpp")
-    plain, lanes, tiles = (hamiltonian[name]["3"] for name in by)
-    told = [f"{one / plain:.1f}".removeprefix("0") for one in (lanes, tiles)]
-    yield f"three gradients of FA-HMC in {told[0]} of torch's time"
-    yield f"`softmax_tiles.cpp` in {told[1]} on processors"
-
-
-def _columns(
-    best: dict[int, dict[str, float]], scores: tuple[str, ...]
-) -> Iterator[dict[int, float]]:
-    """Yield each score by the setting."""
-    for score in scores:
-        yield {steps: own[score] for steps, own in best.items()}
 
 
 def langevin() -> Said:

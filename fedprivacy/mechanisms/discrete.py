@@ -218,7 +218,7 @@ class DiscreteLaplace(_Discrete):
 
     def _loss(self, facts: Facts) -> PrivacyLoss:
         pair = discrete_laplace(self.noise_parameter, facts.adjacency.moves * self.sensitivity)
-        theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/theory/theorems.md)"
+        theorem = "discrete Laplace: one coordinate's shifted pair dominates (theorems.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
         witness = Witness(pair.below, names)
