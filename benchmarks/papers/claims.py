@@ -169,14 +169,10 @@ def on_the_posterior() -> Said:
     yield f"ME is {chains[0]} for $\\eta = 0.1$, $K = 1$ after 30 rounds, {chains[1]} for"
     yield f"$K = 3$ and {chains[2]} for"
     yield f"law has {laws[0]}, {laws[1]} and {laws[2]}"
-    apart, together, wide = away.values()
-    yield f"are on average {apart:.1f} away from the common mode"
-    yield f"their mean is {together:.2f} per coordinate away from it"
+    _, _, wide = away.values()
     yield f"a posterior with a standard deviation of {wide:.1f}"
-    first, second = (one["epsilon"] for one in kept["figure 1d, privacy"][:2])
-    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)},"
-    thousands = [math.floor(second[0] / 1e3), math.ceil(second[1] / 1e3)]
-    yield f"100 rounds cost {thousands[0]},000 to {thousands[1]},000"
+    first = kept["figure 1d, privacy"][0]["epsilon"]
+    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)}."
 
 
 def network() -> Said:
@@ -334,23 +330,13 @@ def by_setting(cells: list[dict[str, Any]]) -> Said:
         [reached(cells, model=model, workers=n) for model in ("logistic", "2nn", "cnn")]
         for n in (10, 100)
     )
-    yield f"{every[0]} against {ten[0]} (logistic), {every[1]} against {ten[1]} (2NN)"
-    yield f"and {every[2]} against {ten[2]} (CNN)"
+    assert all(fewer < more for fewer, more in zip(every, ten, strict=True))
     epochs = [
         [reached(cells, model=model, classes=5, epochs=count) for count in (1, 5, 10)]
         for model in ("logistic", "2nn")
     ]
     yield "{}, {} and {} rounds with one, five and ten".format(*epochs[0])
     yield "{}, {} and {} for the 2NN (five classes)".format(*epochs[1])
-    by_class = [reached(cells, classes=count, workers=100) for count in (10, 5, 2, 1)]
-    yield "With all workers {}, {}, {} and {} (logistic)".format(*by_class)
-    told = [
-        "{}, {} and {}".format(
-            *(reached(cells, model=m, classes=5, workers=100, epochs=count) for count in (1, 5, 10))
-        )
-        for m in ("logistic", "2nn")
-    ]
-    yield f"with all workers {', and '.join(told)}"
     drawn = [reached(cells, model=m, strategy=s) for m in ("logistic", "2nn") for s in (1, 2)]
     yield "({} and {}, logistic; {} and {}, 2NN;".format(*drawn)
 
@@ -389,18 +375,10 @@ def both_rates(cells: list[dict[str, Any]]) -> Said:
     assert (near[1.0, 0.3], near[1.0, 1.0]) == (first, second)
     means, spreads = (list(map(of, (first, second))) for of in (statistics.mean, statistics.stdev))
     assert means[0] - means[1] < min(spreads)
-    yield f"After {all_ran} rounds, which all of the better ones ran"
-    yield "1 and .3 has {:.1f} and 1 and 1 has {:.1f}".format(*means)
-    yield "standard deviations {:.1f} and {:.1f}".format(*spreads)
+    yield "With ten workers no pair is shown to be the best"
     for n in (10, 50, 100):
         assert statistics.mean(ends(10.0, 0.01, n)) < statistics.mean(ends(1.0, 0.1, n))
     yield "A tenfold server's rate does not compensate for a tenth of the workers' rate"
-    gains = {n: statistics.mean(ends(10.0, 0.001, n)) - statistics.mean(ends(1.0, 0.001, n))
-             for n in (10, 50, 100)}  # fmt: skip
-    for n in (50, 100):
-        assert gains[n] > max(statistics.stdev(ends(server, 0.001, n)) for server in (1.0, 10.0))
-    assert 0 < gains[10] < min(statistics.stdev(ends(server, 0.001, 10)) for server in (1.0, 10.0))
-    yield "a larger server's rate helps with 50 workers and with all workers"
 
 
 def in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -645,11 +623,3 @@ def splitting_costs(table: dict[str, Any]) -> Said:
     yield "true if the losses are well conditioned, and more than twice too large"
     most = max(end["final models"] / end["final models at least"] for end in ends)
     yield f"within {math.ceil(100 * (most - 1))} % of this bound"
-    measured = small["0.01"]["measured"]
-    yield f"error of {measured['all_models']:.2f} is {measured['all_models'] / math.sqrt(500):.2f}"
-    yield f"a hundred times nearer to the optimum ({measured['mean_model']:.3f})"
-    assert 90 < measured["all_models"] / measured["mean_model"] < 120
-    far = [row["predicted"] / row["measured"]["all_models"] for row in rows]
-    yield f"is {spread(far)} times the measured one"
-    assert all(row["predicted"] is None for row in large.values())
-    yield "For 51 there is no prediction"

@@ -200,7 +200,7 @@ def fed_smp() -> Said:
     (usual,), (noisiest,) = (best(f"rand_k-0.8{noise}", "2nn") for noise in ("", "@2.5"))
     told = "{:.1f} to {:.1f}".format(*PAPER_BY_NOISE["rand_k"][0.8][1::2])
     yield (
-        f"costs {usual - noisiest:.1f} points there ({usual:.1f} to {noisiest:.1f}), "
+        f"costs {usual - noisiest:.1f} points ({usual:.1f} to {noisiest:.1f}), "
         f"and fifty in the paper ({told})"
     )
     assert ten < few < plain
@@ -212,7 +212,6 @@ def fed_smp() -> Said:
     yield from noisier()
     yield from layered()
     yield from overflows()
-    yield from masks()
     yield from by_torch()
 
 
@@ -452,24 +451,6 @@ def noisier() -> Said:
     assert max(found[:3]) - min(found[:3]) < 1.0
     ends = {one["run"] for one in runs if one["first_non_finite_round"] is not None}
     assert {f"top_k-{share:g}@{noise:g}" for share in (0.1, 0.8) for noise in (2, 2.5)} <= ends
-
-
-def masks() -> Said:
-    """Yield the claims of the Fed-SMP pages on top-k's mask by ten epochs and by ten steps."""
-    runs = known_runs()
-
-    def best(run: str, model: str, seed: int) -> float:
-        facts = (run, model, "unit", seed)
-        named = ("run", "model", "inputs", "seed")
-        (found,) = (one for one in runs if tuple(map(one.get, named)) == facts)
-        return 100.0 * float(found["best_accuracy"])
-
-    shares = (0.001, 0.005, 0.01, 0.1, 0.8)
-    gains = [best(f"top_k-{share:g}", "2nn", 1) - best(f"top_k_steps-{share:g}", "2nn", 1)
-             for share in shares]  # fmt: skip
-    yield f"by {_listed(gains)} points with .001, .005, .01, .1 and .8"
-    steps = statistics.mean(best("top_k_steps-0.005", "cnn", seed) for seed in (1, 2, 3))
-    yield f"by {best('top_k-0.005', 'cnn', 1) - steps:.1f} on the paper's network"
 
 
 def by_torch() -> Said:
