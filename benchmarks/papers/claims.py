@@ -155,8 +155,6 @@ def by_local_iterations() -> Said:
     later = [min(one["law"].values()) for steps, one in kept.items() if steps != "1"]
     assert min(later) > 0.11
     yield "only $T = 1$ ever reaches 0.11 or 0.1012"
-    drawn = {steps: one["one chain's draws"]["3000"] for steps, one in kept.items()}
-    yield f"have {drawn['1']:.3f} at $T = 1$ and {drawn['70']:.3f} at $T = 70$"
 
 
 def on_the_posterior() -> Said:
@@ -568,8 +566,6 @@ def langevin_costs(kept: dict[str, Any]) -> Said:
               if (one["step_size"], one["correlation"]) == (1e-7, 0.9)]  # fmt: skip
     assert all(one["epsilon"] > full["epsilon"] and one["w2"] >= full["w2"] for one in hidden)
     yield "Every row with $\\rho = 0.9$ is worse in both than full participation with $\\rho = 0$"
-    fewer = at(EQUAL, 3000, 100)
-    yield f"$T = 3000$ has $W_2$ {times_ten(fewer['w2'])} at epsilon {up(fewer['epsilon'], 1)}"
 
 
 def times_ten(value: float) -> str:

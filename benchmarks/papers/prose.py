@@ -58,16 +58,9 @@ def at_length() -> Said:
         means = [statistics.mean(_long(steps, score)) for steps in many]
         assert means == sorted(means, reverse=True) and means[2] - means[4] < 0.01
     yield "Brier score and NLL still gain up to $K = 100$, by less than a hundredth from $K = 20$"
-    ten, twenty, fifty = (_long(steps, "brier", "warm") for steps in many[1:4])
+    ten, twenty = (_long(steps, "brier", "warm") for steps in many[1:3])
     assert statistics.mean(ten) > statistics.mean(_long(100, "brier", "warm"))
     yield f"ten local steps then have {_spread(ten)}, and 20 have {_spread(twenty)}"
-    accuracies = (statistics.mean(_long(steps, "accuracy", "warm")) for steps in (50, 20))
-    yield f"50 steps have the Brier score {_spread(fifty)} and as much accuracy"
-    yield "({:.4f} and {:.4f})".format(*accuracies)
-    more, less = (_long(steps, "nll", "warm") for steps in (50, 20))
-    yield f"their NLL, {_spread(more)} against {_spread(less)} with 20"
-    apart = statistics.mean(less) - statistics.mean(more)
-    assert apart > 3.0 * max(map(statistics.stdev, (more, less)))
 
 
 def _long(steps: int, score: str, kind: str = "all") -> list[float]:
@@ -118,16 +111,14 @@ def leapfrogs() -> Said:
         assert min((pair for pair in eces if pair[1] == count), key=eces.__getitem__)[0] == 1
     yield "only at $T = 1$: at $T = 10$ and 20 one leapfrog step has the least"
     assert better((50, 10), (10, 10)) == [False] * 4
-    yield "At $T = 10$ they are worse by every score;"
+    yield "At $T = 10$ they are worse by every score; at $T = 20$ they"
     assert better((50, 20), (10, 20)) == [True, False, False, False]
-    yield "At $T = 20$ they are worse by all scores but accuracy"
+    yield "are worse by all scores but accuracy"
     assert better((10, 10), (10, 1)) == but_ece
     yield f"not in ECE, {best[10, 10][2]:.4f} and {best[10, 1][2]:.4f}"
     assert better((10, 20), (10, 10)) == [False, False, True, True]
     _, _, ece, nll = best[10, 20]
     yield f"Twenty are better than ten only in ECE, {ece:.4f}, and NLL, {nll:.4f}."
-    assert better((1, 10), (1, 1)) == every and better((1, 20), (1, 10)) == but_ece
-    yield "With one leapfrog step every score improves from one to ten, and all but ECE from ten to"
     assert better((50, 1), (10, 10)) == [False, True, True, True]
     yield "or better ones except for accuracy"
     columns = zip(*best.values(), strict=True)
@@ -445,8 +436,6 @@ def noisier() -> Said:
     first = {share: bests(runs, f"top_k-{share:g}") for share in top}
     assert max(first, key=lambda share: first[share][0]) == 0.01
     assert max(first, key=lambda share: statistics.mean(first[share])) == 0.005
-    yield "At 1.4 it is best at .01 in this seed, and at .005 over three"
-    yield f"the paper's second by {theirs[1] - theirs[2]:.1f}"
     assert max(found) == found[2] and sorted(theirs)[-2:] == [theirs[2], theirs[1]]
     assert max(found[:3]) - min(found[:3]) < 1.0
     ends = {one["run"] for one in runs if one["first_non_finite_round"] is not None}
