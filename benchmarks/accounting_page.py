@@ -2,7 +2,8 @@
 
 python benchmarks/accounting_page.py [FILE]
 
-FILE is copied to ``results/accounting.json``; without FILE that file is used.
+FILE is copied to ``results/accounting.json``; without FILE that file is used. Every answer of the
+run is also written to ``results/accounting.md``.
 """
 
 import json
@@ -18,64 +19,107 @@ from tables import milliseconds, ratio, table
 HERE = Path(__file__).parent
 KEPT = HERE / "results" / "accounting.json"
 PAGE = "../comparison.md"
-"""Relative to the papers' pages."""
-LOOSE = ("dp-accounting PLD default", "dp-accounting RDP", "opacus RDP", "autodp RDP")
+LONG = "../../benchmarks/results/accounting.md"
+"""Page and file of the tables, relative to the papers' pages; the page includes some of them."""
 
 
 def main(file: Path | None) -> None:
-    """Write every table between its markers."""
+    """Write the sentences of the page, and all tables next to the results."""
     if file is not None:
         shutil.copyfile(file, KEPT)
     run: dict[str, Any] = json.loads(KEPT.read_text())
-    put(PAGE, "sampled", sampled(run["sampled"]))
+    put(LONG, "sampled Gaussian, in short", sampled(run["sampled"], SHORT))
     put(PAGE, "exponent", f"Our cost grows like T^{run['exponent']:.2f} from 1e2 to 1e6 rounds.")
-    put(PAGE, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
+    put(LONG, "calibration, in short", calibrated(run["calibration"]))
     others = run["gaussian"] + run["mixed"] + run["cohorts"]
-    put(PAGE, "others", answers(others, "question", "answer"))
-    put(PAGE, "single", answers(run.get("single", []), "question", "answer"))
+    few = run["gaussian"] + run["mixed"] + run["cohorts"][-1:]
+    put(LONG, "other questions, in short", excesses(few))
     rows = [
         [one["way"], str(one["rounds"]), f"{1e3 * one['seconds_each']:.3f}"]
         for one in run["training"]
     ]
-    put(PAGE, "rounds", table(["", "rounds", "ms a round"], rows))
     put(PAGE, "memory", memory(run))
-    put(PAGE, "below", below(run["below"]))
+    put(LONG, "below", below(run["below"]))
+    put(LONG, "sampled Gaussian", sampled(run["sampled"], ALL))
+    put(LONG, "calibration", answers(run["calibration"], "budget", "noise multiplier"))
+    put(LONG, "other questions", answers(others, "question", "answer"))
+    put(LONG, "single questions", answers(run.get("single", []), "question", "answer"))
+    put(LONG, "one more round", table(["", "rounds", "ms a round"], rows))
 
 
-def sampled(questions: list[dict[str, Any]]) -> str:
+ALL = {
+    "dp-accounting PLD, default": "dp-accounting PLD default",
+    "within 1e-3": "coarsest within",
+    "its RDP": "dp-accounting RDP",
+    "Opacus RDP": "opacus RDP",
+    "autodp RDP": "autodp RDP",
+    "Opacus PRV": "opacus PRV default",
+    "at 5e-4": "opacus PRV 0.0005",
+    "prv-accountant": "prv-accountant PRV default",
+    "prv-accountant at 5e-4": "prv-accountant PRV 0.0005",
+}
+"""Columns of the sampled Gaussian, and a part of the name of their answer."""
+SHORT = {name: ALL[name] for name in (*list(ALL)[:2], "Opacus RDP", "Opacus PRV", "prv-accountant")}
+"""The columns on the page."""
+
+
+def sampled(questions: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Return the table of sampled Gaussians: excess over our lower end, and times ours."""
-    head = ["", "epsilon", "width", "ms", "dp-accounting PLD, default", "within 1e-3"]
-    head += ["its RDP", "Opacus RDP", "autodp RDP", "Opacus PRV", "at 5e-4"]
-    head += ["prv-accountant", "at 5e-4"]
     rows = []
     for asked in questions:
-        found = {one["way"]: one for one in asked["answers"]}
         ours = asked["answers"][0]
-
-        def cell(name: str, found: dict[str, Any] = found, ours: dict[str, Any] = ours) -> str:
-            one = next((found[way] for way in found if way.startswith(name)), None)
-            if one is None:
-                return "-"
-            if "high" not in one:
-                return str(one.get("failed", "-"))
-            excess, times = one["high"] - ours["low"], one["cpu"] / ours["cpu"]
-            return f"{excess:+.1e}, {ratio(times)} x"
-
-        close = next((way for way in found if "coarsest within" in way), "none")
-        names = [LOOSE[0], close, *LOOSE[1:], "opacus PRV default", "opacus PRV 0.0005"]
-        names += ["prv-accountant PRV default", "prv-accountant PRV 0.0005"]
         question = asked["question"].removeprefix("gaussian, ").removesuffix(", add_remove")
-        width, low = ours["high"] - ours["low"], ours["low"]
         rows.append(
             [
                 question.removesuffix(", delta 1e-05"),
-                f"{low:.7g}",
-                f"{width:.0e}",
+                f"{ours['low']:.7g}",
+                f"{ours['high'] - ours['low']:.0e}",
                 milliseconds(ours["cpu"]),
-                *map(cell, names),
+                *(cell(asked, part) for part in columns.values()),
             ]
         )
-    return table(head, rows)
+    return table(["", "epsilon", "width", "ms", *columns], rows)
+
+
+def cell(asked: dict[str, Any], part: str) -> str:
+    """Return the excess of an answer over our lower end, and its time as a multiple of ours."""
+    ours = asked["answers"][0]
+    one = next((one for one in asked["answers"] if part in one["way"]), None)
+    if one is None:
+        return "-"
+    if "high" not in one:
+        return str(one.get("failed", "-"))
+    return f"{one['high'] - ours['low']:+.1e}, {ratio(one['cpu'] / ours['cpu'])} x"
+
+
+def calibrated(questions: list[dict[str, Any]]) -> str:
+    """Return the noise multipliers, a row for each library and a column for each budget."""
+    rows = []
+    for at, first in enumerate(questions[0]["answers"]):
+        row = [first["way"]]
+        for asked in questions:
+            one, ours = asked["answers"][at], asked["answers"][0]
+            times = ratio(one["cpu"] / ours["cpu"]) if "high" in one else ""
+            row.append(f"{one['high']:.5g}, {times} x" if "high" in one else str(one["failed"]))
+        rows.append(row)
+    return table(["", *(asked["question"] for asked in questions)], rows)
+
+
+def excesses(questions: list[dict[str, Any]]) -> str:
+    """Return every library's answers, a column for each question."""
+    names = dict.fromkeys(one["way"] for asked in questions for one in asked["answers"])
+    rows = []
+    for name in names:
+        row = [name]
+        for asked in questions:
+            one = next((one for one in asked["answers"] if one["way"] == name), None)
+            ours = asked["answers"][0]
+            if one is None or "high" not in one:
+                row.append("-" if one is None else str(one["failed"]))
+            else:
+                row.append(f"{one['high']:.7g}, {ratio(one['cpu'] / ours['cpu'])} x")
+        rows.append(row)
+    return table(["", *(asked["question"].partition(", delta")[0] for asked in questions)], rows)
 
 
 def answers(questions: list[dict[str, Any]], what: str, answer: str) -> str:

@@ -3,8 +3,8 @@
 ``python benchmarks/campaign.py [--seconds 300] [--settings N] [--seed 1] [--workers 1] [--each 5]
 [--fresh]``. The progress of a seed is kept in ``benchmarks/results/campaign.json``. A later call
 continues from there while the package is unchanged. Every contradiction is printed with code that
-reproduces it, and the exit code is then 1. ``--page`` writes the table of
-``docs/theory/campaign.md``.
+reproduces it, and the exit code is then 1. ``--page`` writes the tables of
+``benchmarks/results/campaign.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import fedprivacy
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "campaign.json"
-PAGE = HERE.parent / "docs" / "theory" / "campaign.md"
+PAGE = HERE / "results" / "campaign.md"
 CHUNK = 25
 _TINY, _CLIPPED = 6, 40
 """Periods of the settings with a tiny population, and of those with a vector to clip."""

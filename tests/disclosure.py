@@ -1,4 +1,4 @@
-"""Everything that a run shows or writes, and why it may be shown: the table of docs/ledger.md."""
+"""Everything that a run shows or writes, and why it may be shown: a table of the docs."""
 
 from __future__ import annotations
 

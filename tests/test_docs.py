@@ -113,6 +113,24 @@ def test_links_inside_the_repository_lead_somewhere(page):
         assert not anchor or anchor in heading_anchors(file), target
 
 
+def words(page: Path) -> int:
+    return len(page.read_text(encoding="utf-8").split())
+
+
+def written_by_hand(page: Path) -> bool:
+    parts = page.relative_to(ROOT).parts
+    return not {"_build", "_generated", "generated", "notebooks"} & set(parts)
+
+
+def test_the_pages_are_short():
+    """As `wc -w` counts; tables in `benchmarks` that a page includes are not in it."""
+    pages = [page for page in PAGES if written_by_hand(page)]
+    assert sum(map(words, pages)) <= 80_000
+    theory = ROOT / "docs" / "theory"
+    long = {name_of(page): words(page) for page in pages if theory not in page.parents}
+    assert not {page: count for page, count in long.items() if count > 2_600}
+
+
 REFERENCE = (ROOT / "docs/reference/index.md").read_text(encoding="utf-8")
 
 

@@ -95,18 +95,16 @@ def network_at_length() -> Said:
         for more, less in ((ten, one), (twenty, ten), (deep, one), (deep, twenty))
     )
     accuracies = f"{twenty[0]:.4f}, {ten[0]:.4f} and {one[0]:.4f}"
-    yield f"better than ten, and ten than one, by every score: accuracy {accuracies}"
-    yield f"ten leapfrog steps are better than one by every score: {deep[0]:.4f} for {one[0]:.4f}"
-    yield "and better than twenty iterations of one, for 19 gradients a round in the place of 20"
+    yield f"better than ten, and ten better than one, by every score: accuracy is {accuracies}"
+    accuracies = f"{deep[0]:.4f} instead of {one[0]:.4f}"
+    yield f"ten leapfrog steps are better than one by every score: {accuracies}"
+    yield "better than twenty iterations of one leapfrog step, with 19 gradients per round"
     assert deepest[0] > deep[0] and deepest[1] < deep[1] and deepest[3] < deep[3]
     yield f"Fifty are better than ten in accuracy ({deepest[0]:.4f}), Brier score and NLL"
     assert deepest[2] > deep[2]
-    yield f"worse in ECE ({deepest[2]:.4f} for {deep[2]:.4f})"
+    yield f"worse in ECE ({deepest[2]:.4f} instead of {deep[2]:.4f})"
     moved = apart(cells, in_half)
     yield f"no score by more than {up(max(moved), 4)}"
-    between = [abs(fifty - few) for fifty, few in zip(deepest, deep, strict=True)]
-    assert all(moved[at] <= between[at] / 5.0 for at in (0, 1, 3))
-    yield "by a fifth or less of what lies between ten steps and fifty"
 
 
 def apart(cells: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[float]:
@@ -149,55 +147,41 @@ def by_local_iterations() -> Said:
     """Yield the claims on Figure 1(c)."""
     kept = of("fa_hmc")["figure 1c, d = 1000"]
     laws = {steps: one["law"]["2000000"] for steps, one in kept.items()}
-    yield f"ME {laws['1']:.3f} at $T = 1$ for ever"
+    yield f"a limiting ME of {laws['1']:.3f} at $T = 1$"
     first = next(rounds for rounds, error in kept["1"]["law"].items() if error < 0.1012)
     yield f"(below 0.1012 from round {first} on)"
     yield f"{laws['2']:.3f} at $T = 2$, {laws['10']:.3f} at 10 and {laws['70']:.3f} at 70 and 100"
     assert f"{laws['100']:.3f}" == f"{laws['70']:.3f}"
     later = [min(one["law"].values()) for steps, one in kept.items() if steps != "1"]
     assert min(later) > 0.11
-    yield "only $T = 1$ gets to 0.11 or 0.1012 at all"
-    drawn = {steps: one["one chain's draws"]["3000"] for steps, one in kept.items()}
-    yield f"have {drawn['1']:.3f} at $T = 1$ and {drawn['70']:.3f} at $T = 70$"
+    yield "only $T = 1$ ever reaches 0.11 or 0.1012"
 
 
 def on_the_posterior() -> Said:
     """Yield the claims on the logistic posterior itself, and on epsilon."""
     kept = of("fa_hmc")
     posterior, away = kept["figure 1d, logistic posterior"], kept["figure 1d, clients' modes"]
-    yield f"a good picture of the target (ME {posterior['expansion']:.3f})"
+    yield f"approximates the target well (ME {posterior['expansion']:.3f})"
     found = [one for one in posterior.values() if isinstance(one, dict)]
     chains, laws = ([f"{one[key]:.3f}" for one in found] for key in ("chains", "exact law"))
     yield f"ME is {chains[0]} for $\\eta = 0.1$, $K = 1$ after 30 rounds, {chains[1]} for"
     yield f"$K = 3$ and {chains[2]} for"
     yield f"law has {laws[0]}, {laws[1]} and {laws[2]}"
-    apart, together, wide = away.values()
-    yield f"are {apart:.1f} away from the common one on average"
-    yield f"their mean is {together:.2f} a coordinate away from it"
+    _, _, wide = away.values()
     yield f"a posterior with a standard deviation of {wide:.1f}"
-    first, second = (one["epsilon"] for one in kept["figure 1d, privacy"][:2])
-    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)},"
-    thousands = [math.floor(second[0] / 1e3), math.ceil(second[1] / 1e3)]
-    yield f"100 rounds {thousands[0]},000 to {thousands[1]},000"
+    first = kept["figure 1d, privacy"][0]["epsilon"]
+    yield f"epsilon of {down(first[0], 0)} to {up(first[1], 0)}."
 
 
 def network() -> Said:
     """Yield the claims on the network."""
-    cells, private = of("network_fashion")["cells"], of("private_network_fashion")
-    pairs = {(steps, count): dict(leapfrog_steps=steps, iterations=count)
-             for steps, count in ((1, 5), (5, 5), (10, 5), (5, 1))}  # fmt: skip
-    for score in SCORES:
-        best = {pair: best_of(cells, score, **facts) for pair, facts in pairs.items()}
-        order = sorted(best, key=best.__getitem__, reverse=score == "accuracy")
-        assert order[0] == (10, 5) and best[order[-1]] == best[1, 5], score
-    yield "$K = 10$ is the best by every score (ECE as above) and FA-LD ($K = 1$) the worst"
-    yield "one local iteration is worse than five"
+    private = of("private_network_fashion")
     shape = (784, *private["setting"]["hidden"], 10)
     size = sum((wide + 1) * deep for wide, deep in itertools.pairwise(shape))
-    yield f"every record's own, {size:,} numbers each"
+    yield f"the gradient of every record, {size:,} numbers each"
     ends = [last(cell)["accuracy"] for cell in private["cells"]]
     assert ends == sorted(ends)
-    yield "more leapfrog steps and more local iterations buy accuracy"
+    yield "more leapfrog steps and more local iterations improve accuracy"
 
 
 def correlated() -> Said:
@@ -216,14 +200,14 @@ def correlated() -> Said:
     assert all(
         row["independent, separated"] > row["independent, drawn afresh"] for row in means.values()
     )
-    yield "keeping clients apart is worth something by itself"
+    yield "A minimum separation helps by itself"
     gain = 100 * (means["2"]["banded"] - means["2"]["independent, separated"])
     assert 0.5 <= gain < 1.5
     yield "Correlating the noise adds about one point at $\\varepsilon = 2$"
     high = sorted(means["8"].values(), reverse=True)
     wide = [max(one["accuracy"]) - min(one["accuracy"]) for one in runs["8"].values()]
     assert high[0] - high[2] < min(wide[:2] + wide[3:]) and max(wide[1], *wide[3:]) < 0.01
-    yield "three seeds, which differ by up to a point, cannot tell the three best apart"
+    yield "Three seeds, which differ by up to a point, cannot separate the three best methods"
     assert all(min(rows, key=rows.get) == "tree" for rows in means.values())
     yield "A tree is worse than independent noise"
     yield from other_libraries()
@@ -276,13 +260,12 @@ def even_data(cells: list[dict[str, Any]]) -> Said:
     }  # fmt: skip
     same = {key: ours for key, (ours, theirs) in rounds.items() if ours == theirs}
     assert len(same) == 5 and same["2nn", 10] == same["logistic", 10] + 5
-    few, many = same["logistic", 10], same["2nn", 10]
-    assert rounds["cnn", 10] == rounds["2nn", 10] == [many, many]
-    yield f"({few} for logistic regression, {many} for the 2NN and the CNN)"
-    last = "{} and {}".format(*rounds["cnn", 100])
-    yield f"({same['logistic', 100]}; {same['2nn', 100]} for the 2NN; {last} for the CNN)"
     assert rounds["cnn", 100][0] - rounds["cnn", 100][1] == 1
-    for model, text in (("logistic", "\\cdot {:,}$ bytes"), ("cnn", "table 4, {:,} parameters")):
+    yield "the same number of rounds, except for one round of the CNN with all workers"
+    for model, text in (
+        ("logistic", "\\cdot {:,}$ bytes"),
+        ("cnn", "table 4, with {:,} parameters"),
+    ):
         one = only(cells, **USUAL | {"model": model, "classes": 10})
         size = one["upload_bytes"] // (4 * one["rounds_run"] * one["workers"])
         told = f"{size:,}".replace(",", "{,}") if model == "logistic" else f"{size:,}"
@@ -300,13 +283,7 @@ def two_classes(cells: list[dict[str, Any]]) -> Said:
     ten, every = (
         [reached(cells, method=way, workers=n) for way in ("scaffold", "fedavg")] for n in (10, 100)
     )
-    yield f"({ten[0]} against {ten[1]} with ten workers, {every[0]} against {every[1]} with all)"
     yield f"({2 * ten[0] / ten[1]:.2f} and {2 * every[0] / every[1]:.2f} times)"
-    first, second = (
-        [reached(cells, model=model, workers=n) for n in (10, 100)] for model in ("2nn", "cnn")
-    )
-    yield f"reaches 80 % after {first[0]} rounds with ten workers and after {first[1]} with all"
-    yield f"after {second[0]} and {second[1]} (CNN)"
     last = [ended(model=model, workers=n) for model in ("2nn", "cnn") for n in (10, 100)]
     yield "rounds {} and {} (2NN) and {} and {} (CNN)".format(*last)
     yield "in rounds {} and {}.".format(*(ended(model="2nn", batch=size) for size in (200, 600)))
@@ -341,23 +318,13 @@ def by_setting(cells: list[dict[str, Any]]) -> Said:
         [reached(cells, model=model, workers=n) for model in ("logistic", "2nn", "cnn")]
         for n in (10, 100)
     )
-    yield f"{every[0]} against {ten[0]} (logistic), {every[1]} against {ten[1]} (2NN)"
-    yield f"and {every[2]} against {ten[2]} (CNN)"
+    assert all(fewer < more for fewer, more in zip(every, ten, strict=True))
     epochs = [
         [reached(cells, model=model, classes=5, epochs=count) for count in (1, 5, 10)]
         for model in ("logistic", "2nn")
     ]
     yield "{}, {} and {} rounds with one, five and ten".format(*epochs[0])
     yield "{}, {} and {} for the 2NN (five classes)".format(*epochs[1])
-    by_class = [reached(cells, classes=count, workers=100) for count in (10, 5, 2, 1)]
-    yield "With all workers {}, {}, {} and {} (logistic)".format(*by_class)
-    told = [
-        "{}, {} and {}".format(
-            *(reached(cells, model=m, classes=5, workers=100, epochs=count) for count in (1, 5, 10))
-        )
-        for m in ("logistic", "2nn")
-    ]
-    yield f"with all workers {', and '.join(told)}"
     drawn = [reached(cells, model=m, strategy=s) for m in ("logistic", "2nn") for s in (1, 2)]
     yield "({} and {}, logistic; {} and {}, 2NN;".format(*drawn)
 
@@ -388,7 +355,7 @@ def both_rates(cells: list[dict[str, Any]]) -> Said:
         assert all(map(float.__lt__, map(float, rounds(1.0, 0.3, n)),
                        map(float, rounds(1.0, 0.1, n))))  # fmt: skip
     yield "no other reaches 78 % in 40 rounds"
-    yield "1 and .3 is faster in every seed that was run with both, with 50 workers and with all"
+    yield "is faster in every seed that was run with both, with 50 workers and with all"
     better = [(0.3, 0.3), *((1.0, local) for local in (0.1, 0.3, 1.0))]
     all_ran = min(len(cell["accuracy"]) for pair in better for cell in pairs[*pair, 10])
     near = {pair: [100.0 * one for one in ends(*pair, 10, at=all_ran)] for pair in better}
@@ -396,18 +363,10 @@ def both_rates(cells: list[dict[str, Any]]) -> Said:
     assert (near[1.0, 0.3], near[1.0, 1.0]) == (first, second)
     means, spreads = (list(map(of, (first, second))) for of in (statistics.mean, statistics.stdev))
     assert means[0] - means[1] < min(spreads)
-    yield f"after {all_ran} rounds, which all of the better ones ran"
-    yield "1 and .3 has {:.1f} and 1 and 1 has {:.1f}".format(*means)
-    yield "standard deviations {:.1f} and {:.1f}".format(*spreads)
+    yield "With ten workers no pair is shown to be the best"
     for n in (10, 50, 100):
         assert statistics.mean(ends(10.0, 0.01, n)) < statistics.mean(ends(1.0, 0.1, n))
-    yield "A tenfold server's rate does not make up for a tenth of the workers'"
-    gains = {n: statistics.mean(ends(10.0, 0.001, n)) - statistics.mean(ends(1.0, 0.001, n))
-             for n in (10, 50, 100)}  # fmt: skip
-    for n in (50, 100):
-        assert gains[n] > max(statistics.stdev(ends(server, 0.001, n)) for server in (1.0, 10.0))
-    assert 0 < gains[10] < min(statistics.stdev(ends(server, 0.001, 10)) for server in (1.0, 10.0))
-    yield "a larger server's rate helps with 50 workers and with all of them, and with ten by less"
+    yield "A tenfold server's rate does not compensate for a tenth of the workers' rate"
 
 
 def in_order(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -440,12 +399,13 @@ def speed_up() -> Said:
     }
     early = [fall for (before, _), fall in falls.items() if every[before] > 60]
     late = [fall for (before, _), fall in falls.items() if every[before] <= 60]
-    yield f"of the bound's {max(early):.2f} at most there, {min(late):.2f} to {max(late):.2f} later"
+    yield f"(of the bound's rounds at most {max(early):.2f} there"
+    yield f"there, {min(late):.2f} to {max(late):.2f} later)"
     drawn = {(n, k): count for (clients, n, k), count in rounds.items() if clients != n}
     assert all(drawn[n, k] > drawn[n, k // 2] for n, k in drawn if k > 1)
     yield "*more local steps need more*"
     assert all(0.45 < drawn[n, k] / drawn[n // 2, k] < 0.6 for n, k in drawn if n in (10, 20))
-    yield "With drawn cohorts twice the cohort needs half of the rounds"
+    yield "With drawn cohorts, twice the cohort needs half of the rounds"
 
 
 def fed_plt() -> Said:
@@ -472,14 +432,14 @@ def by_tuning(kept: dict[str, Any]) -> Said:
     whole = {name: convex[name] for name in theirs}
     assert all(0.45 < whole[name] / step[name] < 0.55 for name in ("FedPD", "LED"))
     assert ranking(whole).index("LED") == 2
-    yield "With everything tuned FedPD and LED need half the time, and LED is third"
+    yield "With all parameters tuned FedPD and LED need half the time, and LED is third"
     assert ranking(whole)[:2] == ranking(step)[:2] == ["Fed-PLT", "FedLin"]
-    yield "that Fed-PLT needs the least time at $t_C = 10$ and FedLin is next is true"
+    yield "Fed-PLT needs the least time at $t_C = 10$ and FedLin is next"
     harder = [name for name, (plain, other) in theirs.items() if other and other > plain]
     assert {*theirs} - {*harder} == {"5GCS", "TAMUNA"} and theirs["TAMUNA"][1] is None
     assert abs(bent["FedPD"] / convex["FedPD"] - 1.0) < 0.02
     assert all(bent[name] < convex[name] for name in theirs if name != "FedPD")
-    yield "are easier here for all but FedPD, where they do not differ"
+    yield "easier for all but FedPD, where they do not differ"
     told = f"{bent['FedLin']:.1f} against {bent['Fed-PLT']:.1f}, in the paper "
     yield f"({told}{theirs['FedLin'][1]:g} against {theirs['Fed-PLT'][1]:g})"
 
@@ -499,7 +459,7 @@ def by_cost(kept: dict[str, Any]) -> Said:
     assert rows["Fed-PLT"]["gradient"] < rows["Fed-PLT"]["gradient, partial"]
     assert rows["5GCS"]["gradient"] > rows["5GCS"]["gradient, partial"]
     assert rows["Fed-PLT"]["accelerated"] > rows["Fed-PLT"]["gradient"]
-    yield "taking part less often slows Fed-PLT down and speeds 5GCS up"
+    yield "less frequent participation slows Fed-PLT down and speeds 5GCS up"
     last = [rows[name]["accelerated, partial"] for name in ("5GCS", "Fed-PLT")]
     yield "({:.1f} against {:.1f})".format(*last)
     whole = {name: [*row["time"].values()] for name, row in kept["V"].items()}
@@ -514,13 +474,13 @@ def by_cost(kept: dict[str, Any]) -> Said:
     }  # fmt: skip
     far = [name for name, one in apart.items() if one > 1 / 3]
     assert sorted(far) == ["FedPD", "LED"]
-    yield "all but FedPD's and LED's times are within a third of the paper's"
+    yield "All times but those of FedPD and LED are within a third of the paper's"
     shares = [row["time"] for row in kept["VI"].values()]
     assert shares != sorted(shares, reverse=True) and min(shares) == shares[-1]
-    yield "Not strictly monotone"
+    yield "not strictly monotone"
     # A round of five steps and one communication, 100 agents, in thousands.
     round_ = (5 + 10) * 100 / 1e3
-    yield f"it gives {paper['VIII']['1'] / round_:.0f} rounds for $\\rho = 1$"
+    yield f"gives {paper['VIII']['1'] / round_:.0f} rounds for $\\rho = 1$"
     yield f"Table IX has {paper['IX']['5'][2] / round_:.0f} rounds at the tuned"
     best = [min(kept["IX"], key=lambda n: kept["IX"][n]["time"][cost])
             for cost in ("0.1", "1.0", "10.0", "100.0")]  # fmt: skip
@@ -531,7 +491,7 @@ def by_cost(kept: dict[str, Any]) -> Said:
 def by_noise(kept: dict[str, Any]) -> Said:
     """Yield the claims on Table VII."""
     row = kept["VII"]["0.1"]
-    yield f"(which touches {100 * kept['share of inputs scaled down']:.0f} % of them)"
+    yield f"(this affects {100 * kept['share of inputs scaled down']:.0f} % of the inputs)"
     yield f"$\\rho = {row['penalty']:.5f}$, $\\gamma = {row['step_size']:.4f}$"
     accounts = [one["accounts"] for one in kept["VII"].values()]
     far = [[one[at]["sound"] / one[at]["published"] for one in accounts] for at in range(3)]
@@ -545,7 +505,7 @@ def by_noise(kept: dict[str, Any]) -> Said:
     yield "HOLDS at $K = 10$; FAILS for the coordinator at $K = 100$ and 1000"
     near = [one["accounts"][0]["sound"] for one in kept["VII"].values() if one["all_models"] < 1]
     assert min(near) > 4
-    yield "an error of all models below 1 goes with epsilon above 4 after ten rounds"
+    yield "an error of all models below 1 has an epsilon above 4 after ten rounds"
     ends = [up(one["sound"], 3) for one in row["accounts"]]
     yield (
         f"within {row['mean_model']:.2f} of the optimum, at epsilon {ends[0]} after 10 rounds "
@@ -569,7 +529,7 @@ def langevin_costs(kept: dict[str, Any]) -> Said:
     """Yield the claims on FA-LD's Figures 1 and 2."""
     rows = kept["figure 1"]
     wide = kept["setting"]["standard deviation"]
-    yield f"The target's standard deviation is {wide[EQUAL]:.3f} in all"
+    yield f"total standard deviation is {wide[EQUAL]:.3f}"
 
     def at(name: str, total: int, steps: int, rho: float = 0.0) -> Any:
         return only(rows[name], T=float(total), K=float(steps), rho=rho)
@@ -580,9 +540,9 @@ def langevin_costs(kept: dict[str, Any]) -> Said:
     yield f"nearly the target's standard deviation ({wide[UNEQUAL]:.3f} there)"
     ends = [at(UNEQUAL, total, 1) for total in (3000, 10_000)]
     pairs = [f"{up(one['epsilon'], 1)} for {times_ten(one['w2'])}" for one in ends]
-    yield f"epsilon is what the accuracy costs: {pairs[0]}, {pairs[1]}."
+    yield f"the accuracy has this cost in epsilon: {pairs[0]}, {pairs[1]}."
     one = at(EQUAL, 10_000, 10_000)
-    yield f"Epsilon is {one['exact']:.1f} where {up(one['epsilon'])} is certified, for one round"
+    yield f"For one round epsilon is {one['exact']:.1f}, while {up(one['epsilon'])} is certified"
     shared = [at(EQUAL, 10_000, 100, rho) for rho in (0.0, 0.5, 0.9)]
     costs = ", ".join(up(one["epsilon"], 1) for one in shared)
     yield f"epsilon at $K = 100$ goes {costs} for $\\rho = 0$, 0.5, 0.9"
@@ -595,9 +555,7 @@ def langevin_costs(kept: dict[str, Any]) -> Said:
     hidden = [one for one in kept["figure 2"]
               if (one["step_size"], one["correlation"]) == (1e-7, 0.9)]  # fmt: skip
     assert all(one["epsilon"] > full["epsilon"] and one["w2"] >= full["w2"] for one in hidden)
-    yield "Every row with $\\rho = 0.9$ is worse in both than everybody with $\\rho = 0$"
-    fewer = at(EQUAL, 3000, 100)
-    yield f"$T = 3000$ has $W_2$ {times_ten(fewer['w2'])} at epsilon {up(fewer['epsilon'], 1)}"
+    yield "Every row with $\\rho = 0.9$ is worse in both than full participation with $\\rho = 0$"
 
 
 def times_ten(value: float) -> str:
@@ -613,9 +571,9 @@ def budgets(kept: dict[str, Any]) -> Said:
     yield "$\\rho = 0$ is always best"
     hot = [budget for budget, one in best[EQUAL].items() if one["temperature"] > 1.0]
     assert hot == ["1", "2", "5"]
-    yield "heat helps below epsilon 5"
+    yield "A higher temperature helps below epsilon 5"
     assert all(best[EQUAL][budget]["w2"] > 0.9 * 0.011 for budget in hot)
-    yield "up to a budget of 5 no setting of the grid is clearly closer"
+    yield "Up to a budget of 5 no setting of the grid is clearly closer than a point at the mean"
     assert all(one["local_steps"] == 1 for one in best[UNEQUAL].values())
     yield "With unequal Hessians all the best settings have $K = 1$"
     moved = kept["FA-HMC"]
@@ -626,8 +584,8 @@ def budgets(kept: dict[str, Any]) -> Said:
             assert least["1"] <= 1.05 * min(least.values()), (name, budget)
         low = [row["w2"] for own in rows.values() for row in own if row["epsilon"] <= 2]
         assert min(low) > 0.9 * kept["setting"]["standard deviation"][name]
-    yield "Up to epsilon 2 nothing is clearly closer than a point at the mean would be"
-    yield "one leapfrog step (FA-LD's, by another step size) is the best bargain or nearly so"
+    yield "Up to epsilon 2 no setting is clearly closer than a point at the mean"
+    yield "one leapfrog step (FA-LD's, with another step size) is the best or nearly the best"
 
 
 def splitting_costs(table: dict[str, Any]) -> Said:
@@ -637,9 +595,9 @@ def splitting_costs(table: dict[str, Any]) -> Said:
     yield f"{up(one['server'], 0)} against {down(one['published'], 0)} printed"
     first = [row["rounds"]["10"] for rows in table.values() for row in rows.values()]
     assert sum(end["server"] > end["published"] for end in first) == 1
-    yield "The sound account gives less for everybody, but in one row"
+    yield "gives a smaller number for every observer, except in one row"
     one = large["0.01"]["rounds"]["100"]
-    yield f"{one['server']:.1f} where {one['published']:.2f} is printed"
+    yield f"{one['server']:.1f} instead of the printed {one['published']:.2f}"
     later = [row["rounds"][count] for rows in table.values() for row in rows.values()
              for count in ("100", "1000")]  # fmt: skip
     assert all(end["verdicts"]["server"] == "FAILS" for end in later)
@@ -648,14 +606,6 @@ def splitting_costs(table: dict[str, Any]) -> Said:
     ends = [end for row in rows for end in row["rounds"].values()]
     assert all(end["verdicts"]["final"] == "HOLDS" for end in ends)
     assert all(end["published"] > 2.0 * end["final models"] for end in ends)
-    yield "true where the losses are well conditioned, and more than twice too large"
+    yield "true if the losses are well conditioned, and more than twice too large"
     most = max(end["final models"] / end["final models at least"] for end in ends)
-    yield f"within {math.ceil(100 * (most - 1))} % of it"
-    measured = small["0.01"]["measured"]
-    yield f"error of {measured['all_models']:.2f} is {measured['all_models'] / math.sqrt(500):.2f}"
-    yield f"a hundred times nearer to the optimum ({measured['mean_model']:.3f})"
-    assert 90 < measured["all_models"] / measured["mean_model"] < 120
-    far = [row["predicted"] / row["measured"]["all_models"] for row in rows]
-    yield f"is {spread(far)} times the measured one"
-    assert all(row["predicted"] is None for row in large.values())
-    yield "there is none at 51"
+    yield f"within {math.ceil(100 * (most - 1))} % of this bound"

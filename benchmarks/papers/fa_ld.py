@@ -216,7 +216,7 @@ def page(kept: dict) -> None:
     steps = [k for k in map(str, LOCAL) if k not in ("300", "30000")]
     rows = [[alpha, *(str(own[k]) for k in steps)] for alpha, own in kept["figure 1a"].items()]
     head = ["$\\alpha$", "$K = 1$", *(f"{int(k):,}" for k in steps[1:])]
-    put("../theory/langevin.md", "FA-LD, figure 1a", table(head, rows))
+    put("fa_ld.md", "FA-LD, figure 1a", table(head, rows))
 
 
 def tables(kept: dict) -> dict[str, Cells]:

@@ -1,4 +1,4 @@
-"""The plots of docs/papers/fed_smp.md, from results/fed_smp.json: the paper's Figures 2 and 3.
+"""The plots of the Fed-SMP pages, from results/fed_smp.json: the paper's Figures 2 and 3.
 
 python benchmarks/papers/fed_smp_figures.py
 """

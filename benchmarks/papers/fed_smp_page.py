@@ -1,4 +1,4 @@
-"""The tables of docs/papers/fed_smp.md, from results/fed_smp.json and the paper.
+"""The tables of the pages on Fed-SMP and the long ones, from results/fed_smp.json and the paper.
 
 python benchmarks/papers/fed_smp_page.py
 """
@@ -39,8 +39,20 @@ FACTS = ("model", "inputs", "seed")
 
 def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> None:
     """Write the tables of the page, all except one only of runs like the paper's."""
-    put("fed_smp.md", "with a guard", guarded(runs))
+    put(DIFFERENCES, "with a guard", guarded(runs))
     runs = list(filter(like_the_papers, runs))
+    put("fed_smp.md", "the paper against itself", contradictions())
+    put(CAME_OUT, "table I, means", table_1_means(runs))
+    put(CAME_OUT, "figure 2, savings", savings(runs))
+    put(CAME_OUT, "cost of noise", noise_costs(runs, last=False))
+    put(DIFFERENCES, "levels", levels(runs))
+    put(DIFFERENCES, "softmax, means", softmax_means(runs))
+    put("fed_smp.md", "softmax", softmax(runs))
+    for method, number in (("rand_k", "IV"), ("top_k", "V")):
+        put(CAME_OUT, f"table {number}, seed 1", by_noise(runs, method, small=False))
+        put("fed_smp.md", f"table {number}", by_noise(runs, method))
+    for name, (model, inputs) in SECTIONS.items():
+        put("fed_smp.md", name, shown(runs, model, inputs))
     put("fed_smp.md", "plan", plan(runs, seconds))
     put("fed_smp.md", "figure 3", figure_3(runs))
     put("fed_smp.md", "losses", losses(runs))
@@ -49,20 +61,15 @@ def pages(runs: list[dict[str, Any]], seconds: dict[str, dict[str, float]]) -> N
     put("fed_smp.md", "what came out", came_out(runs))
     put("fed_smp.md", "where runs end", where_runs_end(runs))
     put("fed_smp.md", "masks", masks(runs))
-    put("fed_smp.md", "levels", levels(runs))
     put("fed_smp.md", "looks", looks(runs))
-    put("fed_smp.md", "softmax", softmax(runs))
     put("fed_smp.md", "rand-k with and without its factor", factor(runs))
-    for name, (model, inputs) in SECTIONS.items():
-        put("fed_smp.md", name, shown(runs, model, inputs))
     put("fed_smp.md", "figure 2", figure_2(runs))
-    for method, number in (("rand_k", "IV"), ("top_k", "V")):
-        put("fed_smp.md", f"table {number}", by_noise(runs, method))
     put("fed_smp.md", "best shares", best_shares(runs))
     put("fed_smp.md", "what Tables IV and V lack", lacking(runs))
-    put("fed_smp.md", "the paper against itself", contradictions())
 
 
+CAME_OUT, DIFFERENCES = "fed_smp_results.md", "fed_smp_differences.md"
+"""Pages on the runs here, and on what explains their differences from the paper's."""
 SECTIONS = {
     "standardised": ("cnn", ("standardised", "standardised as MNIST", "symmetric")),
     "cnn": ("cnn", ("unit",)),
@@ -138,6 +145,30 @@ def table_1(runs: list[dict[str, Any]]) -> str:
         cells = [outcome(runs, label, inputs) for inputs in ("standardised", "symmetric", "unit")]
         rows.append([label, f"{mean:.2f} ± {std:.2f}", *cells])
     return table(["run", "paper", "standardised", "in [-1, 1]", "in [0, 1]"], rows)
+
+
+def table_1_means(runs: list[dict[str, Any]]) -> str:
+    """Return Table I with a summary of the seeds of every run, rand-k with and without d/k."""
+    rows = []
+    for label, (mean, std) in PAPER.items():
+        for name in dict.fromkeys((label, bare(label))):
+            cells = [
+                summary(runs, name, inputs) for inputs in ("standardised", "symmetric", "unit")
+            ]
+            theirs = f"{mean:.2f} ± {std:.2f}" if name == label else ""
+            rows.append([name, theirs, *cells])
+    return table(["run", "paper", "standardised", "in [-1, 1]", "in [0, 1]"], rows)
+
+
+def summary(runs: list[dict[str, Any]], label: str, inputs: str, model: str = "cnn") -> str:
+    """Return the mean and spread of the best accuracies of the seeds, and how many ended."""
+    own = list(of_seeds(runs, label, inputs, model).values())
+    if not own:
+        return "-"
+    best = [best_accuracy(one) for one in own]
+    text = f"{mean_of(best):.1f} ± {stdev(best):.1f}" if len(best) > 2 else f"{mean_of(best):.1f}"
+    ended = sum(one["first_non_finite_round"] is not None for one in own)
+    return text if not ended else f"{text}, {ended} of {len(own)} ended"
 
 
 def factor(runs: list[dict[str, Any]]) -> str:
@@ -225,6 +256,16 @@ def softmax(runs: list[dict[str, Any]]) -> str:
         told = "" if paper is None else f"{paper:.2f}{spread}"
         rows.append([label, f"{strength(label):.2f}", *cells, told])
     return table(["run", "$p z^2$", *LOSSES.values(), "paper"], rows)
+
+
+def softmax_means(runs: list[dict[str, Any]]) -> str:
+    """Return a summary of the seeds with the softmax as a layer, and without it."""
+    layered = {one["run"] for one in runs if one["model"] == "label-cnn"}
+    rows = []
+    for label in sorted(layered, key=lambda label: (strength(label), label)):
+        cells = [summary(runs, label, "symmetric", model) for model in LOSSES]
+        rows.append([label, *cells, f"{printed(label) or math.nan:.1f}"])
+    return table(["run", *LOSSES.values(), "paper"], rows)
 
 
 def bare_of(label: str) -> str:
@@ -361,6 +402,38 @@ def figure_2(runs: list[dict[str, Any]]) -> str:
     return table([*head, "less than DP-FedAvg"], rows)
 
 
+def savings(runs: list[dict[str, Any]]) -> str:
+    """Return Figure 2's rounds, upload and savings over the seeds, standardised inputs."""
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for one in runs:
+        facts = (one["model"], one["inputs"])
+        if facts == ("cnn", "standardised") and "@" not in one["run"] and reaching(one):
+            kinds.setdefault(one["run"], []).append(one)
+    dense = [sent(one) for one in kinds["dp-fedavg"]]
+    rows = []
+    for label, own in kinds.items():
+        if label.startswith("fedavg-"):
+            continue
+        saved = [100 * (1 - sent(one) / other) for one in own for other in dense]
+        less = "" if label == "dp-fedavg" else between(saved, ".1f")
+        rounds = [reaching(one) or 0 for one in own]
+        sizes = [sent(one) for one in own]
+        rows.append([label, between(rounds, "d"), between(sizes, ".3f"), less])
+    head = ["run", "first round at 72 %", "MB, paper's count", "less than DP-FedAvg, per cent"]
+    return table(head, rows)
+
+
+def sent(one: dict[str, Any]) -> float:
+    """Return the megabytes of a client until the target, by the paper's count."""
+    return float(one["paper_mb_of_a_client"] / one["rounds_done"] * (reaching(one) or 0))
+
+
+def between(values: list[Any], form: str) -> str:
+    """Return one value, or the least and the largest."""
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
 def contradictions() -> str:
     """Return the paper's numbers that contradict each other."""
     dense, plain = PAPER["dp-fedavg"][0], PAPER["fedavg"][0]
@@ -392,8 +465,8 @@ def contradictions() -> str:
     return table(["of what", "one place", "another"], rows)
 
 
-def by_noise(runs: list[dict[str, Any]], method: str) -> str:
-    """Return Table IV or V: best accuracies of both networks and the paper's."""
+def by_noise(runs: list[dict[str, Any]], method: str, small: bool = True) -> str:
+    """Return Table IV or V: best accuracies of both networks (or one) and the paper's."""
     known = {
         key(one)[:3]: f"{100 * one['best_accuracy']:.1f}"
         for one in runs
@@ -405,8 +478,10 @@ def by_noise(runs: list[dict[str, Any]], method: str) -> str:
         row = [f"{noise:g} ({epsilon})"]
         for ratio in paper:
             level = f"-{ratio:g}" + ("" if noise == NOISE else f"@{noise:g}")
-            cells = [without_factor(known, method + level, one) for one in NAMED]
-            cells += [known.get(("2nn", "unit", steps + level), "-"), f"{paper[ratio][at]:.1f}"]
+            inputs = list(NAMED) if small else ["standardised", "symmetric"]
+            cells = [without_factor(known, method + level, one) for one in inputs]
+            cells += [known.get(("2nn", "unit", steps + level), "-")] if small else []
+            cells.append(f"{paper[ratio][at]:.1f}")
             row.append(" / ".join(cells))
         rows.append(row)
     return table(["noise multiplier (epsilon as printed)", *map("{:g}".format, paper)], rows)
@@ -563,8 +638,9 @@ def figure_3(runs: list[dict[str, Any]]) -> str:
     return table(["network", "inputs", "share kept", "rand-k", "rand-k without d/k", "top-k"], rows)
 
 
-def noise_costs(runs: list[dict[str, Any]]) -> str:
+def noise_costs(runs: list[dict[str, Any]], last: bool = True) -> str:
     """Return the cost of noise and clipping for every seed, by the share kept."""
+    ways = (best_accuracy, last_accuracy)[: 1 + last]
     rows = []
     for share in SHARES:
         row = [f"{share:g}"]
@@ -573,16 +649,18 @@ def noise_costs(runs: list[dict[str, Any]]) -> str:
                 of_seeds(runs, f"{noise}{method}-{share:g}") for noise in ("", "fedavg-")
             )
             row += [spread(map(best_accuracy, part.values())) for part in (noisy, plain)]
-            row += [spread(costs(noisy, plain, by)) for by in (best_accuracy, last_accuracy)]
+            row += [spread(costs(noisy, plain, by)) for by in ways]
         rows.append(row)
-    each = ("with noise", "without", "cost", "cost after the last round")
+    each = ("with noise", "without", "cost", "cost after the last round")[: 3 + last]
     head = ["share kept", *(f"{name}, {one}" for name in ("rand-k", "top-k") for one in each)]
     return table(head, rows)
 
 
-def of_seeds(runs: list[dict[str, Any]], label: str) -> dict[int, dict[str, Any]]:
-    """Return the finished runs with standardised inputs, by their seeds."""
-    wanted = ("cnn", "standardised", label)
+def of_seeds(
+    runs: list[dict[str, Any]], label: str, inputs: str = "standardised", model: str = "cnn"
+) -> dict[int, dict[str, Any]]:
+    """Return the finished runs of one kind, by their seeds."""
+    wanted = (model, inputs, label)
     return {one["seed"]: one for one in runs if key(one)[:3] == wanted and one["finished"]}
 
 

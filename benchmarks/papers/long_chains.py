@@ -422,6 +422,17 @@ def compared(part, kind="all"):
     return markdown([*names, "step sizes", "accuracy", "Brier", "ECE", "NLL"], rows)
 
 
+def means(part, kind="all"):
+    """Return the table of every setting's best scores, without the step sizes."""
+    rows, names = [], []
+    for facts in LANGEVIN if part == "fa_ld_long" else HAMILTONIAN:
+        if of(part, facts):
+            names = [short.LETTERS[name] for name in facts]
+            _, *scores = bests(part, facts, kind)
+            rows.append([*map(str, facts.values()), *(one.partition(" (")[0] for one in scores)])
+    return markdown([*names, "accuracy", "Brier", "ECE", "NLL"], rows)
+
+
 def bests(part, facts, kind):
     """Return a setting's step sizes and its best scores, as text."""
     first = of(part, facts)
@@ -562,9 +573,12 @@ def pages():
     """Write the tables of the page."""
     put("fa_ld.md", "FA-LD at length", compared("fa_ld_long"))
     put("fa_ld.md", "FA-LD at length with warm-up", compared("fa_ld_long", "warm"))
+    put("fa_ld.md", "FA-LD, means", means("fa_ld_long"))
+    put("fa_ld.md", "FA-LD with warm-up, means", means("fa_ld_long", "warm"))
     put("fa_ld.md", "FA-LD at length, what was run", progress("fa_ld_long"))
     put("fa_ld.md", "FA-LD at length, what came out", f"{gap()}\n\n{best_steps()}")
     put("fa_ld.md", "FA-HMC at length", compared("fa_hmc_long"))
+    put("fa_ld.md", "FA-HMC, means", means("fa_hmc_long"))
     put("fa_ld.md", "FA-HMC at length, what was run", progress("fa_hmc_long"))
 
 

@@ -1,4 +1,4 @@
-"""Tables of results in the documentation, between two markers."""
+"""Tables of results between two markers: in a page, or in its file of long tables."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 from fedprivacy.outputs import whole_file
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
+LONG = Path(__file__).parent / "results"
+"""Folder of the long tables: those of ``docs/papers/fa_ld.md`` are in ``results/fa_ld.md``."""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -16,12 +18,13 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def put(page: str, name: str, text: str) -> None:
-    """Replace the text between a page's two markers of a name."""
-    path = DOCS / page
+    """Replace the text between the two markers of a name, in a page or its long tables."""
     begin, end = f"<!-- {name}: written by a script -->\n", f"\n<!-- end of {name} -->"
-    known = path.read_text()
-    before, _, rest = known.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not ended:
-        raise SystemExit(f"{path.name} lacks the marks of {name!r}, or a line between them")
-    whole_file(path, f"{before}{begin}\n{text}\n{end}{after}")
+    for path in (DOCS / page, LONG / Path(page).name):
+        known = path.read_text(encoding="utf-8") if path.exists() else ""
+        before, _, rest = known.partition(begin)
+        _, ended, after = rest.partition(end)
+        if ended:
+            whole_file(path, f"{before}{begin}\n{text}\n{end}{after}")
+            return
+    raise SystemExit(f"{page} lacks the marks of {name!r}, or a line between them")

@@ -11,17 +11,15 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from claims import (
     SCORES,
     Said,
-    best_of,
     correlated,
     fa_hmc,
     fed_plt,
-    last,
     of,
     only,
     power,
@@ -29,33 +27,14 @@ from claims import (
     tradeoff,
     two_sided,
 )
-from fed_smp_page import printed, strength
 from fed_smp_paper import PAPER, PAPER_BY_NOISE, SHARES, known_runs
 from pages import DOCS
 
 
 def fa_ld() -> Said:
     """Yield the claims of fa_ld.md on its images, and on the better setting."""
-    cells = of("fa_ld_fashion")["cells"]
-    best = {
-        steps: {score: best_of(cells, score, local_steps=steps) for score in SCORES}
-        for steps in (1, 10, 20, 50, 100)
-    }
-    assert all(max(own, key=own.get) == 1 for own in _columns(best, ("brier", "ece", "nll")))
-    assert min(best, key=lambda steps: best[steps]["accuracy"]) == 1
-    yield "one local step is the worst by every score"
-    assert all(sorted(own.values(), reverse=True) == [*own.values()]
-               for own in _columns(best, ("brier", "nll")))  # fmt: skip
-    assert best[50]["accuracy"] > max(best[steps]["accuracy"] for steps in (1, 10, 20))
-    yield "Brier score and NLL gain up to $K = 100$, accuracy up to $K = 50$ at least"
-    cells = of("fa_hmc_fashion")["cells"]
-    one = only(cells, leapfrog_steps=1, iterations=5, step_size=0.0064)
-    five = [c for c in cells if (c["leapfrog_steps"], c["iterations"]) == (5, 5)]
-    assert last(one)["ece"] < min(last(cell)["ece"] for cell in five)
-    yield "$K = 1$ at the step 0.0064 has less than $K = 5$ at any"
     yield from at_length()
     yield from leapfrogs()
-    yield from seconds()
     cells = of("private_fashion")["cells"]
     many = only(cells, local_steps=50, step_size=3e-7)["curve"][-1]
     few = only(cells, local_steps=10, step_size=1e-6)["curve"][-1]
@@ -74,21 +53,14 @@ def at_length() -> Said:
             means = {steps: statistics.mean(_long(steps, score, kind)) for steps in many}
             worst = (min if score == "accuracy" else max)(means, key=means.__getitem__)
             assert worst == 1, (kind, score)
-    yield "It is still the worse by every score, each at its own best step size."
+    yield "It is still worse by every score, each at its best step size."
     for score in ("brier", "nll"):
         means = [statistics.mean(_long(steps, score)) for steps in many]
         assert means == sorted(means, reverse=True) and means[2] - means[4] < 0.01
     yield "Brier score and NLL still gain up to $K = 100$, by less than a hundredth from $K = 20$"
-    ten, twenty, fifty = (_long(steps, "brier", "warm") for steps in many[1:4])
+    ten, twenty = (_long(steps, "brier", "warm") for steps in many[1:3])
     assert statistics.mean(ten) > statistics.mean(_long(100, "brier", "warm"))
     yield f"ten local steps then have {_spread(ten)}, and 20 have {_spread(twenty)}"
-    accuracies = (statistics.mean(_long(steps, "accuracy", "warm")) for steps in (50, 20))
-    yield f"50 steps have the Brier score {_spread(fifty)} and as much accuracy"
-    yield "({:.4f} and {:.4f})".format(*accuracies)
-    more, less = (_long(steps, "nll", "warm") for steps in (50, 20))
-    yield f"their NLL, {_spread(more)} against {_spread(less)} with 20"
-    apart = statistics.mean(less) - statistics.mean(more)
-    assert apart > 3.0 * max(map(statistics.stdev, (more, less)))
 
 
 def _long(steps: int, score: str, kind: str = "all") -> list[float]:
@@ -137,54 +109,27 @@ def leapfrogs() -> Said:
     eces = {pair: scores[2] for pair, scores in best.items()}
     for count in (10, 20):
         assert min((pair for pair in eces if pair[1] == count), key=eces.__getitem__)[0] == 1
-    yield "in ECE at $T = 1$ alone: at $T = 10$ and 20 one leapfrog step has the least"
+    yield "only at $T = 1$: at $T = 10$ and 20 one leapfrog step has the least"
     assert better((50, 10), (10, 10)) == [False] * 4
-    yield f"worse by every score: {beside(best[50, 10], best[10, 10])} (accuracy,"
+    yield "At $T = 10$ they are worse by every score; at $T = 20$ they"
     assert better((50, 20), (10, 20)) == [True, False, False, False]
-    yield f"and at $T = 20$ by all but accuracy, {beside(best[50, 20], best[10, 20])} (each by no"
+    yield "are worse by all scores but accuracy"
     assert better((10, 10), (10, 1)) == but_ece
     yield f"not in ECE, {best[10, 10][2]:.4f} and {best[10, 1][2]:.4f}"
     assert better((10, 20), (10, 10)) == [False, False, True, True]
     _, _, ece, nll = best[10, 20]
-    yield f"twenty are better than ten in ECE, {ece:.4f}, and NLL, {nll:.4f}, alone"
-    assert better((1, 10), (1, 1)) == every and better((1, 20), (1, 10)) == but_ece
-    yield "With one leapfrog step every score gains from one to ten, and all but ECE from ten to"
+    yield f"Twenty are better than ten only in ECE, {ece:.4f}, and NLL, {nll:.4f}."
     assert better((50, 1), (10, 10)) == [False, True, True, True]
-    yield f"or better but for accuracy: {beside(best[50, 1], best[10, 10])}"
+    yield "or better ones except for accuracy"
     columns = zip(*best.values(), strict=True)
     ends = [pick(own) for pick, own in zip((max, min, min, min), columns, strict=True)]
     yield f"The best here: {', '.join(f'{end:.4f}' for end in ends)}"
 
 
-def beside(one: list[float], other: list[float]) -> str:
-    """Return two settings' scores, pair by pair."""
-    return ", ".join(f"{a:.4f} and {b:.4f}" for a, b in zip(one, other, strict=True))
-
-
-def seconds() -> Said:
-    """Yield the claims of fa_ld.md on the time of a gradient of the long chains."""
-    langevin, hamiltonian = of("long_chains_seconds").values()
-    by = ("torch", "softmax.cpp", "softmax_tiles.cpp")
-    plain, lanes, tiles = (hamiltonian[name]["3"] for name in by)
-    told = [f"{one / plain:.1f}".removeprefix("0") for one in (lanes, tiles)]
-    yield f"three of FA-HMC's in {told[0]} of torch's time"
-    yield f"`softmax_tiles.cpp`, in {told[1]} of it"
-    ratios = [part[by[2]]["3"] / part[by[2]]["1"] for part in (langevin, hamiltonian)]
-    yield "takes {:.1f} times one copy's with FA-LD's batches and {:.1f} times with".format(*ratios)
-
-
-def _columns(
-    best: dict[int, dict[str, float]], scores: tuple[str, ...]
-) -> Iterator[dict[int, float]]:
-    """Yield each score by the setting."""
-    for score in scores:
-        yield {steps: own[score] for steps, own in best.items()}
-
-
 def langevin() -> Said:
     """Yield the claims of the theory of FA-LD and FA-HMC on the papers' simulations."""
     kept = of("fa_ld")
-    yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, which are its"
+    yield f"{', '.join(map(power, kept['setting']['gamma squared'].values()))}, the paper's numbers"
     slow = [row["1"] for row in kept["figure 1a"].values()]
     ends = math.floor(min(slow) / 100) * 100, math.ceil(max(slow) / 100) * 100
     yield f"between $K = {ends[0]}$ and {ends[1]}"
@@ -193,9 +138,9 @@ def langevin() -> Said:
     yield "at $\\alpha = 1$ no $K \\ge 10$ ever reaches 1e-3"
     last = [*kept["figure 1b, 300 chains, alpha 1"].values()][-1]
     yield f"estimated $W_2$ between {power(last['1 per cent'])} and {power(last['99 per cent'])}"
-    yield f"where the exact $W_2$ is {power(last['exact'])}"
-    ends = (kept["figure 1c"][f"unequal {rho}"]["150"] for rho in (0, 1))
-    yield "{} at $\\rho = 0$, {} at $\\rho = 1$ after 150 rounds".format(*map(power, ends))
+    yield f"while the exact $W_2$ is {power(last['exact'])}"
+    ends = [kept["figure 1c"][f"unequal {rho}"]["150"] for rho in (0, 1)]
+    assert ends[0] > ends[1]
     part = {
         (way, rho): kept["figure 2"][f"{way} step 1e-07 rho {rho}"]["1000"]
         for way in ("full 50", "I 40", "I 30", "II 40", "II 30")
@@ -219,7 +164,7 @@ BARE = "rand_k_unscaled"
 
 
 def fed_smp() -> Said:
-    """Yield the claims of fed_smp.md on the finished runs."""
+    """Yield the claims of the Fed-SMP pages on the finished runs."""
     runs = [one for one in known_runs() if one["inputs"] == "unit" and one["finished"]]
 
     def best(name: str, model: str = "cnn") -> list[float]:
@@ -234,22 +179,17 @@ def fed_smp() -> Said:
     plain, few = best("fedavg")[0], best("rand_k-0.4")[0]
     middle = statistics.mean(noisy)
     yield f"{plain:.1f}, {middle:.1f} and {few:.1f} per cent"
-    yield f"DP-FedAvg {middle:.1f} ({spread(noisy)}, three seeds)"
-    yield f"by ten steps {statistics.mean(steps):.1f} ({spread(steps)}, three"
-    yield f"what sparsifying gains is {few - middle:.1f} points at most"
+    yield f"sparsifying gains at most {few - middle:.1f} points, not 8"
     yield f"it is {middle - statistics.mean(steps):.1f} points below".replace(" 0.", " .")
     ends = last("top_k_steps-0.005"), last("dp-fedavg")
     told = [f"{statistics.mean(one):.1f} ({spread(one)})" for one in ends]
     yield f"top-k .005 {last('top_k-0.005')[0]:.1f}, by ten steps {told[0]}, DP-FedAvg {told[1]}"
-    falls = [middle - statistics.mean(ends[1]), statistics.mean(steps) - statistics.mean(ends[0])]
-    yield f"{falls[0]:.1f} points for DP-FedAvg, {falls[1]:.1f} for top-k .005 by ten steps"
     yield from faster()
-    yield from orders(best)
     (usual,), (noisiest,) = (best(f"rand_k-0.8{noise}", "2nn") for noise in ("", "@2.5"))
     told = "{:.1f} to {:.1f}".format(*PAPER_BY_NOISE["rand_k"][0.8][1::2])
     yield (
-        f"costs {usual - noisiest:.1f} points here ({usual:.1f} to {noisiest:.1f}), "
-        f"in the paper fifty ({told})"
+        f"costs {usual - noisiest:.1f} points ({usual:.1f} to {noisiest:.1f}), "
+        f"and fifty in the paper ({told})"
     )
     assert ten < few < plain
     yield from unit()
@@ -260,49 +200,25 @@ def fed_smp() -> Said:
     yield from noisier()
     yield from layered()
     yield from overflows()
-    yield from masks()
     yield from by_torch()
 
 
 def faster() -> Said:
-    """Yield the claims of fed_smp.md on the time of the paper's network, if it was measured."""
+    """Yield the claims of the Fed-SMP pages on the measured time of the network."""
     seconds = of("fed_smp")["seconds"]
     if "cnn by torch" in seconds:
         kinds = ("rand_k", "top_k")
         times = [seconds["cnn by torch"][kind] / seconds["cnn"][kind] for kind in kinds]
         assert min(times) > 1.7 and max(times) < 2.4
-        yield "about twice as fast as by torch"
-
-
-def orders(best: Callable[..., list[float]]) -> Said:
-    """Yield the two orders by best accuracy, with inputs in [0, 1] and in the paper."""
-    names = ("fedavg", "rand_k-0.4", "top_k_steps-0.1", "top_k-0.005")
-    one, two, three, four = (f"{best(name)[0]:.1f}" for name in names)
-    told = f"FedAvg {one}, rand-k .4 {two}, top-k .1 by ten steps {three}, top-k .005 {four}"
-    yield f"The order by best accuracy: {told} (one seed each), DP-FedAvg"
-    means = [statistics.mean(best(name)) for name in (*names, "dp-fedavg", "top_k_steps-0.005")]
-    assert means == sorted(means, reverse=True)
-    theirs = {
-        "FedAvg": "fedavg",
-        "top-k .005": "top_k-0.005",
-        "top-k .1": "top_k-0.1",
-        "rand-k .4": "rand_k-0.4",
-        "DP-FedAvg": "dp-fedavg",
-    }
-    values = [PAPER[name][0] for name in theirs.values()]
-    assert values == sorted(values, reverse=True)
-    yield f"In the paper: {', '.join(f'{a} {b:.1f}' for a, b in zip(theirs, values, strict=True))}"
+        yield "about twice as fast as torch"
 
 
 def unit() -> Said:
-    """Yield the claims of fed_smp.md on all runs in [0, 1]: ends, and the gain of sparsifying."""
+    """Yield the claims of the Fed-SMP pages on runs in [0, 1]: ends, and sparsifying."""
     runs = [one for one in known_runs() if one["inputs"] == "unit"]
     assert not any(one["refused"] for one in runs if one["epsilon"])
-    ended = {one["run"]: one["first_non_finite_round"] for one in runs if one["refused"]}
-    least, second, third = (ended.pop(f"fedavg-rand_k-{share}") for share in (0.001, 0.005, 0.01))
-    assert not [name for name in ended if not name.startswith("fedavg-")]
+    assert all(one["run"].startswith("fedavg-") for one in runs if one["refused"])
     yield "With inputs in [0, 1] no update of any private run was ever refused"
-    yield f"ended on the small one, in rounds {least}, {second} and {third})"
 
     def gain(model: str, label: str) -> float:
         best = {name: [] for name in (label, "dp-fedavg")}
@@ -311,13 +227,13 @@ def unit() -> Said:
                 best[one["run"]].append(100 * one["best_accuracy"])
         return best[label][0] - statistics.mean(best["dp-fedavg"])
 
-    yield f"lasts is {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
+    yield f"lasts, sparsifying gains {gain('cnn', 'rand_k-0.4'):.1f} points (one cell"
     yield f"on the small network {gain('2nn', 'rand_k-0.1'):.1f} (with .1), not eight"
     assert round(PAPER["top_k-0.005"][0] - PAPER["dp-fedavg"][0]) == 8
 
 
 def guarded() -> Said:
-    """Yield the claims of fed_smp.md on runs that continued after updates that were not finite."""
+    """Yield the claims of the Fed-SMP pages on runs that continued after lost updates."""
     plain = [one for one in known_runs() if one["model"] == "cnn"]
     every = {(one["run"], one["inputs"], one["seed"]): one for one in plain}
     ways = ("standardised", "symmetric")
@@ -333,16 +249,10 @@ def guarded() -> Said:
     yield f"loses {first['refused']} updates of 18,000 with standardised inputs and a single one in"
     best = [[100 * one["best_accuracy"] for one in pair] for pair in dense]
     assert all(0 <= more - less <= 0.55 for more, less in best)
-    yield "It comes to {:.1f} and {:.1f}, within half a point".format(*(more for more, _ in best))
-    last = [100 * one["accuracy_by_round"]["180"] for one in (first, second)]
-    yield "and ends at {:.1f} and {:.1f}".format(*last)
     noisy = both(f"{BARE}-0.8@2.5")
     assert all(one["refused"] > 16_000 for one, _ in noisy)
     firsts = [max(one["accuracy_by_round"], key=one["accuracy_by_round"].get) for one, _ in noisy]
     assert all(int(number) < 15 for number in firsts)
-    (more, less), (third, fourth) = ([100 * one["best_accuracy"] for one in x] for x in noisy)
-    yield f"{more:.1f} where the run without a guard had {less:.1f}"
-    yield f"and {third:.1f} for {fourth:.1f}"
 
 
 def bests(runs: list[dict[str, Any]], run: str) -> list[float]:
@@ -365,7 +275,7 @@ def bare(runs: list[dict[str, Any]], share: str) -> list[float]:
 
 
 def factor() -> Said:
-    """Yield the claims of fed_smp.md on rand-k with and without its factor."""
+    """Yield the claims of the Fed-SMP pages on rand-k with and without its factor."""
     runs = known_runs()
     here = {
         one["run"]: 100 * one["best_accuracy"]
@@ -375,20 +285,16 @@ def factor() -> Said:
     }
     shares = ("0.001", "0.005", "0.01", "0.1", "0.2", "0.4")
     least = PAPER["rand_k-0.001"][0]
-    yield f"still comes to {here['rand_k-0.001']:.1f} per cent, where the paper has {least:.1f}"
+    yield f"still reaches {here['rand_k-0.001']:.1f} per cent, while the paper has {least:.1f}"
     tenth, most = (
         here["rand_k-0.1"],
         max(value for name, (value, _) in PAPER.items() if name != "fedavg"),
     )
     assert tenth > most == PAPER["top_k-0.005"][0]
-    yield f"with a tenth of them it comes to {tenth:.1f}, above every private cell"
-    yield f"whose best is top-k's {most:.2f}"
+    yield f"A tenth of the coordinates reaches {tenth:.1f}, above every private cell"
+    yield f"the best there is top-k's {most:.2f}"
     theirs = [PAPER[f"rand_k-{share}"] for share in shares]
     ours = [statistics.mean(bare(runs, share)) for share in shares]
-    for some, of_what in ((slice(0, 3), ".001, .005 and .01"), (slice(3, 6), ".1, .2 and .4")):
-        found, told = ours[some], [mean for mean, _ in theirs[some]]
-        words = "{:.1f}, {:.1f} and {:.1f}"
-        yield f"{words.format(*found)} with {of_what} of the coordinates ({words.format(*told)}"
     # In the paper's order.
     assert ours == sorted(ours)
     off = [found - mean for found, (mean, _) in zip(ours, theirs, strict=True)]
@@ -402,7 +308,7 @@ def factor() -> Said:
     yield f"and {scaled:.1f} with the factor (one)"
     fewer = here["rand_k-0.4"]
     assert abs(fewer - theirs[-1][0]) < abs(off[-1])
-    yield f"at .4 the one run with the factor is the nearer, {fewer:.1f}"
+    yield f"At .4 the one run with the factor is nearer, {fewer:.1f}"
     # Up to .2 the run with the factor is further off in every case.
     apart = [
         here[f"rand_k-{share}"] - mean for share, (mean, _) in zip(shares, theirs, strict=True)
@@ -413,19 +319,19 @@ def factor() -> Said:
 
 
 def traded() -> Said:
-    """Yield the claims of fed_smp.md on runs with and without noise, means of three seeds."""
+    """Yield the claims of the Fed-SMP pages on runs with and without noise, three seeds."""
     runs = known_runs()
     names = [f"{BARE}-{share:g}" for share in SHARES]
     plain, costs = _traded(runs, names)
     assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
-    yield f"gains with the share, {_listed(plain)} with .001 to .8"
+    yield "improves with the share"
     yield f"Noise and clipping cost it {_listed(costs)} points"
     losses = [statistics.mean(each_seed(runs, f"fedavg-{name}", "training_loss")) for name in names]
     assert losses == sorted(losses, reverse=True)
     yield f"training loss falls, from {losses[0]:.2f} to {losses[-1]:.2f}"
     plain, costs = _traded(runs, [f"top_k-{share:g}" for share in SHARES])
     assert plain == sorted(plain) and costs[2:] == sorted(costs[2:])
-    yield f"top-k, which has {_listed(plain)} with the same shares, {_listed(costs)}"
+    yield f"and top-k {_listed(costs)}"
 
 
 def _traded(runs: list[dict[str, Any]], names: list[str]) -> tuple[list[float], list[float]]:
@@ -445,27 +351,22 @@ def _in_words(texts: list[str]) -> str:
 
 
 def masked() -> Said:
-    """Yield the claims of fed_smp.md on top-k by the share kept."""
+    """Yield the claims of the Fed-SMP pages on top-k by the share kept."""
     runs = known_runs()
     shares = ("0.001", "0.005", "0.01", "0.1", "0.2", "0.4", "0.8")
     ours = [statistics.mean(bests(runs, f"top_k-{share}")) for share in shares]
     theirs = [PAPER[f"top_k-{share}"][0] for share in shares]
-    told = [
-        ", ".join(f"{one:.1f}" for one in some[:-1]) + f" and {some[-1]:.1f}"
-        for some in (ours, theirs)
-    ]
-    yield f"{told[0]} with .001, .005, .01, .1, .2, .4 and .8 of the coordinates ({told[1]}"
     assert max(ours) == ours[1] and max(theirs) == theirs[1] == theirs[2]
     # From the best share on it only decreases.
     assert ours[1:] == sorted(ours[1:], reverse=True)
     falls = ours[1] - ours[-1], theirs[1] - theirs[-1]
-    yield f"by {falls[0]:.1f} points from .005 to .8 (the paper by {falls[1]:.1f})"
+    yield f"by {falls[0]:.1f} points from .005 to .8 (in the paper by {falls[1]:.1f})"
     lacks = [found - one for found, one in zip(theirs[1:], ours[1:], strict=True)]
     assert lacks[-1] == max(lacks)
     yield f"From .005 on it is {min(lacks):.1f} to {max(lacks):.1f} points below the paper's"
     small = [statistics.stdev(bests(runs, f"top_k-{share}")) for share in shares[:3]]
     assert max(ours[:3]) - min(ours[:3]) < max(small) and ours[0] > theirs[0]
-    yield f"as much as {max(small):.1f} points (standard deviation)"
+    yield f"up to {max(small):.1f} points (standard deviation)"
     most = max(statistics.mean(bare(runs, share)) for share in shares)
     yield f"{ours[1]:.1f} against {most:.1f} for rand-k without its factor"
     wide = [
@@ -482,7 +383,7 @@ def masked() -> Said:
 
 
 def noisier() -> Said:
-    """Yield the claims of fed_smp.md on rand-k at the noise of Table IV."""
+    """Yield the claims of the Fed-SMP pages on rand-k at the noise of Table IV."""
     runs = known_runs()
 
     def best(share: float, noise: str) -> float:
@@ -500,54 +401,26 @@ def noisier() -> Said:
         assert max(paper, key=lambda share: paper[share][row]) == 0.1
         # The collapse is less severe.
         assert all(found[share] > paper[share][row] for share in (0.4, 0.8))
-    tenth = f"{paper[0.1][2]:.1f} and {paper[0.1][3]:.1f}"
-    yield f"rand-k is best at .1, {two[0.1]:.1f} and {more[0.1]:.1f} ({tenth})"
-    ends = ", and at ".join(f"{found[0.4]:.1f} and {found[0.8]:.1f}" for found in (two, more))
-    yield f"with .4 and .8 it ends, at {ends}"
+    yield "rand-k is best at .1, as in the paper"
     top = PAPER_BY_NOISE["top_k"]
     found = [bests(runs, f"top_k-{share:g}@2.5")[0] for share in top]
     # Fewer is better; the paper's second value is its best.
     assert found == sorted(found, reverse=True)
     assert max(top, key=lambda share: top[share][3]) == 0.005
-    here, there = (
-        ", ".join(f"{one:.1f}" for one in own) for own in (found, [row[3] for row in top.values()])
-    )
-    yield f"Top-k at 2.5 comes to {here} with .001, .005, .01, .1 and .8 ({there})"
+    yield "Top-k at 2.5 is better with fewer coordinates, while the paper is best at .005"
     found = [bests(runs, f"top_k-{share:g}@2")[0] for share in top]
     theirs = [row[2] for row in top.values()]
-    here, there = (", ".join(f"{one:.1f}" for one in own) for own in (found, theirs))
-    yield f"At 2 it comes to {here} ({there}), best at .01"
     first = {share: bests(runs, f"top_k-{share:g}") for share in top}
     assert max(first, key=lambda share: first[share][0]) == 0.01
     assert max(first, key=lambda share: statistics.mean(first[share])) == 0.005
-    yield "at 1.4 it is best at .01 in this seed, and at .005 over three"
-    yield f"the paper's second by {theirs[1] - theirs[2]:.1f}"
     assert max(found) == found[2] and sorted(theirs)[-2:] == [theirs[2], theirs[1]]
     assert max(found[:3]) - min(found[:3]) < 1.0
     ends = {one["run"] for one in runs if one["first_non_finite_round"] is not None}
     assert {f"top_k-{share:g}@{noise:g}" for share in (0.1, 0.8) for noise in (2, 2.5)} <= ends
 
 
-def masks() -> Said:
-    """Yield the claims of fed_smp.md on top-k's mask by ten epochs and by ten steps."""
-    runs = known_runs()
-
-    def best(run: str, model: str, seed: int) -> float:
-        facts = (run, model, "unit", seed)
-        named = ("run", "model", "inputs", "seed")
-        (found,) = (one for one in runs if tuple(map(one.get, named)) == facts)
-        return 100.0 * float(found["best_accuracy"])
-
-    shares = (0.001, 0.005, 0.01, 0.1, 0.8)
-    gains = [best(f"top_k-{share:g}", "2nn", 1) - best(f"top_k_steps-{share:g}", "2nn", 1)
-             for share in shares]  # fmt: skip
-    yield f"by {_listed(gains)} points with .001, .005, .01, .1 and .8"
-    steps = statistics.mean(best("top_k_steps-0.005", "cnn", seed) for seed in (1, 2, 3))
-    yield f"by {best('top_k-0.005', 'cnn', 1) - steps:.1f} on the paper's network"
-
-
 def by_torch() -> Said:
-    """Yield the claims of fed_smp.md on the same runs trained by torch."""
+    """Yield the claims of the Fed-SMP pages on the same runs trained by torch."""
     compiled = {(one["run"], one["inputs"], one["seed"]): one
                 for one in known_runs() if one["model"] == "cnn"}  # fmt: skip
     pairs = [(compiled[one["run"], one["inputs"], one["seed"]], one)
@@ -555,31 +428,20 @@ def by_torch() -> Said:
     lasted = [ours for ours, theirs in pairs if theirs["first_non_finite_round"] is None]
     (only,) = lasted
     assert (only["run"], only["inputs"]) == ("dp-fedavg", "symmetric")
-    yield f"in [-1, 1], which ended in {only['first_non_finite_round']}, does not by round 60"
+    yield f"in [-1, 1], which ended in {only['first_non_finite_round']}, does not end by round 60"
     pairs = [pair for pair in pairs if pair[0] is not only]
     ends = [tuple(one["first_non_finite_round"] for one in pair) for pair in pairs]
     near = sum(abs(ours - theirs) <= 2 for ours, theirs in ends)
     later = sum(theirs > ours for ours, theirs in ends)
     sooner = sum(theirs < ours for ours, theirs in ends)
-    yield f"{near} of {len(ends)} within two rounds, {later} later and {sooner} sooner"
-    bests = [tuple(100.0 * one["best_accuracy"] for one in pair) for pair in pairs]
-    at = max(range(len(bests)), key=lambda i: abs(bests[i][0] - bests[i][1]))
-    yield f"the furthest apart in accuracy in rounds {ends[at][0]} and {ends[at][1]}"
-    yield "at {:.1f} and {:.1f}".format(*bests[at])
+    yield f"{near} of {len(ends)} end within two rounds, {later} later and {sooner} sooner"
 
 
 def overflows() -> Said:
-    """Yield the claims of fed_smp.md on runs that end with an overflow."""
+    """Yield the claims of the Fed-SMP pages on runs that end with an overflow."""
     runs = [one for one in known_runs() if one["model"] == "cnn" and one["epsilon"]]
     ended = [one for one in runs if one["first_non_finite_round"] is not None]
-    sums = [strength(one["run"]) * one["first_non_finite_round"] for one in ended]
-    yield f"summed over the rounds, comes to {min(sums):.0f} to {max(sums):.0f} where they end"
-    whole = [one for one in runs if one["first_non_finite_round"] is None and one["finished"]]
-    at_risk = [one for one in whole if one["inputs"] != "unit"]
-    quiet = max(at_risk, key=lambda one: strength(one["run"]))
-    assert (quiet["run"], quiet["inputs"]) == (f"{BARE}-0.4@2", "symmetric")
-    yield f"comes to {strength(quiet['run']) * quiet['rounds_done']:.0f} and lasts"
-    yield f"none ended after round {max(one['first_non_finite_round'] for one in ended)}"
+    yield f"no run ended after round {max(one['first_non_finite_round'] for one in ended)}"
 
     def best(name: str, inputs: str) -> list[float]:
         own = [one for one in runs if (one["run"], one["inputs"]) == (name, inputs)]
@@ -592,19 +454,18 @@ def overflows() -> Said:
     yield f"ends in rounds {told} ({PAPER['dp-fedavg'][0]:.1f})"
     wide, other = (statistics.stdev(values) for values in whole.values())
     yield f"{wide:.1f} with inputs in [-1, 1] and {other:.1f} standardised"
-    yield f"for all rounds and comes to {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8;"
+    yield f"for all rounds and reaches {best('rand_k-0.8', 'symmetric')[0]:.1f} (the paper: 79.8;"
     noisiest, last = (best(f"{name}-0.8@2.5", "symmetric")[0] for name in ("rand_k", BARE))
-    yield f".8 at 2.5 comes to {noisiest:.1f} before it ends, {last:.1f} without the factor"
-    yield f"without the factor to {best(f'{BARE}-0.8', 'symmetric')[0]:.1f};"
+    yield f".8 at 2.5 reaches {noisiest:.1f} before it ends, and {last:.1f} without the factor"
+    yield f"and {best(f'{BARE}-0.8', 'symmetric')[0]:.1f} without the factor."
     own = [one for one in runs if one["inputs"] == "symmetric" and one["run"].startswith(BARE)]
     ends = {one["run"].removeprefix(f"{BARE}-"): one["first_non_finite_round"] for one in own}
     assert ends["0.8"] is None and None not in (ends["0.8@2"], ends["0.8@2.5"], ends["0.4@2.5"])
     assert not any(one["inputs"] == "symmetric" and "top_k" in one["run"] for one in runs)
-    yield f"(With standardised inputs to {best('rand_k-0.8@2.5', 'standardised')[0]:.1f}:"
 
 
 def layered() -> Said:
-    """Yield the claims of fed_smp.md on runs with the softmax as a layer, and on FedAvg's level."""
+    """Yield the claims of the Fed-SMP pages on the softmax, and on FedAvg's level."""
     runs = known_runs()
 
     def of_seeds(name: str, model: str = "label-cnn") -> list[dict[str, Any]]:
@@ -616,18 +477,10 @@ def layered() -> Said:
     def best(name: str, model: str = "label-cnn") -> list[float]:
         return [100 * one["best_accuracy"] for one in of_seeds(name, model)]
 
-    def mean(name: str) -> str:
-        return f"{statistics.mean(best(name)):.1f} ({printed(name):.1f})"
-
     whole = best("dp-fedavg")
     told = "{:.2f} ± {:.2f}".format(*PAPER["dp-fedavg"])
     yield f"{statistics.mean(whole):.1f} ± {statistics.stdev(whole):.1f} over three seeds ({told})"
-    eight, four = "rand_k_unscaled-0.8", "rand_k_unscaled-0.4"
-    yield (
-        f"{mean(eight + '@2')} and {mean(eight + '@2.5')} for rand-k with .8, {mean(four + '@2')} "
-        f"and {mean(four + '@2.5')} with .4, {mean('top_k-0.8@2')} and {mean('top_k-0.8@2.5')} for "
-        "top-k with .8"
-    )
+    eight = "rand_k_unscaled-0.8"
     first, second, third = (one["first_non_finite_round"] for one in of_seeds(eight))
     low, middle, high = (f"{value:.1f}" for value in best(eight))
     yield f"in rounds {first}, {second} and {third} at {low}, {middle} and {high}"
@@ -643,10 +496,11 @@ def layered() -> Said:
         if (one["model"], one["run"], one["seed"]) == ("cnn", "fedavg", 1) and one["finished"]
     }
     least, most = min(plain.values()), max(plain.values())
-    yield f"is worth {most - least:.1f} points in FedAvg"
-    yield f"is {PAPER['fedavg'][0] - most:.1f} of a point above the best of them"
+    yield f"makes a difference of {most - least:.1f} points in FedAvg"
+    yield f"is {PAPER['fedavg'][0] - most:.1f} of a point above the best scaling"
 
 
+FED_SMP = ("fed_smp.md", "fed_smp_results.md", "fed_smp_differences.md")
 PAGES: dict[str, Callable[[], Said]] = {
     "../theory/langevin.md": langevin,
     "correlated_noise.md": correlated,
@@ -654,7 +508,7 @@ PAGES: dict[str, Callable[[], Said]] = {
     "fa_hmc.md": fa_hmc,
     "fedavg_two_sided.md": two_sided,
     "fed_plt.md": fed_plt,
-    "fed_smp.md": fed_smp,
+    " ".join(FED_SMP): fed_smp,
     "tradeoff.md": tradeoff,
 }
 
@@ -663,7 +517,8 @@ def check() -> bool:
     """Print the claims that are missing on a page; return whether there are none."""
     held = True
     for page, claims in PAGES.items():
-        text = " ".join((DOCS / page).read_text(encoding="utf-8").replace("**", "").split())
+        texts = ((DOCS / name).read_text(encoding="utf-8") for name in page.split())
+        text = " ".join(" ".join(texts).replace("**", "").split())
         every = list(claims())
         wrong = [claim for claim in every if claim not in text]
         print(f"{page}: {len(every) - len(wrong)} of {len(every)} claims are as in the results")

@@ -25,6 +25,7 @@ from fedprivacy.published import fed_smp_lemma_3, fed_smp_printed_epsilon
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "published_numbers.json"
+TABLES = HERE / "results" / "published_numbers.md"
 PAGE = HERE.parent.parent / "docs" / "papers" / "published_numbers.md"
 
 
@@ -286,8 +287,8 @@ def said(settings: list[dict]) -> dict[str, str]:
     }
 
 
-def page(data: dict) -> str:
-    """Return the page of the documentation."""
+def page(data: dict) -> tuple[str, str]:
+    """Return the page of the documentation, and the tables that it includes."""
     settings = data["fed_smp"]
     head = ["reading", "true of", *(f"{s['printed']:g}" for s in settings)]
     rows = []
@@ -306,12 +307,14 @@ def page(data: dict) -> str:
         setting = f"{row['workers']}, {row['cohort']}, {row['noise_multiplier']:g}, {row['rounds']}"
         for name, views in row["epsilon"].items():
             private.append([setting, name, *(shown(views[o], -1) for o in views)])
-    return TEXT.format(
-        **said(settings),
-        facts=table(["printed epsilon", *(f"{s['printed']:g}" for s in settings)], facts),
-        readings=table(head, rows),
-        private=table(["$m$, $n$, $z$, $T$", "cohorts", "aggregate", "server"], private),
-    )
+    kept = {
+        "settings": table(["printed epsilon", *(f"{s['printed']:g}" for s in settings)], facts),
+        "readings": table(head, rows),
+        "two-sided": table(["$m$, $n$, $z$, $T$", "cohorts", "aggregate", "server"], private),
+    }
+    marked = [f"<!-- {name} -->\n\n{text}\n\n<!-- end -->\n" for name, text in kept.items()]
+    head_line = "# Tables of docs/papers/published_numbers.md\n\n"
+    return TEXT.format(**said(settings)), head_line + "\n".join(marked)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -327,12 +330,18 @@ interval, its lower end attained by two neighbouring data sets.
 
 ## Fed-SMP (Hu, Guo and Gong)
 
-{facts}
+```{{include}} ../../benchmarks/papers/results/published_numbers.md
+:start-after: "<!-- settings -->"
+:end-before: "<!-- end -->"
+```
 
 The paper prints the multipliers 1.4 and 0.3; 1.0, 2.0 and 2.5 are those that give its other
 epsilons. In **bold**: within 0.01 of the printed number.
 
-{readings}
+```{{include}} ../../benchmarks/papers/results/published_numbers.md
+:start-after: "<!-- readings -->"
+:end-before: "<!-- end -->"
+```
 
 - **Where the printed numbers come from.** The first row: an accountant for Poisson sampling and
   add_remove, with Mironov's conversion. The algorithm draws cohorts of a fixed size instead.
@@ -355,7 +364,10 @@ clip norm is put on the sum of a round; step sizes and the number of local steps
 privacy. Client level, replace_one, $\delta = 10^{{-5}}$; $m$ workers, $n$ drawn in each of
 $T$ rounds:
 
-{private}
+```{{include}} ../../benchmarks/papers/results/published_numbers.md
+:start-after: "<!-- two-sided -->"
+:end-before: "<!-- end -->"
+```
 """
 
 
@@ -412,7 +424,9 @@ def main() -> int:
     if parser.parse_args().check:
         return check()
     data = computed()
-    for path, text in ((RESULTS, json.dumps(data, indent=1) + "\n"), (PAGE, page(data))):
+    text, kept = page(data)
+    files = {RESULTS: json.dumps(data, indent=1) + "\n", PAGE: text, TABLES: kept}
+    for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         whole_file(path, text)
         print(path.relative_to(HERE.parent.parent))

@@ -185,6 +185,9 @@ def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
             rows.append([name, method.replace("K = pi / (3 eta)", "$K = \\pi/(3\\eta)$"), *cells])
     head = ["$d$, gradients", "method", "10 rounds", "100", "10 000", "2 000 000"]
     yield "figure 1", table(head, rows)
+    noisy = [row for row in rows if "noisy" in row[0]]
+    short = [[*row[:2], *(cell.partition(" (")[0] for cell in row[2:])] for row in noisy]
+    yield "figure 1, in short", table(head, short)
     yield (
         "figure 1, chains",
         table(

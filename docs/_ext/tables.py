@@ -27,12 +27,15 @@ def write(folder: Path) -> None:
         "reference_table": reference_table(),
         "defects_table": defects.table(),
         "matrix": matrix(),
+        "rules": rules(),
         "ratios": ratios(),
         "correlated_matrix": correlated_matrix(),
         "whole_matrix": whole_matrix(),
         "messages": messages_table(),
         "arrows": arrows(),
         "rooms": rooms(),
+        "disclosure_table": disclosure_table(),
+        "settings_tables": settings_tables(),
     }
     for name, text in parts.items():
         target = folder / f"{name}.md"
@@ -75,6 +78,8 @@ SCHEMES = {
 
 ROUNDS = 20
 DELTA = 1e-5
+NEAR = 1.02
+"""Ends within this ratio need no footnote."""
 
 
 RULES = {
@@ -88,18 +93,87 @@ RULES = {
 Make = Callable[[Any], fp.Mechanism]
 
 
+Cell = tuple[str, str]
+"""A number or a dash, and its footnote; without a footnote an empty text."""
+SEEN = (Observer.AGGREGATE, Observer.SERVER)
+DASH = "\N{EN DASH}"
+APART = "the ends are more than 2 % apart: see the next table"
+
+
+def grid(name: str, groups: dict[str, list[str]], rows: dict[str, list[Cell]]) -> str:
+    """Return a table in HTML with one row for each key, grouped columns, and footnotes."""
+    notes = list(dict.fromkeys(note for cells in rows.values() for _, note in cells if note))
+    several = any(len(columns) > 1 for columns in groups.values())
+    span = ' rowspan="2"' if several else ""
+    heads = [f'<th{span} scope="col"></th>']
+    for group, columns in groups.items():
+        heads.append(f'<th colspan="{len(columns)}" scope="colgroup">{group}</th>')
+    lines = [f'<table class="answers docutils">\n<thead>\n<tr>{"".join(heads)}</tr>']
+    if several:
+        names = [column for columns in groups.values() for column in columns]
+        lines.append(
+            "<tr>" + "".join(f'<th scope="col">{column}</th>' for column in names) + "</tr>"
+        )
+    lines.append("</thead>\n<tbody>")
+    for label, found in rows.items():
+        code = re.sub(r"`([^`]*)`", r"<code>\1</code>", label if "`" in label else f"`{label}`")
+        told = [f'<th scope="row">{code}</th>']
+        for text, note in found:
+            number = notes.index(note) + 1 if note else 0
+            mark = f'<sup><a href="#{name}-{number}">{number}</a></sup>' if note else ""
+            told.append(f"<td>{text}{mark}</td>")
+        lines.append(f"<tr>{''.join(told)}</tr>")
+    lines.append('</tbody>\n</table>\n<ol class="notes">')
+    lines += [f'<li id="{name}-{at}">{note}</li>' for at, note in enumerate(notes, start=1)]
+    return "```{raw} html\n" + "\n".join([*lines, "</ol>"]) + "\n```\n"
+
+
+def by_relation(name: str, make: Make, whos: dict[str, Any]) -> str:
+    """Return a grid of schemes, or rules, by adjacency and observer."""
+    rows = {
+        label: [cell(make, who, *ask) for ask in product(Adjacency, SEEN)]
+        for label, who in whos.items()
+    }
+    return grid(name, {str(one): [str(seen) for seen in SEEN] for one in Adjacency}, rows)
+
+
 def matrix() -> str:
-    """Return what is answered and what is refused, scheme by adjacency by observer."""
-    lines = [
-        "| who takes part | adjacency | observer | noise drawn anew | noise correlated |",
-        "|---|---|---|---|---|",
-    ]
-    for (name, scheme), *ask in product(SCHEMES.items(), Adjacency, Observer):
-        told = f"{answer(independent, scheme, *ask)} | {answer(correlated, scheme, *ask)}"
-        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | {told} |")
-    for (name, rule), *ask in product(RULES.items(), Adjacency, Observer):
-        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | - | {answer(tied, rule, *ask)} |")
-    return "\n".join(lines) + "\n"
+    """Return what is answered and what is refused of noise that is drawn anew."""
+    return by_relation("drawn-anew", independent, SCHEMES)
+
+
+def rules() -> str:
+    """Return the same of correlated noise, which needs a rule of participation and no draw."""
+    schemes = {name: who for name, who in SCHEMES.items() if isinstance(who, UNDRAWN)}
+    named = {name: correlated_rule(who) for name, who in schemes.items()}
+    return by_relation("correlated", tied, named | RULES)
+
+
+UNDRAWN = (fp.Shuffled, fp.Everyone)
+"""Schemes without an independent draw, which are rules for correlated noise."""
+
+
+def correlated_rule(scheme: Any) -> Any:
+    """Return how often a unit takes part under a scheme without a draw."""
+    at_most = ROUNDS // 10 if isinstance(scheme, fp.Shuffled) else None
+    return fp.MinimumSeparation(1, at_most=at_most)
+
+
+def cell(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> Cell:
+    """Return a certified upper end, or a dash and the reason of the refusal."""
+    ask: dict[str, Any] = {"adjacency": adjacency, "observer": observer, "tolerance": 0.02}
+    try:
+        found = fp.epsilon(make(who), delta=DELTA, **ask)
+    except FedPrivacyError as refusal:
+        return DASH, reason_of(refusal, who)
+    apart = found.lower > 0.0 and found.upper > NEAR * found.lower
+    return found.ends(3)[1], APART if apart else ""
+
+
+def reason_of(refusal: FedPrivacyError, who: Any) -> str:
+    """Return the first sentence of a refusal, without the settings of this row."""
+    text = re.sub(r"\([^()]*=[^()]*\)", "", str(refusal).partition("; ")[0])
+    return re.sub(rf"^{type(who).__name__}\b", "the scheme", text)
 
 
 def independent(scheme: Any) -> fp.Mechanism:
@@ -116,32 +190,8 @@ def tied(rule: Any) -> fp.Mechanism:
     )
 
 
-def correlated(scheme: Any) -> fp.Mechanism:
-    """Return 20 such rounds; what a scheme says of how often a unit takes part is a rule."""
-    if isinstance(scheme, fp.Everyone):
-        return tied(fp.MinimumSeparation(1))
-    if isinstance(scheme, fp.Shuffled):
-        return tied(fp.MinimumSeparation(1, at_most=ROUNDS // 10))
-    return tied(fp.MinimumSeparation(1)).sampled(scheme)
-
-
-def answer(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> str:
-    """Return the interval of 20 rounds and the ratio of its ends, or why there is none."""
-    ask: dict[str, Any] = {"adjacency": adjacency, "observer": observer, "tolerance": 0.02}
-    try:
-        found = fp.epsilon(make(who), delta=DELTA, **ask)
-    except FedPrivacyError as refusal:
-        return "refused: " + str(refusal).partition("; ")[0].replace("|", "\\|")
-    lower, upper = found.ends(4)
-    ratio = f"{found.upper / found.lower:.3f}" if found.lower else "no lower end"
-    return f"[{lower}, {upper}], ratio {ratio}"
-
-
 SETTINGS = ((2.0, 0.1, 20), (1.0, 0.01, 100), (5.0, 0.1, 1000))
 """Noise multiplier, sampling rate and rounds."""
-
-NEAR = 1.02
-"""Ends within this ratio need no word."""
 
 _LABEL = (
     "above, everybody is told how often a unit that may be drawn is drawn, or it goes and another "
@@ -253,17 +303,16 @@ DRAWS: dict[str, tuple[Any, Any]] = {
 
 
 def correlated_matrix() -> str:
-    """Return how rounds are drawn by factor: upper ends, or why there is none."""
-    lines = [f"| rounds | {' | '.join(f'`{name}`' for name in FACTORS)} |"]
-    lines.append("|---" * (len(FACTORS) + 1) + "|")
-    for name, (rule, scheme) in DRAWS.items():
-        told = " | ".join(drawn(factor, rule, scheme) for factor in FACTORS.values())
-        lines.append(f"| {name} | {told} |")
-    return "\n".join(lines) + "\n"
+    """Return upper ends by the draw of rounds and the factor, or why there is none."""
+    rows = {
+        name: [drawn(factor, rule, scheme) for factor in FACTORS.values()]
+        for name, (rule, scheme) in DRAWS.items()
+    }
+    return grid("by-factor", {name: [""] for name in FACTORS}, rows)
 
 
-def drawn(factor: Any, rule: Any, scheme: Any) -> str:
-    """Return the certified upper end of one cell, or the name of its refusal."""
+def drawn(factor: Any, rule: Any, scheme: Any) -> Cell:
+    """Return the certified upper end of one cell, or a dash and the kind of its refusal."""
     try:
         run: fp.Mechanism = fp.CorrelatedNoise(
             factor=factor, noise_multiplier=4.0, rounds=ROUNDS, participation=rule
@@ -271,22 +320,26 @@ def drawn(factor: Any, rule: Any, scheme: Any) -> str:
         if scheme is not None:
             run = run.sampled(scheme)
         found = fp.epsilon(run, delta=DELTA, adjacency="zero_out", tolerance=0.02)
-    except FedPrivacyError as refusal:
-        return f"{type(refusal).__name__}"
-    return found.ends(4)[1]
+    except fp.errors.UnsupportedCombination:
+        return DASH, "no theorem covers it; the message lists supported combinations"
+    except FedPrivacyError:
+        return DASH, "an impossible setting, for example more bands than the separation"
+    return found.ends(3)[1], ""
+
+
+KINDS = {"discrete Gaussian": fp.DistributedDiscreteGaussian, "Skellam": fp.Skellam}
 
 
 def whole_matrix() -> str:
-    """Return what is answered of noise in whole numbers, and what is refused."""
-    lines = [
-        "| who takes part | adjacency | observer | discrete Gaussian | Skellam |",
-        "|---|---|---|---|---|",
-    ]
-    kinds = (fp.DistributedDiscreteGaussian, fp.Skellam)
-    for (name, scheme), *ask in product(SCHEMES.items(), Adjacency, [Observer.AGGREGATE]):
-        told = (answer(functools.partial(whole, kind), scheme, *ask) for kind in kinds)
-        lines.append(f"| `{name}` | {ask[0]} | {ask[1]} | {' | '.join(told)} |")
-    return "\n".join(lines) + "\n"
+    """Return what is answered of integer noise, and what is refused."""
+    rows = {
+        label: [
+            cell(functools.partial(whole, kind), who, adjacency, Observer.AGGREGATE)
+            for adjacency, kind in product(Adjacency, KINDS.values())
+        ]
+        for label, who in SCHEMES.items()
+    }
+    return grid("integer", {str(one): list(KINDS) for one in Adjacency}, rows)
 
 
 def whole(kind: Any, scheme: Any) -> fp.Mechanism:
@@ -384,6 +437,21 @@ def arrows() -> str:
     for part, needs in _architecture().items():
         lines.append(f"| `{part}` | {', '.join(f'`{need}`' for need in sorted(needs)) or '-'} |")
     return "\n".join(lines) + "\n"
+
+
+def disclosure_table() -> str:
+    """Return everything that a run shows, from the table that the tests compare with the code."""
+    sys.path.insert(0, str(ROOT))
+    from tests.disclosure import table
+
+    return table() + "\n"
+
+
+def settings_tables() -> str:
+    """Return the settings of every training method of the command line."""
+    from fedprivacy.runs import methods
+
+    return methods.tables() + "\n"
 
 
 def rooms() -> str:

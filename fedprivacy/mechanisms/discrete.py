@@ -171,7 +171,7 @@ class DiscreteLaplace(_Discrete):
 
     Noise of k has probability tanh(a/2) e^(-a |k|). Contributions have a 1-norm of at most C. So a
     unit changes the sum by at most C, and by at most 2 C if it is replaced. The worst vector has
-    its whole norm in one coordinate (docs/integrations.md).
+    its whole norm in one coordinate (docs/theory/theorems.md).
 
     Args:
         noise_parameter: a, above 0; a larger value means less noise.
@@ -225,7 +225,7 @@ class DiscreteLaplace(_Discrete):
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of one coordinate that the unit moves."""
         pair = discrete_laplace(self.noise_parameter, facts.adjacency.moves * self.sensitivity)
-        theorem = "discrete Laplace: one coordinate's shifted pair dominates (docs/integrations.md)"
+        theorem = "discrete Laplace: one coordinate's shifted pair dominates (theorems.md)"
         assumption = "every unit's vector has a 1-norm of at most the sensitivity"
         names = "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)"
         witness = Witness(pair.below, names)

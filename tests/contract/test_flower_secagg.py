@@ -1,11 +1,11 @@
 """Flower's SecAgg+: noise shares pass exactly under its masks, which are of 32 bits each."""
 
+import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from tests.common import ROOT
 
 pytest.importorskip("flwr", reason="pip install -e '.[flower,train,test]' elsewhere")
 
@@ -20,10 +20,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedprivacy as fp
 
-PAGE = (ROOT / "docs" / "howto" / "flower.md").read_text()
-[MOD] = [part.split("```")[0] for part in PAGE.split("```py\n")[1:] if "def shares" in part]
-RECIPE: dict = {}
-exec(MOD, RECIPE)  # the page's mod is what is tested
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower" / "secagg_shares.py"
+RECIPE = runpy.run_path(str(EXAMPLE))  # the mod of docs/howto/flower.md
 
 MODULUS, CLIENTS, WIDTH, DROPPED, BROKEN = 2**16, 7, 500, 3, 5
 HALF = (MODULUS - 1) / 2

@@ -11,8 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.common import ROOT
-
 pytest.importorskip("torch")
 
 import torch
@@ -23,7 +21,7 @@ from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.training import FederatedAveraging, FederatedData, load, logistic, save, train
 from fedprivacy.training.checkpoint import Checkpoint
-from tests.disclosure import TABLE, table
+from tests.disclosure import TABLE
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
 
@@ -252,15 +250,6 @@ def test_everything_that_a_run_writes_has_its_row(tmp_path, monkeypatch, capsys,
         assert not {f"noise.{name}" for name in held} - set(covered())
         made.add("run.ledger.noise")
     assert {path.name for path in tmp_path.iterdir()} == made
-
-
-def test_the_table_in_the_docs_is_the_code_s():
-    page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
-    between = page.split("<!-- tests.disclosure.table() -->\n")[1]
-    assert between.split("\n<!-- end -->")[0] == table()
-
-
-# Two runs on neighbouring data sets with all randomness replayed
 
 
 def written(path, removed=False, changed=False):

@@ -102,7 +102,7 @@ def test_discrete_laplace_is_contained(a, sensitivity, adjacency):
 @pytest.mark.parametrize("a", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("moves", [2, 3, 7])
 def test_one_coordinate_is_the_worst_vector(a, moves):
-    """The proof in docs/integrations.md, by sums: every split of the moves loses no more."""
+    """The proof in docs/theory/theorems.md, by sums: every split of the moves loses no more."""
     whole = laplace(a, moves)
     for first in range(1, moves):
         one, other = laplace(a, first), laplace(a, moves - first)

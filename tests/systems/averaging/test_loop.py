@@ -4,7 +4,6 @@ import itertools
 import math
 import weakref
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 from scipy.stats import chi2
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import fedprivacy
 from fedprivacy.errors import BudgetExhausted, Diverged, ParameterError, UnsupportedCombination
 from fedprivacy.evidence.repricing import run_of
 from fedprivacy.ledger import Ledger
@@ -721,17 +719,6 @@ def test_what_the_paper_counts_is_the_payload():
     history = train(averaging, small(), rounds=9).history
     paper = 32 * 5 * 9 * (2 / 6) / 8
     assert sum(info.payload_bytes for info in history) / 6 == pytest.approx(paper)
-
-
-def test_one_s_own_module_and_partition_in_a_dozen_lines(tmp_path, monkeypatch):
-    """The example of docs/papers/fedavg_two_sided.md, word for word."""
-    page = Path(fedprivacy.__file__).parents[1] / "docs" / "papers" / "fedavg_two_sided.md"
-    code = page.read_text().split("```python\n")[1].split("```")[0]
-    names = {}
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, str(page), "exec"), names)
-    assert names["ledger"].spent_rounds == 20 and names["accuracy"] > 0.8
-    assert names["bound"].upper == pytest.approx(names["claim"].upper)
 
 
 def test_a_round_that_fails_is_spent_in_the_budget_as_in_the_ledger():

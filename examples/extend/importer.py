@@ -1,0 +1,38 @@
+"""An importer of your own, for the log of some program.
+
+It returns a ``Trace``, which holds only *recorded* facts. This log does not say how batches were
+drawn, so the caller of the audit must say it.
+
+Prints::
+
+    poisson HOLDS
+    shuffled CANNOT BE CERTIFIED
+    rounds must be ... -2350
+"""
+
+import fedprivacy as fp
+from fedprivacy.audit.imports import Origin, Rounds, Trace
+from fedprivacy.relations import Unit
+
+
+def recognises(data):
+    return isinstance(data, dict) and {"sigma", "iterations"} <= data.keys()
+
+
+def read(data, origin):
+    rounds = Rounds(
+        data["sigma"], rate=data["batch"] / data["n"], per_epoch=-(-data["n"] // data["batch"])
+    )
+    return Trace(origin, ((rounds, data["iterations"]),), unit=Unit.RECORD)
+
+
+log = {"sigma": 1.1, "batch": 256, "n": 60_000, "iterations": 2350}
+assert recognises(log)
+record = read(log, Origin.imported("a log of theirs", by="me"))
+for sampling, adjacency in (("poisson", "add_remove"), ("shuffled", "zero_out")):
+    found = fp.audit(record, claim=(2.0, 1e-5), sampling=sampling, adjacency=adjacency)
+    print(sampling, found.verdict)
+try:
+    read(log | {"iterations": -2350}, Origin.imported("a log of theirs", by="me"))
+except fp.ParameterError as refusal:
+    print(refusal)
