@@ -1,0 +1,53 @@
+"""jax-privacy (1 and 2): parameters of a DP Keras model, and training configurations.
+
+The noise has std ``noise_multiplier * clipping_norm`` in the sum. A batch of the accountant has
+``batch_size * gradient_accumulation_steps`` records. ``fit`` draws Poisson batches only with
+``poisson_sampling_in_fit``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....relations import Unit
+from ..trace import Sampling
+from ..draft import Draft
+from ..fields import Fields
+from .base import Reader, named
+
+KIND = "jax-privacy parameters"
+
+_MARKS = ("gradient_accumulation_steps", "train_size", "poisson_sampling_in_fit")
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    marks = {"clipping_norm", "train_steps"} <= fields.names()
+    return fields.has("poisson_sampling_in_fit") or (marks and fields.has(*_MARKS))
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    draft = Draft(fields, f"{KIND} (jax-privacy 1 and 2), {named(fields, *_MARKS)}")
+    noise = draft.take("noise_multiplier", "noise_multiplier")
+    draft.take("rounds", "train_steps", whole=True)
+    draft.claims(("epsilon",), ("delta",))
+    batch, size = fields.number("batch_size"), fields.number("train_size")
+    gathered = fields.number("gradient_accumulation_steps")
+    fields.all("microbatch_size", "rescale_to_unit_norm")
+    draft.know("unit", Unit.RECORD, "the unit is a record, because its gradient is clipped")
+    if noise is None:
+        draft.ask("noise_multiplier", "jax-privacy computes it; state get_noise_multiplier()")
+    elif fields.number("clipping_norm") is None:
+        draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_norm is recorded")
+    if batch and size:
+        whole = batch * (1 if gathered is None else gathered)
+        if float(whole).is_integer() and 0 < whole <= size:
+            draft.facts |= {"cohort": int(whole), "population": int(size)}
+            draft.facts["sampling_probability"] = whole / size
+            draft.inferred.append(f"a step has {whole:g} of {size:g} records, accumulation included")
+    if fields.flag("poisson_sampling_in_fit"):
+        draft.know("sampling", Sampling.POISSON, "poisson_sampling_in_fit draws Poisson batches")
+        draft.facts.pop("cohort", None)
+    return draft
+
+
+READER = Reader(KIND, _recognises, _read)
