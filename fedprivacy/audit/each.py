@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConversionError, FedPrivacyError, LedgerError, refuse
-from ..ledger import Ledger
 from . import imports
 from .accounting import Audit, audit
 from .imports import Origin
@@ -18,7 +17,18 @@ from .imports.content import beginning, digest
 from .imports.trace import Stated
 from .sources import given_claim
 
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".toml", ".csv", ".tsv", ".pt", ".ledger")
+SUFFIXES = (
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".csv",
+    ".tsv",
+    ".pt",
+    ".ledger",
+)
 """Suffixes of the files that a search of a folder opens."""
 MAX_FILES = 1000
 """Largest number of files of a folder that are opened."""
@@ -112,7 +122,7 @@ def _row(path: Path, name: str, data: Any, facts: Mapping[str, Any]) -> RunAudit
         rest = {key: value for key, value in facts.items() if key not in _ANSWERS}
         found = audit(trace, **rest)
     except FedPrivacyError as error:
-        return RunAudit(name, None, str(error))
+        return RunAudit(name, None, str(error).removeprefix(f"{path.name}, {name}: "))
     answered = {key: str(facts[key]) for key in _ANSWERS if facts.get(key) is not None}
     return RunAudit(name, replace(found, stated={**found.stated, **answered}))
 

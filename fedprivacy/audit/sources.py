@@ -494,8 +494,6 @@ def claim_of(
     return checked, {} if given == (None, None) else {"claim": said}, notes
 
 
-
-
 def given_claim(claim: Any) -> tuple[Any, Any]:
     """Return the epsilon and delta of a claim; None for a missing value."""
     if claim is None:

@@ -324,7 +324,7 @@ ANSWERS: dict[str, type] = {
     "train": Trained,
     "demo": Demonstrated,
     "audit": Judged,
-    "audit of several runs": AllJudged,
+    "audit --each": AllJudged,
     "report": Reported,
     "verify": Verified,
 }

@@ -165,12 +165,20 @@ def _judged(sources: tuple[Path, ...], **given: Any) -> Audit:
     return audit(sources[0] if len(sources) == 1 else sources, **facts)
 
 
-def _several(sources: tuple[Path, ...], given: dict[str, Any]) -> list[RunAudit]:
-    """Return the audits of a folder, or of a file with several runs; empty for anything else."""
+def _several(sources: tuple[Path, ...], given: dict[str, Any], *, apart: bool) -> list[RunAudit]:
+    """Return the audits of a folder, or of a file with several runs; empty for anything else.
+
+    Args:
+        sources: files and folders.
+        given: the options.
+        apart: whether all sources are judged one by one.
+    """
     from ..audit import each
     from ..audit.imports import is_ledger, several
     from ..audit.imports.content import beginning
 
+    if apart and sources:
+        return [row for path in sources for row in each(path, **_facts(given))]
     if len(sources) != 1:
         return []
     (path,) = sources
@@ -268,8 +276,15 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 
 @cli.command()
 @judge_options
+@click.option(
+    "--each",
+    "apart",
+    is_flag=True,
+    panel=CLAIM,
+    help="One verdict for each run, as for a folder and for a file with several runs.",
+)
 @as_json
-def audit(as_json: bool, strict: bool, **given: Any) -> int:
+def audit(as_json: bool, strict: bool, apart: bool, **given: Any) -> int:
     """Re-account a run with every accountant and judge a claim.
 
     FILE is a ledger, or a record of another program: the state of an Opacus or Flower accountant, a
@@ -294,8 +309,10 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
       fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 \\
           --population 6000 --rounds 180 --claim 8,1e-5 --adjacency replace_one
     """  # noqa: D301
+    # Options are checked before any file is read.
+    _facts(given)
     with _from_input(given.pop("sources")) as sources:
-        rows = _several(sources, given)
+        rows = _several(sources, given, apart=apart)
         if rows:
             judged = [row.audit for row in rows if row.audit is not None]
             data = {"rows": [_row_data(row) for row in rows], "judged": len(judged)}

@@ -19,6 +19,8 @@ from fedprivacy.runs.explaining import halved_by, parts_of
 from fedprivacy.runs.methods import DECLARED, METHODS, tables
 from fedprivacy.runs.run_specs import SampledRun
 
+RUNS = Path(__file__).parent.parent / "corpus" / "settings.csv"
+"""A table of settings, one run a row."""
 RUN = ["--noise-multiplier", "2", "--sampling-probability", "0.1", "--rounds", "10"]
 ADD = ["--adjacency", "add_remove"]
 ASK = {"delta": 1e-5, "adjacency": "add_remove", "observer": "aggregate"}
@@ -31,6 +33,7 @@ CALLS = {
     "tradeoff": [*RUN, *ADD, "--fpr", "0.01,0.1"],
     "pareto": [*RUN[:2], *ADD, "--delta", "1e-5", "--output", "front.png"],
     "audit": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
+    "audit --each": [str(RUNS), *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "report": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "train": ["--method", "dp-fedavg", *TRAIN],
     "sweep": ["--set", "noise_multiplier=2", "--output", "sweep.png", *TRAIN],

@@ -130,8 +130,10 @@ def is_record(path: Path) -> bool:
         return tensorflow_privacy.of_statement(values) is not None
     fields = Fields(values)
     known = any(recognises(values) for recognises, _, _ in _OF_VALUES)
-    return known or bool(runs.states_in(values)) or any(
-        reader.recognises(fields, values) for reader in READERS
+    return (
+        known
+        or bool(runs.states_in(values))
+        or any(reader.recognises(fields, values) for reader in READERS)
     )
 
 
@@ -249,8 +251,8 @@ def read_data(
         options = " ".join(OPTIONS[key] for key in _PASTED)
         raise ConversionError(
             printable(
-                f"{name}: nothing here can be audited, because no noise is recorded (found {shown}); "
-                f"state the run in place of the file: fedprivacy audit {options}"
+                f"{name}: nothing here can be audited, because no noise is recorded (found "
+                f"{shown}); state the run in place of the file: fedprivacy audit {options}"
             )
         )
     _unknown(name, "; ".join(problems))

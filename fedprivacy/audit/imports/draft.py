@@ -62,7 +62,13 @@ _FACTS: dict[str, Any] = {
 _NOISY = ("noise", "sigma", "std", "stddev", "noisy")
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
-_CLIPS = ("max_grad_norm", "max_per_sample_grad_norm", "l2_norm_clip", "clip_norm", "clipping_norm")
+_CLIPS: tuple[str, ...] = (
+    "max_grad_norm",
+    "max_per_sample_grad_norm",
+    "l2_norm_clip",
+    "clip_norm",
+    "clipping_norm",
+)
 _CLIPS += ("clipping_bound", "clipping_value", "max_norm")
 
 
@@ -312,7 +318,8 @@ def _of_sampling(rounds: Rounds, stated: Stated) -> Iterable[str]:
     if name == Sampling.POISSON:
         return [] if rounds.rate is not None else ["sampling_probability"]
     if name in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
-        size = rounds.cohort is None and (rounds.rate is None or population is None)
+        # A share of the population gives the cohort.
+        size = rounds.cohort is None and rounds.rate is None
         return ["cohort"] * size + ["population"] * (population is None)
     if name in (Sampling.SHUFFLED, Sampling.ALLOCATION):
         share = rounds.rate is not None or None not in (rounds.cohort, population)
@@ -349,7 +356,9 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
     # A name of a sampling needs its own numbers, so the two are pasted together.
     options = [OPTIONS[question.name] for question in questions]
     names = [question.name for question in questions]
-    if "sampling" not in names and {"sampling_probability", "cohort", "rounds_per_epoch"} & {*names}:
+    if "sampling" not in names and {"sampling_probability", "cohort", "rounds_per_epoch"} & {
+        *names
+    }:
         options.insert(0, OPTIONS["sampling"])
     raise ParameterError(
         printable(

@@ -48,7 +48,9 @@ def as_number(value: Any) -> float | int | None:
         if len(text) > 40 or not NUMBER.fullmatch(text):
             return None
         value = int(text) if text.isdecimal() else float(text)
-    if not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+    if not isinstance(value, int | float) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
         return None
     # JSON writes 100.0 for an integer that was a float in the program.
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:

@@ -19,8 +19,8 @@ import msgspec
 
 from ...errors import integer
 from ...integrations.opacus_state import steps_in_no_pass
-from ...relations import Unit
 from ...outputs import printable
+from ...relations import Unit
 from .content import as_type, unreadable
 from .fields import plain_name
 from .trace import Origin, Rounds, Sampling, Trace, in_order
@@ -52,7 +52,9 @@ def recognises(data: Any) -> bool:
     """Return whether plain values are an Opacus state, its history, or a checkpoint with one."""
     if isinstance(data, list):
         # A bare history is a list of triples. The check is strict, because any JSON may be a list.
-        return bool(data) and all(isinstance(each, list | tuple) and len(each) == 3 for each in data)
+        return bool(data) and all(
+            isinstance(each, list | tuple) and len(each) == 3 for each in data
+        )
     if not isinstance(data, dict):
         return False
     # Many programs call a training's losses its history, so the values decide.

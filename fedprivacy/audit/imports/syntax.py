@@ -82,7 +82,9 @@ def _of_words(text: bytes, name: str, problems: list[str]) -> Content:
     found = _table(text, name)
     if found is not None:
         return found
-    tries = (("TOML", toml_of), ("YAML", yaml_of)) if len(text) <= MAX_TOML else (("YAML", yaml_of),)
+    tries = (
+        (("TOML", toml_of), ("YAML", yaml_of)) if len(text) <= MAX_TOML else (("YAML", yaml_of),)
+    )
     for kind, parse in tries:
         try:
             values = parse(text, name)

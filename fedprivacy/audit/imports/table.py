@@ -1,11 +1,11 @@
 """Tables of rounds: CSV with a header line, or one JSON object per line.
 
-Cells are separated by commas, semicolons or tabs. Required columns: ``round`` (numbers that rise by one), and ``noise_multiplier`` or ``noise_std``
-(std of the noise in the sum) with ``clip_norm``. Optional columns: ``cohort``, ``population``,
-``sampling``, ``sampling_probability``, ``rounds_per_epoch``, ``steps_per_round`` and
-``missing_shares``. Empty cells mean unknown values. Other programs' names of these columns are
-known, if they have one meaning. A column about something else, such as a loss, is not read and is
-named in the result. The table is read line by line.
+Cells are separated by commas, semicolons or tabs. Required columns: ``round`` (numbers that rise by
+one), and ``noise_multiplier`` or ``noise_std`` (std of the noise in the sum) with ``clip_norm``.
+Optional columns: ``cohort``, ``population``, ``sampling``, ``sampling_probability``,
+``rounds_per_epoch``, ``steps_per_round`` and ``missing_shares``. Empty cells mean unknown values.
+Other programs' names of these columns are known, if they have one meaning. A column about something
+else, for example a loss, is not read, and the result names it. The table is read line by line.
 """
 
 from __future__ import annotations
@@ -68,7 +68,17 @@ ALIASES = {
 }
 """Other programs' names of columns, where a name has one meaning."""
 
-_DELICATE = ("noise", "sigma", "std", "stddev", "clip", "clipping", "sampling", "sampled", "cohort")
+_DELICATE: tuple[str, ...] = (
+    "noise",
+    "sigma",
+    "std",
+    "stddev",
+    "clip",
+    "clipping",
+    "sampling",
+    "sampled",
+    "cohort",
+)
 _DELICATE += ("population", "shares", "adjacency", "missing")
 """Words of columns that may change the price of a round, so that they are never skipped."""
 
@@ -208,7 +218,9 @@ def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str
     delicate = [name for name in other if {*plain_name(name).split("_")} & {*_DELICATE}]
     delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
     if delicate or twice:
-        which = f"columns {str(delicate)[:160]} have no meaning here" if delicate else "twice a name"
+        which = (
+            f"columns {str(delicate)[:160]} have no meaning here" if delicate else "twice a name"
+        )
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
     skipped |= dict.fromkeys(name for name in other if name)
     return here

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..trace import Sampling
 from ..draft import Draft, hopeless
 from ..fields import Fields
+from ..trace import Sampling
 from .base import Reader, named
 
 KIND = "Fed-BioMed training arguments"

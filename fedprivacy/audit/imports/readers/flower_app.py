@@ -13,9 +13,9 @@ import math
 from typing import Any
 
 from ....relations import Observer, Unit
-from ..trace import Sampling
 from ..draft import Draft, hopeless
 from ..fields import Fields
+from ..trace import Sampling
 from .base import Reader, named
 
 KIND = "Flower app configuration"
@@ -38,7 +38,9 @@ def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (flwr 1.35 to 1.42), {because}")
     draft.take("rounds", *_ROUNDS, whole=True)
     draft.claims(("epsilon", "target_epsilon", "max_epsilon"), ("delta", "target_delta"))
-    draft.know("unit", Unit.CLIENT, "the unit is a client, because Flower's options clip its update")
+    draft.know(
+        "unit", Unit.CLIENT, "the unit is a client, because Flower's options clip its update"
+    )
     if fields.has(*_NOISE):
         _central(draft)
     elif fields.has("sensitivity"):
@@ -106,12 +108,12 @@ def _local(draft: Draft, name: str) -> None:
     clip, sensitivity = fields.number(*_CLIP), fields.number("sensitivity")
     epsilon, delta = fields.number("epsilon"), fields.number("delta")
     fields.all(*_CLIENTS, *_FRACTION)
-    if None in (clip, sensitivity, epsilon, delta):
+    if clip is None or sensitivity is None or epsilon is None or delta is None:
         draft.ask("noise_multiplier", "LocalDpMod needs clipping_norm, sensitivity, epsilon, delta")
-    elif clip <= 0 or sensitivity <= 0 or epsilon <= 0 or not 0 < delta < 1:  # type: ignore[operator]
+    elif min(clip, sensitivity, epsilon) <= 0 or not 0 < delta < 1:
         hopeless(name, draft.tool, "these values of LocalDpMod add no noise, or infinite noise")
     else:
-        std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon  # type: ignore[operator]
+        std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
         draft.know(
             "noise_multiplier",
             std / clip,

@@ -37,7 +37,7 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_value is recorded")
     draft.know("unit", Unit.CLIENT, "the unit is a client, because FLSim clips a user's update")
     if None not in (cohort, users, epochs) and cohort:
-        rounds = math.ceil(users / cohort) * epochs  # type: ignore[operator]
+        rounds = math.ceil(users / cohort) * epochs
         because = f"{epochs:g} epochs of {users} users, {cohort} a round, are {rounds:g} rounds"
         if float(rounds).is_integer() and rounds >= 1:
             draft.know("rounds", int(rounds), because)

@@ -1,7 +1,7 @@
 """Any other file with a noise: numbers by name at any depth, and questions about everything else.
 
-A name with two meanings is never read: ``sigma`` may be the std of the noise or its multiplier. In a
-federated file a multiplier may be of one client's share, of the sum, or of the average, and a
+A name with two meanings is never read: ``sigma`` may be the std of the noise or its multiplier. In
+a federated file a multiplier may be of one client's share, of the sum, or of the average, and a
 fraction may be a probability or the part of a fixed cohort. The user states these facts.
 """
 
@@ -10,23 +10,29 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Adjacency, Unit
-from ..trace import Sampling
 from ..draft import Draft
 from ..fields import Fields
+from ..trace import Sampling
 from .base import Reader
 
 KIND = "file of another program"
 
 _NOISE = ("noise_multiplier", "noise_mult")
-_UNCLEAR = ("sigma", "noise", "noise_std", "noise_stddev", "noise_scale", "std", "stddev")
-_UNCLEAR += ("noise_level", "dp_sigma", "dp_noise", "noise_sigma", "z", "noise_variance")
+_UNCLEAR: tuple[str, ...] = ("sigma", "noise", "noise_std", "noise_stddev", "noise_scale", "std")
+_UNCLEAR += ("stddev", "noise_level", "dp_sigma", "dp_noise", "noise_sigma", "z", "noise_variance")
 _RATE = ("sample_rate", "sampling_rate", "sampling_probability")
 _STEPS = ("steps", "num_steps", "total_steps", "train_steps", "max_steps", "num_iterations")
 _ROUNDS = ("rounds", "num_rounds", "total_rounds", "global_rounds", "n_rounds", "comm_rounds")
-_EPSILON = ("epsilon", "target_epsilon", "eps")
+_EPSILON = ("epsilon", "target_epsilon", "eps", "final_epsilon", "epsilon_spent")
 _DELTA = ("delta", "target_delta")
 _CLIENTS = ("clients", "num_clients", "n_clients", "num_users", "total_clients", "client_num")
-_FEDERATED = (*_CLIENTS, *_ROUNDS, "clients_per_round", "client_fraction", "fraction_fit")
+_FEDERATED: tuple[str, ...] = (
+    *_CLIENTS,
+    *_ROUNDS,
+    "clients_per_round",
+    "client_fraction",
+    "fraction_fit",
+)
 _FEDERATED += ("frac", "aggregation", "server", "client", "federated", "fl", "local_epochs")
 
 
@@ -41,7 +47,9 @@ def _read(fields: Fields, name: str) -> Draft:
     unclear = fields.all(*_UNCLEAR)
     if unclear:
         several = ", ".join(str(one) for one in unclear[:3])
-        draft.ask("noise_multiplier", f"{several} may be a std, a variance, a scale or a multiplier")
+        draft.ask(
+            "noise_multiplier", f"{several} may be a std, a variance, a scale or a multiplier"
+        )
     federated = [one for one in fields.every if one.name in _FEDERATED]
     if federated:
         if "noise_multiplier" in draft.facts and draft.facts["noise_multiplier"] != 0:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..trace import Sampling
 from ..draft import Draft
 from ..fields import Fields
+from ..trace import Sampling
 from .base import Reader, named
 
 KIND = "jax-privacy parameters"
@@ -43,7 +43,9 @@ def _read(fields: Fields, name: str) -> Draft:
         if float(whole).is_integer() and 0 < whole <= size:
             draft.facts |= {"cohort": int(whole), "population": int(size)}
             draft.facts["sampling_probability"] = whole / size
-            draft.inferred.append(f"a step has {whole:g} of {size:g} records, accumulation included")
+            draft.inferred.append(
+                f"a step has {whole:g} of {size:g} records, accumulation included"
+            )
     if fields.flag("poisson_sampling_in_fit"):
         draft.know("sampling", Sampling.POISSON, "poisson_sampling_in_fit draws Poisson batches")
         draft.facts.pop("cohort", None)

@@ -47,8 +47,8 @@ def _read(fields: Fields, name: str) -> Draft:
         hopeless(
             name,
             tool,
-            f"SVTPrivacy costs {epsilon:g} for the choice and {fraction * noise:g} for each value of "
-            "the model (fraction * noise_var), by its own account and for every call; look for "
+            f"SVTPrivacy costs {epsilon:g} for the choice and {fraction * noise:g} for each value "
+            "of the model (fraction * noise_var), by its own account and for every call; look for "
             "svt_privacy_budget in the results. No theorem here covers the selection",
         )
     if "PercentilePrivacy" in filters:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..trace import Sampling
 from ..draft import Draft, hopeless
 from ..fields import Fields
+from ..trace import Sampling
 from .base import Reader, named
 
 KIND = "OpenFL configuration"
@@ -40,8 +40,8 @@ def _read(fields: Fields, name: str) -> Draft:
     if noise != 0:
         draft.ask(
             "noise_multiplier",
-            f"OpenFL divides noise of {noise} clip norms by the expected cohort, and the sum by the "
-            f"drawn one. State {noise} times the smallest cohort over the expected one",
+            f"OpenFL divides noise of {noise} clip norms by the expected cohort, and the sum by "
+            f"the drawn one. State {noise} times the smallest cohort over the expected one",
         )
     return draft
 

@@ -1,8 +1,8 @@
 """TensorFlow Privacy (0.9): flags of DP-SGD, and a saved statement of its accountant.
 
 ``noise_multiplier`` is the std of the noise in the sum over ``l2_norm_clip``. With
-``num_microbatches`` below the batch size, a microbatch is clipped in place of a record, and a record
-that is replaced in it moves the sum by two clip norms.
+``num_microbatches`` below the batch size, a microbatch is clipped in place of a record, and a
+record that is replaced in it moves the sum by two clip norms.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.facts["rounds_per_epoch"] = per_epoch
         if epochs:
             rounds = math.ceil(epochs * size / batch - 1e-9)
-            because = f"{epochs:g} epochs of {size:g} records in batches of {batch:g} are {rounds} steps"
+            because = (
+                f"{epochs:g} epochs of {size:g} records in batches of {batch:g} are {rounds} steps"
+            )
             draft.know("rounds", rounds, because)
     if "rounds" not in draft.facts:
         draft.take("rounds", "steps", "train_steps", whole=True)
