@@ -28,6 +28,7 @@ OPTIONS = {
     "cohort": "--cohort N",
     "population": "--population N",
     "rounds_per_epoch": "--rounds-per-epoch N",
+    "denominator": "--denominator NAME",
     "adjacency": "--adjacency NAME",
     "claim": "--claim EPSILON,DELTA",
     "claim_epsilon": "--claim-epsilon EPSILON",
@@ -43,6 +44,7 @@ MEANINGS = {
     "cohort": "number of units in a round",
     "population": "number of units",
     "rounds_per_epoch": "number of rounds in a pass over the units",
+    "denominator": "whether sums were divided by a public number, or a realised one",
     "adjacency": f"how neighbours differ: {', '.join(Adjacency)}",
     "claim": "epsilon and delta to judge",
     "claim_epsilon": "epsilon to judge",
@@ -250,8 +252,8 @@ def _open(name: str, stated: Stated) -> bool:
     """Return whether a question of a draft is unanswered by an option."""
     if name in ("noise_multiplier", "rounds"):
         return True
-    if name in ("sampling_probability", "cohort", "rounds_per_epoch"):
-        # These belong to a sampling, which the user may state as a whole.
+    if name in ("sampling_probability", "cohort", "population", "rounds_per_epoch"):
+        # A stated sampling has its own questions.
         return stated.sampling is None
     return getattr(stated, name, None) is None
 

@@ -1,8 +1,8 @@
 """FedML (0.9): configurations with ``enable_dp``.
 
 ``ldp`` and ``cdp`` add noise calibrated to ``epsilon``, ``delta`` and a ``sensitivity`` that no
-clip enforces: the Gaussian std is ``sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon``. ``cdp`` clips
-local models only if ``max_grad_norm`` is set, and averages with weights by examples.
+clip enforces: the Gaussian std is ``sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon``. ``cdp``
+clips local models only if ``max_grad_norm`` is set, and averages with weights by examples.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ def _read(fields: Fields, name: str) -> Draft:
     cohort = draft.take("cohort", "users_per_round", whole=True)
     users = draft.take("population", "num_users", "num_total_users", whole=True)
     epochs = fields.number("epochs")
+    kind = fields.text("aggregation_type")
+    if noise and kind not in ("", "average", "aggregationtype.average"):
+        draft.ask("denominator", f"aggregation_type {kind[:30]} divides by weights of the users")
     if fields.number("clipping_value") is None and noise:
         draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_value is recorded")
     draft.know("unit", Unit.CLIENT, "the unit is a client, because FLSim clips a user's update")
