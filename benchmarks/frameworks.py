@@ -6,8 +6,8 @@
 
 Each program is installed in an environment of its own in a temporary folder and removed after its
 probe (``probes/NAME.py``) ran. ``--environments DIR`` keeps the environments there and uses those
-that exist. ``std`` of noise is measured on 20,000 values or more, so its relative error is below 2 %
-with probability 0.9999; the intervals of epsilon allow for that.
+that exist. The std of noise is measured on 20,000 values or more, so its relative error is below
+2 % with probability 0.9999. The intervals of epsilon allow for that.
 """
 
 from __future__ import annotations

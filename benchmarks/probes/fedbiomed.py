@@ -46,7 +46,7 @@ def main():
                 "program": f"Fed-BioMed {version('fedbiomed')}",
                 "option": f"dp_args type {kind}, sigma 0.4, clip 0.005",
                 "clipped": "gradient of a record to 0.005",
-                "noise": f"{step:.2e} on the sum of a step, {model:.2e} on each number of the model",
+                "noise": f"{step:.2e} on the sum of a step, {model:.2e} on each model number",
                 "sampled": "Poisson batches at each node",
                 "printed": "none",
                 "needs": "a bound on a node's model"

@@ -51,7 +51,8 @@ def main():
         },
         {
             "program": name,
-            "option": "SVTPrivacy(fraction 0.1, epsilon 0.1, noise_var 0.1, gamma 1e-5), 10,000 values",
+            "option": "SVTPrivacy(fraction 0.1, epsilon 0.1, noise_var 0.1, gamma 1e-5), "
+            "10,000 values",
             "clipped": "each sent value to [-1e-5, 1e-5]",
             "noise": f"Laplace, mean size {np.abs(noise).mean():.2e}, on {noise.size} values",
             "sampled": "each client by itself",

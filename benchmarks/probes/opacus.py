@@ -17,7 +17,7 @@ NORM, BATCH = 1.0, 8
 
 
 def step(clipping, noise, value):
-    """Return the gradient after one step on records of which one has this value, times the batch."""
+    """Return a step's gradient times the batch size; one record has this value, the others 0."""
     torch.manual_seed(1)
     layers = torch.nn.Sequential(
         torch.nn.Linear(150, 150, bias=False), torch.nn.Linear(150, 150, bias=False)

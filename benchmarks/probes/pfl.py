@@ -55,11 +55,11 @@ def main():
         },
         {
             "program": name,
-            "option": "accountants, z 1, probability 0.01, 1,000 compositions, noise_scale 1 and 0.1",
+            "option": "accountants, z 1, probability 0.01, 1,000 steps, noise_scale 1 and 0.1",
             "clipped": "update of a client",
             "noise": "z times noise_scale",
             "sampled": "Poisson in the account; fixed cohorts in the simulation",
-            "printed": f"PLD {spent[0]:.4f} and {spent[1]:.4f}, RDP {spent[2]:.4f} and {spent[3]:.4f}",
+            "printed": "PLD {:.4f} and {:.4f}, RDP {:.4f} and {:.4f}".format(*spent),
             "needs": "noise_scale 1",
             "ratio": 1.0,
             "run": {"sampling_probability": 0.01, "rounds": 1000},

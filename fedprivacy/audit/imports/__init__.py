@@ -185,10 +185,12 @@ def _read_content(
 def _plain_text(content: Content, name: str) -> NoReturn:
     """Refuse plain text, with the numbers that it seems to state."""
     numbers = numbers_in(content.values)
-    noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
-    if not noise:
+    about = [word for word in _TEXT_WORDS if word in content.values.lower()]
+    if not about:
         _unknown(name, "; ".join(content.problems))
+    noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
+    shown = shown if noise else ", ".join(about)
     options = " ".join(OPTIONS[key] for key in _PASTED)
     raise ConversionError(
         printable(
@@ -198,6 +200,7 @@ def _plain_text(content: Content, name: str) -> NoReturn:
     )
 
 
+_TEXT_WORDS = ("noise", "epsilon", "differential", "privacy")
 _NOISE_WORDS = {"noise", "sigma", "std"}
 _PASTED = ("noise_multiplier", "rounds", "sampling", "adjacency", "claim")
 
@@ -244,7 +247,11 @@ def read_data(
             off = draft.switched_off()
             if off is not None:
                 hopeless(name, draft.tool, f"{off} turns its noise off")
-            draft.doubt_noise()
+            shared = draft.correlated()
+            if shared is not None:
+                why = f"{shared} names noise that rounds share, which no multiplier describes"
+                hopeless(name, draft.tool, why)
+            draft.doubt()
             return complete(draft, origin(one.kind), stated or Stated(), claim)
     if _about_privacy(fields):
         shown = ", ".join(map(str, _about_privacy(fields)[:6]))

@@ -29,6 +29,7 @@ OPTIONS = {
     "population": "--population N",
     "rounds_per_epoch": "--rounds-per-epoch N",
     "denominator": "--denominator NAME",
+    "trials": "--trials N",
     "adjacency": "--adjacency NAME",
     "claim": "--claim EPSILON,DELTA",
     "claim_epsilon": "--claim-epsilon EPSILON",
@@ -44,6 +45,7 @@ MEANINGS = {
     "cohort": "number of units in a round",
     "population": "number of units",
     "rounds_per_epoch": "number of rounds in a pass over the units",
+    "trials": "number of runs on the same data",
     "denominator": "whether sums were divided by a public number, or a realised one",
     "adjacency": f"how neighbours differ: {', '.join(Adjacency)}",
     "claim": "epsilon and delta to judge",
@@ -64,6 +66,11 @@ _FACTS: dict[str, Any] = {
 _NOISY = ("noise", "sigma", "std", "stddev", "noisy")
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
+_SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
+"""Words for noise that several rounds share."""
+_TRIALS = ("trials", "n_trials", "num_trials")
+_GATHERS = {"accumulation", "accumulate", "accum", "accumulated"}
+_DEVICES = ("world_size", "n_gpus", "num_gpus", "num_devices", "n_devices")
 _CLIPS: tuple[str, ...] = (
     "max_grad_norm",
     "max_per_sample_grad_norm",
@@ -170,6 +177,38 @@ class Draft:
             if flag is True and words & {"disable", "disabled", "no", "non", "without", "off"}:
                 return one
         return None
+
+    def correlated(self) -> Field | None:
+        """Return the field that names noise shared by several rounds, or None."""
+        for one in self.fields.every:
+            words = {*one.name.split("_")}
+            if isinstance(one.value, str):
+                words |= {*plain_name(one.value[:200]).split("_")}
+            if as_flag(one.value) is not False and words & _SHARED:
+                return one
+        return None
+
+    def doubt(self) -> None:
+        """Ask for facts that other fields of the file put in doubt."""
+        for one in self.fields.every:
+            many = as_number(one.value)
+            if many is None or many <= 1:
+                continue
+            words = {*one.name.split("_")}
+            if one.name in _TRIALS:
+                self.ask("trials", f"{one}: how many runs were made on these data")
+            # A step sums several batches, or batches of several devices.
+            if one.place not in self.fields.used and (words & _GATHERS or one.name in _DEVICES):
+                known = self.facts.keys() & {"sampling_probability", "cohort"}
+                if known:
+                    why = f"{one} may multiply the batch of a step"
+                    self.ask("sampling_probability", why)
+                    self.facts.pop("cohort", None)
+                    self.facts.pop("rounds_per_epoch", None)
+            if one.place not in self.fields.used and words & {"microbatch", "microbatches"}:
+                why = f"{one}: with microbatches a record moves the sum by two clip norms"
+                self.ask("noise_multiplier", why)
+        self.doubt_noise()
 
     def doubt_noise(self) -> None:
         """Ask for the noise if the file has another field on noise that is not understood."""

@@ -76,6 +76,9 @@ def fields_of(data: Any) -> list[Field]:
     return found
 
 
+_WRAPPED = {"value", "desc"}
+
+
 def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
     # References in YAML may lead back to the same part, so the depth is limited here too.
     if depth > 64:
@@ -83,6 +86,9 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
     if isinstance(data, Mapping):
         for name, value in data.items():
             inside = f"{place}.{name}" if place else str(name)
+            # Weights & Biases writes every setting as an object with a description.
+            if isinstance(value, Mapping) and "value" in value and value.keys() <= _WRAPPED:
+                value = value["value"]
             if isinstance(value, Mapping | list):
                 yield Field(inside, plain_name(name), type(value)())
                 yield from _walk(value, inside, depth + 1)

@@ -119,6 +119,13 @@ def _table(text: bytes, name: str) -> Content | None:
         return None
     if len(lines) > MAX_ROWS + 1:
         unreadable(name, f"a table of more than {MAX_ROWS} rows that are no rounds")
+    plain = {plain_name(each) for each in names}
+    if "epoch" in plain and plain & {"noise_multiplier", "sigma"} and len(lines) > 2:
+        unreadable(
+            name,
+            "rows are epochs of one run, and an epoch has many steps; write a row for each step "
+            "with a column round, or state the run: --noise-multiplier Z --rounds N",
+        )
     rows = []
     for at, line in enumerate(lines[1:], start=2):
         cells = table.split(line.decode("utf-8", "replace"), f"{name}, line {at}", separator)

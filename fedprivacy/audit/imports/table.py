@@ -102,7 +102,11 @@ def _ours(names: Iterable[str]) -> dict[str, str]:
 def recognises(first: str) -> bool:
     """Return whether the first line of a file is the header or the first round of a table."""
     names = {*_ours(_names(first)).values()}
-    return "round" in names and not names.isdisjoint(_NOISE)
+    noisy = any({*plain_name(name).split("_")} & {*_NOISY} for name in _names(first))
+    return "round" in names and noisy
+
+
+_NOISY = ("noise", "sigma", "std", "stddev")
 
 
 def _names(first: str) -> set[str]:
@@ -115,9 +119,6 @@ def _names(first: str) -> set[str]:
     except ConversionError:
         return set()
     return set(data) if isinstance(data, dict) else set()
-
-
-_NOISE = {"noise_multiplier", "noise_std"}
 
 
 def read(path: Path, origin: Origin) -> Trace:
@@ -219,7 +220,9 @@ def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str
     delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
     if delicate or twice:
         which = (
-            f"columns {str(delicate)[:160]} have no meaning here" if delicate else "twice a name"
+            f"columns {str(delicate)[:160]} have no single meaning here"
+            if delicate
+            else "twice a name"
         )
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
     skipped |= dict.fromkeys(name for name in other if name)

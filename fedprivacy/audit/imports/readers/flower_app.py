@@ -41,13 +41,30 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.know(
         "unit", Unit.CLIENT, "the unit is a client, because Flower's options clip its update"
     )
-    if fields.has(*_NOISE):
+    if fields.has(*_RECORDS):
+        _records(draft)
+    elif fields.has(*_NOISE):
         _central(draft)
     elif fields.has("sensitivity"):
         _local(draft, name)
     else:
         hopeless(name, draft.tool, "it has no noise_multiplier, and no sensitivity of LocalDpMod")
     return draft
+
+
+_RECORDS = ("max_grad_norm", "max_per_sample_grad_norm")
+
+
+def _records(draft: Draft) -> None:
+    """Read an app whose clients train with Opacus: the unit is a record of one client."""
+    fields = draft.fields
+    draft.facts["unit"] = Unit.RECORD
+    draft.inferred[:] = [
+        f"the unit is a record, because {fields.all(*_RECORDS)[0].place[-40:]} clips its gradient"
+    ]
+    if draft.take("noise_multiplier", *_NOISE) is None:
+        draft.ask("noise_multiplier", "Opacus may compute it from a target")
+    draft.ask("rounds", "steps of one client in all: server rounds times its local steps")
 
 
 def _central(draft: Draft) -> None:

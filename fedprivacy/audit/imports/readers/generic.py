@@ -13,7 +13,7 @@ from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from .base import Reader
+from .base import Reader, federated
 
 KIND = "file of another program"
 
@@ -26,14 +26,6 @@ _ROUNDS = ("rounds", "num_rounds", "total_rounds", "global_rounds", "n_rounds", 
 _EPSILON = ("epsilon", "target_epsilon", "eps", "final_epsilon", "epsilon_spent")
 _DELTA = ("delta", "target_delta")
 _CLIENTS = ("clients", "num_clients", "n_clients", "num_users", "total_clients", "client_num")
-_FEDERATED: tuple[str, ...] = (
-    *_CLIENTS,
-    *_ROUNDS,
-    "clients_per_round",
-    "client_fraction",
-    "fraction_fit",
-)
-_FEDERATED += ("frac", "aggregation", "server", "client", "federated", "fl", "local_epochs")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
@@ -50,8 +42,7 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask(
             "noise_multiplier", f"{several} may be a std, a variance, a scale or a multiplier"
         )
-    federated = [one for one in fields.every if one.name in _FEDERATED]
-    if federated:
+    if federated(fields):
         if "noise_multiplier" in draft.facts and draft.facts["noise_multiplier"] != 0:
             draft.ask(
                 "noise_multiplier",

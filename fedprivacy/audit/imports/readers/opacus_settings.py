@@ -13,7 +13,7 @@ from ....relations import Unit
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from .base import Reader, named
+from .base import Reader, federated, named
 
 KIND = "Opacus settings"
 
@@ -22,8 +22,8 @@ _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    federated = fields.has("num_rounds", "server_rounds", "n_clients", "num_clients", "clients")
-    return fields.has(*_CLIP) and fields.has(*_NOISES) and not federated
+    # In a federated file the noise may be a client's or the server's.
+    return fields.has(*_CLIP) and fields.has(*_NOISES) and not federated(fields)
 
 
 _NOISES = ("noise_multiplier", "target_epsilon", "sigma")
@@ -35,7 +35,9 @@ def _read(fields: Fields, name: str) -> Draft:
     if fields.has("sigma") and noise is None:
         draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
     elif noise is None:
-        draft.ask("noise_multiplier", "Opacus computes it from the target; optimizer has it")
+        draft.ask(
+            "noise_multiplier", "it is no number in the file; Opacus computes it from a target"
+        )
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", *_STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))

@@ -14,11 +14,11 @@ from typing import Any
 from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
-from .base import Reader, named
+from .base import Reader, federated, named
 
 KIND = "TensorFlow Privacy settings"
 
-_MARKS = ("l2_norm_clip", "num_microbatches", "number_of_examples")
+_MARKS = ("l2_norm_clip", "num_microbatches", "microbatches", "number_of_examples")
 
 STATEMENT = "DP-SGD performed over"
 """Words that begin a statement of ``compute_dp_sgd_privacy_statement``."""
@@ -46,7 +46,8 @@ def of_statement(text: str) -> dict[str, Any] | None:
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS)
+    # In a federated file the noise may be a client's or the server's.
+    return fields.has(*_MARKS) and not federated(fields)
 
 
 def _read(fields: Fields, name: str) -> Draft:
@@ -66,9 +67,7 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.facts["rounds_per_epoch"] = per_epoch
         if epochs:
             rounds = math.ceil(epochs * size / batch - 1e-9)
-            because = (
-                f"{epochs:g} epochs of {size:g} records in batches of {batch:g} are {rounds} steps"
-            )
+            because = f"{epochs:g} epochs of {size:g} records, {batch:g} a batch: {rounds} steps"
             draft.know("rounds", rounds, because)
     if "rounds" not in draft.facts:
         draft.take("rounds", "steps", "train_steps", whole=True)
@@ -77,7 +76,10 @@ def _read(fields: Fields, name: str) -> Draft:
 
 def _microbatches(draft: Draft, noise: Any, batch: Any) -> None:
     fields = draft.fields
-    many, used = fields.number("num_microbatches"), fields.flag("used_microbatching")
+    many, used = (
+        fields.number("num_microbatches", "microbatches"),
+        fields.flag("used_microbatching"),
+    )
     if used or (many is not None and many != batch):
         draft.ask(
             "noise_multiplier",
