@@ -163,8 +163,9 @@ def read_source(
     if isinstance(source, str | PathLike):
         return _of_file(Path(source), stated, auditor, claim)
     if isinstance(source, Sequence):
+        opened = tuple(map(_opened, source))
         _nothing_to_state(stated, "a ledger")
-        return _of_ledger(Joint(tuple(map(_opened, source))))
+        return _of_ledger(Joint(opened))
     return _of_trace(_traced(source, stated, auditor, claim), stated, claim)
 
 
@@ -224,7 +225,7 @@ def _opened(source: Books) -> Ledger:
 
 
 _EACH = "fp.audit.each([a, b]) judges states and records of other programs one by one"
-_APART = "add mechanisms up (a + b), and audit records of other programs one by one"
+_APART = "add mechanisms up (a + b); fp.audit.each judges records of other programs one by one"
 
 
 def _of_event(event: Event, auditor: str) -> Trace:
