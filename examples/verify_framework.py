@@ -1,4 +1,4 @@
-"""I use another framework: does its own step have the noise and the clip norm that I account?
+"""I use another framework, and check the noise and the clip norm of its own step.
 
 ``fp.verify`` replays Opacus's optimizer on neighbouring batches and tests the std and the law of
 the noise, its independence of the data, and the clip norm. A correct mechanism fails with

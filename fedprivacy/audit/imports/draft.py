@@ -6,6 +6,7 @@ options. Every fact is either in the file, inferred by a stated rule, or stated 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -66,6 +67,16 @@ _FACTS: dict[str, Any] = {
 _NOISY = ("noise", "sigma", "std", "stddev", "noisy")
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
+_PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
+_PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
+_PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
+"""Words of the parts of a file that hold settings of a run."""
+
+
+def _noisy(field: Field) -> bool:
+    return field.name in ("noise_multiplier", "noise_mult")
+
+
 _SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
 """Words for noise that several rounds share."""
 _TRIALS = ("trials", "n_trials", "num_trials")
@@ -108,6 +119,8 @@ class Draft:
         inferred: sentences on facts that follow from the program's behaviour.
         questions: what the file does not settle.
         told: other statements of the file, by name.
+        anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
+            program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
 
     fields: Fields
@@ -116,6 +129,16 @@ class Draft:
     inferred: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     told: dict[str, str] = field(default_factory=dict)
+    anywhere: bool = True
+
+    def about_the_run(self, one: Field) -> bool:
+        """Return whether a field's place in the file is that of a setting of the run."""
+        if self.anywhere:
+            return True
+        noises = [each.place.rpartition(".")[0] for each in self.fields.every if _noisy(each)]
+        parent = one.place.rpartition(".")[0]
+        words = {*plain_name(re.sub(r"\[\d+\]", "", parent)).split("_")} - {""}
+        return words <= _PLACES or parent in noises
 
     def take(self, name: str, *names: str, whole: bool = False) -> Any:
         """Take a number of the file as a fact; ask if the file has several.
@@ -131,7 +154,7 @@ class Draft:
         found: dict[float | int, Field] = {}
         strange: list[Field] = []
         for one in self.fields.all(*names):
-            value = as_number(one.value)
+            value = as_number(one.value) if self.about_the_run(one) else None
             if value is None or value < 0 or (whole and not isinstance(value, int)):
                 strange.append(one)
             else:
@@ -159,7 +182,8 @@ class Draft:
     def claims(self, epsilon: tuple[str, ...], delta: tuple[str, ...]) -> None:
         """Take the claim of the file: one epsilon and one delta, by their names in the file."""
         for name, names in (("epsilon", epsilon), ("delta", delta)):
-            found = {as_number(one.value) for one in self.fields.all(*names)} - {None}
+            told = [one for one in self.fields.all(*names) if self.about_the_run(one)]
+            found = {as_number(one.value) for one in told} - {None}
             # Several epsilons are several claims. The user says which one is judged.
             if len(found) == 1:
                 self.facts[name] = found.pop()

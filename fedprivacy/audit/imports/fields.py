@@ -63,7 +63,11 @@ def as_flag(value: Any) -> bool | None:
     """Return a truth value, also from its text; None for any other value."""
     if isinstance(value, bool):
         return value
-    return {"true": True, "false": False, "yes": True, "no": False}.get(str(value).strip().lower())
+    return _FLAGS.get(str(value).strip().lower())
+
+
+_FLAGS = {"true": True, "yes": True, "on": True, "1": True}
+_FLAGS |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def fields_of(data: Any) -> list[Field]:

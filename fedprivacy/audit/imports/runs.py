@@ -24,7 +24,8 @@ def states_in(data: Any, place: str = "", depth: int = 0) -> list[tuple[str, Any
     """Return the states of accountants inside plain values, with their places."""
     if depth > 8:
         return []
-    if is_state(data):
+    # Any list of triples may be inside a file, so only a whole file may be a bare history.
+    if is_state(data) and (not depth or isinstance(data, Mapping) or events.recognises(data)):
         return [(place or "the whole", data)]
     if isinstance(data, Mapping):
         parts = [(f"{place}.{key}" if place else str(key), value) for key, value in data.items()]

@@ -17,9 +17,11 @@ from .base import Reader, named
 
 KIND = "APPFL configuration"
 
+_MARKS = ("clip_grad", "clip_value", "dp_mechanism", "num_global_epochs")
+
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has("use_dp")
+    return fields.has("use_dp") and fields.has(*_MARKS)
 
 
 def _read(fields: Fields, name: str) -> Draft:

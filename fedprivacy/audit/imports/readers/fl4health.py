@@ -2,7 +2,8 @@
 
 At the client level, noise of std ``server_noise_multiplier * clipping_bound`` is added to the
 unweighted sum of the clipped updates. With adaptive clipping the multiplier covers the update and
-the clipping bits together. With weighted averaging the multiplier refers to the weighted sum.
+the clipping bits together, and the noise is relative to the next bound: the strategy moves the
+bound before it draws noise. With weighted averaging the multiplier refers to the weighted sum.
 """
 
 from __future__ import annotations
@@ -58,17 +59,13 @@ def _client_level(draft: Draft) -> None:
             f"{noise} in the file is of a sum weighted by examples; state it over the largest "
             "weighted update that one client can send",
         )
-    if fields.flag("adaptive_clipping"):
-        bits = fields.number("clipping_bit_noise_multiplier")
-        quantile = fields.number("clipping_quantile")
-        if noise and (bits is None or quantile is None or 2.0 * bits <= noise):
-            draft.ask(
-                "noise_multiplier",
-                f"{noise} in the file needs clipping_bit_noise_multiplier above {noise / 2:g} "
-                "with adaptive clipping",
-            )
-        draft.inferred.append(
-            "with adaptive clipping the multiplier covers the sum and the clipping bits together"
+    if fields.flag("adaptive_clipping") and noise != 0:
+        fields.all("clipping_bit_noise_multiplier", "clipping_quantile", "clipping_learning_rate")
+        draft.ask(
+            "noise_multiplier",
+            f"{noise} in the file is relative to the next clipping bound, because FL4Health moves "
+            f"the bound before it draws noise. State {noise} times the smallest ratio of a bound "
+            "to the one before, or that number if no bound fell",
         )
 
 

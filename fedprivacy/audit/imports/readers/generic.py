@@ -33,7 +33,7 @@ def _recognises(fields: Fields, data: Any) -> bool:
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    draft = Draft(fields, KIND)
+    draft = Draft(fields, KIND, anywhere=False)
     draft.take("noise_multiplier", *_NOISE)
     draft.claims(_EPSILON, _DELTA)
     unclear = fields.all(*_UNCLEAR)

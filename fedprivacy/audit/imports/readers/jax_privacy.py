@@ -1,7 +1,7 @@
 """jax-privacy (1 and 2): parameters of a DP Keras model, and training configurations.
 
-The noise has std ``noise_multiplier * clipping_norm`` in the sum. A batch of the accountant has
-``batch_size * gradient_accumulation_steps`` records. ``fit`` draws Poisson batches only with
+The noise has std ``noise_multiplier * clipping_norm`` in the sum. A step sums
+``gradient_accumulation_steps`` batches. ``fit`` draws Poisson batches only with
 ``poisson_sampling_in_fit``.
 """
 
@@ -38,14 +38,14 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", "jax-privacy computes it; state get_noise_multiplier()")
     elif fields.number("clipping_norm") is None:
         draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_norm is recorded")
-    if batch and size:
-        whole = batch * (1 if gathered is None else gathered)
-        if float(whole).is_integer() and 0 < whole <= size:
-            draft.facts |= {"cohort": int(whole), "population": int(size)}
-            draft.facts["sampling_probability"] = whole / size
-            draft.inferred.append(
-                f"a step has {whole:g} of {size:g} records, accumulation included"
-            )
+    if gathered is not None and gathered != 1:
+        # A record may be in several of the batches that one step sums.
+        draft.ask("sampling", f"how the {gathered:g} batches of one step were drawn")
+        return draft
+    if batch and size and 0 < batch <= size:
+        draft.facts |= {"cohort": int(batch), "population": int(size)}
+        draft.facts["sampling_probability"] = batch / size
+        draft.inferred.append(f"a step has {batch:g} of {size:g} records")
     if fields.flag("poisson_sampling_in_fit"):
         draft.know("sampling", Sampling.POISSON, "poisson_sampling_in_fit draws Poisson batches")
         draft.facts.pop("cohort", None)

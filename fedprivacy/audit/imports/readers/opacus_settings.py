@@ -30,7 +30,7 @@ _NOISES = ("noise_multiplier", "target_epsilon", "sigma")
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    draft = Draft(fields, f"{KIND} (opacus 1), {named(fields, *_CLIP)}")
+    draft = Draft(fields, f"{KIND} (opacus 1), {named(fields, *_CLIP)}", anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     if fields.has("sigma") and noise is None:
         draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
@@ -38,6 +38,8 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask(
             "noise_multiplier", "it is no number in the file; Opacus computes it from a target"
         )
+    if noise is not None and fields.has("target_epsilon"):
+        draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", *_STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
@@ -49,7 +51,8 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.know("sampling", Sampling.SHUFFLED, "poisson_sampling is false: the loader shuffles")
     epochs, rate = fields.number("epochs", "num_epochs"), draft.facts.get("sampling_probability")
     batch, size = fields.number("batch_size"), fields.number("dataset_size", "train_size")
-    if rate is None and batch and size and batch <= size:
+    # Opacus draws with one over the number of batches, which is this only if they are equal.
+    if rate is None and batch and size and batch <= size and size % batch == 0:
         draft.facts["sampling_probability"] = batch / size
         draft.facts["population"] = int(size)
         draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
