@@ -47,7 +47,7 @@ PROGRAMS: dict[str, list[list[str]]] = {
     # Its releases for this Python ask for another one; the measured module runs with it.
     "fl4health": [
         ["--no-deps", "--ignore-requires-python", "fl4health==0.4.2"],
-        ["flwr==1.7.0", "numpy<2.4"],
+        ["flwr==1.7.0", "numpy<2.4", "dp-accounting==0.6.0", "opacus==1.6.0", TORCH],
     ],
     "flsim": [["flsim==0.1.0", TORCH]],
     "openfl": [["openfl==1.9", TORCH]],

@@ -7,20 +7,20 @@ from importlib.metadata import version
 # This file has the name of the package, and its folder comes first on the path.
 sys.path.append(sys.path.pop(0))
 
-import numpy as np  # noqa: E402
-from fl4health.parameter_exchange.parameter_packer import (  # noqa: E402
+import numpy as np
+from fl4health.parameter_exchange.parameter_packer import (
     ParameterPackerWithClippingBit,
 )
-from fl4health.strategies import noisy_aggregate as aggregates  # noqa: E402
-from fl4health.strategies.client_dp_fedavgm import ClientLevelDPFedAvgM  # noqa: E402
-from flwr.common import (  # noqa: E402
+from fl4health.strategies import noisy_aggregate as aggregates
+from fl4health.strategies.client_dp_fedavgm import ClientLevelDPFedAvgM
+from flwr.common import (
     Code,
     FitRes,
     Status,
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from probe import printed, std_of  # noqa: E402
+from probe import printed, std_of
 
 logging.disable(logging.CRITICAL)
 SIZE = 40_000
