@@ -79,7 +79,8 @@ def _noisy(field: Field) -> bool:
 
 _SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
 """Words for noise that several rounds share."""
-_TRIALS = ("trials", "n_trials", "num_trials")
+_CLIPPING = {"clip", "clipping"}
+_TRIALS = ("trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats")
 _GATHERS = {"accumulation", "accumulate", "accum", "accumulated"}
 _DEVICES = ("world_size", "n_gpus", "num_gpus", "num_devices", "n_devices")
 _CLIPS: tuple[str, ...] = (
@@ -215,10 +216,12 @@ class Draft:
     def doubt(self) -> None:
         """Ask for facts that other fields of the file put in doubt."""
         for one in self.fields.every:
-            many = as_number(one.value)
+            words = {*one.name.split("_")}
+            if words & _CLIPPING and as_flag(one.value) is False and "adaptive" not in words:
+                self.ask("noise_multiplier", f"{one}: it holds for clipped contributions only")
+            many = len(one.value) if isinstance(one.value, list) else as_number(one.value)
             if many is None or many <= 1:
                 continue
-            words = {*one.name.split("_")}
             if one.name in _TRIALS:
                 self.ask("trials", f"{one}: how many runs were made on these data")
             # A step sums several batches, or batches of several devices.

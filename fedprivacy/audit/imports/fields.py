@@ -80,6 +80,10 @@ def fields_of(data: Any) -> list[Field]:
     return found
 
 
+def _nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list)
+
+
 _WRAPPED = {"value", "desc"}
 
 
@@ -94,7 +98,9 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
             if isinstance(value, Mapping) and "value" in value and value.keys() <= _WRAPPED:
                 value = value["value"]
             if isinstance(value, Mapping | list):
-                yield Field(inside, plain_name(name), type(value)())
+                # The parts of a list of plain values have no names, so it is one field.
+                flat = isinstance(value, list) and not any(map(_nested, value))
+                yield Field(inside, plain_name(name), value[:20] if flat else type(value)())
                 yield from _walk(value, inside, depth + 1)
             else:
                 yield Field(inside, plain_name(name), value)

@@ -55,7 +55,7 @@ def _read(fields: Fields, name: str) -> Draft:
         hopeless(name, tool, "PercentilePrivacy cuts values and adds no noise, so no epsilon holds")
     draft = Draft(fields, tool)
     if not fields.has("noise_multiplier"):
-        hopeless(name, tool, "it has no filter with noise, and no noise_multiplier")
+        hopeless(name, tool, "it has no filter whose noise is known here, and no noise_multiplier")
     draft.ask("noise_multiplier", "NVFlare passes it to code of the job; state it of the sum")
     fields.all("noise_multiplier", "target_delta", "delta")
     draft.take("rounds", "num_rounds", whole=True)

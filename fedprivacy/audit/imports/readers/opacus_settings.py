@@ -56,8 +56,12 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.facts["sampling_probability"] = batch / size
         draft.facts["population"] = int(size)
         draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
-    if "rounds" not in draft.facts:
+    rate, steps = draft.facts.get("sampling_probability"), draft.facts.get("rounds")
+    if steps is None:
         draft.ask("rounds", _steps(epochs, rate))
+    elif epochs and rate and steps < 0.99 * (epochs - 1) / rate:
+        # Both may be true, if the run ended early or the epochs are of something else.
+        draft.ask("rounds", f"{steps} in the file, where {_steps(epochs, rate)}")
     mode = fields.text("clipping", "grad_clip_mode")
     if mode not in ("", "flat", "per_layer", "ghost"):
         draft.ask("noise_multiplier", f"clipping = {mode[:30]} is not understood here")
