@@ -294,6 +294,10 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             refuse(name, value, "be left out with a file that has it", f"it has {facts[name]}")
         facts[name] = value
         open_questions.pop(name, None)
+    seen_by = facts.get("observer")
+    # The noise of one client's message is not that of the sum, which others see.
+    if seen_by is not None and stated.observer not in (None, seen_by):
+        refuse("observer", str(stated.observer), f"be {seen_by}, which sees single messages here")
     rounds = _rounds(draft, facts, origin)
     asked = _questions(rounds, facts.get("adjacency"), _claim_of(facts), stated, claim)
     why = {name: question for name, question in open_questions.items() if name not in asked}

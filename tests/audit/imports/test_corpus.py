@@ -124,6 +124,13 @@ def test_a_fact_that_the_file_has_cannot_be_stated():
             fp.audit(path, sampling="poisson", adjacency="add_remove", **fact)
 
 
+def test_the_noise_of_one_message_is_not_judged_for_an_observer_of_the_sum():
+    path, facts = CORPUS / "flower/local_dp.yaml", {"adjacency": "zero_out"}
+    assert fp.audit(path, observer="server", **facts).verdict == "FAILS"
+    with pytest.raises(fp.ParameterError, match="observer must be server"):
+        fp.audit(path, observer="aggregate", **facts)
+
+
 SMALL = (1e-9, 1e-12)
 """A claim that no round of any file keeps, with any answers."""
 STATED = {"sampling": "poisson", "adjacency": "add_remove"}

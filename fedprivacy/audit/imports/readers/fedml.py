@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ....relations import Unit
+from ....relations import Observer, Unit
 from ..draft import Draft, hopeless
 from ..fields import Fields
 from .base import Reader, named
@@ -42,6 +42,9 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.claims(("epsilon",), ("delta",))
     draft.know("unit", Unit.CLIENT, "the unit is a client, because its whole model is noised")
     solution = fields.text("dp_solution_type")
+    if solution == "ldp":
+        because = "the server sees the noisy model of one client, so no cohort hides it"
+        draft.know("observer", Observer.SERVER, because)
     sensitivity, epsilon, delta = (fields.number(n) for n in ("sensitivity", "epsilon", "delta"))
     why = f"{solution or 'this solution'} ties the noise to no clip norm"
     if sensitivity and epsilon and delta and 0 < delta < 1:
