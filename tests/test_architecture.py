@@ -83,6 +83,7 @@ LAZY = {
     "rich",
     "jinja2",
     "ssl",
+    "yaml",
 }
 """Slow to import: inside functions only, except where the whole part needs them."""
 
@@ -372,7 +373,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     }
     declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
-    declared |= {"nvflare", "portalocker"}
+    declared |= {"nvflare", "portalocker", "yaml"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

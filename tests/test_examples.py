@@ -37,7 +37,7 @@ def seeded_samplers(monkeypatch):
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", RUN)
 def test_example(path, tmp_path, monkeypatch, capsys, request):
-    if path.stem == "opacus_loop":
+    if path.stem in ("opacus_loop", "verify_framework"):
         pytest.importorskip("opacus")
     if path in SAMPLING:
         request.getfixturevalue("seeded_samplers")

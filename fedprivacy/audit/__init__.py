@@ -13,6 +13,7 @@ from .attacks import Attack, attack, plan
 from .canaries import planted
 from .conformance import Conformance
 from .crosschecking import Crosscheck, crosscheck
+from .each import RunAudit, each
 from .reporting import RunSummary, report
 from .verification import verify
 
@@ -21,11 +22,13 @@ __all__ = [
     "Audit",
     "Conformance",
     "Crosscheck",
+    "RunAudit",
     "RunSummary",
     "account",
     "attack",
     "audit",
     "crosscheck",
+    "each",
     "plan",
     "planted",
     "report",

@@ -29,7 +29,7 @@ from ..sampling import Scheme
 from ..version import VERSION
 from .imports import Origin, Stated
 from .judging import Case, Efforts, audit_adaptive, audit_fixed
-from .sources import Source, accountable, claim_of, read_source
+from .sources import Source, accountable, claim_of, given_claim, read_source
 
 NOT_COUNTED = (
     "Rounding errors of values that are not rounded once, after all of their noise: noise "
@@ -193,7 +193,9 @@ def account(
     # Check arguments before reading, so that a wrong one does not cost a long import.
     target = closed_unit(delta=delta)
     effort = Effort(accountant, tolerance, deadline)
-    read = read_source(source, Stated(adjacency, observer, sampling, population))
+    # The question replaces the claim of an audit.
+    stated = Stated(adjacency, observer, sampling, population)
+    read = read_source(source, stated, claim=(0.0, 0.0))
     facts = read.facts(adjacency, observer)
     evidence, defects = accountable(read, facts)
     if evidence.noiseless is None:
@@ -219,6 +221,8 @@ def audit(
     denominator: str | None = None,
     trials: int | None = None,
     unit: Unit | str | None = None,
+    rounds: int | None = None,
+    noise_multiplier: float | None = None,
     accountant: str | None = None,
     tolerance: float = 1e-3,
     deadline: float | None = None,
@@ -249,6 +253,9 @@ def audit(
         trials: number of runs on the same data, including this one. All are counted, as if all were
             seen.
         unit: privacy unit, if the source does not record it: "client" or "record".
+        rounds: number of released sums, if a configuration does not hold it.
+        noise_multiplier: std of the noise in the sum over the clip norm of one unit, if a
+            configuration does not settle it.
         accountant: see ``epsilon``; None for all, with the best one deciding.
         tolerance: see ``epsilon``.
         deadline: see ``epsilon``; it covers all accountants and observers together.
@@ -263,11 +270,11 @@ def audit(
         ContradictionError: if two certificates for the run exclude each other.
     """
     more = (steps_per_round, missing_shares, denominator, trials, unit)
-    said = Stated(adjacency, observer, sampling, population, *more)
+    said = Stated(adjacency, observer, sampling, population, *more, rounds, noise_multiplier)
     # Each accountant is the tightest for some runs, so the default uses all.
     names = tuple(ACCOUNTANTS) if accountant is None else (accountant,)
     efforts = Efforts(names, Effort(names[0], tolerance, deadline))
-    read = read_source(source, said, auditor)
+    read = read_source(source, said, auditor, given_claim(claim))
     (epsilon, delta), stated, differs = claim_of(read, claim)
     facts = read.facts(adjacency, observer)
     evidence, wrong = read.evidence.under(facts)

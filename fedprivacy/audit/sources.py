@@ -38,13 +38,20 @@ class EventLike(Protocol):
         """Return the event as a named tuple."""
 
 
+@runtime_checkable
+class Accountant(Protocol):
+    """An accountant of Opacus or Flower."""
+
+    def state_dict(self) -> Any:
+        """Return the accountant's state as plain values."""
+
+
 Books = Ledger | str | PathLike[str]
 """A ledger, or the path of a ledger."""
-Source = Mechanism | EventLike | Trace | Mapping[str, Any] | Books | Sequence[Books]
+Source = Mechanism | EventLike | Accountant | Trace | Mapping[str, Any] | Books | Sequence[Books]
 """Everything that can be accounted: a ledger, a mechanism, an event, an imported record, the state
 of an accountant as plain values, the path of a ledger or of any importable file, or several ledgers
-together.
-ledgers together."""
+together."""
 
 
 @dataclass(frozen=True)
@@ -129,13 +136,16 @@ def _said_first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def read_source(source: Source, stated: Stated, auditor: str = "") -> SourceFacts:
+def read_source(
+    source: Source, stated: Stated, auditor: str = "", claim: imports.Claim = None
+) -> SourceFacts:
     """Read a source.
 
     Args:
         source: the source to account.
         stated: what the user states about it.
         auditor: person who imports it; empty for the login name of this process.
+        claim: the claim that the user states; None for a part that the source may have.
 
     Raises:
         ParameterError: if a fact is missing, breaks its rule, or is stated although the source has
@@ -151,38 +161,55 @@ def read_source(source: Source, stated: Stated, auditor: str = "") -> SourceFact
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(source)
     if isinstance(source, str | PathLike):
-        return _of_file(Path(source), stated, auditor)
+        return _of_file(Path(source), stated, auditor, claim)
     if isinstance(source, Sequence):
+        opened = tuple(map(_opened, source))
         _nothing_to_state(stated, "a ledger")
-        return _of_ledger(Joint(tuple(map(_opened, source))))
-    return _of_trace(_traced(source, auditor), stated)
+        return _of_ledger(Joint(opened))
+    return _of_trace(_traced(source, stated, auditor, claim), stated, claim)
 
 
-def _traced(source: Trace | Mapping[str, Any] | EventLike, auditor: str) -> Trace:
+def _traced(
+    source: Trace | Mapping[str, Any] | EventLike | Accountant,
+    stated: Stated,
+    auditor: str,
+    claim: imports.Claim,
+) -> Trace:
     """Return a source of another program as a trace."""
     if isinstance(source, Trace):
         return source
     if isinstance(source, Mapping):
         origin = partial(Origin.imported, by=auditor)
-        return imports.read_data(dict(source), origin, "the mapping")
+        return imports.read_data(dict(source), origin, "the mapping", stated, claim)
     if isinstance(source, EventLike):
         return _of_event(source, auditor)
+    # A model has a state_dict too, and its tensors are no record.
+    if isinstance(source, Accountant) and "ccountant" in type(source).__name__:
+        origin = partial(Origin.imported, by=auditor)
+        state = dict(source.state_dict())
+        return imports.read_data(state, origin, type(source).__name__, stated, claim)
+    if type(source).__module__.startswith("dp_accounting"):
+        return _of_accountant(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
     refuse("source", type(source).__name__, "be a source that can be accounted", way_out)
 
 
+_ANSWERS = ("rounds", "noise_multiplier")
+"""Facts that only a configuration may lack."""
+
+
 def _nothing_to_state(stated: Stated, what: str) -> None:
-    for name in ("sampling", "population", "unit", *Unseen.__members__):
+    for name in ("sampling", "population", "unit", *Unseen.__members__, *_ANSWERS):
         if getattr(stated, name) is not None:
             refuse(name, str(getattr(stated, name)), "be left out", f"{what} states it")
 
 
-def _of_file(path: Path, stated: Stated, auditor: str) -> SourceFacts:
+def _of_file(path: Path, stated: Stated, auditor: str, claim: imports.Claim) -> SourceFacts:
     # The first line identifies a ledger; the name of the file does not matter.
     if imports.is_ledger(beginning(path)):
         _nothing_to_state(stated, "a ledger")
         return _of_ledger(Ledger.open(path))
-    return _of_trace(imports.read(path, auditor), stated)
+    return _of_trace(imports.read(path, auditor, stated, claim), stated, claim)
 
 
 def _opened(source: Books) -> Ledger:
@@ -193,11 +220,12 @@ def _opened(source: Books) -> Ledger:
             return Ledger.open(path)
         refuse("source", str(path), "be a ledger if several sources are audited together", _APART)
     if not isinstance(source, Ledger):
-        refuse("source", type(source).__name__, "be a ledger or its path in a list", _APART)
+        refuse("source", type(source).__name__, "be a ledger or its path in a list", _EACH)
     return source
 
 
-_APART = "compose mechanisms as a + b, and audit the records of other programs separately"
+_EACH = "fp.audit.each([a, b]) judges states and records of other programs separately"
+_APART = "add mechanisms (a + b); fp.audit.each judges records of other programs separately"
 
 
 def _of_event(event: EventLike, auditor: str) -> Trace:
@@ -208,6 +236,16 @@ def _of_event(event: EventLike, auditor: str) -> Trace:
     from ..integrations.event_json import runs_of
 
     return Trace(Origin.imported("dp-accounting event", by=auditor), run=runs_of(event))
+
+
+def _of_accountant(accountant: Any, auditor: str) -> Trace:
+    """Return the events of an accountant of dp-accounting, with its adjacency."""
+    event, relation = getattr(accountant, "ledger", None), accountant.neighboring_relation
+    if not isinstance(event, EventLike):
+        refuse("source", type(accountant).__name__, "have composed an event", "compose one first")
+    from ..integrations.event_json import adjacency_named
+
+    return replace(_of_event(event, auditor), adjacency=adjacency_named(relation.name))
 
 
 def accountable(read: SourceFacts, facts: Facts) -> tuple[RunEvidence, tuple[Defect, ...]]:
@@ -234,8 +272,9 @@ def _of_mechanism(run: Mechanism) -> SourceFacts:
     return SourceFacts(RunEvidence(run, run, _count(run)), origin, unit=run.protects)
 
 
-def _of_trace(trace: Trace, stated: Stated) -> SourceFacts:
+def _of_trace(trace: Trace, stated: Stated, claim: imports.Claim) -> SourceFacts:
     """Return a trace with the facts that the user stated; the result shows the two separately."""
+    imports.check_asked(trace, stated, claim)
     recorded_unit = trace.unit is not None
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
@@ -441,8 +480,8 @@ def claim_of(
     Raises:
         ParameterError: if there is no claim, only one half, or a value out of range.
     """
-    given = _pair(claim)
-    known = _pair(read.claim) if read.claim is not None else _pair_of(read.half)
+    given = given_claim(claim)
+    known = given_claim(read.claim) if read.claim is not None else _pair_of(read.half)
     epsilon, delta = (_said_first(*pair) for pair in zip(given, known, strict=True))
     if epsilon is None and delta is None:
         way_out = "the source states no claim: give epsilon and delta (--claim EPSILON,DELTA)"
@@ -463,7 +502,7 @@ def claim_of(
     return checked, {} if given == (None, None) else {"claim": said}, notes
 
 
-def _pair(claim: Any) -> tuple[Any, Any]:
+def given_claim(claim: Any) -> tuple[Any, Any]:
     """Return the epsilon and delta of a claim; None for a missing value."""
     if claim is None:
         return None, None

@@ -221,6 +221,23 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class RunJudged:
+    """One of several runs: its audit, or the reason why it could not be judged."""
+
+    name: str
+    audit: Judged | None
+    refused: str
+
+
+@dataclass(frozen=True)
+class AllJudged:
+    """The audits of several runs; ``judged`` counts those with a verdict."""
+
+    rows: list[RunJudged]
+    judged: int
+
+
+@dataclass(frozen=True)
 class Reported(Judged):
     """An audit that was written as a page."""
 
@@ -307,6 +324,7 @@ ANSWERS: dict[str, type] = {
     "train": Trained,
     "demo": Demonstrated,
     "audit": Judged,
+    "audit --each": AllJudged,
     "report": Reported,
     "verify": Verified,
 }

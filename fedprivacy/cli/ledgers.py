@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +33,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..audit import Audit
+    from ..audit import Audit, RunAudit
 
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
@@ -140,35 +143,70 @@ def _pair(text: str) -> tuple[float, float]:
     return first, second
 
 
-def _judged(
-    sources: tuple[Path, ...],
-    claim: str | None,
-    epsilon: float | None,
-    delta: float | None,
-    **given: Any,
-) -> Audit:
-    """Return the audit of files, or of parameters if there is no file."""
-    from ..audit import audit
+def _facts(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options as named arguments of ``audit``, for a file."""
     from ..audit.imports import Unseen
 
-    facts = {
-        name: given[name]
-        for name in ("adjacency", "observer", "auditor", "unit", *Unseen.__members__)
-    }
-    wanted, scheme = _claim(claim, epsilon, delta), _scheme(given)
-    if not sources:
-        return audit(_trace(given), claim=wanted, **facts)
-    # An option must not override the record of a file.
-    for name in ("noise_multiplier", "rounds"):
-        if given[name] is not None:
-            rule = "be left out with a file, which states it"
-            refuse(f"--{name.replace('_', '-')}", given[name], rule)
+    names = ("adjacency", "observer", "auditor", "unit", "rounds", "noise_multiplier")
+    facts = {name: given[name] for name in (*names, *Unseen.__members__)}
+    scheme = _scheme(given)
     # A scheme of a cohort holds its population. A second value might differ.
     held = getattr(scheme, "population", None) is not None
-    population = None if held else given["population"]
+    facts |= {"sampling": scheme, "population": None if held else given["population"]}
+    return facts | {"claim": _claim(given["claim"], given["epsilon"], given["delta"])}
+
+
+def _judged(sources: tuple[Path, ...], **given: Any) -> Audit:
+    """Return the audit of files, or of parameters if there is no file."""
+    from ..audit import audit
+
+    facts = _facts(given)
+    if not sources:
+        typed = {**facts, "sampling": None, "population": None}
+        return audit(_trace(given), **typed | {"rounds": None, "noise_multiplier": None})
     # Several sources are ledgers, audited together.
-    source = sources[0] if len(sources) == 1 else sources
-    return audit(source, claim=wanted, sampling=scheme, population=population, **facts)
+    return audit(sources[0] if len(sources) == 1 else sources, **facts)
+
+
+def _several(sources: tuple[Path, ...], given: dict[str, Any], *, apart: bool) -> list[RunAudit]:
+    """Return the audits of a folder, or of a file with several runs; empty for anything else.
+
+    Args:
+        sources: files and folders.
+        given: the options.
+        apart: whether all sources are judged one by one.
+    """
+    from ..audit import each
+    from ..audit.imports import is_ledger, several
+    from ..audit.imports.content import beginning
+
+    if apart and sources:
+        return [row for path in sources for row in each(path, **_facts(given))]
+    if len(sources) != 1:
+        return []
+    (path,) = sources
+    if path.is_dir():
+        found = each(path, **_facts(given))
+        if not found:
+            refuse("FILE", str(path), "hold a record of a run", "none was found in this folder")
+        return found
+    many = not is_ledger(beginning(path)) and several(path)
+    return each(path, **_facts(given)) if many else []
+
+
+@contextmanager
+def _from_input(sources: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
+    """Yield the sources, with standard input in a file in place of ``-``."""
+    from ..audit.imports.content import MAX_WHOLE
+
+    if Path("-") not in sources:
+        yield sources
+        return
+    content = sys.stdin.buffer.read(MAX_WHOLE + 1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "standard input"
+        file.write_bytes(content)
+        yield tuple(file if path == Path("-") else path for path in sources)
 
 
 def _trace(given: dict[str, Any]) -> Any:
@@ -241,14 +279,24 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 
 @cli.command()
 @judge_options
+@click.option(
+    "--each",
+    "apart",
+    is_flag=True,
+    panel=CLAIM,
+    help="One verdict for each run, as for a folder and for a file with several runs.",
+)
 @as_json
-def audit(as_json: bool, strict: bool, **given: Any) -> int:
+def audit(as_json: bool, strict: bool, apart: bool, **given: Any) -> int:
     """Re-account a run with every accountant and judge a claim.
 
-    FILE is a ledger, or a trace of another program: the state of an Opacus or Flower accountant, a
-    dp-accounting event as JSON, a table of rounds, or a statement of parameters. Without FILE, give
-    the parameters as options. Several ledgers are audited together: they are copies of one run,
-    whose common rounds count once, or different runs on the same data.
+    FILE is a ledger, or a record of another program: the state of an Opacus or Flower accountant, a
+    dp-accounting event as JSON, a table of rounds, a statement of parameters, or the configuration
+    of a run in YAML, TOML or JSON. If a configuration lacks facts, the answer lists them with their
+    options. "-" reads standard input. A folder is searched for records, and each run of a file with
+    several runs gets a verdict. Without FILE, give the parameters as options. Several ledgers are
+    audited together: they are copies of one run, whose common rounds count once, or different runs
+    on the same data.
 
     The verdict is HOLDS, FAILS, or CANNOT BE CERTIFIED. The exit code is 0 for every verdict; it is
     0, 3 or 4 with --strict.
@@ -257,14 +305,46 @@ def audit(as_json: bool, strict: bool, **given: Any) -> int:
     Examples:
       fedprivacy audit run.ledger --strict
       fedprivacy audit run.ledger restored.ledger --claim 8,1e-5
+      fedprivacy audit config.yaml --rounds 300 --sampling poisson \\
+          --adjacency add_remove --claim 8,1e-5
       fedprivacy audit opacus.json --claim 8,1e-5 --sampling poisson \\
           --adjacency add_remove
       fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 \\
           --population 6000 --rounds 180 --claim 8,1e-5 --adjacency replace_one
     """  # noqa: D301
-    found = _judged(**given)
+    # Options are checked before any file is read.
+    _facts(given)
+    with _from_input(given.pop("sources")) as sources:
+        rows = _several(sources, given, apart=apart)
+        if rows:
+            judged = [row.audit for row in rows if row.audit is not None]
+            data = {"rows": [_row_data(row) for row in rows], "judged": len(judged)}
+            show(data, as_json, lambda: show_rows(rows))
+            codes = [EXIT_CODES[each.verdict] for each in judged]
+            # A run without a verdict is not certified either.
+            codes += [EXIT_CODES[Verdict.CANNOT_BE_CERTIFIED]] * (len(rows) > len(judged))
+            return (3 if 3 in codes else max(codes)) if strict else 0
+        found = _judged(sources, **given)
     show(audit_data(found), as_json, lambda: show_audit(found))
     return EXIT_CODES[found.verdict] if strict else 0
+
+
+def _row_data(row: RunAudit) -> dict[str, Any]:
+    found = None if row.audit is None else audit_data(row.audit)
+    return {"name": row.name, "audit": found, "refused": row.refused}
+
+
+def show_rows(rows: list[RunAudit]) -> None:
+    """Print one line for each of several runs: its verdict, or why there is none."""
+    console = screen()
+    for row in rows:
+        if row.audit is None:
+            line = f"not judged: {row.refused}"
+        else:
+            low, high = ("", "") if row.audit.void else row.audit.bound.ends(4)
+            numbers = "" if row.audit.void else f" [{low}, {high}]"
+            line = f"{str(row.audit).splitlines()[0]}{numbers}"
+        console.print(printable(f"{row.name}: {line}"), markup=False, soft_wrap=True)
 
 
 def audit_data(found: Audit) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
     """
     if isinstance(run, type) or not hasattr(run, "privacy_loss"):
         way_out = "pass a mechanism, such as Gaussian(noise_multiplier=1.0)"
+        if type(run).__module__.startswith("dp_accounting"):
+            way_out = "convert it: fedprivacy.integrations.dp_accounting.from_event(event)"
         text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
         refuse("run", text, "have a privacy loss", way_out)
     with answered_once():

@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 
 from fedprivacy.cli.answers import ANSWERS, schema
 from fedprivacy.cli.options import cli
+from tests.common import ROOT
 from tests.contract.test_command_line import command
 
 
@@ -27,6 +28,8 @@ def test_every_schema_says_what_is_required_and_closes_nothing(capsys, name):
 RUN = ["--noise-multiplier", "2", "--sampling-probability", "0.1", "--rounds", "10"]
 ADD = ["--adjacency", "add_remove"]
 TRAIN = ["--rounds", "1", "--seed", "1"]
+TABLE = ROOT / "tests" / "corpus" / "settings.csv"
+"""A table of settings, one run a row."""
 CALLS = {
     "epsilon": [*RUN, *ADD, "--delta", "1e-5"],
     "delta": [*RUN, *ADD, "--epsilon", "1"],
@@ -35,6 +38,7 @@ CALLS = {
     "tradeoff": [*RUN, *ADD, "--fpr", "0.01,0.1"],
     "pareto": [*RUN[:2], *ADD, "--delta", "1e-5", "--output", "front.png"],
     "audit": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
+    "audit --each": [str(TABLE), *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "report": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "train": ["--method", "dp-fedavg", *TRAIN],
     "sweep": ["--set", "noise_multiplier=2", "--output", "sweep.png", *TRAIN],

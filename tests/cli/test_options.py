@@ -184,7 +184,7 @@ LINES = {
         "nowhere.ledger: could not read",
     ),
     "half a claim": (
-        ["audit", *RUN, "--sampling", "everyone", "--claim-epsilon", "3"],
+        ["audit", *RUN, *ADD, "--sampling", "everyone", "--claim-epsilon", "3"],
         "claim must be (epsilon, delta), got (3.0, None); its delta is not stated; give it "
         "(--claim-delta)",
     ),
@@ -199,10 +199,6 @@ LINES = {
     "parameters without a scheme": (
         ["audit", *RUN, "--claim", "8,1e-5"],
         "--sampling must be given, got None; pass one of poisson, fixed, shuffled",
-    ),
-    "noise beside a file": (
-        ["audit", "run.ledger", "--noise-multiplier", "2"],
-        "--noise-multiplier must be left out with a file, which states it, got 2.0",
     ),
     "a cohort of Poisson sampling": (
         ["audit", "run.ledger", "--sampling", "poisson", "--cohort", "3"],

@@ -248,7 +248,7 @@ CHANGES = {
             "audit/imports/__init__.py",
             "    (statement.recognises",
             "    (theirs.recognises, theirs.KIND, theirs.read),",
-            "from . import events, flower, opacus, statement, table",
+            "from . import events, flower, opacus, runs, statement, table",
             "from . import theirs",
         ),
         """

@@ -1,24 +1,29 @@
 """Read records of other programs: a closed list of formats, recognised by their content.
 
-Each format has one module. No code is imported or run by name, and only tensors and plain values
-are unpickled. Every file ends in bounded memory with a trace or with an error of this package.
-Missing facts are requested, never guessed.
+Each format has one module, and ``readers`` has one file for each program's configuration. No code
+is imported or run by name, and only tensors and plain values are unpickled. Every file ends in
+bounded memory with a trace or with an error of this package. Missing facts are requested, never
+guessed.
 """
 
 from __future__ import annotations
 
-import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...errors import ConversionError
+from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from . import events, flower, opacus, statement, table
+from . import events, flower, opacus, runs, statement, table
 from .assembling import Assembled, assemble
-from .content import beginning, digest, json_of, toml_of, unreadable, whole
+from .content import beginning, digest, unreadable
+from .draft import OPTIONS, Claim, check_asked, complete, hopeless
+from .fields import Fields
+from .readers import READERS, tensorflow_privacy
+from .syntax import Content, content_of, numbers_in
 from .trace import (
     Denominator,
     Origin,
@@ -33,6 +38,7 @@ from .trace import (
 __all__ = [
     "FORMATS",
     "Assembled",
+    "Claim",
     "Denominator",
     "Origin",
     "Rounds",
@@ -41,13 +47,20 @@ __all__ = [
     "Trace",
     "Unseen",
     "assemble",
+    "check_asked",
     "is_ledger",
+    "is_record",
     "read",
     "read_data",
+    "several",
     "with_unit",
 ]
 
-FORMATS = ("fedprivacy ledger", opacus.KIND, flower.KIND, events.KIND, table.KIND, statement.KIND)
+FORMATS = (
+    "fedprivacy ledger",
+    *(one.KIND for one in (opacus, flower, events, table, statement)),
+    *(reader.kind for reader in READERS),
+)
 """Every format that an audit reads."""
 
 _OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Trace]], ...] = (
@@ -60,7 +73,6 @@ _OF_VALUES: tuple[tuple[Callable[[Any], bool], str, Callable[[Any, Origin], Trac
 
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
-_NEEDED = re.compile(b"noise_multiplier|noise_std")
 
 
 def is_ledger(start: bytes) -> bool:
@@ -68,25 +80,22 @@ def is_ledger(start: bytes) -> bool:
     return FORMAT.encode() in start[:120]
 
 
-def read(path: Path, by: str = "") -> Trace:
+def read(path: Path, by: str = "", stated: Stated | None = None, claim: Claim = None) -> Trace:
     """Return the trace in a file.
 
     Args:
         path: the file.
         by: name of the importer; empty for the login name of this process.
+        stated: facts that the user states; they complete a configuration.
+        claim: the claim that the user states, with None for a part that the file may have.
 
     Raises:
         ConversionError: if the format is not supported, or a value does not fit it.
         LedgerError: if the file cannot be read.
-        ParameterError: if a value breaks its rule.
+        ParameterError: if a value breaks its rule, if facts are missing, or if the file holds
+            several runs.
     """
-    start = beginning(path)
-    if not start.removeprefix(BOM_UTF8).strip():
-        unreadable(path.name, "empty; name the record of a run")
-    # A pickle is refused by its first byte, before any code could unpickle it.
-    if start.startswith(_PICKLE):
-        told = "a pickle, which is not read: it can run any program"
-        unreadable(path.name, f"{told}; save the state as JSON, or by torch.save")
+    start = _beginning(path)
 
     # The digest is computed only for a known format, because untrusted files may be long.
     def origin(kind: str) -> Origin:
@@ -94,51 +103,189 @@ def read(path: Path, by: str = "") -> Trace:
 
     if start.startswith(_ZIP):
         return opacus.read(opacus.from_checkpoint(path), origin(opacus.KIND))
-    # Only the first line decides. It does not include a byte order mark.
-    first = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
-    if table.recognises(first):
+    if table.recognises(_first(start)):
         return table.read(path, origin(table.KIND))
-    if first.startswith(("{", "[")):
-        return read_data(json_of(whole(path), path.name), origin, path.name)
-    # TOML has no typical first character, so the required names of a statement must be present.
-    if _NEEDED.search(start):
-        return read_data(_statement_of(path), origin, path.name)
-    _unknown(path.name)
+    content = content_of(path)
+    if runs.split(content.values, content.kind):
+        count = len(runs.split(content.values, content.kind))
+        raise ParameterError(
+            f"{printable(path.name)} holds {count} runs; fp.audit.each(path) judges each of them, "
+            "and so does fedprivacy audit"
+        )
+    return _read_content(content, origin, path.name, stated or Stated(), claim)
 
 
-def _statement_of(path: Path) -> Any:
-    """Return the values of a TOML file, or raise an error that lists the supported formats."""
-    text = whole(path)
-    try:
-        return toml_of(text, path.name)
-    except ConversionError as error:
-        # The same names also occur in YAML, in tables with other separators, and in printed
-        # objects.
-        _unknown(path.name, f" ({error})")
+def is_record(path: Path) -> bool:
+    """Return whether a file has a supported format and a noise, or the state of an accountant.
+
+    Raises:
+        ConversionError: if the file has no supported syntax.
+        LedgerError: if the file cannot be read.
+    """
+    start = _beginning(path)
+    if start.startswith(_ZIP) or table.recognises(_first(start)):
+        return True
+    values = content_of(path).values
+    if isinstance(values, str):
+        return tensorflow_privacy.of_statement(values) is not None
+    fields = Fields(values)
+    known = any(recognises(values) for recognises, _, _ in _OF_VALUES)
+    return (
+        known
+        or bool(runs.states_in(values))
+        or any(reader.recognises(fields, values) for reader in READERS)
+    )
 
 
-def read_data(data: Any, origin: Callable[[str], Origin], name: str) -> Trace:
+def several(path: Path) -> list[tuple[str, Any]]:
+    """Return the runs of a file with their names; empty if the file is about one run.
+
+    Raises:
+        ConversionError: if the file has no supported syntax, or too many runs.
+        LedgerError: if the file cannot be read.
+    """
+    start = _beginning(path)
+    if start.startswith(_ZIP) or table.recognises(_first(start)):
+        return []
+    content = content_of(path)
+    found = runs.split(content.values, content.kind)
+    if len(found) > runs.MAX_RUNS:
+        unreadable(path.name, f"more than {runs.MAX_RUNS} runs")
+    return found
+
+
+def _beginning(path: Path) -> bytes:
+    """Return the first bytes of a file; refuse an empty file, and a pickle."""
+    start = beginning(path)
+    if not start.removeprefix(BOM_UTF8).strip():
+        unreadable(path.name, "empty; name the record of a run")
+    # A pickle is refused by its first byte, before any code could unpickle it.
+    if start.startswith(_PICKLE):
+        told = "a pickle, which is not read: it can run any program"
+        unreadable(path.name, f"{told}; save the state as JSON, or by torch.save")
+    return start
+
+
+def _first(start: bytes) -> str:
+    """Return the first line, without a byte order mark."""
+    return start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
+
+
+def _read_content(
+    content: Content, origin: Callable[[str], Origin], name: str, stated: Stated, claim: Claim
+) -> Trace:
+    if isinstance(content.values, str):
+        data = tensorflow_privacy.of_statement(content.values)
+        if data is None:
+            _plain_text(content, name)
+        return read_data(data, origin, name, stated, claim)
+    return read_data(content.values, origin, name, stated, claim, content.problems)
+
+
+def _plain_text(content: Content, name: str) -> NoReturn:
+    """Refuse plain text, with the numbers that it seems to state."""
+    numbers = numbers_in(content.values)
+    about = [word for word in _TEXT_WORDS if word in content.values.lower()]
+    if not about:
+        _unknown(name, "; ".join(content.problems))
+    noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
+    shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
+    shown = shown if noise else ", ".join(about)
+    options = " ".join(OPTIONS[key] for key in _PASTED)
+    raise ConversionError(
+        printable(
+            f"{name}: plain text, which is no record; it mentions {shown[:300]}. State the run in "
+            f"place of the file: fedprivacy audit {options}"
+        )
+    )
+
+
+_TEXT_WORDS = ("noise", "epsilon", "differential", "privacy")
+_NOISE_WORDS = {"noise", "sigma", "std"}
+_PASTED = ("noise_multiplier", "rounds", "sampling", "adjacency", "claim")
+
+
+def read_data(
+    data: Any,
+    origin: Callable[[str], Origin],
+    name: str,
+    stated: Stated | None = None,
+    claim: Claim = None,
+    problems: tuple[str, ...] = (),
+) -> Trace:
     """Return the trace in plain values, for example a state that was never written to a file.
 
     Args:
         data: plain JSON values.
         origin: makes the origin from the name of the format.
         name: name of the source, for messages.
+        stated: facts that the user states; they complete a configuration.
+        claim: the claim that the user states, with None for a part that the values may have.
+        problems: why other syntaxes do not fit a file, for messages.
 
     Raises:
         ConversionError: if the format is not supported, or a value does not fit it.
-        ParameterError: if a value breaks its rule.
+        ParameterError: if a value breaks its rule, or if facts are missing.
     """
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
-            return reader(data, origin(kind))
-    _unknown(name)
+            return _without_answers(reader(data, origin(kind)), stated)
+    inside = runs.states_in(data)
+    if len(inside) == 1:
+        place, state = inside[0]
+        trace = read_data(state, origin, name, stated, claim)
+        return replace(trace, told={"found in the file at": printable(place)[:80], **trace.told})
+    if len(inside) > 1:
+        raise ParameterError(
+            f"{printable(name)} holds {len(inside)} states; fp.audit.each judges each of them"
+        )
+    fields = Fields(data)
+    for one in READERS:
+        if one.recognises(fields, data):
+            draft = one.read(fields, name)
+            off = draft.switched_off()
+            if off is not None:
+                hopeless(name, draft.tool, f"{off} turns its noise off")
+            shared = draft.correlated()
+            if shared is not None:
+                why = f"{shared} names noise that rounds share, which no multiplier describes"
+                hopeless(name, draft.tool, why)
+            draft.doubt()
+            return complete(draft, origin(one.kind), stated or Stated(), claim)
+    if _about_privacy(fields):
+        shown = ", ".join(map(str, _about_privacy(fields)[:6]))
+        options = " ".join(OPTIONS[key] for key in _PASTED)
+        raise ConversionError(
+            printable(
+                f"{name}: nothing here can be audited, because no noise is recorded (found "
+                f"{shown}); state the run in place of the file: fedprivacy audit {options}"
+            )
+        )
+    _unknown(name, "; ".join(problems))
+
+
+def _without_answers(trace: Trace, stated: Stated | None) -> Trace:
+    """Return a trace that has its own noise and rounds; refuse a statement of these."""
+    for fact in ("noise_multiplier", "rounds"):
+        if stated is not None and getattr(stated, fact) is not None:
+            refuse(fact, getattr(stated, fact), "be left out with a record that has it")
+    return trace
+
+
+def _about_privacy(fields: Fields) -> list[Any]:
+    """Return the fields of a file that are about privacy, or the rounds of a run."""
+    return [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
+
+
+_PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
 
 
 def _unknown(name: str, why: str = "") -> NoReturn:
-    formats = ", ".join(FORMATS)
+    formats = ", ".join(FORMATS[:6])
     raise ConversionError(
-        f"{printable(name)} is none of the formats that are read: {formats}; see "
-        f"docs/auditing.md{why}"
+        printable(
+            f"{name} is none of the formats that are read: {formats}, or the configuration of a "
+            f"known program; see docs/auditing.md{f' ({why[:250]})' if why else ''}"
+        )
     )

@@ -19,6 +19,12 @@ MAX_WHOLE = 64 * 2**20
 """Largest file that is read completely, in bytes."""
 MAX_TOML = 64 * 2**10
 """Largest TOML file, in bytes."""
+MAX_YAML = 256 * 2**10
+"""Largest YAML file, in bytes."""
+MAX_TEXT = 2**20
+"""Largest file of plain text, in bytes."""
+MAX_ALIASES = 100
+"""Largest number of references to other parts of a YAML file."""
 MAX_LINE = 64 * 2**10
 """Longest line of a file of rounds, in bytes."""
 MAX_DEPTH = 64
@@ -131,6 +137,59 @@ def toml_of(text: bytes, name: str) -> dict[str, Any]:
         return tomllib.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         unreadable(name, f"not readable as TOML: {error}")
+
+
+def yaml_of(text: bytes, name: str) -> Any:
+    """Return YAML as plain values, read by PyYAML's safe loader.
+
+    Raises:
+        ConversionError: if the text is not one YAML document of plain values, is too long, is
+            nested too deeply, refers to other parts too often, or has a key twice.
+    """
+    import yaml
+
+    if len(text) > MAX_YAML:
+        unreadable(name, f"longer than {MAX_YAML} bytes, the most that is read of YAML")
+    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth, aliases = 0, 0
+    try:
+        # The events come first: they need no recursion, so deep nesting cannot exhaust the stack.
+        for event in yaml.parse(text, Loader=parser):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            aliases += isinstance(event, yaml.AliasEvent)
+            if depth > MAX_DEPTH:
+                unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
+            if aliases > MAX_ALIASES:
+                unreadable(name, f"more than {MAX_ALIASES} references to other parts of the file")
+        node = yaml.compose(text, Loader=parser)
+        _check_keys(node, name)
+        return None if node is None else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
+        first = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" in line {mark.line + 1}"
+        unreadable(name, f"not readable as YAML: {first}{where}")
+
+
+def _check_keys(node: Any, name: str) -> None:
+    """Refuse a mapping that has a key twice: YAML would silently keep the last one."""
+    import yaml
+
+    waiting, known = [node], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in known or not isinstance(one, yaml.CollectionNode):
+            continue
+        known.add(id(one))
+        if isinstance(one, yaml.MappingNode):
+            keys = [key.value for key, _ in one.value if isinstance(key, yaml.ScalarNode)]
+            twice = next((key for key in keys if keys.count(key) > 1), None)
+            if twice is not None:
+                unreadable(name, f"the field {twice!r:.60} is there twice; which one counts?")
+            waiting += [part for pair in one.value for part in pair]
+        else:
+            waiting += one.value
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:

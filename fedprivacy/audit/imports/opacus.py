@@ -19,8 +19,10 @@ import msgspec
 
 from ...errors import integer
 from ...integrations.opacus_state import steps_in_no_pass
+from ...outputs import printable
 from ...relations import Unit
 from .content import as_type, unreadable
+from .fields import plain_name
 from .trace import Origin, Rounds, Sampling, Trace, in_order
 
 KIND = "Opacus accountant state"
@@ -50,8 +52,14 @@ def recognises(data: Any) -> bool:
     """Return whether plain values are an Opacus state, its history, or a checkpoint with one."""
     if isinstance(data, list):
         # A bare history is a list of triples. The check is strict, because any JSON may be a list.
-        return bool(data) and all(isinstance(each, list) and len(each) == 3 for each in data)
-    return isinstance(data, dict) and not data.keys().isdisjoint({"history", INSIDE})
+        return bool(data) and all(
+            isinstance(each, list | tuple) and len(each) == 3 for each in data
+        )
+    if not isinstance(data, dict):
+        return False
+    # Many programs call a training's losses its history, so the values decide.
+    history = data.get("history")
+    return INSIDE in data or (isinstance(history, list) and (not history or recognises(history)))
 
 
 def read(data: Any, origin: Origin) -> Trace:
@@ -63,7 +71,9 @@ def read(data: Any, origin: Origin) -> Trace:
     name, whole = origin.name or KIND, {"history": data} if isinstance(data, list) else data
     if whole.keys() >= {INSIDE, "history"}:
         unreadable(name, f"a history beside the one in {INSIDE!r}: which of them ran is not said")
-    state = as_type(whole.get(INSIDE, whole), State, name)
+    inside = whole.get(INSIDE, whole)
+    other = _strange(inside, name) if isinstance(inside, dict) else []
+    state = as_type(_whole_steps(inside, other), State, name)
     if not state.history:
         unreadable(name, "its history is empty: no step was recorded")
     if state.void:
@@ -71,9 +81,46 @@ def read(data: Any, origin: Origin) -> Trace:
     if state.passes and state.scheme is None:
         unreadable(name, "passes without the scheme that drew them")
     told = {"its own accountant": state.mechanism[:40]}
+    if other:
+        told["fields that are not read"] = printable(", ".join(other)[:300])
     if state.scheme is not None:
         told["its batches"] = state.scheme[:120]
     return Trace(origin, in_order(_rounds(state, name)), unit=Unit.RECORD, told=told)
+
+
+_DELICATE = {"noise", "sigma", "std", "clip", "clipping", "sampling", "sample", "sampler", "norm"}
+"""Words of fields beside a history that may contradict it."""
+
+
+def _strange(state: dict[Any, Any], name: str) -> list[str]:
+    """Return the fields that are not of a state; refuse those that may contradict it."""
+    other = [str(key) for key in state if key not in State.__struct_fields__]
+    delicate = [key for key in other if {*plain_name(key).split("_")} & _DELICATE]
+    if delicate:
+        unreadable(
+            name,
+            "taken for the state of an Opacus accountant, because of 'history'; "
+            f"{str(delicate)[:120]} are not of a state and may contradict it: give the state alone",
+        )
+    return other
+
+
+def _whole_steps(state: Any, other: list[str]) -> Any:
+    """Return a state without other fields, and with steps such as 100.0 as integers."""
+    if not isinstance(state, dict):
+        return state
+    history = state.get("history")
+    kept = {key: value for key, value in state.items() if str(key) not in other}
+    if isinstance(history, list):
+        kept["history"] = [_triple(each) for each in history]
+    return kept
+
+
+def _triple(each: Any) -> Any:
+    if not isinstance(each, list | tuple) or len(each) != 3:
+        return each
+    steps = each[2]
+    return [*each[:2], int(steps) if isinstance(steps, float) and steps.is_integer() else steps]
 
 
 def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:

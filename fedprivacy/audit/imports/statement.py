@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from ...errors import claimed
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
+from .fields import plain_name
 from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
 
 KIND = "statement of parameters"
@@ -80,12 +82,21 @@ def schema() -> dict[str, Any]:
 
 def recognises(data: Any) -> bool:
     """Return whether plain values are a statement."""
-    named = isinstance(data, dict) and not data.keys().isdisjoint(_NOISE)
-    # With a round number, it is a line of a table.
-    return named and "round" not in data
+    if not isinstance(data, dict) or data.keys().isdisjoint(_NOISE):
+        return False
+    known = {*Statement.__struct_fields__}
+    # A file in the words of this package has few other fields, and they are reported as mistakes.
+    return "rounds" in data and (data.keys() <= known or bool(data.keys() & _OWN))
 
 
 _NOISE = {"noise_multiplier", "noise_std"}
+_OWN = {"sampling_probability", "rounds_per_epoch", "steps_per_round", "missing_shares"}
+_OWN |= {"noise_std", "denominator", "cohort", "adjacency", "observer"}
+"""Fields whose names only this package uses."""
+_CALLED = {"sample_rate": "sampling_probability", "steps": "rounds", "max_grad_norm": "clip_norm"}
+_CALLED |= {"sampling_rate": "sampling_probability", "l2_norm_clip": "clip_norm"}
+_CALLED |= {"clients": "population", "target_epsilon": "epsilon", "target_delta": "delta"}
+"""Other programs' names of fields."""
 
 
 def read(data: Any, origin: Origin) -> Trace:
@@ -99,8 +110,8 @@ def read(data: Any, origin: Origin) -> Trace:
     name = origin.name or KIND
     strange = sorted(map(str, data.keys() - set(Statement.__struct_fields__)))
     if strange:
-        told = "its fields, and what other libraries call them, are in docs/auditing.md, Statements"
-        unreadable(name, f"{strange[0]!r:.40} is no field of a statement; {told}")
+        listed = ", ".join(_with_ours(each) for each in strange[:12])
+        unreadable(name, f"no fields of a statement: {listed}; see docs/auditing.md, Statements")
     # Epsilon and delta may be swapped, which a check of the type does not detect.
     if isinstance(data.get("delta"), int | float) and data["delta"] >= 1.0:
         claimed(0.0, data["delta"])
@@ -130,6 +141,14 @@ def read(data: Any, origin: Origin) -> Trace:
         denominator=said.denominator,
         trials=said.trials,
     )
+
+
+def _with_ours(name: str) -> str:
+    """Return a strange field, with the name that it has here if it is known."""
+    word = plain_name(name)
+    near = get_close_matches(word, Statement.__struct_fields__, 1, 0.8)
+    ours = _CALLED.get(word) or next(iter(near), None)
+    return f"{name!r:.40}" + (f" (here {ours})" if ours else "")
 
 
 def _half(said: Any) -> dict[str, float]:

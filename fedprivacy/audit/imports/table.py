@@ -1,23 +1,28 @@
 """Tables of rounds: CSV with a header line, or one JSON object per line.
 
-Required columns: ``round`` (numbers that rise by one), and ``noise_multiplier`` or ``noise_std``
-(std of the noise in the sum) with ``clip_norm``. Optional columns: ``cohort``, ``population``,
-``sampling``, ``sampling_probability``, ``rounds_per_epoch``, ``steps_per_round`` and
-``missing_shares``. Empty cells mean unknown values. The table is read line by line.
+Cells are separated by commas, semicolons or tabs. Required columns: ``round`` (numbers that rise by
+one), and ``noise_multiplier`` or ``noise_std`` (std of the noise in the sum) with ``clip_norm``.
+Optional columns: ``cohort``, ``population``, ``sampling``, ``sampling_probability``,
+``rounds_per_epoch``, ``steps_per_round`` and ``missing_shares``. Empty cells mean unknown values.
+Other programs' names of these columns are known, if they have one meaning. A column about something
+else, for example a loss, is not read, and the result names it. The table is read line by line.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from ...errors import ConversionError
+from ...outputs import printable
 from .content import as_type, json_of, lines_of, unreadable
+from .fields import plain_name
 from .trace import Origin, Rounds, Sampling, Trace, in_order, multiplier_of
 
 KIND = "table of rounds"
@@ -50,25 +55,70 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 COLUMNS = Row.__struct_fields__
 
+ALIASES = {
+    "step": "round",
+    "iteration": "round",
+    "server_round": "round",
+    "noise_mult": "noise_multiplier",
+    "sample_rate": "sampling_probability",
+    "sampling_rate": "sampling_probability",
+    "max_grad_norm": "clip_norm",
+    "clipping_norm": "clip_norm",
+    "l2_norm_clip": "clip_norm",
+}
+"""Other programs' names of columns, where a name has one meaning."""
+
+_DELICATE: tuple[str, ...] = (
+    "noise",
+    "sigma",
+    "std",
+    "stddev",
+    "clip",
+    "clipping",
+    "sampling",
+    "sampled",
+    "cohort",
+)
+_DELICATE += ("population", "shares", "adjacency", "missing")
+"""Words of columns that may change the price of a round, so that they are never skipped."""
+
+
+def separator_of(first: str) -> str | None:
+    """Return the separator of a table's header: a tab, a semicolon or a comma; or None."""
+    return next((one for one in ("\t", ";", ",") if one in first), None)
+
+
+def _ours(names: Iterable[str]) -> dict[str, str]:
+    """Return each column's name here; columns that are not read are missing."""
+    plain = {name: plain_name(name) for name in names}
+    here = {name: word for name, word in plain.items() if word in COLUMNS}
+    for name, word in plain.items():
+        ours = ALIASES.get(word)
+        if ours is not None and ours not in here.values():
+            here[name] = ours
+    return here
+
 
 def recognises(first: str) -> bool:
     """Return whether the first line of a file is the header or the first round of a table."""
-    names = _names(first)
-    return "round" in names and not names.isdisjoint(_NOISE)
+    names = {*_ours(_names(first)).values()}
+    noisy = any({*plain_name(name).split("_")} & {*_NOISY} for name in _names(first))
+    return "round" in names and noisy
+
+
+_NOISY = ("noise", "sigma", "std", "stddev")
 
 
 def _names(first: str) -> set[str]:
     if not first.startswith("{"):
-        return {name.strip() for name in first.split(",")}
+        separator = separator_of(first)
+        return set() if separator is None else {name.strip(' "') for name in first.split(separator)}
     # The first line may be any text. If it does not parse, the file has another format.
     try:
         data = json_of(first.encode(), "the first line")
     except ConversionError:
         return set()
     return set(data) if isinstance(data, dict) else set()
-
-
-_NOISE = {"noise_multiplier", "noise_std"}
 
 
 def read(path: Path, origin: Origin) -> Trace:
@@ -81,21 +131,26 @@ def read(path: Path, origin: Origin) -> Trace:
     """
     missing: list[str] = []
     norms: dict[Rounds, Counter[float]] = {}
-    found = in_order((each, 1) for each in _recorded(path, missing, norms))
+    skipped: dict[str, None] = {}
+    found = in_order((each, 1) for each in _recorded(path, missing, norms, skipped))
     if not found:
         unreadable(path.name, "no round was recorded")
     rounds = tuple((each, times) for (_, each), times in found)
-    return Trace(origin, rounds, missing=tuple(missing), by_round=True, norms=norms)
+    told = {"columns that are not read": printable(", ".join(skipped)[:300])} if skipped else {}
+    return Trace(origin, rounds, missing=tuple(missing), by_round=True, norms=norms, told=told)
 
 
 def _recorded(
-    path: Path, missing: list[str], norms: dict[Rounds, Counter[float]]
+    path: Path,
+    missing: list[str],
+    norms: dict[Rounds, Counter[float]],
+    skipped: dict[str, None],
 ) -> Iterator[tuple[int, Rounds]]:
     """Yield the rounds of a table and the number of gaps before; record gaps and clip norms."""
     # Each kind is built and checked only once, because a table may have millions of rounds.
     kinds: dict[tuple[Any, ...], Rounds] = {}
     last, many, gaps = None, 0, 0
-    for where, row in _rows(path):
+    for where, row in _rows(path, skipped):
         gap = _gap(last, row.round, where)
         gaps += bool(gap)
         if gap and len(missing) < _MOST_GAPS:
@@ -127,44 +182,72 @@ def _gap(last: int | None, number: int, where: str) -> str:
     return f"round {number} follows round {last}" if number > last + 1 else ""
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    columns: list[str] | None = None
+def _rows(path: Path, skipped: dict[str, None]) -> Iterator[tuple[str, Row]]:
+    columns: dict[str, str] | None = None
+    names: list[str] = []
+    separator = ","
     for number, text in lines_of(path):
         where = f"{path.name}, line {number}"
         # The first character of a line determines its form.
         if text.startswith("{"):
             if columns is not None:
-                unreadable(where, "a JSON object in a table of commas")
-            yield where, as_type(json_of(text.encode(), where), Row, where)
+                unreadable(where, "a JSON object in a table")
+            yield where, as_type(_object(json_of(text.encode(), where), where, skipped), Row, where)
         elif columns is None:
-            columns = _columns(text, where)
+            separator = separator_of(text) or ","
+            names = [name.strip() for name in split(text, where, separator)]
+            columns = _columns(names, where, skipped)
         else:
             # Cells are text, so numbers are parsed from strings, here only.
-            yield where, as_type(_cells(columns, text, where), Row, where, strict=False)
+            cells = _cells(names, columns, split(text, where, separator), where)
+            yield where, as_type(cells, Row, where, strict=False)
 
 
-def _columns(text: str, where: str) -> list[str]:
-    names = [name.strip() for name in _split(text, where)]
-    unknown = [name for name in names if name not in COLUMNS]
+def _object(data: Any, where: str, skipped: dict[str, None]) -> Any:
+    """Return one JSON object with the names of this package."""
+    if not isinstance(data, dict):
+        return data
+    here = _columns([str(name) for name in data], where, skipped)
+    return {here[str(name)]: value for name, value in data.items() if str(name) in here}
+
+
+def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str, str]:
+    here = _ours(names)
+    twice = len({*names}) != len(names) or len({*here.values()}) != len(here)
+    other = [name for name in names if name not in here]
     # A misspelt column would be ignored, and its fact assumed by default.
-    if unknown or len(set(names)) != len(names):
-        told = f"columns {str(names)[:120]}; these are read, once each: {', '.join(COLUMNS)}"
-        unreadable(where, told)
-    return names
+    delicate = [name for name in other if {*plain_name(name).split("_")} & {*_DELICATE}]
+    delicate += [name for name in other if get_close_matches(plain_name(name), COLUMNS, 1, 0.8)]
+    if delicate or twice:
+        which = (
+            f"columns {str(delicate)[:160]} have no single meaning here"
+            if delicate
+            else "twice a name"
+        )
+        unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
+    skipped |= dict.fromkeys(name for name in other if name)
+    return here
 
 
-def _cells(columns: list[str], text: str, where: str) -> dict[str, Any]:
-    cells = [cell.strip() for cell in _split(text, where)]
-    if len(cells) != len(columns):
-        unreadable(where, f"{len(cells)} cells in a table of {len(columns)} columns")
+def _cells(
+    names: list[str], columns: dict[str, str], cells: list[str], where: str
+) -> dict[str, Any]:
+    if len(cells) != len(names):
+        unreadable(where, f"{len(cells)} cells in a table of {len(names)} columns")
     # Empty cells are left out, so that they count as unknown.
-    return {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
+    found = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+    return {columns[name]: cell for name, cell in found.items() if name in columns and cell}
 
 
-def _split(text: str, where: str) -> list[str]:
+def split(text: str, where: str, separator: str = ",") -> list[str]:
+    """Return the cells of one line.
+
+    Raises:
+        ConversionError: if the quotes of the line do not close.
+    """
     try:
         # The csv module handles quoting. One line at a time bounds the memory.
-        return next(csv.reader([text], strict=True))
+        return next(csv.reader([text], strict=True, delimiter=separator))
     except (csv.Error, StopIteration) as error:
         unreadable(where, f"not a line of a table: {error}")
 

@@ -120,6 +120,9 @@ class Stated:
         denominator: a name from ``Denominator``.
         trials: number of runs on the same data, including this one.
         unit: the privacy unit.
+        rounds: number of released sums, if a configuration does not hold it.
+        noise_multiplier: std of the noise in the sum over the clip norm of one unit, if a
+            configuration does not settle it.
     """
 
     adjacency: Adjacency | str | None = None
@@ -131,6 +134,8 @@ class Stated:
     denominator: Denominator | str | None = None
     trials: int | None = None
     unit: Unit | str | None = None
+    rounds: int | None = None
+    noise_multiplier: float | None = None
 
     def in_words(self) -> dict[str, str]:
         """Return the stated facts in words, by name."""

@@ -241,7 +241,7 @@ def test_a_pass_that_is_not_whole_counts_up_for_upper_ends_and_down_for_lower(tm
         '{"history": [[1.0, 0.1, 1.5]]}',
         '{"history": [[true, 0.1, 1]]}',
         '{"history": []}',
-        '{"history": [[1.0, 0.1, 1]], "mechanism": "rdp", "more": 1}',
+        '{"history": [[1.0, 0.1, 1]], "mechanism": "rdp", "noise": 1}',
         '{"noise_multiplier": 1.0}',
         '{"noise_multiplier": 1.0, "rounds": 1, "sigma": 2}',
         '{"noise_multiplier": 1.0, "noise_std": 3.0, "clip_norm": 1.0, "rounds": 1}',
@@ -271,26 +271,25 @@ def test_what_is_no_record_is_refused_with_an_error_of_ours(tmp_path, text):
 @pytest.mark.parametrize(
     "text",
     [
-        "noise_multiplier: 1.1\nrounds: 200\n",
-        "round;noise_multiplier;sampling_probability\n1;1.1;0.1\n",
+        "[10:02] noise_multiplier: 1.1 after 200 rounds\n",
         repr(dpa.GaussianDpEvent(noise_multiplier=1.1)),
     ],
 )
 def test_an_unknown_format_is_told_with_those_that_there_are(tmp_path, text):
     path = tmp_path / "a"
     path.write_text(text)
-    told = r"a is none of the formats that are read: .*table.*statement.*auditing\.md.*as TOML"
+    told = r"a: plain text, which is no record; it mentions noise_multiplier = 1\.1\. State"
     with pytest.raises(ConversionError, match=told):
         fp.audit(path)
 
 
-def test_a_field_of_another_library_leads_to_the_page_with_its_name():
-    said = {"noise_multiplier": 1.1, "sample_rate": 0.03, "steps": 200}
+def test_all_fields_that_a_statement_does_not_have_are_named_with_ours():
+    said = {"noise_multiplier": 1.1, "sample_rate": 0.03, "rounds": 200, "unit": "record"}
     with pytest.raises(ConversionError) as caught:
-        fp.audit(said)
+        fp.audit({**said, "adjacency": "add_remove", "delt": 1e-5})
     assert str(caught.value) == (
-        "statement of parameters: 'sample_rate' is no field of a statement; its fields, and what "
-        "other libraries call them, are in docs/auditing.md, Statements"
+        "statement of parameters: no fields of a statement: 'delt' (here delta), 'sample_rate' "
+        "(here sampling_probability); see docs/auditing.md, Statements"
     )
 
 

@@ -1,0 +1,162 @@
+"""Audits of several runs: rows of one file, a list of states, or the files of a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConversionError, FedPrivacyError, LedgerError, refuse
+from . import imports
+from .accounting import Audit, audit
+from .imports import Origin
+from .imports.content import beginning, digest
+from .imports.trace import Stated
+from .sources import given_claim
+
+SUFFIXES = (
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".csv",
+    ".tsv",
+    ".pt",
+    ".ledger",
+)
+"""Suffixes of the files that a search of a folder opens."""
+MAX_FILES = 1000
+"""Largest number of files of a folder that are opened."""
+MAX_DEPTH = 8
+"""Deepest folder inside the searched one."""
+
+
+@dataclass(frozen=True)
+class RunAudit:
+    """One of several runs.
+
+    Attributes:
+        name: row, place in the file, or path in the folder.
+        audit: the audit; None if the run could not be judged.
+        refused: why it could not be judged; empty if it was.
+    """
+
+    name: str
+    audit: Audit | None
+    refused: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        found = None if self.audit is None else self.audit.to_dict()
+        return {"name": self.name, "audit": found, "refused": self.refused}
+
+    def __str__(self) -> str:
+        if self.audit is None:
+            return f"{self.name}: not judged: {self.refused}"
+        return f"{self.name}: {self.audit}"
+
+
+def each(source: Any, **facts: Any) -> list[RunAudit]:
+    """Audit every run of a source by itself.
+
+    Args:
+        source: a file with several runs, a folder, or a list of sources. The runs of a file are the
+            rows of a table of settings, the entries of a list, or the states of several
+            accountants. A folder is searched for records; files that hold no record are left out.
+        facts: the named arguments of ``audit``, the same for every run.
+
+    Returns:
+        One entry for each run, in the order of the source.
+
+    Raises:
+        ParameterError: if the source is not one of these.
+        LedgerError: if a file cannot be read.
+        ConversionError: if the format of the file is not supported.
+    """
+    if isinstance(source, list | tuple):
+        return [_one(_name(each, at), each, facts) for at, each in enumerate(source, start=1)]
+    if not isinstance(source, str | PathLike):
+        refuse("source", type(source).__name__, "be a file, a folder or a list of sources")
+    path = Path(source)
+    if path.is_dir():
+        return [found for file in _files(path) for found in _of_file(file, path, facts)]
+    return _rows(path, "", facts) or [_one(path.name, path, facts)]
+
+
+def _name(source: Any, at: int) -> str:
+    return Path(source).name if isinstance(source, str | PathLike) else f"source {at}"
+
+
+def _one(name: str, source: Any, facts: Mapping[str, Any]) -> RunAudit:
+    try:
+        return RunAudit(name, audit(source, **facts))
+    except FedPrivacyError as error:
+        return RunAudit(name, None, str(error))
+
+
+def _rows(path: Path, prefix: str, facts: Mapping[str, Any]) -> list[RunAudit]:
+    """Return the audits of a file with several runs; empty if it is about one run."""
+    if imports.is_ledger(beginning(path)):
+        return []
+    runs = imports.several(path)
+    return [_row(path, f"{prefix}{name}", data, facts) for name, data in runs]
+
+
+def _row(path: Path, name: str, data: Any, facts: Mapping[str, Any]) -> RunAudit:
+    by = str(facts.get("auditor", ""))
+    names = Stated.__dataclass_fields__.keys() & facts.keys()
+    stated = Stated(**{each: facts[each] for each in names})
+
+    def origin(kind: str) -> Origin:
+        return Origin.imported(kind, f"{path.name}, {name}", digest(path), by)
+
+    try:
+        claim = given_claim(facts.get("claim"))
+        trace = imports.read_data(data, origin, f"{path.name}, {name}", stated, claim)
+        # The draft of a row already has the user's answers.
+        rest = {key: value for key, value in facts.items() if key not in _ANSWERS}
+        found = audit(trace, **rest)
+    except FedPrivacyError as error:
+        return RunAudit(name, None, str(error).removeprefix(f"{path.name}, {name}: "))
+    answered = {key: str(facts[key]) for key in _ANSWERS if facts.get(key) is not None}
+    return RunAudit(name, replace(found, stated={**found.stated, **answered}))
+
+
+_ANSWERS = ("rounds", "noise_multiplier")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder that may be records, by name."""
+    count = 0
+    for place, folders, files in os.walk(folder):
+        here = Path(place)
+        # Hidden folders hold no records of a run, and often very many files.
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if len(here.relative_to(folder).parts) >= MAX_DEPTH:
+            folders.clear()
+        for name in sorted(files):
+            if not name.lower().endswith(SUFFIXES):
+                continue
+            count += 1
+            if count > MAX_FILES:
+                refuse("source", str(folder), f"hold at most {MAX_FILES} files to look at")
+            yield here / name
+
+
+def _of_file(path: Path, folder: Path, facts: Mapping[str, Any]) -> list[RunAudit]:
+    """Return the audits of a file of a folder; empty if the file is no record."""
+    name = str(path.relative_to(folder))
+    try:
+        rows = _rows(path, f"{name}, ", facts)
+        if rows:
+            return rows
+        if not imports.is_ledger(beginning(path)) and not imports.is_record(path):
+            return []
+    except (ConversionError, LedgerError):
+        return []
+    return [_one(name, path, facts)]

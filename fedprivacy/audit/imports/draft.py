@@ -1,0 +1,445 @@
+"""A run that a file describes in part: known facts, inferences, and questions to the user.
+
+A reader of another program's configuration fills in a draft. The user answers its questions by
+options. Every fact is either in the file, inferred by a stated rule, or stated by the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ...errors import ConversionError, ParameterError, claimed, refuse
+from ...outputs import printable
+from ...relations import Adjacency
+from ...sampling.scheme import TableScheme
+from .fields import Field, Fields, as_flag, as_number, plain_name
+from .trace import Origin, Rounds, Sampling, Stated, Trace
+
+Claim = tuple[float | None, float | None] | None
+"""(epsilon, delta) as the user gives them; None for a part that the source gives."""
+
+OPTIONS = {
+    "noise_multiplier": "--noise-multiplier Z",
+    "rounds": "--rounds N",
+    "sampling": "--sampling NAME",
+    "sampling_probability": "--sampling-probability P",
+    "cohort": "--cohort N",
+    "population": "--population N",
+    "rounds_per_epoch": "--rounds-per-epoch N",
+    "denominator": "--denominator NAME",
+    "trials": "--trials N",
+    "adjacency": "--adjacency NAME",
+    "claim": "--claim EPSILON,DELTA",
+    "claim_epsilon": "--claim-epsilon EPSILON",
+    "claim_delta": "--claim-delta DELTA",
+}
+"""Fact -> the option that states it."""
+
+MEANINGS = {
+    "noise_multiplier": "std of the noise in the sum over the clip norm of one unit",
+    "rounds": "how many noisy sums were released",
+    "sampling": f"how units were drawn: {', '.join(Sampling)}",
+    "sampling_probability": "probability of a unit to take part in a round",
+    "cohort": "number of units in a round",
+    "population": "number of units",
+    "rounds_per_epoch": "number of rounds in a pass over the units",
+    "trials": "number of runs on the same data",
+    "denominator": "whether sums were divided by a public number, or a realised one",
+    "adjacency": f"how neighbours differ: {', '.join(Adjacency)}",
+    "claim": "epsilon and delta to judge",
+    "claim_epsilon": "epsilon to judge",
+    "claim_delta": "delta to judge",
+}
+"""Fact -> its meaning."""
+
+_FACTS: dict[str, Any] = {
+    "sampling_probability": "rate",
+    "cohort": "cohort",
+    "population": "population",
+    "rounds_per_epoch": "per_epoch",
+    "steps_per_round": "steps_per_round",
+}
+"""Fact -> its field in ``Rounds``."""
+
+_NOISY = ("noise", "sigma", "std", "stddev", "noisy")
+_PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
+_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
+_PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
+_PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
+_PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
+"""Words of the parts of a file that hold settings of a run."""
+
+
+def _noisy(field: Field) -> bool:
+    return field.name in ("noise_multiplier", "noise_mult")
+
+
+_SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
+"""Words for noise that several rounds share."""
+_CLIPPING = {"clip", "clipping"}
+_TRIALS = ("trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats")
+_GATHERS = {"accumulation", "accumulate", "accum", "accumulated"}
+_DEVICES = ("world_size", "n_gpus", "num_gpus", "num_devices", "n_devices")
+_CLIPS: tuple[str, ...] = (
+    "max_grad_norm",
+    "max_per_sample_grad_norm",
+    "l2_norm_clip",
+    "clip_norm",
+    "clipping_norm",
+)
+_CLIPS += ("clipping_bound", "clipping_value", "max_norm")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A fact that the file does not hold.
+
+    Attributes:
+        name: the fact, one of ``OPTIONS``.
+        why: why the file does not settle it; empty to print the meaning of the fact.
+    """
+
+    name: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name.replace('_', ' ')} ({self.why or MEANINGS[self.name]})"
+
+
+@dataclass
+class Draft:
+    """A run that a file describes in part.
+
+    Attributes:
+        fields: the fields of the file.
+        tool: the program, its versions, and the reason for taking the file for it.
+        facts: known facts by name, with the words of ``Statement``.
+        inferred: sentences on facts that follow from the program's behaviour.
+        questions: what the file does not settle.
+        told: other statements of the file, by name.
+        anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
+            program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
+    """
+
+    fields: Fields
+    tool: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    inferred: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    told: dict[str, str] = field(default_factory=dict)
+    anywhere: bool = True
+
+    def about_the_run(self, one: Field) -> bool:
+        """Return whether a field's place in the file is that of a setting of the run."""
+        if self.anywhere:
+            return True
+        noises = [each.place.rpartition(".")[0] for each in self.fields.every if _noisy(each)]
+        parent = one.place.rpartition(".")[0]
+        words = {*plain_name(re.sub(r"\[\d+\]", "", parent)).split("_")} - {""}
+        return words <= _PLACES or parent in noises
+
+    def take(self, name: str, *names: str, whole: bool = False) -> Any:
+        """Take a number of the file as a fact; ask if the file has several.
+
+        Args:
+            name: the fact.
+            names: its names in the file, the best one first.
+            whole: whether the fact is an integer.
+
+        Returns:
+            The number, or None.
+        """
+        found: dict[float | int, Field] = {}
+        strange: list[Field] = []
+        for one in self.fields.all(*names):
+            value = as_number(one.value) if self.about_the_run(one) else None
+            if value is None or value < 0 or (whole and not isinstance(value, int)):
+                strange.append(one)
+            else:
+                found.setdefault(value, one)
+        if len(found) == 1 and not strange:
+            ((value, _),) = found.items()
+            self.facts[name] = value
+            return value
+        if found or strange:
+            several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
+            self.ask(name, f"not settled by {several}")
+        return None
+
+    def know(self, name: str, value: Any, because: str) -> None:
+        """Add a fact that follows from the program's behaviour, and the reason."""
+        self.facts[name] = value
+        self.inferred.append(because)
+
+    def ask(self, name: str, why: str = "") -> None:
+        """Ask for a fact; a value of the file does not count any more."""
+        self.facts.pop(name, None)
+        if all(question.name != name for question in self.questions):
+            self.questions.append(Question(name, why))
+
+    def claims(self, epsilon: tuple[str, ...], delta: tuple[str, ...]) -> None:
+        """Take the claim of the file: one epsilon and one delta, by their names in the file."""
+        for name, names in (("epsilon", epsilon), ("delta", delta)):
+            told = [one for one in self.fields.all(*names) if self.about_the_run(one)]
+            found = {as_number(one.value) for one in told} - {None}
+            # Several epsilons are several claims. The user says which one is judged.
+            if len(found) == 1:
+                self.facts[name] = found.pop()
+
+    def switched_off(self) -> Field | None:
+        """Return the field that turns the privacy of the run off, or None."""
+        for one in self.fields.every:
+            words = {*one.name.split("_")}
+            # A switch is about privacy by its own name, or by the name of its part of the file.
+            if not {*plain_name(one.place).split("_")} & _PRIVATE:
+                continue
+            flag = as_flag(one.value)
+            if flag is False and (words & _SWITCHES or words <= _PRIVATE | {"is", "with"}):
+                return one
+            if flag is True and words & {"disable", "disabled", "no", "non", "without", "off"}:
+                return one
+        return None
+
+    def correlated(self) -> Field | None:
+        """Return the field that names noise shared by several rounds, or None."""
+        for one in self.fields.every:
+            words = {*one.name.split("_")}
+            if isinstance(one.value, str):
+                words |= {*plain_name(one.value[:200]).split("_")}
+            if as_flag(one.value) is not False and words & _SHARED:
+                return one
+        return None
+
+    def doubt(self) -> None:
+        """Ask for facts that other fields of the file put in doubt."""
+        for one in self.fields.every:
+            words = {*one.name.split("_")}
+            if words & _CLIPPING and as_flag(one.value) is False and "adaptive" not in words:
+                self.ask("noise_multiplier", f"{one}: it holds for clipped contributions only")
+            many = len(one.value) if isinstance(one.value, list) else as_number(one.value)
+            if many is None or many <= 1:
+                continue
+            if one.name in _TRIALS:
+                self.ask("trials", f"{one}: how many runs were made on these data")
+            # A step sums several batches, or batches of several devices.
+            if one.place not in self.fields.used and (words & _GATHERS or one.name in _DEVICES):
+                known = self.facts.keys() & {"sampling_probability", "cohort"}
+                if known:
+                    why = f"{one} may multiply the batch of a step"
+                    self.ask("sampling_probability", why)
+                    self.facts.pop("cohort", None)
+                    self.facts.pop("rounds_per_epoch", None)
+            if one.place not in self.fields.used and words & {"microbatch", "microbatches"}:
+                why = f"{one}: with microbatches a record moves the sum by two clip norms"
+                self.ask("noise_multiplier", why)
+        self.doubt_noise()
+
+    def doubt_noise(self) -> None:
+        """Ask for the noise if the file has another field on noise that is not understood."""
+        clips = [one for one in self.fields.every if one.name in _CLIPS]
+        loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
+        loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
+        if loose and self.facts.get("noise_multiplier"):
+            self.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
+        for one in self.fields.unread():
+            words = one.name.split("_")
+            if one.value in (None, False, 0, "", [], {}, "false", "none") or "seed" in words:
+                continue
+            if any(word in _NOISY for word in words):
+                self.ask("noise_multiplier", f"{one} concerns the noise and is not understood here")
+                return
+
+    def found(self) -> str:
+        """Return the fields that were read, with their values, in words."""
+        known = [str(one) for one in self.fields.used.values() if _is_value(one.value)]
+        return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
+
+
+def _is_norm(value: Any) -> bool:
+    # Opacus takes one norm for every layer as a list.
+    if isinstance(value, list):
+        return True
+    number = as_number(value)
+    return number is not None and number > 0
+
+
+def _norm_in(field: Field) -> bool:
+    return field.value is not None and _is_norm(field.value)
+
+
+def _is_value(value: Any) -> bool:
+    return value not in (None, "", [], {}) and not isinstance(value, list | dict)
+
+
+def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trace:
+    """Return the trace of a draft, completed by the user's statements.
+
+    Raises:
+        ParameterError: if facts are missing: all of them in one message, with their options; or
+            if a fact is stated that the file has.
+        ConversionError: if a value of the file breaks its rule.
+    """
+    facts = dict(draft.facts)
+    open_questions = {question.name: question for question in draft.questions}
+    for name in ("noise_multiplier", "rounds"):
+        value = getattr(stated, name)
+        if value is None:
+            if name not in facts and name not in open_questions:
+                open_questions[name] = Question(name)
+            continue
+        if name in facts:
+            refuse(name, value, "be left out with a file that has it", f"it has {facts[name]}")
+        facts[name] = value
+        open_questions.pop(name, None)
+    seen_by = facts.get("observer")
+    # The noise of one client's message is not that of the sum, which others see.
+    if seen_by is not None and stated.observer not in (None, seen_by):
+        refuse("observer", str(stated.observer), f"be {seen_by}, which sees single messages here")
+    rounds = _rounds(draft, facts, origin)
+    asked = _questions(rounds, facts.get("adjacency"), _claim_of(facts), stated, claim)
+    why = {name: question for name, question in open_questions.items() if name not in asked}
+    unanswered = {**why, **{name: open_questions.get(name, asked[name]) for name in asked}}
+    needed = [one for name, one in unanswered.items() if name in asked or _open(name, stated)]
+    if needed:
+        ask(origin.name or "the values", draft, needed)
+    return Trace(
+        origin,
+        ((rounds, facts["rounds"]),),
+        unit=facts.get("unit"),
+        adjacency=facts.get("adjacency"),
+        observer=facts.get("observer"),
+        claim=_whole_claim(facts),
+        half=_half_claim(facts),
+        told=draft.told | _told(draft),
+        denominator=facts.get("denominator"),
+    )
+
+
+def _open(name: str, stated: Stated) -> bool:
+    """Return whether a question of a draft is unanswered by an option."""
+    if name in ("noise_multiplier", "rounds"):
+        return True
+    if name in ("sampling_probability", "cohort", "population", "rounds_per_epoch"):
+        # A stated sampling has its own questions.
+        return stated.sampling is None
+    return getattr(stated, name, None) is None
+
+
+def _rounds(draft: Draft, facts: Mapping[str, Any], origin: Origin) -> Rounds:
+    values = {to: facts[name] for name, to in _FACTS.items() if name in facts}
+    noise = facts.get("noise_multiplier", 1.0)
+    try:
+        return Rounds(noise, facts.get("sampling"), **values)
+    except ParameterError as error:
+        raise ConversionError(
+            printable(f"{origin.name or 'the values'} ({draft.tool[:80]}): {error}")
+        ) from error
+
+
+def _claim_of(facts: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    return facts.get("epsilon"), facts.get("delta")
+
+
+def _whole_claim(facts: Mapping[str, Any]) -> tuple[float, float] | None:
+    epsilon, delta = _claim_of(facts)
+    return None if epsilon is None or delta is None else claimed(epsilon, delta)
+
+
+def _half_claim(facts: Mapping[str, Any]) -> dict[str, float]:
+    known = {name: facts[name] for name in ("epsilon", "delta") if name in facts}
+    return known if len(known) == 1 else {}
+
+
+def _told(draft: Draft) -> dict[str, str]:
+    """Return the reading of the file in words, for the result."""
+    told = {"read as": draft.tool, "fields": draft.found()}
+    if draft.inferred:
+        told["inferred"] = "; ".join(draft.inferred)
+    return {name: printable(text)[:1500] for name, text in told.items() if text}
+
+
+def _questions(
+    rounds: Rounds,
+    adjacency: Adjacency | None,
+    known: tuple[float | None, float | None],
+    stated: Stated,
+    claim: Claim,
+) -> dict[str, Question]:
+    """Return the facts that neither the record nor the user gives, by name."""
+    asked = [*_of_sampling(rounds, stated)]
+    if adjacency is None and stated.adjacency is None:
+        asked.append("adjacency")
+    given = claim or (None, None)
+    half = [first is None and second is None for first, second in zip(given, known, strict=True)]
+    if any(half):
+        asked.append("claim" if all(half) else "claim_epsilon" if half[0] else "claim_delta")
+    return {name: Question(name) for name in asked}
+
+
+def _of_sampling(rounds: Rounds, stated: Stated) -> Iterable[str]:
+    """Return the missing facts of the sampling."""
+    if isinstance(stated.sampling, TableScheme):
+        return []
+    name = str(stated.sampling or rounds.sampling or "").replace("_", "-")
+    population = rounds.population if stated.population is None else stated.population
+    if not name:
+        return ["sampling"]
+    if name == Sampling.POISSON:
+        return [] if rounds.rate is not None else ["sampling_probability"]
+    if name in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
+        # A share of the population gives the cohort.
+        size = rounds.cohort is None and rounds.rate is None
+        return ["cohort"] * size + ["population"] * (population is None)
+    if name in (Sampling.SHUFFLED, Sampling.ALLOCATION):
+        share = rounds.rate is not None or None not in (rounds.cohort, population)
+        return [] if rounds.per_epoch is not None or share else ["rounds_per_epoch"]
+    return []
+
+
+def check_asked(trace: Trace, stated: Stated, claim: Claim) -> None:
+    """Refuse a trace that lacks two or more facts, naming all of them.
+
+    A single missing fact is refused where it is used, with the details of that place.
+    """
+    if trace.run is not None:
+        return
+    known = trace.claim or (trace.half.get("epsilon"), trace.half.get("delta"))
+    asked: dict[str, Question] = {}
+    for rounds in dict.fromkeys(rounds for rounds, _ in trace.rounds):
+        asked |= _questions(rounds, trace.adjacency, known, stated, claim)
+    if len(asked) > 1:
+        name = trace.origin.name or "the source"
+        _raise(name, trace.origin.kind, "", list(asked.values()))
+
+
+def ask(name: str, draft: Draft, questions: list[Question]) -> NoReturn:
+    """Raise an error that lists the missing facts and the options that give them."""
+    found = f"found {draft.found()}" if draft.found() else "found no number that is known here"
+    if draft.inferred:
+        found += f" (inferred: {'; '.join(draft.inferred)})"
+    _raise(name, draft.tool, found, questions)
+
+
+def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoReturn:
+    missing = "; ".join(map(str, questions))
+    # A name of a sampling needs its own numbers, so the two are pasted together.
+    options = [OPTIONS[question.name] for question in questions]
+    names = [question.name for question in questions]
+    if "sampling" not in names and {"sampling_probability", "cohort", "rounds_per_epoch"} & {
+        *names
+    }:
+        options.insert(0, OPTIONS["sampling"])
+    raise ParameterError(
+        printable(
+            f"{name}: read as {kind}; {found + '; ' if found else ''}not found: {missing}. "
+            f"State it: {' '.join(options)}"
+        )
+    )
+
+
+def hopeless(name: str, tool: str, why: str) -> NoReturn:
+    """Raise an error for a file that no statement of the user can complete."""
+    raise ConversionError(printable(f"{name}: read as {tool}; nothing here can be audited: {why}"))

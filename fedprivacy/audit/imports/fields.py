@@ -1,0 +1,162 @@
+"""The fields of a nested file: found by name at any depth, each with its place in the file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...outputs import printable
+
+MAX_FIELDS = 20_000
+"""Largest number of fields that are looked at in one file."""
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+"""A number in text. YAML gives 1e-5 as a text, and so does every cell of a table."""
+
+
+class Field(NamedTuple):
+    """A value of a file and its place.
+
+    Attributes:
+        place: names from the outside to the inside, joined by dots.
+        name: the innermost name in lower case with underscores.
+        value: the value.
+    """
+
+    place: str
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        return printable(f"{self.place[:60]} = {str(self.value)[:40]}")
+
+
+def plain_name(name: object) -> str:
+    """Return a name in lower case with underscores: "clippingNorm" and "clipping-norm" agree."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name).strip())
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def as_number(value: Any) -> float | int | None:
+    """Return a finite number, also from its text; None for any other value."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > 40 or not NUMBER.fullmatch(text):
+            return None
+        value = int(text) if text.isdecimal() else float(text)
+    if not isinstance(value, int | float) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        return None
+    # JSON writes 100.0 for an integer that was a float in the program.
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    # A larger integer has no double. No count or size is that large.
+    return None if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return a truth value, also from its text; None for any other value."""
+    if isinstance(value, bool):
+        return value
+    return _FLAGS.get(str(value).strip().lower())
+
+
+_FLAGS = {"true": True, "yes": True, "on": True, "1": True}
+_FLAGS |= {"false": False, "no": False, "off": False, "0": False}
+
+
+def fields_of(data: Any) -> list[Field]:
+    """Return the fields of plain values in their order, at most ``MAX_FIELDS``."""
+    found = []
+    for field in _walk(data, "", 0):
+        found.append(field)
+        if len(found) >= MAX_FIELDS:
+            break
+    return found
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list)
+
+
+_WRAPPED = {"value", "desc"}
+
+
+def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
+    # References in YAML may lead back to the same part, so the depth is limited here too.
+    if depth > 64:
+        return
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            inside = f"{place}.{name}" if place else str(name)
+            # Weights & Biases writes every setting as an object with a description.
+            if isinstance(value, Mapping) and "value" in value and value.keys() <= _WRAPPED:
+                value = value["value"]
+            if isinstance(value, Mapping | list):
+                # The parts of a list of plain values have no names, so it is one field.
+                flat = isinstance(value, list) and not any(map(_nested, value))
+                yield Field(inside, plain_name(name), value[:20] if flat else type(value)())
+                yield from _walk(value, inside, depth + 1)
+            else:
+                yield Field(inside, plain_name(name), value)
+    elif isinstance(data, list):
+        for at, value in enumerate(data):
+            yield from _walk(value, f"{place}[{at}]", depth + 1)
+
+
+class Fields:
+    """The fields of one file.
+
+    Attributes:
+        every: all fields in the order of the file.
+        used: fields that a reader looked up, by place.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.every = fields_of(data)
+        self.used: dict[str, Field] = {}
+        self._by_name: dict[str, list[Field]] = {}
+        for field in self.every:
+            self._by_name.setdefault(field.name, []).append(field)
+
+    def names(self) -> set[str]:
+        """Return the names of all fields."""
+        return set(self._by_name)
+
+    def has(self, *names: str) -> bool:
+        """Return whether there is a field with one of these names."""
+        return any(name in self._by_name for name in names)
+
+    def all(self, *names: str) -> list[Field]:
+        """Return the fields with one of these names and a value, and mark them as read."""
+        found = [field for name in names for field in self._by_name.get(name, ())]
+        self.used |= {field.place: field for field in found}
+        return [field for field in found if field.value not in (None, "", [], {})]
+
+    def one(self, *names: str) -> Field | None:
+        """Return the first field with one of these names, or None."""
+        return next(iter(self.all(*names)), None)
+
+    def number(self, *names: str) -> float | int | None:
+        """Return the first number with one of these names, or None."""
+        found = (as_number(field.value) for field in self.all(*names))
+        return next((value for value in found if value is not None), None)
+
+    def flag(self, *names: str) -> bool | None:
+        """Return the first truth value with one of these names, or None."""
+        found = (as_flag(field.value) for field in self.all(*names))
+        return next((value for value in found if value is not None), None)
+
+    def text(self, *names: str) -> str:
+        """Return the first text with one of these names in lower case; empty if there is none."""
+        found = self.one(*names)
+        return "" if found is None else str(found.value).strip().lower()
+
+    def unread(self) -> list[Field]:
+        """Return the fields that no reader looked up."""
+        return [field for field in self.every if field.place not in self.used]

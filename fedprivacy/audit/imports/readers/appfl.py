@@ -1,0 +1,59 @@
+"""APPFL (1.12): configurations with ``use_dp``.
+
+The Laplace scale of a local model is ``2 * clip_value * learning rate / epsilon``, whatever the
+number of parameters and of local steps. Batch gradients are clipped only if ``clip_grad`` is true.
+With ``dp_mechanism: opacus`` clients train with Opacus's ``make_private``, on Poisson batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....relations import Unit
+from ..draft import Draft, hopeless
+from ..fields import Fields
+from ..trace import Sampling
+from .base import Reader, named
+
+KIND = "APPFL configuration"
+
+_MARKS = ("clip_grad", "clip_value", "dp_mechanism", "num_global_epochs")
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    return fields.has("use_dp") and fields.has(*_MARKS)
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    tool = f"{KIND} (appfl 1.12), {named(fields, 'use_dp')}"
+    if not fields.flag("use_dp"):
+        hopeless(name, tool, "use_dp is not true, so no noise is added")
+    if fields.text("dp_mechanism") == "opacus":
+        return _opacus(Draft(fields, tool))
+    if not fields.flag("clip_grad"):
+        hopeless(name, tool, "clip_grad is not true, so nothing bounds what one client sends")
+    epsilon = fields.number("epsilon")
+    hopeless(
+        name,
+        tool,
+        f"its noise for epsilon {'unknown' if epsilon is None else f'{epsilon:g}'} counts one step "
+        "and one coordinate; the dimension of the model and the local steps of each round, which "
+        "multiply it, are not in the file",
+    )
+
+
+def _opacus(draft: Draft) -> Draft:
+    fields = draft.fields
+    noise = draft.take("noise_multiplier", "noise_multiplier")
+    if noise is None or fields.number("max_grad_norm") is None:
+        draft.ask("noise_multiplier", "dp_config needs noise_multiplier and max_grad_norm")
+    draft.claims(("target_epsilon",), ("delta", "target_delta"))
+    fields.all("num_global_epochs", "num_local_steps", "num_local_epochs", "train_batch_size")
+    draft.know("unit", Unit.RECORD, "the unit is a record, because clients train with Opacus")
+    draft.know("sampling", Sampling.POISSON, "make_private draws batches by Poisson sampling")
+    draft.ask("sampling_probability", "batch size over the number of records of the client")
+    draft.ask("rounds", "steps of one client in all: global epochs times its local steps")
+    return draft
+
+
+READER = Reader(KIND, _recognises, _read)

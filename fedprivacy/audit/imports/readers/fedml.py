@@ -1,0 +1,65 @@
+"""FedML (0.9): configurations with ``enable_dp``.
+
+``ldp`` and ``cdp`` add noise calibrated to ``epsilon``, ``delta`` and a ``sensitivity`` that no
+clip enforces: the Gaussian std is ``sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon``. ``cdp``
+clips local models only if ``max_grad_norm`` is set, and averages with weights by examples.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ....relations import Observer, Unit
+from ..draft import Draft, hopeless
+from ..fields import Fields
+from .base import Reader, named
+
+KIND = "FedML configuration"
+
+_MARKS = ("enable_dp", "dp_solution_type", "mechanism_type", "client_num_per_round", "comm_round")
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    return fields.has(*_MARKS[:3]) or {"client_num_per_round", "comm_round"} <= fields.names()
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    draft = Draft(fields, f"{KIND} (fedml 0.9), {named(fields, *_MARKS)}")
+    if not fields.flag("enable_dp"):
+        hopeless(name, draft.tool, "enable_dp is not true, so no noise is added")
+    kind = fields.text("mechanism_type")
+    if kind == "laplace":
+        hopeless(
+            name,
+            draft.tool,
+            "Laplace noise is added to every coordinate, and nothing bounds the sum of their "
+            "changes: neither a clip norm nor the dimension is recorded",
+        )
+    draft.take("rounds", "comm_round", whole=True)
+    draft.take("population", "client_num_in_total", whole=True)
+    draft.take("cohort", "client_num_per_round", whole=True)
+    draft.claims(("epsilon",), ("delta",))
+    draft.know("unit", Unit.CLIENT, "the unit is a client, because its whole model is noised")
+    solution = fields.text("dp_solution_type")
+    if solution == "ldp":
+        because = "the server sees the noisy model of one client, so no cohort hides it"
+        draft.know("observer", Observer.SERVER, because)
+    sensitivity, epsilon, delta = (fields.number(n) for n in ("sensitivity", "epsilon", "delta"))
+    why = f"{solution or 'this solution'} ties the noise to no clip norm"
+    if sensitivity and epsilon and delta and 0 < delta < 1:
+        std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+        clip = fields.number("max_grad_norm", "clipping_norm")
+        over = "the largest norm that your code allows" if clip is None else f"{clip:g}"
+        why = (
+            f"FedML adds noise of std {std:.4g} to each coordinate and ties it to no clip norm; "
+            f"no clip norm is recorded, so state {std:.4g} over {over}"
+            if clip is None
+            else f"FedML adds noise of std {std:.4g} to the average, whose weights follow the "
+            f"examples; state {std:.4g} over ({over} * the largest weight)"
+        )
+    draft.ask("noise_multiplier", why)
+    return draft
+
+
+READER = Reader(KIND, _recognises, _read)

@@ -1,0 +1,79 @@
+"""Opacus (1.x): settings of a private training, in YAML, TOML or JSON.
+
+``noise_multiplier`` is the std of the noise in the sum over ``max_grad_norm``. ``make_private``
+draws batches by Poisson sampling unless ``poisson_sampling`` is false. Settings that only have
+``target_epsilon`` let Opacus compute the noise, which is then not in the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....relations import Unit
+from ..draft import Draft
+from ..fields import Fields
+from ..trace import Sampling
+from .base import Reader, federated, named
+
+KIND = "Opacus settings"
+
+_CLIP = ("max_grad_norm", "max_per_sample_grad_norm")
+_STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    # In a federated file the noise may be a client's or the server's.
+    return fields.has(*_CLIP) and fields.has(*_NOISES) and not federated(fields)
+
+
+_NOISES = ("noise_multiplier", "target_epsilon", "sigma")
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    draft = Draft(fields, f"{KIND} (opacus 1), {named(fields, *_CLIP)}", anywhere=False)
+    noise = draft.take("noise_multiplier", "noise_multiplier")
+    if fields.has("sigma") and noise is None:
+        draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
+    elif noise is None:
+        draft.ask(
+            "noise_multiplier", "it is no number in the file; Opacus computes it from a target"
+        )
+    if noise is not None and fields.has("target_epsilon"):
+        draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
+    draft.take("sampling_probability", "sample_rate")
+    draft.take("rounds", *_STEPS, whole=True)
+    draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
+    draft.know("unit", Unit.RECORD, "the unit is a record, because Opacus clips its gradient")
+    poisson = fields.flag("poisson_sampling")
+    if poisson:
+        draft.know("sampling", Sampling.POISSON, "poisson_sampling is true")
+    elif poisson is False:
+        draft.know("sampling", Sampling.SHUFFLED, "poisson_sampling is false: the loader shuffles")
+    epochs, rate = fields.number("epochs", "num_epochs"), draft.facts.get("sampling_probability")
+    batch, size = fields.number("batch_size"), fields.number("dataset_size", "train_size")
+    # Opacus draws with one over the number of batches, which is this only if they are equal.
+    if rate is None and batch and size and batch <= size and size % batch == 0:
+        draft.facts["sampling_probability"] = batch / size
+        draft.facts["population"] = int(size)
+        draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
+    rate, steps = draft.facts.get("sampling_probability"), draft.facts.get("rounds")
+    if steps is None:
+        draft.ask("rounds", _steps(epochs, rate))
+    elif epochs and rate and steps < 0.99 * (epochs - 1) / rate:
+        # Both may be true, if the run ended early or the epochs are of something else.
+        draft.ask("rounds", f"{steps} in the file, where {_steps(epochs, rate)}")
+    mode = fields.text("clipping", "grad_clip_mode")
+    if mode not in ("", "flat", "per_layer", "ghost"):
+        draft.ask("noise_multiplier", f"clipping = {mode[:30]} is not understood here")
+    return draft
+
+
+def _steps(epochs: float | None, rate: float | None) -> str:
+    if epochs is None:
+        return "how many steps ran"
+    if rate is None or not 0 < rate <= 1:
+        return f"steps of {epochs:g} epochs: epochs times the batches of one"
+    return f"steps of {epochs:g} epochs: {epochs:g} times the batches of one, about {1 / rate:.6g}"
+
+
+READER = Reader(KIND, _recognises, _read)

@@ -1,0 +1,60 @@
+"""pfl (0.6): arguments of a simulation with a central privacy mechanism.
+
+The noise is calibrated to ``central_epsilon`` for ``noise_cohort_size`` users, and then multiplied
+by ``cohort_size / noise_cohort_size``. The multiplier itself is not among the arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....relations import Unit
+from ..draft import Draft
+from ..fields import Fields
+from .base import Reader, named
+
+KIND = "pfl arguments"
+
+_MARKS = (
+    "central_privacy_mechanism",
+    "central_privacy_clip_bound",
+    "central_epsilon",
+    "noise_cohort_size",
+    "central_num_iterations",
+    "num_compositions",
+)
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    return fields.has(*_MARKS)
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    draft = Draft(fields, f"{KIND} (pfl 0.6), {named(fields, *_MARKS)}")
+    draft.take("rounds", "central_num_iterations", "num_compositions", whole=True)
+    draft.take("population", "population", whole=True)
+    draft.take("sampling_probability", "sampling_probability")
+    cohort = draft.take("cohort", "cohort_size", whole=True)
+    draft.claims(("central_epsilon", "epsilon"), ("central_delta", "delta"))
+    draft.know("unit", Unit.CLIENT, "the unit is a client, because pfl clips a user's update")
+    clip = fields.number("central_privacy_clip_bound", "clipping_bound")
+    parameter, scale = fields.number("noise_parameter"), fields.number("noise_scale")
+    hypothetical = fields.number("noise_cohort_size")
+    if hypothetical and cohort and scale is None:
+        scale = cohort / hypothetical
+    if parameter is not None and scale is not None and scale > 0:
+        added = parameter * scale
+        because = f"the added noise is noise_parameter {parameter:g} times noise_scale {scale:g}"
+        draft.know("noise_multiplier", added, because)
+        return draft
+    factor = "noise_scale" if scale is None else f"{scale:g}"
+    draft.ask(
+        "noise_multiplier",
+        f"pfl computes it from epsilon; state the accountant's noise_parameter times {factor}"
+        + (", the part of the noise that a simulation adds" if scale != 1 else "")
+        + ("; no clip bound is recorded" if clip is None else ""),
+    )
+    return draft
+
+
+READER = Reader(KIND, _recognises, _read)

@@ -1,0 +1,91 @@
+"""TensorFlow Privacy (0.9): flags of DP-SGD, and a saved statement of its accountant.
+
+``noise_multiplier`` is the std of the noise in the sum over ``l2_norm_clip``. With
+``num_microbatches`` below the batch size, a microbatch is clipped in place of a record, and a
+record that is replaced in it moves the sum by two clip norms.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ....relations import Adjacency, Unit
+from ..draft import Draft
+from ..fields import Fields
+from .base import Reader, federated, named
+
+KIND = "TensorFlow Privacy settings"
+
+_MARKS = ("l2_norm_clip", "num_microbatches", "microbatches", "number_of_examples")
+
+STATEMENT = "DP-SGD performed over"
+"""Words that begin a statement of ``compute_dp_sgd_privacy_statement``."""
+
+_STATED = re.compile(
+    r"DP-SGD performed over (?P<number_of_examples>\d+) examples with (?P<batch_size>\d+) examples "
+    r"per iteration, noise multiplier (?P<noise_multiplier>[\d.eE+-]+) for "
+    r"(?P<num_epochs>[\d.eE+-]+) epochs (?P<how>with|without) microbatching",
+    re.ASCII,
+)
+
+
+def of_statement(text: str) -> dict[str, Any] | None:
+    """Return the numbers in a saved statement, by the names of the library's arguments."""
+    found = _STATED.search(" ".join(text[:20_000].split()))
+    if found is None:
+        return None
+    data: dict[str, Any] = found.groupdict()
+    data["used_microbatching"] = data.pop("how") == "with"
+    words = " ".join(text[:20_000].split())
+    if "add-or-remove-one" in words:
+        data["adjacency_of_statement"] = "add-or-remove-one"
+    delta = re.search(r"delta = ([\d.]+(?:e[-+]?\d+)?)", words, re.ASCII | re.I)
+    return data | ({"delta": delta[1].rstrip(".")} if delta else {})
+
+
+def _recognises(fields: Fields, data: Any) -> bool:
+    # In a federated file the noise may be a client's or the server's.
+    return fields.has(*_MARKS) and not federated(fields)
+
+
+def _read(fields: Fields, name: str) -> Draft:
+    draft = Draft(fields, f"{KIND} (tensorflow-privacy 0.9), {named(fields, *_MARKS)}")
+    noise = draft.take("noise_multiplier", "noise_multiplier")
+    draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
+    size, batch = fields.number("number_of_examples"), fields.number("batch_size")
+    epochs = fields.number("num_epochs", "epochs")
+    draft.know("unit", Unit.RECORD, "the unit is a record, because DP-SGD clips its gradient")
+    if "add" in fields.text("adjacency_of_statement"):
+        draft.facts["adjacency"] = Adjacency.ADD_REMOVE
+    _microbatches(draft, noise, batch)
+    if size and batch and batch <= size:
+        per_epoch = math.ceil(size / batch)
+        draft.facts["sampling_probability"] = batch / size
+        draft.facts["population"] = int(size)
+        draft.facts["rounds_per_epoch"] = per_epoch
+        if epochs:
+            rounds = math.ceil(epochs * size / batch - 1e-9)
+            because = f"{epochs:g} epochs of {size:g} records, {batch:g} a batch: {rounds} steps"
+            draft.know("rounds", rounds, because)
+    if "rounds" not in draft.facts:
+        draft.take("rounds", "steps", "train_steps", whole=True)
+    return draft
+
+
+def _microbatches(draft: Draft, noise: Any, batch: Any) -> None:
+    fields = draft.fields
+    many, used = (
+        fields.number("num_microbatches", "microbatches"),
+        fields.flag("used_microbatching"),
+    )
+    if used or (many is not None and many != batch):
+        draft.ask(
+            "noise_multiplier",
+            f"{noise} in the file is of microbatches: their means are clipped, so a record moves "
+            f"the sum by two clip norms; state {noise} / 2 if a record is in one microbatch",
+        )
+
+
+READER = Reader(KIND, _recognises, _read)

@@ -1,0 +1,103 @@
+"""Several runs in one file: rows of a table of settings, a sweep, or one state for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import events, flower, opacus
+from .fields import Fields, plain_name
+
+MAX_RUNS = 1000
+"""Largest number of runs of one file."""
+
+NOISES = {"noise_multiplier", "noise_mult", "server_noise_multiplier", "noise_std", "sigma"}
+"""Names that make a part of a file a run."""
+
+
+def is_state(data: Any) -> bool:
+    """Return whether plain values are the state of an accountant, or an event."""
+    return any(format_.recognises(data) for format_ in (flower, events, opacus))
+
+
+def states_in(data: Any, place: str = "", depth: int = 0) -> list[tuple[str, Any]]:
+    """Return the states of accountants inside plain values, with their places."""
+    if depth > 8:
+        return []
+    # Any list of triples may be inside a file, so only a whole file may be a bare history.
+    if is_state(data) and (not depth or isinstance(data, Mapping) or events.recognises(data)):
+        return [(place or "the whole", data)]
+    if isinstance(data, Mapping):
+        parts = [(f"{place}.{key}" if place else str(key), value) for key, value in data.items()]
+    elif isinstance(data, list):
+        parts = [(f"{place}[{at}]", value) for at, value in enumerate(data)]
+    else:
+        return []
+    found: list[tuple[str, Any]] = []
+    for name, value in parts:
+        if isinstance(value, Mapping | list):
+            found += states_in(value, name, depth + 1)
+        if len(found) > MAX_RUNS:
+            break
+    return found
+
+
+def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
+    """Return the runs of a file with their names; empty if the file is about one run.
+
+    Args:
+        data: plain values.
+        kind: the syntax, which names the rows.
+    """
+    if is_state(data):
+        return []
+    found = states_in(data)
+    if len(found) > 1:
+        return found
+    if found:
+        return []
+    if isinstance(data, list):
+        return _rows(data, {}, "row" if kind == "table" else "run")
+    if isinstance(data, Mapping):
+        lists = [value for value in data.values() if isinstance(value, list) and _all_runs(value)]
+        if len(lists) == 1:
+            common = {
+                key: value
+                for key, value in data.items()
+                if not isinstance(value, list | Mapping) or not value
+            }
+            return _rows(lists[0], common, "run")
+        return _by_name(data)
+    return []
+
+
+def _all_runs(rows: list[Any]) -> bool:
+    return bool(rows) and all(isinstance(row, Mapping) and _noisy(row) for row in rows)
+
+
+def _noisy(row: Mapping[Any, Any]) -> bool:
+    return bool({plain_name(key) for key in row} & NOISES)
+
+
+def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:
+    if not _all_runs(rows) or len(rows) < 2:
+        return []
+    # A field of a run takes precedence over the same field of the whole file.
+    return [(_named(row, word, at), {**common, **row}) for at, row in enumerate(rows, start=1)]
+
+
+def _named(row: Mapping[Any, Any], word: str, at: int) -> str:
+    name = next((row[key] for key in ("name", "run", "id", "client") if key in row), "")
+    return f"{word} {at}" + (f" ({str(name)[:40]})" if name not in ("", None) else "")
+
+
+def _by_name(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """Return runs by name: parts of a file that have the same fields, a noise among them."""
+    parts = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    if len(parts) < 2 or not all(map(_noisy, parts.values())):
+        return []
+    if len({frozenset(Fields(part).names()) for part in parts.values()}) > 1:
+        return []
+    common = {key: value for key, value in data.items() if key not in parts}
+    plain = {key: value for key, value in common.items() if not isinstance(value, list)}
+    return [(str(key)[:60], {**plain, **part}) for key, part in parts.items()]
