@@ -30,6 +30,8 @@ import fedprivacy as fp
 HERE = Path(__file__).parent
 PROBES = HERE / "probes"
 KEPT = HERE / "results" / "frameworks.json"
+TABLE = HERE / "results" / "frameworks.md"
+"""The table, which the page includes."""
 PAGE = "../frameworks.md"
 """Relative to the papers' pages."""
 DELTA = 1e-5
@@ -123,7 +125,7 @@ def interval(row: dict[str, Any]) -> list[float] | None:
 
 
 def write(kept: dict[str, Any]) -> None:
-    """Write the table of the page."""
+    """Write the table, and the counts on the page."""
     rows = []
     for found in kept.values():
         for row in found["rows"]:
@@ -132,7 +134,7 @@ def write(kept: dict[str, Any]) -> None:
             rows.append([*cells, row["printed"], true, row["needs"]])
     head = ["program", "option", "what is clipped", "measured noise", "who is sampled how"]
     head += ["epsilon that it states", "epsilon measured", "the promise holds with"]
-    put(PAGE, "frameworks", table(head, [[str(each) for each in row] for row in rows]))
+    TABLE.write_text(table(head, [[str(each) for each in row] for row in rows]) + "\n")
     day = max(found["measured"] for found in kept.values())
     programs = len({row[0] for row in rows})
     put(PAGE, "count", f"{len(rows)} options of {programs} programs, measured until {day}.")
