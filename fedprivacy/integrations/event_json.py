@@ -14,8 +14,8 @@ from ..mechanisms import Mechanism
 from ..mechanisms.clear import WithoutNoise
 from ..relations import Adjacency
 from ..sampling import Poisson
-from .dp_accounting import adjacency_of, relation_of, to_event
 from .dp_events import MAX_DEPTH, from_event
+from .dp_runs import adjacency_of, relation_of, to_event
 from .dp_states import kind_named, rebuilt
 
 __all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
