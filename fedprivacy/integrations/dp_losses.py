@@ -37,6 +37,8 @@ from .dp_runs import adjacency_of
 
 Array = NDArray[np.float64]
 _FINEST, _COARSEST = 1e-6, 1e-3
+_WIDE, _MANY = 1e-2, 8
+"""Relative width of a delta among more than eight: finer ones take minutes for Laplace noise."""
 
 
 class UnsupportedLossError(ParameterError, dpa.UnsupportedEventError):  # type: ignore[misc]
@@ -161,7 +163,8 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
             ends = np.full(len(epsilons), known)
         else:
             at = np.unique(size)
-            found = profile(self._run, epsilons=at, **self._asked)
+            width = _WIDE if len(at) > _MANY else min(10.0 * self._settings.tolerance, _WIDE)
+            found = profile(self._run, epsilons=at, **{**self._asked, "tolerance": width})
             ends = (found.upper if pessimistic else found.lower)[np.searchsorted(at, size)]
         # h(a) = 1 - a + a h(1 / a), for the larger of both orientations.
         turned = -np.expm1(-size) + np.exp(-size) * ends
