@@ -154,18 +154,21 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         found = epsilon_of(self._run, delta=delta, **self._asked)
         return found.upper if self._settings.pessimistic else found.resolution[0]
 
+    def _ends(self, epsilons: Array, tolerance: float) -> tuple[Array, Array]:
+        """Return upper and lower ends of delta at epsilons of at least 0, both shape (n,)."""
+        if (known := self._certain(0.0, 1.0)) is not None:
+            return np.full(len(epsilons), known), np.full(len(epsilons), known)
+        asked = {**self._asked, "tolerance": tolerance}
+        at, where = np.unique(epsilons, return_inverse=True)
+        found = profile(self._run, epsilons=at, **asked)
+        return found.upper[where], found.lower[where]
+
     def _delta(self, epsilons: Array) -> Array:
         """Return delta at each epsilon of any sign, shape (n,)."""
         size = np.abs(epsilons)
-        known = self._certain(0.0, 1.0)
         pessimistic = self._settings.pessimistic
-        if known is not None:
-            ends = np.full(len(epsilons), known)
-        else:
-            at = np.unique(size)
-            width = _WIDE if len(at) > _MANY else min(10.0 * self._settings.tolerance, _WIDE)
-            found = profile(self._run, epsilons=at, **{**self._asked, "tolerance": width})
-            ends = (found.upper if pessimistic else found.lower)[np.searchsorted(at, size)]
+        width = _WIDE if len(size) > _MANY else min(10.0 * self._settings.tolerance, _WIDE)
+        ends = self._ends(size, width)[0 if pessimistic else 1]
         # h(a) = 1 - a + a h(1 / a), for the larger of both orientations.
         turned = -np.expm1(-size) + np.exp(-size) * ends
         turned *= 1.0 + (TENS if pessimistic else -TENS)
@@ -358,7 +361,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
 
     @cached_property
     def _divergence(self) -> Divergence:
-        return Divergence(self._epsilon, self._delta, self._settings.interval)
+        return Divergence(self._epsilon, self._ends, self._settings.interval)
 
     def theirs(self) -> Any:
         """Return dp-accounting's own distribution of the same calls."""

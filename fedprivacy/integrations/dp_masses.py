@@ -24,7 +24,10 @@ from ..questions.tradeoff import Points, lower_hull
 from ..rounding import TENS, THOUSANDS
 
 Array = NDArray[np.float64]
-_POINTS = 800
+_MANY, _FINE = 800, 0.01
+_FEW, _ROUGH = 100, 0.03
+"""Number of epsilons, and relative width of each delta: if deltas are exact, and if not."""
+_EXACT = 1e-6
 _TAIL = 1e-18
 _LARGEST = 500.0
 _MOST = 1 << 26
@@ -49,21 +52,28 @@ class Divergence:
     """
 
     def __init__(
-        self, epsilon: Callable[[float], float], delta: Callable[[Array], Array], interval: float
+        self,
+        epsilon: Callable[[float], float],
+        ends: Callable[[Array, float], tuple[Array, Array]],
+        interval: float,
     ) -> None:
         self.interval = interval
-        self.forever = float(delta(np.array([math.inf]))[0])
+        self.forever = float(ends(np.array([math.inf]), _FINE)[0][0])
         reach = epsilon(max(_TAIL, self.forever * (1.0 + 1e-9)))
         if not math.isfinite(reach):
             reach = epsilon(min(2.0 * self.forever + _TAIL, 1.0))
         reach = min(reach, _LARGEST)
-        most = math.ceil(reach / interval) + 1
-        if most > _MOST:
+        last = math.floor(reach / interval)
+        if last > _MOST:
             refuse("value_discretization_interval", interval, f"be at least {reach / _MOST:.1g}")
-        self.steps = np.unique(np.rint(np.linspace(0, most, _POINTS)).astype(np.int64))
+        (high,), (low,) = ends(np.array([0.5 * reach]), _FINE)
+        points, width = (_MANY, _FINE) if high <= low * (1.0 + _EXACT) else (_FEW, _ROUGH)
+        even = np.rint(np.linspace(0, last, points)).astype(np.int64)
+        # The largest loss may lie on the lattice or just above it.
+        self.steps = np.unique(np.append(even, [last + 1, last + 2]))
         at: Array = np.asarray(self.steps * interval, dtype=np.float64)
         self.a: Array = np.exp(at)
-        self.high: Array = np.minimum.accumulate(delta(at))
+        self.high: Array = np.minimum.accumulate(ends(at, width)[0])
 
     @cached_property
     def _corners(self) -> tuple[Array, Array]:

@@ -114,11 +114,11 @@ def test_the_masses_dominate_both_orientations(name):
     assert found._probs.sum() + found._infinity_mass == pytest.approx(1.0, abs=1e-12)
     wanted = made.get_delta_for_epsilon(EPSILONS)
     masses = np.array([found.get_delta_for_epsilon(each) for each in EPSILONS])
-    # A lattice sum of 1e5 masses rounds by about 1e-13. Answers of several epsilons may be 1 % wide.
+    # A lattice sum of 1e5 masses rounds by about 1e-13. Answers at many epsilons are 1 % wide.
     assert np.all(masses >= wanted * (1.0 - 1e-2) - 1e-12)
     low = np.array([fp_lower(made, each) for each in EPSILONS])
     assert np.all(masses >= low - 1e-12)
-    assert np.allclose(masses, wanted, rtol=2e-2, atol=1e-5)
+    assert np.allclose(masses, wanted, rtol=2e-2, atol=1e-4)
 
 
 def fp_lower(made, epsilon):
@@ -136,7 +136,8 @@ def test_no_attacker_is_more_successful(name):
     found = made.get_true_positive_rates(RATES)
     known = fp.attack_risk(made._run, fpr=RATES, adjacency=made._adjacency).tpr
     assert np.all(found >= known.lower)
-    assert np.allclose(found, known.upper, rtol=5e-3)
+    both = fp.tradeoff_curve(made._run, fpr=RATES, adjacency=made._adjacency).f_dp
+    assert np.allclose(found, 1.0 - both, rtol=1e-2, atol=1e-8)
     mu = made.get_gdp_parameter_estimate(np.array([1e-9]))
     assert np.all(known.lower[:7] <= ndtr(ndtri(RATES[:7]) + mu) * (1.0 + 1e-12))
 
@@ -184,8 +185,11 @@ def test_composition_is_the_run():
 
 
 def test_a_guarantee_takes_the_relation_of_its_partner():
-    guarantee, replaced = RUNS["guarantee"](), ours.from_randomized_response(0.5, 4)
-    assert guarantee.compose(replaced).get_epsilon_for_delta(1e-4) >= 1.0
+    guarantee = RUNS["guarantee"]()
+    replaced = ours.from_gaussian_mechanism(50.0, neighboring_relation=ONE)
+    both = guarantee.compose(replaced)
+    assert both._adjacency == "replace_one"
+    assert 1.0 <= both.get_epsilon_for_delta(1e-3) <= 1.3
 
 
 def test_discrete_gaussian_noise_has_its_zcdp():

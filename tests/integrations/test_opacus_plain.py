@@ -1,6 +1,7 @@
 """The Opacus accountant for code that passes only noise and a rate."""
 
 import math
+import warnings
 
 import pytest
 
@@ -98,7 +99,10 @@ def test_noise_for_a_budget_meets_it_with_less_than_theirs(size):
     run = fp.Gaussian(noise_multiplier=found).sampled(fp.Poisson(0.01)) * 1_000
     spent = fp.epsilon(run, delta=1e-5, adjacency="add_remove").upper
     assert 1.98 <= spent <= 2.0
-    assert found < theirs.get_noise_multiplier(**BUDGET, **size)
+    with warnings.catch_warnings():
+        # Their search passes the largest of their orders.
+        warnings.simplefilter("ignore", UserWarning)
+        assert found < theirs.get_noise_multiplier(**BUDGET, **size)
 
 
 def test_an_incomplete_epoch_counts():
