@@ -282,14 +282,20 @@ def main() -> int:
     parser.add_argument("--mirror", type=Path)
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory(prefix="suites-") as temporary:
         folder = (given.into or Path(temporary)).resolve()
         for name in [] if given.page else given.only:
-            results[name] = measured(name, SUITES[name], folder, given.mirror)
-            print(name, results[name]["ours"], flush=True)
+            row = measured(name, SUITES[name], folder, given.mirror)
+            # Another process may have measured other programs meanwhile.
+            results = stored() | {name: row}
+            print(name, row["ours"], flush=True)
             RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    return int(page(results) > 0)
+    return int(page(stored()) > 0)
+
+
+def stored() -> dict[str, Any]:
+    """Return the results of all programs so far."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 if __name__ == "__main__":
