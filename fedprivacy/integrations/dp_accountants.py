@@ -205,7 +205,7 @@ class _DropIn(CertifiedAccountant):
     def _noted(self, method: str, found: Any, *asked: Any) -> Any:
         shown = ", ".join(f"{each}" for each in asked if each is not None and np.ndim(each) == 0)
         name = f"{type(self).__name__}({self.neighboring_relation.name}).{method}({shown})"
-        # The ledger of this moment: more may be composed before their answer is asked.
+        # The ledger of this moment: their answer is computed later, after more compositions.
         ledger = self.ledger
         note(name, ledger, found, lambda: getattr(self._own().compose(ledger), method)(*asked))
         return found
@@ -327,12 +327,12 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
         return max(max(moments) / (order - 1.0) * (1.0 + FEW), 0.0)
 
     def get_epsilon_and_optimal_order(self, target_delta: float) -> tuple[float, float]:
-        """Return the certified epsilon, and the order whose divergence alone says least."""
+        """Return the certified epsilon, and the order with the smallest converted divergence."""
         order = rdp_privacy_accountant.compute_epsilon(self._orders, self.rdp, target_delta)[1]
         return self.get_epsilon(target_delta), float(order)
 
     def get_delta_and_optimal_order(self, target_epsilon: float) -> tuple[float, float]:
-        """Return the certified delta, and the order whose divergence alone says least."""
+        """Return the certified delta, and the order with the smallest converted divergence."""
         order = rdp_privacy_accountant.compute_delta(self._orders, self.rdp, target_epsilon)[1]
         return self.get_delta(target_epsilon), float(order)
 

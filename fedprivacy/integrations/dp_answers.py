@@ -99,7 +99,7 @@ def uncertified() -> Iterator[None]:
 
 
 def substituting() -> bool:
-    """Return whether dp-accounting's names stand for the certified ones here."""
+    """Return whether dp-accounting's names mean the certified ones here."""
     return bool(OPEN) and not _THEIRS.get()
 
 

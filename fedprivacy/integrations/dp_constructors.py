@@ -185,12 +185,12 @@ def from_discrete_gaussian_mechanism(
 ) -> PrivacyLossDistribution:
     """Return the distribution of discrete Gaussian noise, from its zCDP guarantee.
 
-    A move of D whole numbers and noise of scale s give D^2 / (2 s^2)-zCDP (Canonne, Kamath and
+    A move of D integers and noise of scale s give D^2 / (2 s^2)-zCDP (Canonne, Kamath and
     Steinke 2020, Theorem 14). Lower ends are 0: only the guarantee is known.
 
     Args:
         sigma: the scale of the noise, above 0.
-        sensitivity: largest move, a whole number above 0.
+        sensitivity: largest move, an integer above 0.
         truncation_bound: refused unless None: cut noise has no zCDP.
         pessimistic_estimate: see ``from_gaussian_mechanism``.
         value_discretization_interval: see ``from_gaussian_mechanism``.

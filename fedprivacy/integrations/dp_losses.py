@@ -1,6 +1,6 @@
 """Privacy-loss distributions with dp-accounting's interface, and certified answers.
 
-An object holds the run that it stands for. Composition adds runs, and every answer is a question
+An object holds its run. Composition adds runs, and every answer is a question
 about the whole run. Lattices, truncations and Fourier transforms of the caller do not enter.
 """
 
@@ -143,7 +143,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         return {"adjacency": self._adjacency, "tolerance": self._settings.tolerance}
 
     def _certain(self, private: float, open_: float) -> float | None:
-        """Return the answer for nothing released or no privacy; None in all other cases."""
+        """Return the answer for an empty or an open release; None in all other cases."""
         if not self._reading.private:
             return open_
         return None if self._reading.parts else private
@@ -305,7 +305,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
     def compose(
         self, privacy_loss_distribution: Any, tail_mass_truncation: float = 1e-15
     ) -> PrivacyLossDistribution:
-        """Return the distribution of this and another one. Nothing is truncated.
+        """Return the distribution of this and another one, without truncation.
 
         Raises:
             ValueError: see ``validate_composable``.
@@ -323,7 +323,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         """Return the distribution of this one, ``num_times`` in a row.
 
         Raises:
-            ParameterError: ``num_times`` is not a whole number above 0; also a ``ValueError``.
+            ParameterError: ``num_times`` is not an integer above 0; also a ``ValueError``.
         """
         times = integer(1, num_times=num_times)
         recipe: Recipe = ("self_compose", (self, times, tail_mass_truncation), {})
