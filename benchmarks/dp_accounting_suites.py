@@ -128,7 +128,7 @@ CAUSES: list[tuple[str, str, str]] = [
     (r"PLD: .*test_mixture", "a delta to 12 places; ours is 5e-5 larger, within its width", WIDER),
     (
         r"test_laplace_repetition",
-        "100 for 100 Laplace(1) releases at 1e-10; 83.15 is certified",
+        "100 for 100 Laplace(1) releases at 1e-10; 81.57 is certified",
         LARGER,
     ),
     (
@@ -138,18 +138,23 @@ CAUSES: list[tuple[str, str, str]] = [
     ),
     (r"test_repeat_select_trivial", "1 % more for one run than the run has", LARGER),
     (
-        r"test_repeat_and_select_(gaussian_poisson|pure_poisson_mean10:)",
+        r"test_repeat_and_select_gaussian_poisson",
         "the best of their orders; a higher one says less, and orders are monotone",
+        LARGER,
+    ),
+    (
+        r"test_repeat_and_select_pure_poisson_mean(1|10\^10): ",
+        "the best of several pure runs at one order; ours is larger there (.6 % for one run)",
+        WIDER,
+    ),
+    (
+        r"test_repeat_(select_pure|and_select_pure)",
+        "the best of several pure runs by their formula; ours is smaller",
         LARGER,
     ),
     (
         r"test_repeat_select_gaussian_neg",
         "the best of several runs at their orders; chords between ours are up to 0.3 % more",
-        WIDER,
-    ),
-    (
-        r"test_repeat_(select_pure|and_select_pure)",
-        "the best of several pure runs; taken at finite orders here: more, none at delta = 0",
         WIDER,
     ),
     (
