@@ -316,15 +316,10 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
             return np.full(len(self._orders), 0.0 if self._composed.private else math.inf)
         _, adjacency, observer = self._facts
         loss = self._composed.run.privacy_loss(adjacency, observer)
-        return np.array([self._divergence(loss, float(order)) for order in self._orders])
-
-    def _divergence(self, loss: PrivacyLoss, order: float) -> float:
-        """Return the divergence of one order; divergences increase with the order."""
-        if math.isinf(order):
-            return self.bound(0.0).upper
-        order = max(order, _NEAR_ONE)
-        moments = (each.log_moment(order) for each in (loss.curve, loss.curve.swap()))
-        return max(max(moments) / (order - 1.0) * (1.0 + FEW), 0.0)
+        # Divergences increase with the order up to the largest loss, which bounds all of them.
+        largest = self.bound(0.0).upper
+        found = [_divergence(loss, float(order)) for order in self._orders]
+        return np.minimum(found, largest)
 
     def get_epsilon_and_optimal_order(self, target_delta: float) -> tuple[float, float]:
         """Return the certified epsilon, and the order with the smallest converted divergence."""
@@ -335,6 +330,15 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
         """Return the certified delta, and the order with the smallest converted divergence."""
         order = rdp_privacy_accountant.compute_delta(self._orders, self.rdp, target_epsilon)[1]
         return self.get_delta(target_epsilon), float(order)
+
+
+def _divergence(loss: PrivacyLoss, order: float) -> float:
+    """Return an upper end of the divergence of one order; infinity for the infinite order."""
+    if math.isinf(order):
+        return math.inf
+    order = max(order, _NEAR_ONE)
+    moments = (each.log_moment(order) for each in (loss.curve, loss.curve.swap()))
+    return max(max(moments) / (order - 1.0) * (1.0 + FEW), 0.0)
 
 
 _NEAR_ONE = 1.0 + 1e-6
