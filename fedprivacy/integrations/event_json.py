@@ -14,8 +14,9 @@ from ..mechanisms import Mechanism
 from ..mechanisms.clear import WithoutNoise
 from ..relations import Adjacency
 from ..sampling import Poisson
-from .dp_accounting import adjacency_of, relation_of, to_event
+from .dp_answers import uncertified
 from .dp_events import MAX_DEPTH, from_event
+from .dp_runs import adjacency_of, relation_of, to_event
 from .dp_states import kind_named, rebuilt
 
 __all__ = ["adjacency_named", "event_from_json", "peer_epsilon", "runs_of"]
@@ -163,11 +164,13 @@ def peer_epsilon(
     level = log.level
     try:
         log.setLevel(logging.ERROR)
-        accountant = rdp.RdpAccountant(
-            None if orders is None else list(orders), neighboring_relation=relation_of(adjacency)
-        )
-        accountant.compose(to_event(run, adjacency=adjacency))
-        return float(accountant.get_epsilon(delta))
+        with uncertified():
+            accountant = rdp.RdpAccountant(
+                None if orders is None else list(orders),
+                neighboring_relation=relation_of(adjacency),
+            )
+            accountant.compose(to_event(run, adjacency=adjacency))
+            return float(accountant.get_epsilon(delta))
     except Exception:
         # This number of another library is only a remark, so any error just omits it.
         return None

@@ -20,7 +20,8 @@ from ..errors import ConversionError, FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, SampledMechanism
 from ..relations import Adjacency, Observer
 from ..sampling import Poisson
-from .dp_accounting import relation_of, to_event
+from .dp_answers import uncertified
+from .dp_runs import relation_of, to_event
 
 Asked = tuple[Mechanism, float, Adjacency, Observer]
 """Run, delta, adjacency and observer."""
@@ -48,7 +49,7 @@ def answers(question: Asked, near: float) -> Iterator[tuple[str, float | None, s
     spacing = max(_SPACING, near / _POINTS)
     for who, ask in ACCOUNTANTS.items():
         try:
-            with _quiet():
+            with _quiet(), uncertified():
                 found, why = float(ask(*question, spacing)), ""
         # Only installed libraries answer: of these, only dp-accounting is a dependency.
         except ImportError:

@@ -14,5 +14,15 @@ with needs("fedprivacy.integrations.opacus", "'fedprivacy[train]' opacus", "torc
     from .accountant import NAME, CertifiedAccountant, register
     from .books import StepBooks, keep_books
     from .loaders import scheme_of
+    from .plain import PoissonAccountant, get_noise_multiplier
 
-__all__ = ["NAME", "CertifiedAccountant", "StepBooks", "keep_books", "register", "scheme_of"]
+__all__ = [
+    "NAME",
+    "CertifiedAccountant",
+    "PoissonAccountant",
+    "StepBooks",
+    "get_noise_multiplier",
+    "keep_books",
+    "register",
+    "scheme_of",
+]
