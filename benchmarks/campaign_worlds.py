@@ -38,11 +38,11 @@ STATED = ("ApproximateDp", "RenyiDp", "GaussianDp", "ConcentratedDp")
 SAME = Part(1.0, "same")
 APART = Part(1.0, "apart")
 NAMES = (
-    "one unit sends C u or nothing; every other sends 0",
+    "one unit sends C u or 0; every other sends 0",
     "one unit sends C u, every other sends -C u, and another unit takes its slot",
     "one unit sends C u or -C u; every other sends 0",
     "one unit sends C u or -C u; every other sends -C u",
-    "one unit sends C u or nothing; every other sends -C u (or nothing)",
+    "one unit sends C u or 0; every other sends -C u (or 0)",
     "one unit sends C u, every other sends 0 (replace_one: it sends C u or -C u)",
     "linear losses -<x, w>: one record's gradient is D/2 u or -D/2 u, every other's is -D/2 u, "
     "D the gradient sensitivity",

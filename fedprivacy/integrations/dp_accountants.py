@@ -21,7 +21,7 @@ from ..relations import Facts, Observer, Unit
 from ..rounding import FEW
 from .dp_answers import note, silent, uncertified
 from .dp_events import NOTHING, EventFacts, culprit, read
-from .dp_losses import PrivacyLossDistribution, Recipe, Settings
+from .dp_losses import LossSettings, PrivacyLossDistribution, Recipe
 from .dp_runs import adjacency_of
 from .dp_states import plain, rebuilt
 
@@ -121,7 +121,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
     @property
     def loss_distribution(self) -> PrivacyLossDistribution:
         """Everything composed as a privacy-loss distribution."""
-        settings = Settings(self._settings["tolerance"])
+        settings = LossSettings(self._settings["tolerance"])
         recipe: Recipe = ("identity", (), {})
         return PrivacyLossDistribution.of(
             self._composed, [self.neighboring_relation], settings, recipe
@@ -138,7 +138,7 @@ class CertifiedAccountant(dpa.PrivacyAccountant):  # type: ignore[misc]
     def _plain_bound(self, quantity: str, given: float, worst: float) -> Bound:
         """Return the bound of an empty composition, or of one that is not private."""
         upper = 0.0 if self._composed.private else worst
-        nothing, everything = "nothing was released", "an event without privacy"
+        nothing, everything = "no release", "an event without privacy"
         return Bound(
             quantity=quantity,
             given=given,
@@ -238,7 +238,7 @@ class PLDAccountant(_DropIn, pld_privacy_accountant.PLDAccountant):  # type: ign
         neighboring_relation: dpa.NeighboringRelation = _ADD,
         value_discretization_interval: float = 1e-4,
     ) -> None:
-        settings = Settings(value_discretization_interval)
+        settings = LossSettings(value_discretization_interval)
         super().__init__(neighboring_relation, tolerance=settings.tolerance)
         self._value_discretization_interval = value_discretization_interval
 
@@ -298,7 +298,7 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
         orders: Sequence[float] | None = None,
         neighboring_relation: dpa.NeighboringRelation = _ADD,
     ) -> None:
-        super().__init__(neighboring_relation, tolerance=Settings().tolerance)
+        super().__init__(neighboring_relation, tolerance=LossSettings().tolerance)
         given = rdp_privacy_accountant.DEFAULT_RDP_ORDERS if orders is None else orders
         self._orders = np.array(given)
 

@@ -16,7 +16,7 @@ Only the ``dp_`` modules of this folder import ``dp_accounting``.
 from __future__ import annotations
 
 from .dp_accountants import CertifiedAccountant, InvalidEventError, PLDAccountant, RdpAccountant
-from .dp_answers import Answer, Answers
+from .dp_answers import Answers, ServedAnswer
 from .dp_certified import certified, main
 from .dp_constructors import (
     from_discrete_gaussian_mechanism,
@@ -34,13 +34,13 @@ from .dp_losses import PrivacyLossDistribution, UnsupportedLossError
 from .dp_runs import adjacency_of, relation_of, to_event
 
 __all__ = [
-    "Answer",
     "Answers",
     "CertifiedAccountant",
     "InvalidEventError",
     "PLDAccountant",
     "PrivacyLossDistribution",
     "RdpAccountant",
+    "ServedAnswer",
     "UnsupportedLossError",
     "adjacency_of",
     "certified",

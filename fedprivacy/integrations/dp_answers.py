@@ -16,7 +16,7 @@ _MOST_VALUES = 3
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServedAnswer:
     """One certified answer.
 
     Attributes:
@@ -45,7 +45,7 @@ class Answer:
         return f"{self.asked}: {_shown(self.ours)} (theirs {self.theirs()}); {self.about}"
 
 
-class Answers(list[Answer]):
+class Answers(list[ServedAnswer]):
     """The answers of one ``certified()`` block, in order.
 
     Attributes:
@@ -116,4 +116,4 @@ def silent() -> Iterator[None]:
 def note(asked: str, about: object, ours: Any, ask_theirs: Callable[[], Any]) -> None:
     """Record an answer in the open block, if there is one."""
     if substituting() and not _SILENT.get():
-        OPEN[-1].append(Answer(asked, short(str(about)), ours, ask_theirs))
+        OPEN[-1].append(ServedAnswer(asked, short(str(about)), ours, ask_theirs))

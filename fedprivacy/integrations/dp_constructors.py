@@ -16,7 +16,7 @@ from ..errors import integer, non_negative, probability, refuse, require
 from ..rounding import FEW
 from ..sampling import Poisson, TruncatedPoisson
 from .dp_events import NOTHING, EventContent
-from .dp_losses import PrivacyLossDistribution, Settings, UnsupportedLossError
+from .dp_losses import LossSettings, PrivacyLossDistribution, UnsupportedLossError
 
 _ADD = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
 _SPECIAL = dpa.NeighboringRelation.REPLACE_SPECIAL
@@ -34,7 +34,7 @@ def _made(
 ) -> PrivacyLossDistribution:
     interval = non_negative(value_discretization_interval=named["value_discretization_interval"])
     require(interval > 0.0, "value_discretization_interval", interval, "be above 0")
-    settings = Settings(interval, bool(named.get("pessimistic_estimate", True)))
+    settings = LossSettings(interval, bool(named.get("pessimistic_estimate", True)))
     reading = EventContent(Counter({build(): 1}))
     return PrivacyLossDistribution.of(reading, relations, settings, (name, (), named))
 
@@ -67,7 +67,7 @@ def identity(
     value_discretization_interval: float = 1e-4, pessimistic_estimate: bool = True
 ) -> PrivacyLossDistribution:
     """Return the distribution of a release that is independent of the data."""
-    settings = Settings(value_discretization_interval, pessimistic_estimate)
+    settings = LossSettings(value_discretization_interval, pessimistic_estimate)
     named = dict(
         value_discretization_interval=value_discretization_interval,
         pessimistic_estimate=pessimistic_estimate,

@@ -45,7 +45,7 @@ class UnsupportedLossError(ParameterError, dpa.UnsupportedEventError):  # type: 
     """No theorem covers a distribution: an unsupported event, and a ``ValueError``."""
 
 
-class Settings(NamedTuple):
+class LossSettings(NamedTuple):
     """Lattice spacing of the caller, and whether upper ends are wanted (else lower ends)."""
 
     interval: float = 1e-4
@@ -90,7 +90,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         cls,
         reading: EventContent,
         relations: Sequence[dpa.NeighboringRelation],
-        settings: Settings,
+        settings: LossSettings,
         recipe: Recipe,
     ) -> Self:
         """Return the distribution of what events release.
@@ -113,7 +113,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
 
     _reading: EventContent
     _relations: tuple[dpa.NeighboringRelation, ...]
-    _settings: Settings
+    _settings: LossSettings
     _recipe: Recipe
 
     def _checked(self) -> None:

@@ -67,7 +67,7 @@ def to_event(
         ConversionError: no event describes the run; the message names the missing feature.
     """
     if not isinstance(run, mechanisms.Mechanism):
-        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for instance")
+        refuse("run", type(run).__name__, "be a mechanism", "pass Gaussian, for example")
     # Checked first: a run without a loss under these facts has no event either.
     seen = run.privacy_loss(adjacency, observer)
     event = _event(run)
@@ -189,7 +189,7 @@ _UNSAID: dict[type[sampling.Scheme], tuple[str, str]] = {
     ),
     sampling.Shuffled: (
         "that every unit is in exactly one round of an epoch",
-        "its sampling events draw afresh every time",
+        "its sampling events draw independently in every round",
     ),
 }
 """Scheme -> the feature that no event can express, and the reason."""

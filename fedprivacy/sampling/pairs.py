@@ -13,11 +13,11 @@ from .scheme import VISIBLE, Builder, Cell, Lossy, Pair, Rows, Scheme
 ADD, ZERO, SWAP = Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 AGGREGATE, SERVER = Observer.AGGREGATE, Observer.SERVER
 
-APART = "one unit sends C u or nothing; every other sends 0"
+APART = "one unit sends C u or 0; every other sends 0"
 OPPOSED = "one unit sends C u, every other sends -C u, and another unit takes its slot"
 EXCHANGED = "one unit sends C u or -C u; every other sends 0"
 EXCHANGED_OPPOSED = "one unit sends C u or -C u; every other sends -C u"
-GIVEN_WAY = "one unit sends C u or nothing; every other sends -C u (or nothing)"
+GIVEN_WAY = "one unit sends C u or 0; every other sends -C u (or 0)"
 SAME = "the same pair"
 
 

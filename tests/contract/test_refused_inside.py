@@ -608,9 +608,8 @@ COMBINATIONS = {
     ),
     "the worst of two kinds": (
         lambda: loss.AnyOf((loss.Gdp(1.0), loss.Gdp(2.0))).tails(np.zeros(1)),
-        "the worst of 2 kinds of units has no curve of its own, so that nothing is drawn, chosen "
-        "or mixed from it; put what is done to it inside each kind of Parallel, or ask about one "
-        "kind at a time",
+        "the worst of 2 kinds of units has no curve, so it cannot be sampled, selected or mixed; "
+        "apply the operation inside each kind of Parallel, or query one kind at a time",
     ),
     "kinds that share a draw": (
         priced(

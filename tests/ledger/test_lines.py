@@ -43,8 +43,8 @@ def test_a_close_line_names_every_round(tmp_path):
     with fp.Ledger.create(tmp_path / "run.ledger", **facts) as ledger:
         ledger.abort(ledger.intent(one, clip_norm=1.0, noise_std=2.0), "none")
         misplaced = ledger._history.misplaced
-        assert "closes 0 rounds, but 1" in misplaced(CloseLine(0))
-        assert "closes 2 rounds, but 1" in misplaced(CloseLine(2))
+        assert "counts 0 rounds, but 1" in misplaced(CloseLine(0))
+        assert "counts 2 rounds, but 1" in misplaced(CloseLine(2))
         assert misplaced(CloseLine(1)) == ""
 
 

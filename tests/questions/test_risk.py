@@ -143,7 +143,7 @@ def test_explain_says_what_protects_a_run(capsys):
         "S(G(1/z), q)",
         "rests on: Poisson, add_remove: T2",
         "assumes: participants are drawn independently",
-        "attained by the same pair: one unit sends C u or nothing",
+        "attained by the same pair: one unit sends C u or 0",
         "pld: at most",
         "rdp: at most",
         "advanced: at most",

@@ -114,7 +114,7 @@ def test_an_epoch_is_drawn_as_a_whole():
     assert math.isclose(sum(len(part) for part in rounds), 1000)
     with pytest.raises(fp.UnsupportedCombination, match=r"RandomAllocation draws 4 rounds"):
         scheme.draw(10, np.random.default_rng(0))
-    with pytest.raises(fp.ParameterError, match=r"rounds_per_epoch must be a whole number"):
+    with pytest.raises(fp.ParameterError, match=r"rounds_per_epoch must be an integer"):
         fp.RandomAllocation(rounds_per_epoch=0)
 
 

@@ -21,7 +21,9 @@ def test_a_gaussian_target_knows_its_curvature():
         ParameterError, match="strong_convexity must be at most 10, the value of the target"
     ):
         langevin(target, 400.0, 500.0)
-    with pytest.raises(ParameterError, match="smoothness must be at least 10, the target's"):
+    with pytest.raises(
+        ParameterError, match="smoothness must be at least 10, the value of the target"
+    ):
         langevin(target, 5.0, 9.0)
 
 

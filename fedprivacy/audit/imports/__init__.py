@@ -109,8 +109,8 @@ def read(path: Path, by: str = "", stated: Stated | None = None, claim: Claim = 
     if runs.split(content.values, content.kind):
         count = len(runs.split(content.values, content.kind))
         raise ParameterError(
-            f"{printable(path.name)} holds {count} runs; fp.audit.each(path) judges each of them, "
-            "and so does fedprivacy audit"
+            f"{printable(path.name)} holds {count} runs; fp.audit.each(path) judges each one, "
+            "as fedprivacy audit does"
         )
     return _read_content(content, origin, path.name, stated or Stated(), claim)
 
@@ -258,7 +258,7 @@ def read_data(
         options = " ".join(OPTIONS[key] for key in _PASTED)
         raise ConversionError(
             printable(
-                f"{name}: nothing here can be audited, because no noise is recorded (found "
+                f"{name}: no audit is possible, since no noise is recorded (found "
                 f"{shown}); state the run in place of the file: fedprivacy audit {options}"
             )
         )

@@ -228,7 +228,7 @@ def _how_drawn(stated: object) -> dict[str, Sampling | int]:
     if isinstance(stated, TableScheme):
         return _facts_of(stated)
     if not isinstance(stated, str):
-        way_out = "pass 'poisson', for instance, or a scheme such as fp.Poisson(0.01)"
+        way_out = "pass 'poisson', for example, or a scheme such as fp.Poisson(0.01)"
         refuse("sampling", stated, "be a name or a sampling scheme", way_out)
     # The command line writes names with hyphens, Python often with underscores.
     return {"sampling": member(Sampling, sampling=stated.replace("_", "-"))}
@@ -348,7 +348,7 @@ def _cohort(rounds: Rounds, population: int) -> int:
     # A share times the population is an integer, up to decimal rounding.
     if size is None or abs(size - round(size)) > 1e-6 * max(size, 1.0) or round(size) < 1:
         way_out = "pass sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort"
-        refuse("cohort", size, "be a whole number of at least 1", f"say the size: {way_out}")
+        refuse("cohort", size, "be an integer of at least 1", f"state the size: {way_out}")
     return round(size)
 
 
@@ -369,9 +369,9 @@ def _per_epoch(rounds: Rounds) -> int:
     if length is None or math.isinf(length) or abs(length - round(length)) > 1e-6 * length:
         # An epoch has no fraction of a round, so the error asks for the length.
         way_out = (
-            "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance"
+            "pass sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for example"
         )
-        refuse("rounds_per_epoch", length, "be a whole number", way_out)
+        refuse("rounds_per_epoch", length, "be an integer", way_out)
     return round(length)
 
 

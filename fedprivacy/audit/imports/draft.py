@@ -442,4 +442,4 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
 
 def hopeless(name: str, tool: str, why: str) -> NoReturn:
     """Raise an error for a file that no statement of the user can complete."""
-    raise ConversionError(printable(f"{name}: read as {tool}; nothing here can be audited: {why}"))
+    raise ConversionError(printable(f"{name}: read as {tool}; no audit is possible: {why}"))

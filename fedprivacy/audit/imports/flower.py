@@ -41,7 +41,7 @@ def read(data: Any, origin: Origin) -> Trace:
     name = origin.name or KIND
     state = as_type(data, AccountantState, name)
     if not state.compositions:
-        unreadable(name, "nothing was composed: no release was recorded")
+        unreadable(name, "no release was composed or recorded")
     most, delta = state.config.max_epsilon, state.config.target_delta
     return Trace(
         origin,

@@ -70,14 +70,16 @@ def read(data: Any, origin: Origin) -> Trace:
     """
     name, whole = origin.name or KIND, {"history": data} if isinstance(data, list) else data
     if whole.keys() >= {INSIDE, "history"}:
-        unreadable(name, f"a history beside the one in {INSIDE!r}: which of them ran is not said")
+        unreadable(
+            name, f"two histories, one of them in {INSIDE!r}; it is unknown which of them ran"
+        )
     inside = whole.get(INSIDE, whole)
     other = _strange(inside, name) if isinstance(inside, dict) else []
     state = as_type(_whole_steps(inside, other), State, name)
     if not state.history:
         unreadable(name, "its history is empty: no step was recorded")
     if state.void:
-        unreadable(name, f"void: {state.void[:120]}; what was released is not in it")
+        unreadable(name, f"void: {state.void[:120]}; the releases are unknown")
     if state.passes and state.scheme is None:
         unreadable(name, "passes without the scheme that drew them")
     told = {"its own accountant": state.mechanism[:40]}
@@ -99,8 +101,8 @@ def _strange(state: dict[Any, Any], name: str) -> list[str]:
     if delicate:
         unreadable(
             name,
-            "taken for the state of an Opacus accountant, because of 'history'; "
-            f"{str(delicate)[:120]} are not of a state and may contradict it: give the state alone",
+            "read as the state of an Opacus accountant, because of 'history'; "
+            f"{str(delicate)[:120]} are no fields of a state and may contradict it; pass only it",
         )
     return other
 
@@ -152,7 +154,7 @@ def _check_rates(state: State, share: float, name: str) -> None:
     """Refuse steps with another rate than that of the scheme."""
     for _, rate, _ in state.history:
         if not math.isclose(rate, share, rel_tol=1e-6):
-            unreadable(name, f"a rate of {rate:g} beside the scheme {str(state.scheme)[:80]}")
+            unreadable(name, f"a rate of {rate:g} differs from the scheme {str(state.scheme)[:80]}")
 
 
 _SAMPLING = {
@@ -219,4 +221,4 @@ def _check_zip(path: Path) -> None:
         if part.compress_type != zipfile.ZIP_STORED:
             unreadable(path.name, "a compressed archive, not a torch checkpoint")
         if part.filename.endswith(".pkl") and part.file_size > MAX_PICKLE:
-            unreadable(path.name, f"more than {MAX_PICKLE} bytes beside its tensors")
+            unreadable(path.name, f"more than {MAX_PICKLE} bytes in addition to its tensors")

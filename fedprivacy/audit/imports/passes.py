@@ -253,7 +253,7 @@ class Course:
         told = {
             "cohorts, or populations, that are fixed and differ between rounds: they may follow "
             "how many units there are (denominator='public' if they were planned)": differ,
-            "a part of the units where everybody takes part: others may take their places": part,
+            "only a part of the units takes part in a round of everyone, so others may follow": part,
         }
         return tuple(words for words, so in told.items() if so)
 

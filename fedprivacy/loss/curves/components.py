@@ -34,7 +34,7 @@ class Trimmed(NamedTuple):
     reach: float = math.inf
 
 
-class Draws(NamedTuple):
+class UnitDraws(NamedTuple):
     """A pair of one unit's draws: if every entry is at least as large, the pair dominates.
 
     Args:
@@ -76,7 +76,7 @@ class Order:
     position: Position | None = None
     half_position: Position | None = None
     first_shift: float | None = None
-    draws: Draws | None = None
+    draws: UnitDraws | None = None
     rising: Callable[[], int] | None = None
     groups: int = 1
 

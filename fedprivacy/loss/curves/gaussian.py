@@ -19,7 +19,7 @@ from ..moments.gaussian_rules import GaussianPair
 from ..moments.mixtures import Mixture, log_sum, log_sum_error, posterior_mean
 from ..moments.moments import Labelled, Moments, PairMoments
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
-from .components import Components, Draws, Order, Trimmed, Unordered, moved
+from .components import Components, Order, Trimmed, UnitDraws, Unordered, moved
 from .curve import TAIL_MASS, Curve
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import NO_LIMIT, MaxLoss
@@ -79,7 +79,7 @@ class Gdp(Curve):
 
     def components(self) -> Components:
         """Return the order by mu."""
-        return Components(order=Order(_bound_gaussians, draws=Draws(1, 1.0, self.mu)))
+        return Components(order=Order(_bound_gaussians, draws=UnitDraws(1, 1.0, self.mu)))
 
     def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
         """Return the rounded loss; a loss of 0 is rounded exactly."""
@@ -231,7 +231,7 @@ class GaussianMix(Curve):
         if len(self.p) > 3:
             chance = 1.0 - max(weight for weight, _ in self.p)
             position = -math.log(self.std), 0.25 * math.log(max(chance, 1e-300))
-        draws = Draws(0, self.p[1][0], 2.0 * self.p[1][1] / self.std) if drawn else None
+        draws = UnitDraws(0, self.p[1][0], 2.0 * self.p[1][1] / self.std) if drawn else None
         return Components(
             trim=self._trimmed,
             swapped_trim=self._swapped_trimmed,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...rounding import THOUSANDS
-from .components import Draws, Unordered
+from .components import UnitDraws, Unordered
 from .lattice import Side
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def bound(curves: Sequence[Curve], side: Side, labels: int = ALL) -> Curve:
     return first.bound(curves, side, labels)
 
 
-def draws_of(curve: Curve) -> Draws:
+def draws_of(curve: Curve) -> UnitDraws:
     """Return the draws of a unit in a label of a mixture.
 
     Raises:

@@ -15,7 +15,7 @@ from ...rounding import TENS, Up, lowered, raised
 from ..moments.moments import Labelled, Moments, PairMoments
 from . import lattice as lattices
 from . import max_loss as max_losses
-from .components import Components, Draws, Order, Trimmed, gaussian_shift, trim
+from .components import Components, Order, Trimmed, UnitDraws, gaussian_shift, trim
 from .curve import Curve
 from .finite_support import mesh_of
 from .lattice import Array, Side, Tails
@@ -97,7 +97,7 @@ class Sampled(Curve):
         inner = self.inner.components()
         order, draws, position = inner.order or Order(_bound), None, None
         if (shift := gaussian_shift(self.inner)) is not None:
-            draws = Draws(1, self.q, shift)
+            draws = UnitDraws(1, self.q, shift)
         if order.first_shift is not None:
             position = math.log(order.first_shift), 0.25 * math.log(self.q)
         own = Order(_bound, half_position=position, draws=draws, rising=order.rising)

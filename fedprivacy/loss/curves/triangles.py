@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...registry import registered
-from .components import Components, Draws, parts_of
+from .components import Components, UnitDraws, parts_of
 from .curve import Curve
 from .fold import Fold
 from .gaussian import GaussianMix, Gdp
@@ -50,7 +50,7 @@ class Triangles(Fold):
         return self.up if _sampled_draws(self.up) is not None else self.down
 
     @property
-    def _draws(self) -> Draws | None:
+    def _draws(self) -> UnitDraws | None:
         return _sampled_draws(self._sample)
 
     @property
@@ -92,7 +92,7 @@ class Triangles(Fold):
         return Triangles(self.down, self.up)
 
 
-def _sampled_draws(half: Curve) -> Draws | None:
+def _sampled_draws(half: Curve) -> UnitDraws | None:
     """Return the draws of a sampled Gaussian pair; None for any other curve."""
     order = half.components().order
     draws = None if order is None else order.draws

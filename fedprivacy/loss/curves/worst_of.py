@@ -76,9 +76,9 @@ class AnyOf(Curve):
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedCombination(
-            f"the worst of {len(set(self.curves))} kinds of units has no curve of its own, so that "
-            "nothing is drawn, chosen or mixed from it; put what is done to it inside each kind of "
-            "Parallel, or ask about one kind at a time"
+            f"the worst of {len(set(self.curves))} kinds of units has no curve, so it cannot be "
+            "sampled, selected or mixed; apply the operation inside each kind of Parallel, or "
+            "query one kind at a time"
         )
 
 

@@ -29,7 +29,7 @@ _MOST_PANELS = 1 << 14
 _HALVINGS = 14
 
 
-class _Asked(NamedTuple):
+class _Needs(NamedTuple):
     """The requirements of a rule.
 
     Args:
@@ -142,7 +142,7 @@ class Piece:
             NoMoments: the rule would need too many nodes.
         """
         check_deadline()
-        asked = _Asked(tilt, height, near, whole, log_size - math.log(self.weight))
+        asked = _Needs(tilt, height, near, whole, log_size - math.log(self.weight))
         interval = self._interval(asked)
         best: _Plan | None = None
         for width in self._widths(asked):
@@ -164,7 +164,7 @@ class Piece:
         weighed = Weighed.at(self.pair.p, self.pair.q, y, log_width, tilt)
         return weighed.rule(log_error, best.plain and weighed.near(self.weight), displaced)
 
-    def _interval(self, asked: _Asked) -> _Interval:
+    def _interval(self, asked: _Needs) -> _Interval:
         """Return the interval of integration, for the piece and for P's mass."""
         # Errors count relative to the total, so a small total needs a deeper integral.
         depth = max(DEPTH + 1.0 - asked.floor, 1.0)
@@ -174,7 +174,7 @@ class Piece:
         found = _Interval(low, high, 2.0 - depth)
         return found if asked.whole else self._trimmed(asked, found)
 
-    def _trimmed(self, asked: _Asked, interval: _Interval) -> _Interval:
+    def _trimmed(self, asked: _Needs, interval: _Interval) -> _Interval:
         """Return the interval without outer cells of negligible size."""
         if not interval.high - interval.low < MAX_NODES / 4.0 - 1.0:
             raise NoMoments
@@ -188,7 +188,7 @@ class Piece:
         outside = float(np.logaddexp(interval.log_outside, dropped))
         return _Interval(float(edges[heavy[0]]), float(edges[heavy[-1] + 1]), outside)
 
-    def _widths(self, asked: _Asked) -> Iterator[float]:
+    def _widths(self, asked: _Needs) -> Iterator[float]:
         """Yield widths of panels to try, until one needs more nodes than the one before."""
         spread = max(self.pair.spread, 1e-9)
         widest = min(1.5, 2.0 / spread)
@@ -197,7 +197,7 @@ class Piece:
         else:
             yield from (widest / 2**k for k in range(_HALVINGS))
 
-    def _plan(self, asked: _Asked, width: float, inside: _Interval) -> _Plan | None:
+    def _plan(self, asked: _Needs, width: float, inside: _Interval) -> _Plan | None:
         """Return panels of about a width, None if they would need too many nodes."""
         panels = math.ceil((inside.high - inside.low) / width)
         if panels > _MOST_PANELS:
@@ -223,7 +223,7 @@ class Piece:
         return _Plan(middle[wanted], radius, count, math.log(2 * panels + 4) + target, plain)
 
     def _ellipse(
-        self, asked: _Asked, middle: Array, radius: float, plain: bool, target: float
+        self, asked: _Needs, middle: Array, radius: float, plain: bool, target: float
     ) -> tuple[float, float]:
         """Return (log of a factor, rho): the error of a panel is at most the factor times rho^-2n.
 

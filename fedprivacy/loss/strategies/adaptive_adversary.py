@@ -33,7 +33,7 @@ METHOD = "PLD, game of adaptive rounds"
 _PLANS = {
     False: "one unit sends C u in one data set and -C u, as every other does, in the other; "
     "which is which is decided in every round by earlier releases",
-    True: "one unit sends C u or nothing; every other sends -C u, or C u, as is decided in every "
+    True: "one unit sends C u or 0; every other sends -C u or C u, by a decision in every "
     "round by earlier releases",
 }
 _NEGLIGIBLE = 1e-6

@@ -34,10 +34,10 @@ _STILL = 3.0
 together lower it by a fraction of one tolerance. Each attempt is about ten times closer."""
 ENDS = (Side.DOWN, Side.UP)
 """The sides of the two ends of an interval."""
-LATE = "the deadline was near before the asked tolerance was reached"
-STUCK = "the asked tolerance was not reached by refining"
-SETTLED = "nothing is certified from below of such rounds; the upper end no longer falls"
-GROUPED = "many different rounds are put together in groups, each between two rounds of its kind"
+LATE = "the deadline passed before the tolerance was reached"
+STUCK = "the tolerance was not reached by refinement"
+SETTLED = "these rounds have no certified lower end; the upper end no longer falls"
+GROUPED = "many different rounds are grouped, each group between two rounds of its kind"
 
 
 class Interval(NamedTuple):
@@ -64,7 +64,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Query:
     """The common part of the questions about one orientation.
 
     Args:
@@ -128,7 +128,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class EpsilonAt(_Asked):
+class EpsilonAt(_Query):
     """Epsilon at a delta in (0, 1); the tolerance is absolute.
 
     Components much rarer than delta are trimmed. So the profile of ``curve`` has an error of at
@@ -267,7 +267,7 @@ class EpsilonAt(_Asked):
 
 
 @dataclass(frozen=True)
-class DeltaAt(_Asked):
+class DeltaAt(_Query):
     """Delta at an epsilon of at least 0; the tolerance is relative."""
 
     epsilon: float

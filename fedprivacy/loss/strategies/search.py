@@ -43,7 +43,7 @@ from .queries import (
 )
 from .too_large import REASON, crude
 
-_COARSE = "the asked tolerance would need a lattice of more than 2 million points"
+_COARSE = "the tolerance needs a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
 _UNTOLD = Interval(Down(0.0), Up(math.inf), _INVERTED, STUCK)
 _RAREST = (1e-12, 1e-18)

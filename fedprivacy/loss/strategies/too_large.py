@@ -25,7 +25,7 @@ _MOST_OF_MANY = 1000.0
 MOST_ROUNDS = 10**5
 """Largest number of rounds with an unknown mean that are convolved: lattices get too coarse beyond.
 """
-REASON = "the loss is too large on average, or not known of too many rounds; it is not refined"
+REASON = "the mean loss is too large, or unknown for too many rounds; it is not refined"
 
 
 def too_large(curve: Curve) -> bool:

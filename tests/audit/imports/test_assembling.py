@@ -233,7 +233,7 @@ ASKED = {
     ),
     "a sampling that is a number": (
         (trace(PLAIN), {"sampling": 0.1}),
-        "sampling must be a name or a sampling scheme, got 0.1; pass 'poisson', for instance, or a "
+        "sampling must be a name or a sampling scheme, got 0.1; pass 'poisson', for example, or a "
         "scheme such as fp.Poisson(0.01)",
     ),
     "no probability": (
@@ -253,29 +253,29 @@ ASKED = {
     ),
     "no cohort": (
         (trace(PLAIN), {"sampling": "fixed", "population": 10}),
-        "cohort must be a whole number of at least 1, got None; say the size: pass "
+        "cohort must be an integer of at least 1, got None; say the size: pass "
         "sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort",
     ),
     "a share that is no cohort": (
         (trace(replace(PLAIN, rate=0.25)), {"sampling": "fixed", "population": 10}),
-        "cohort must be a whole number of at least 1, got 2.5; say the size",
+        "cohort must be an integer of at least 1, got 2.5; say the size",
     ),
     "a share of nobody": (
         (trace(replace(PLAIN, rate=1e-12)), {"sampling": "with-replacement", "population": 10}),
-        "cohort must be a whole number of at least 1, got 1e-11; say the size",
+        "cohort must be an integer of at least 1, got 1e-11; say the size",
     ),
     "no length of a pass": (
         (trace(PLAIN), {"sampling": "shuffled"}),
-        "rounds_per_epoch must be a whole number, got None; pass "
-        "sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for instance",
+        "rounds_per_epoch must be an integer, got None; pass "
+        "sampling=fp.Shuffled(rounds_per_epoch=...) (--rounds-per-epoch), for example",
     ),
     "a share that is no pass": (
         (trace(replace(PLAIN, rate=0.4)), {"sampling": "allocation"}),
-        "rounds_per_epoch must be a whole number, got 2.5; pass",
+        "rounds_per_epoch must be an integer, got 2.5; pass",
     ),
     "a share without an inverse": (
         (trace(replace(PLAIN, rate=5e-324)), {"sampling": "shuffled"}),
-        "rounds_per_epoch must be a whole number, got inf; pass",
+        "rounds_per_epoch must be an integer, got inf; pass",
     ),
     "a population of nobody": (
         (trace(WHOLE), {"population": 0}),

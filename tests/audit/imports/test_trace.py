@@ -71,7 +71,7 @@ def test_a_rate_is_a_probability(rate):
 
 @pytest.mark.parametrize("length", [0, -3, 2.5, True])
 def test_a_length_of_an_epoch_is_whole(length):
-    with pytest.raises(fp.ParameterError, match=r"^rounds_per_epoch must be a whole number of at"):
+    with pytest.raises(fp.ParameterError, match=r"^rounds_per_epoch must be an integer of at"):
         Rounds(1.0, per_epoch=length)
 
 

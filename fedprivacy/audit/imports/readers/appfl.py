@@ -31,7 +31,7 @@ def _read(fields: Fields, name: str) -> Draft:
     if fields.text("dp_mechanism") == "opacus":
         return _opacus(Draft(fields, tool))
     if not fields.flag("clip_grad"):
-        hopeless(name, tool, "clip_grad is not true, so nothing bounds what one client sends")
+        hopeless(name, tool, "clip_grad is not true, so the contribution of a client is unbounded")
     epsilon = fields.number("epsilon")
     hopeless(
         name,

@@ -31,17 +31,17 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.know("unit", Unit.CLIENT, "noise is added to the model of one node")
         draft.ask(
             "noise_multiplier",
-            f"central noise of {sigma} clips is added to a node's model after training, and "
-            "nothing bounds how far that model moves: the clip bounds gradients of records; state "
+            f"central noise of {sigma} clips is added to a node's model after training, but "
+            "the change of that model is unbounded: the clip bounds gradients of records; state "
             "its std over the largest change of the model",
         )
-        draft.ask("rounds", "rounds in which the node took part")
+        draft.ask("rounds", "rounds with the node")
         return draft
     if kind != "local":
         hopeless(name, draft.tool, "dp_args has no type 'local' or 'central'")
     draft.take("noise_multiplier", "sigma")
     draft.know("unit", Unit.RECORD, "the unit is a record, because nodes train with Opacus")
-    because = "PrivacyEngine.make_private draws batches by Poisson sampling unless told otherwise"
+    because = "PrivacyEngine.make_private draws batches by Poisson sampling by default"
     draft.know("sampling", Sampling.POISSON, because)
     draft.ask("sampling_probability", "batch size over the number of records of the node")
     draft.ask("rounds", "steps of one node in all: rounds times its local updates")

@@ -33,8 +33,8 @@ def _read(fields: Fields, name: str) -> Draft:
         hopeless(
             name,
             draft.tool,
-            "Laplace noise is added to every coordinate, and nothing bounds the sum of their "
-            "changes: neither a clip norm nor the dimension is recorded",
+            "Laplace noise is added to every coordinate, but the sum of their changes is "
+            "unbounded: neither a clip norm nor the dimension is recorded",
         )
     draft.take("rounds", "comm_round", whole=True)
     draft.take("population", "client_num_in_total", whole=True)

@@ -27,7 +27,7 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (openfl 1.9), {named(fields, *_MARKS)}")
     if not fields.has("noise_multiplier"):
-        hopeless(name, draft.tool, "it has no noise_multiplier; a plan alone adds no noise")
+        hopeless(name, draft.tool, "it has no noise_multiplier, and a plan adds no noise")
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", "rounds_to_train", whole=True)
