@@ -253,7 +253,7 @@ class Course:
         told = {
             "cohorts, or populations, that are fixed and differ between rounds: they may follow "
             "how many units there are (denominator='public' if they were planned)": differ,
-            "only a part of the units takes part in a round of everyone, so others may follow": part,
+            "only a part of the units in a round of everyone, so others may follow": part,
         }
         return tuple(words for words, so in told.items() if so)
 

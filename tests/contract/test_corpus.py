@@ -12,7 +12,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.errors import FedPrivacyError
 
-CORPUS = Path(__file__).parents[2] / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 ANSWERS = json.loads((CORPUS / "answers.json").read_text())
 LIMIT = 20.0
 """Seconds of processor time for one file; 0.2 s is usual on an idle machine."""
