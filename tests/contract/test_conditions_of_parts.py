@@ -104,7 +104,7 @@ def test_a_run_of_everybody_is_not_drawn():
         local_steps=3,
         rounds=20,
     )
-    with pytest.raises(fp.UnsupportedCombination, match="every agent takes part in every round"):
+    with pytest.raises(fp.UnsupportedCombination, match="with every agent in every round"):
         run.in_cohort(fp.Poisson(0.1))
     drawn = run.round.in_cohort(fp.Poisson(0.1)) * run.rounds
     assert fp.epsilon(drawn, delta=1e-5, **SWAP).upper > 0.0
@@ -141,7 +141,7 @@ def test_a_mixture_is_what_it_describes_for_the_server_too():
     # 8.615, where .718 was said: what those lose to whom the draw is a secret.
     assert one.upper == pytest.approx(other.upper, abs=1e-6)
     assert one.lower == pytest.approx(fp.epsilon(mixed * 100, **ask).lower, abs=1e-6)
-    with pytest.raises(fp.UnsupportedCombination, match="sees which move was drawn"):
+    with pytest.raises(fp.UnsupportedCombination, match="sees the drawn move"):
         fp.epsilon(mixed, delta=1e-5, adjacency="add_remove", observer="server")
     sure = replace(mixed, sensitivities=(1.0,), probabilities=(1.0,))
     assert fp.epsilon(sure, delta=1e-5, adjacency="add_remove", observer="server").upper > 4.0
@@ -174,7 +174,7 @@ FORGOTTEN = [
 @pytest.mark.parametrize("made", FORGOTTEN)
 def test_an_answer_to_another_question_is_refused(made):
     """A cohort's round was told as replace_one, 3.80, at the price of add_remove (it is 8.88)."""
-    with pytest.raises(ParameterError, match=r"Forgetful\.loss_under must answer for replace_one"):
+    with pytest.raises(ParameterError, match=r"Forgetful\.loss_under must return a loss for replace_one"):
         fp.epsilon(made(Forgetful(STEP)), delta=1e-5, **SWAP)
     with pytest.raises(ParameterError, match="must answer for zero_out"):
         fp.epsilon(Forgetful(STEP), delta=1e-5, observer="server", **ZERO)
@@ -198,7 +198,7 @@ class Empty(OwnScheme):
 
 
 def test_a_scheme_answers_what_it_was_asked():
-    with pytest.raises(ParameterError, match=r"OwnScheme\.amplify must answer for replace_one"):
+    with pytest.raises(ParameterError, match=r"OwnScheme\.amplify must return a loss for replace_one"):
         fp.epsilon(STEP.sampled(OwnScheme()), delta=1e-5, **SWAP)
     with pytest.raises(ParameterError, match=r"OwnScheme\.group must answer for replace_one"):
         fp.epsilon(RECORD.in_cohort(OwnScheme()), delta=1e-5, **SWAP)
@@ -252,14 +252,14 @@ SCHEMES += [fp.WithReplacement(1, population=10), fp.TruncatedPoisson(0.1, 10, 3
 def test_a_sum_loses_what_its_multiplier_says(scheme, adjacency):
     """Rows of Gaussian sums read the inherited multiplier: .083 of 5.77 under FixedSize."""
     facts = {"delta": 1e-5, "adjacency": adjacency}
-    with pytest.raises(ParameterError, match=r"Entries\.traits\.sum_multiplier must be the noise"):
+    with pytest.raises(ParameterError, match=r"Entries\.traits\.sum_multiplier must agree with the loss"):
         fp.epsilon(Entries(noise_multiplier=10.0).sampled(scheme), **facts)
     found = fp.epsilon(Mended(noise_multiplier=10.0).sampled(scheme), **facts)
     assert found.upper == fp.epsilon(STEP.sampled(scheme), **facts).upper
 
 
 def test_records_of_a_client_in_such_a_sum():
-    with pytest.raises(ParameterError, match="sum_multiplier must be the noise"):
+    with pytest.raises(ParameterError, match="sum_multiplier must agree with the loss"):
         run = Entries(noise_multiplier=10.0, unit="record").sampled(fp.Poisson(0.1), held=2)
         fp.epsilon(run, delta=1e-5, **ZERO)
 
@@ -401,6 +401,6 @@ class Louder(fp.CorrelatedNoise):
 
 
 def test_a_run_with_a_loss_of_its_own_is_not_amplified_by_its_numbers():
-    told = r"Louder has parts of its own \(loss_under\)"
+    told = r"Louder has its own fields \(loss_under\)"
     with pytest.raises(fp.UnsupportedCombination, match=told):
         Louder(**vars(CORRELATED.noise)).sampled(fp.Poisson(0.1))

@@ -157,7 +157,7 @@ def test_the_files_of_one_copy_are_refused_under_the_other(tmp_path):
     for suffix, content in mine.items():
         shutil.copy(b.with_name(f"run{suffix}"), a.with_name(f"run{suffix}"))
         if suffix == ".pt":
-            with pytest.raises(ParameterError, match="checkpoint must be of this run"):
+            with pytest.raises(ParameterError, match="checkpoint must be of the same run"):
                 ran(a, 10)
         else:
             with fp.Ledger.open(a) as ledger, pytest.raises(ParameterError, match="a copy's"):
@@ -175,7 +175,7 @@ def test_the_noise_file_of_another_copy_is_not_gone_on_with(tmp_path):
     # The checkpoint is behind the ledger, so that the file is needed.
     a.with_name("run.pt").write_bytes(before)
     shutil.copy(b.with_name("run.noise"), a.with_name("run.noise"))
-    with pytest.raises(ParameterError, match=r"noise file must .*a copy's"):
+    with pytest.raises(ParameterError, match=r"noise file must .*or a copy"):
         ran(a, 9)
 
 

@@ -136,7 +136,7 @@ def test_a_loss_that_is_a_table_in_later_steps_alone():
         # The first call is the check's, on records that are nobody's.
         return functional.cross_entropy(outputs, targets) if len(calls) < 3 else outputs
 
-    with pytest.raises(ParameterError, match="loss must return one real number"):
+    with pytest.raises(ParameterError, match="loss must return one differentiable real number"):
         averaging(loss=loss)
     with pytest.raises(ParameterError, match=r"one real number.*complex64"):
         averaging(loss=lambda outputs, targets: outputs.sum().to(torch.complex64))

@@ -407,7 +407,7 @@ EVERYBODY = SplittingRun(
 )
 def test_a_run_of_everybody_is_not_drawn_inside_others(made):
     """Whose agents were drawn anew in each round lost nothing at all: 0 of .210."""
-    with pytest.raises(fp.UnsupportedCombination, match="every agent takes part in every round"):
+    with pytest.raises(fp.UnsupportedCombination, match="with every agent in every round"):
         made().in_cohort(fp.FixedSize(1, population=10))
 
 

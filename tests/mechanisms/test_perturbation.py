@@ -66,7 +66,7 @@ def test_colluders_know_which_of_them_were_drawn(delta):
 
 
 def test_a_share_that_would_not_add_up_is_refused():
-    with pytest.raises(fp.ParameterError, match="mask must be given, the same for the whole"):
+    with pytest.raises(fp.ParameterError, match="mask must be given, equal for the whole"):
         sparse(kept=10).release(np.zeros(400))
     alone = sparse(kept=10, cohort=1).release(np.zeros(400))
     # A number is 0 with a chance of 1e-6, three of ten with one of 2e-16.
@@ -120,7 +120,7 @@ def test_shorter_rounds_of_a_shuffled_epoch_have_less_noise():
     with pytest.raises(fp.UnsupportedCombination, match=r"smaller rounds have less noise.*popul"):
         sparse(cohort=4).sampled(fp.Shuffled(**three))
     with pytest.raises(
-        fp.ParameterError, match=r"missing must be at least 1, as some .* 3 clients"
+        fp.ParameterError, match=r"missing must be at least 1, since some .* 3 clients"
     ):
         sparse(cohort=4).sampled(fp.Shuffled(**ten))
     for wrong in (3, 5):

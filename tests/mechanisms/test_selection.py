@@ -343,7 +343,7 @@ def test_others_are_asked_and_checked():
     law, base = fp.PoissonTrials(4), fp.Gaussian(noise_multiplier=2.0, unit="client")
     with pytest.raises(fp.ParameterError, match=r"^others must be a mechanism"):
         fp.PrivateSelection(base, trials=law, others=(3,))
-    with pytest.raises(fp.ParameterError, match=r"^others must protect the unit"):
+    with pytest.raises(fp.ParameterError, match=r"^others must protect the same unit"):
         other = fp.Gaussian(noise_multiplier=2.0, unit="record")
         fp.PrivateSelection(base, trials=law, others=(other,))
     both = fp.PrivateSelection(base, trials=law, others=(replace(base, noise_multiplier=3.0),))

@@ -128,7 +128,7 @@ def test_what_a_crash_lost_is_told_by_the_ledger_alone(tmp_path, data):
         tell = progress_logging.to_csv(tmp_path / "told.csv", averaging, ledger=ledger, **BUDGET)
         training.train(averaging, data, rounds=1, on_round=tell, **kept)
         blind = progress_logging.to_csv(tmp_path / "blind.csv", averaging, **BUDGET)
-        with pytest.raises(fp.ParameterError, match="ledger must be given where a run is gone on"):
+        with pytest.raises(fp.ParameterError, match="ledger must be given for a resumed run"):
             training.train(averaging, data, rounds=2, on_round=blind, **kept)
     (row,) = csv.DictReader((tmp_path / "told.csv").read_text().splitlines())
     four = fp.epsilon(averaging.round_mechanism * 4, **ask)
