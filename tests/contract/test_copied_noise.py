@@ -160,7 +160,7 @@ def test_the_files_of_one_copy_are_refused_under_the_other(tmp_path):
             with pytest.raises(ParameterError, match="checkpoint must be of the same run"):
                 ran(a, 10)
         else:
-            with fp.Ledger.open(a) as ledger, pytest.raises(ParameterError, match="a copy's"):
+            with fp.Ledger.open(a) as ledger, pytest.raises(ParameterError, match="or a copy"):
                 NoiseFile(ledger).read(full)
         a.with_name(f"run{suffix}").write_bytes(content)
     assert ran(a, 10).round == 10

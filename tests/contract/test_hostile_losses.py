@@ -138,7 +138,7 @@ def test_a_loss_that_is_a_table_in_later_steps_alone():
 
     with pytest.raises(ParameterError, match="loss must return one differentiable real number"):
         averaging(loss=loss)
-    with pytest.raises(ParameterError, match=r"one real number.*complex64"):
+    with pytest.raises(ParameterError, match=r"one differentiable real number.*complex64"):
         averaging(loss=lambda outputs, targets: outputs.sum().to(torch.complex64))
 
 

@@ -72,7 +72,7 @@ def test_a_share_that_would_not_add_up_is_refused():
     # A number is 0 with a chance of 1e-6, three of ten with one of 2e-16.
     assert 8 <= np.count_nonzero(alone) <= 10
     topped = sparse(kept=400, topped_up=True)
-    with pytest.raises(fp.ParameterError, match="shares must be given where the noise is topped"):
+    with pytest.raises(fp.ParameterError, match="shares must be given if the noise is topped"):
         topped.release(np.zeros(400))
     with pytest.raises(fp.ParameterError, match="shares must be cohort = 25"):
         sparse(kept=400).release(np.zeros(400), shares=24)
@@ -104,7 +104,7 @@ def test_a_share_of_the_noise_goes_with_its_client(scheme):
     run = step if scheme is None else step.sampled(scheme)
     for adjacency in ("zero_out", "replace_one"):
         words = fp.epsilon(run, delta=1e-5, adjacency=adjacency).assumptions
-        assert any("fewer than 100" in each and "releases nothing" in each for each in words)
+        assert any("fewer than 100" in each and "is aborted" in each for each in words)
     for one in (run, run * 3, run + run, fp.Parallel((run, run))):
         with pytest.raises(fp.UnsupportedCombination, match=r"its share of the noise.*topped_up"):
             fp.epsilon(one, delta=1e-5, adjacency="add_remove")

@@ -253,16 +253,16 @@ ASKED = {
     ),
     "no cohort": (
         (trace(PLAIN), {"sampling": "fixed", "population": 10}),
-        "cohort must be an integer of at least 1, got None; say the size: pass "
+        "cohort must be an integer of at least 1, got None; state the size: pass "
         "sampling=fp.FixedSize(size, population=...) (--cohort), or record cohort",
     ),
     "a share that is no cohort": (
         (trace(replace(PLAIN, rate=0.25)), {"sampling": "fixed", "population": 10}),
-        "cohort must be an integer of at least 1, got 2.5; say the size",
+        "cohort must be an integer of at least 1, got 2.5; state the size",
     ),
     "a share of nobody": (
         (trace(replace(PLAIN, rate=1e-12)), {"sampling": "with-replacement", "population": 10}),
-        "cohort must be an integer of at least 1, got 1e-11; say the size",
+        "cohort must be an integer of at least 1, got 1e-11; state the size",
     ),
     "no length of a pass": (
         (trace(PLAIN), {"sampling": "shuffled"}),
