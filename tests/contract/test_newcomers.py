@@ -104,7 +104,7 @@ from typing import Any
 import torch
 
 from ...mechanisms import Gaussian
-from ...training.rounds import Books, RoundInfo, run_round
+from ...training.rounds import RoundBookkeeping, RoundInfo, run_round
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class NoisySums:
     def step(self, state, data, *, ledger=None, budget=None, dropout=None, on_release=None):
         """Run one round."""
         noise = self.round_mechanism
-        books = Books(
+        books = RoundBookkeeping(
             mechanism=noise,
             ledger=ledger,
             budget=budget,

@@ -314,7 +314,7 @@ ROUND = {"round": 0, "noise_multiplier": 1.0, "sampling_probability": 0.1}
 TABLES = {
     "a JSON line among commas": (
         f"round,noise_multiplier\n0,1.0\n{json.dumps(ROUND)}\n",
-        "line 3.*a JSON object in a table of commas",
+        "line 3.*a JSON object in a table",
     ),
     "a cell too many": (
         "round,noise_multiplier\n0,1.0,2.0\n",

@@ -359,7 +359,7 @@ def test_a_stream_of_records_has_no_number(live):
         def __iter__(self):
             return iter(range(9))
 
-    with pytest.raises(UnsupportedCombination, match="has a stream of records, whose number is no"):
+    with pytest.raises(UnsupportedCombination, match="a stream with an unknown number of records"):
         live.scheme_of(torch.utils.data.DataLoader(Numbers(), batch_size=2))
 
 

@@ -721,7 +721,7 @@ def test_what_scaffold_refuses(what):
 
 
 def test_scaffold_has_no_theorem_for_draws_that_depend_on_each_other():
-    with pytest.raises(fp.UnsupportedCombination, match="SCAFFOLD with FixedSize: clients remem"):
+    with pytest.raises(fp.UnsupportedCombination, match="SCAFFOLD with FixedSize: clients store"):
         training.Scaffold(**settings(scheme=fp.FixedSize(2, population=4)))
     own = training.FederatedData(
         features=torch.zeros(8, 3),

@@ -91,7 +91,7 @@ def test_what_was_trained_without_privacy_is_not_made_private(tmp_path):
                 ledger_path=tmp_path / f"{rounds}.ledger", checkpoint=checkpoint
             )
     places = begun(tmp_path)
-    with pytest.raises(ParameterError, match="it was trained under a ledger"):
+    with pytest.raises(ParameterError, match="it was trained under a different ledger"):
         experiment("fedavg").run(checkpoint=places["checkpoint"])
 
 
@@ -234,7 +234,7 @@ def test_a_run_that_does_not_fit_spends_nothing_and_leaves_nothing(tmp_path):
 def test_a_ledger_of_another_command_is_not_gone_on_with(tmp_path):
     places = begun(tmp_path)
     fp.Ledger.create(tmp_path / "own.ledger", unit="client", adjacency="zero_out").release()
-    with pytest.raises(LedgerError, match="does not say its noise_multiplier"):
+    with pytest.raises(LedgerError, match="does not state noise_multiplier"):
         experiment().run(**{**places, "ledger_path": tmp_path / "own.ledger"})
 
 

@@ -91,7 +91,7 @@ def test_every_cell_runs_or_says_what_works(name, scheme, adjacency, observer):
     ask = {"delta": 1e-4, "adjacency": adjacency, "observer": observer}
     if (scheme, adjacency, observer) in unsupported(name):
         for accountant in ACCOUNTANTS:
-            with pytest.raises(fp.UnsupportedCombination, match=r"these work: |use Poisson"):
+            with pytest.raises(fp.UnsupportedCombination, match=r"these are covered: |use Poisson"):
                 fp.epsilon(step, accountant=accountant, **ask)
         return
     bounds = {k: fp.epsilon(step * count, accountant=k, **ask) for k, count in counts.items()}

@@ -274,7 +274,7 @@ def test_curves_below_a_gaussian():
     assert Mix(((0.9, Gdp(0.0)), (0.1, Gdp(3.0)))).support().cover == 3.0
     both = compose([(Sampled(Gdp(3.0), 0.1), 4), (Mix(((0.5, Gdp(0.0)), (0.5, Gdp(4.0)))), 4)])
     assert both.support().cover == pytest.approx(10.0, rel=1e-12)
-    assert 1.0300 < LaplacePair(1.0).cover() < 1.0301
+    assert 1.0300 < LaplacePair(1.0).support().cover < 1.0301
 
 
 def test_positive_predictive_value():

@@ -57,7 +57,7 @@ def test_replacement_alone_does_not_bound_what_poisson_sampling_shows():
 def test_mechanisms_that_speak_of_replacing_only_are_not_amplified_there(
     mechanism, scheme, adjacency
 ):
-    with pytest.raises(fp.UnsupportedCombination, match="leaving a unit out"):
+    with pytest.raises(fp.UnsupportedCombination, match="absent unit"):
         fp.epsilon(mechanism.sampled(scheme), delta=1e-5, adjacency=adjacency)
     fixed = mechanism.sampled(fp.FixedSize(10, population=100))
     whole = fp.epsilon(mechanism, delta=1e-5, adjacency="replace_one")

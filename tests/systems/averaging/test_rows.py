@@ -217,7 +217,7 @@ def test_a_crash_before_the_release_skips_the_row(tmp_path):
         after, _ = loop.step(caught, DATA, ledger=ledger)
         assert after.round == 2
         NoiseFile(ledger).path.unlink()
-        with pytest.raises(ParameterError, match="noise file must be there"):
+        with pytest.raises(ParameterError, match="noise file must exist"):
             loop.step(caught, DATA, ledger=ledger)
 
 

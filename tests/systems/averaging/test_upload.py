@@ -161,5 +161,5 @@ def test_every_changed_bit_of_an_upload_s_head_is_seen():
         with pytest.raises(fp.ParameterError):
             unpack(bytes(broken), round=7, kept=2, mask=mask)
     for other in (None, torch.tensor([4, 0]), torch.tensor([0, 5])):
-        with pytest.raises(fp.ParameterError, match=r"upload\.mask must fit"):
+        with pytest.raises(fp.ParameterError, match=r"upload\.mask must match"):
             unpack(sent, round=7, kept=2, mask=other)
