@@ -80,7 +80,7 @@ def test_a_ledger_that_is_not_where_it_was_stops_the_run(tmp_path, harm, resumed
         ledger.abort(ledger.intent(ONE, clip_norm=1.0, noise_std=1.0), "a change of folders")
     harm(path)
     for _ in range(2):
-        with pytest.raises(LedgerError, match="cannot be written to"):
+        with pytest.raises(LedgerError, match="cannot be written"):
             ledger.intent(ONE, clip_norm=1.0, noise_std=1.0)
     ledger.release()
 

@@ -174,7 +174,9 @@ FORGOTTEN = [
 @pytest.mark.parametrize("made", FORGOTTEN)
 def test_an_answer_to_another_question_is_refused(made):
     """A cohort's round was told as replace_one, 3.80, at the price of add_remove (it is 8.88)."""
-    with pytest.raises(ParameterError, match=r"Forgetful\.loss_under must return a loss for replace_one"):
+    with pytest.raises(
+        ParameterError, match=r"Forgetful\.loss_under must return a loss for replace_one"
+    ):
         fp.epsilon(made(Forgetful(STEP)), delta=1e-5, **SWAP)
     with pytest.raises(ParameterError, match="must return a loss for zero_out"):
         fp.epsilon(Forgetful(STEP), delta=1e-5, observer="server", **ZERO)
@@ -198,9 +200,13 @@ class Empty(OwnScheme):
 
 
 def test_a_scheme_answers_what_it_was_asked():
-    with pytest.raises(ParameterError, match=r"OwnScheme\.amplify must return a loss for replace_one"):
+    with pytest.raises(
+        ParameterError, match=r"OwnScheme\.amplify must return a loss for replace_one"
+    ):
         fp.epsilon(STEP.sampled(OwnScheme()), delta=1e-5, **SWAP)
-    with pytest.raises(ParameterError, match=r"OwnScheme\.group must return a loss for replace_one"):
+    with pytest.raises(
+        ParameterError, match=r"OwnScheme\.group must return a loss for replace_one"
+    ):
         fp.epsilon(RECORD.in_cohort(OwnScheme()), delta=1e-5, **SWAP)
     with pytest.raises(ParameterError, match=r"Empty\.amplify must return a PrivacyLoss"):
         fp.epsilon(STEP.sampled(Empty()), delta=1e-5, **SWAP)
@@ -252,7 +258,9 @@ SCHEMES += [fp.WithReplacement(1, population=10), fp.TruncatedPoisson(0.1, 10, 3
 def test_a_sum_loses_what_its_multiplier_says(scheme, adjacency):
     """Rows of Gaussian sums read the inherited multiplier: .083 of 5.77 under FixedSize."""
     facts = {"delta": 1e-5, "adjacency": adjacency}
-    with pytest.raises(ParameterError, match=r"Entries\.traits\.sum_multiplier must agree with the loss"):
+    with pytest.raises(
+        ParameterError, match=r"Entries\.traits\.sum_multiplier must agree with the loss"
+    ):
         fp.epsilon(Entries(noise_multiplier=10.0).sampled(scheme), **facts)
     found = fp.epsilon(Mended(noise_multiplier=10.0).sampled(scheme), **facts)
     assert found.upper == fp.epsilon(STEP.sampled(scheme), **facts).upper

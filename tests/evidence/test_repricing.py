@@ -83,7 +83,9 @@ def test_noise_that_is_not_the_mechanisms_is_never_fine(tmp_path, name):
     assert found.verdict == "HOLDS" and found.run == mechanism * 1 and not found.defects
     less = written(tmp_path / "less", mechanism, clip_norm, 0.3 * std, 0.3 * std, claim=claim)
     if name == "trajectory":
-        with pytest.raises(fp.UnsupportedCombination, match="is not recorded|does not state whether"):
+        with pytest.raises(
+            fp.UnsupportedCombination, match="is not recorded|does not state whether"
+        ):
             fp.audit(less)
     else:
         found = fp.audit(less)

@@ -277,7 +277,7 @@ def test_an_unknown_event_is_unsupported_with_a_way_out():
     for account in (ours.PLDAccountant(), ours.RdpAccountant()):
         assert not account.supports(Unknown())
         words = refused(lambda a=account: a.compose(Unknown()), dpa.UnsupportedEventError)
-        assert "these are read" in words
+        assert "these events are supported" in words
 
 
 # ---- accountants

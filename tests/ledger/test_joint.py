@@ -376,7 +376,7 @@ def test_facts_must_agree(tmp_path):
         created(tmp_path / name, **changed).close()
     for name in ("unit", "adjacency", "observer"):
         with pytest.raises(
-            ParameterError, match=rf"{name} of .* must be .* as in .*audit .* apart"
+            ParameterError, match=rf"{name} of .* must be .* as in .*audit .* separately"
         ):
             fp.audit([tmp_path / "a", tmp_path / name])
 

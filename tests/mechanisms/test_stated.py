@@ -429,7 +429,10 @@ def test_more_is_known_by_more_guarantees():
         (lambda: fp.RenyiDp(divergences=((1.0, 0.1),), adjacency=ADJACENCY), "be above 1"),
         (lambda: fp.RenyiDp(divergences=((math.inf, 0.1),), adjacency=ADJACENCY), "pure DP"),
         (lambda: fp.RenyiDp(divergences=((2.0, -0.1),), adjacency=ADJACENCY), "divergence must"),
-        (lambda: fp.RenyiDp(divergences=(), adjacency=ADJACENCY), "divergences must be one or more pairs"),
+        (
+            lambda: fp.RenyiDp(divergences=(), adjacency=ADJACENCY),
+            "divergences must be one or more pairs",
+        ),
         (lambda: fp.RenyiDp(divergences=((2.0, 1.0),), adjacency="swap"), "adjacency must be"),
         (lambda: fp.ApproximateDp(guarantees=((1, 0),), adjacency=ADJACENCY, unit="x"), "unit"),
     ],

@@ -264,7 +264,9 @@ def test_a_number_of_rounds_is_not_searched_among_parts():
         return fp.Gaussian(noise_multiplier=20.0).sampled(fp.Poisson(0.05)) * rounds
 
     ask = {"epsilon": 0.5, "delta": 1e-5, "adjacency": "add_remove"}
-    with pytest.raises(fp.ParameterError, match=r"integer must be True .*meets the budget as well, got False"):
+    with pytest.raises(
+        fp.ParameterError, match=r"integer must be True .*meets the budget as well, got False"
+    ):
         fp.calibrate(run, **ask)
     found = fp.calibrate(run, integer=True, **ask)
     assert not math.log2(found.value).is_integer()

@@ -75,7 +75,7 @@ def test_the_stationary_law_stays():
     law = once.stationary()
     assert float(w2(once.apply(law), law)) < 1e-12
     assert float(w2(once.power(2000).apply(point(np.ones(3))), law)) < 1e-10
-    with pytest.raises(ParameterError, match="contract"):
+    with pytest.raises(ParameterError, match="spectral radius below 1"):
         AffineMap(matrix=np.eye(2), offset=np.zeros(2), noise=np.eye(2)).stationary()
 
 

@@ -465,7 +465,10 @@ def test_f_in_simulated_runs():
             lambda: quadratic(1, 0.1, 5, 2, active=np.ones((1, 1))),
             r"active must have shape \(2, 1\)",
         ),
-        (lambda: quadratic(1, 0.1, 5, 2, curvature=math.nan), "curvatures must be finite"),
+        (
+            lambda: quadratic(1, 0.1, 5, 2, curvature=math.nan),
+            "curvatures must be one or more finite numbers",
+        ),
     ],
 )
 def test_bad_input_names_the_range(call, words):

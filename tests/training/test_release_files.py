@@ -97,7 +97,7 @@ def test_a_model_never_replaces_a_ledger(tmp_path):
     with fp.Ledger.create(tmp_path / "run.ledger", **CLIENT):
         pass
     before = (tmp_path / "run.ledger").read_bytes()
-    with pytest.raises(ParameterError, match="output must be no ledger"):
+    with pytest.raises(ParameterError, match="output must not be a ledger"):
         save_model(tmp_path / "run.ledger", own, own.init())
     for path in (tmp_path, tmp_path / "none" / "model.pt"):
         with pytest.raises(ParameterError, match=r"output must be (a file or|in a folder)"):

@@ -64,7 +64,7 @@ def test_an_accountant_that_counts_no_steps_gives_no_number(optimizer_given):
     engine.accountant.look_at(loader, *[optimizer] * optimizer_given)
     train(network, optimizer, loader, 1)
     assert engine.get_epsilon(1e-5) > 0.0
-    with pytest.raises(fp.ParameterError, match="a step must be begun"):
+    with pytest.raises(fp.ParameterError, match="a step must be recorded"):
         no_hook(engine, network, optimizer, loader)
     with pytest.raises(fp.ParameterError, match="void"):
         engine.get_epsilon(1e-5)

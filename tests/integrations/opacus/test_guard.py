@@ -105,7 +105,7 @@ def test_a_step_that_the_books_did_not_begin_is_refused_and_voids_them(how, befo
     if before:
         train(network, optimizer, loader, before)
     start = [p.clone() for p in network.parameters()]
-    with pytest.raises(fp.ParameterError, match="a step must be begun by keep_books"):
+    with pytest.raises(fp.ParameterError, match="a step must be recorded by keep_books"):
         SWITCHES[how](engine, network, optimizer, loader)
     # It is refused before anything moves.
     assert all(map(torch.equal, start, network.parameters()))
@@ -129,7 +129,7 @@ def test_a_step_is_seen_after_it_where_the_first_look_was_taken_out(ledger):
     books = live.keep_books(optimizer, loader, ledger=ledger)
     optimizer.original_optimizer._optimizer_step_pre_hooks.clear()
     optimizer.attach_step_hook(lambda optimizer: None)
-    with pytest.raises(fp.ParameterError, match="a step must be begun"):
+    with pytest.raises(fp.ParameterError, match="a step must be recorded"):
         train(network, optimizer, loader, 1)
     with pytest.raises(fp.ParameterError, match="void"):
         books.close()

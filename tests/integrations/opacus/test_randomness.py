@@ -110,7 +110,7 @@ def test_a_restored_state_of_the_noise_s_own_generator_is_refused(whose, ledger)
     start = [p.clone() for p in network.parameters()]
     # Of a given generator each state is known that was drawn from, and all are refused.
     for _ in range(2 if whose == "given" else 1):
-        with pytest.raises(fp.ParameterError, match="generator of torch must be one that nothing"):
+        with pytest.raises(fp.ParameterError, match="generator of torch must be unused"):
             train(network, optimizer, loader, 1)
     assert all(map(torch.equal, start, network.parameters()))
     train(network, optimizer, loader, 1)
@@ -129,7 +129,7 @@ def test_a_given_generator_is_looked_at_across_sessions(tmp_path):
         with fp.Ledger.create(tmp_path / str(number), **FACTS) as ledger:
             live.keep_books(optimizer, loader, ledger=ledger)
             if number:
-                with pytest.raises(fp.ParameterError, match="generator of torch must be one that"):
+                with pytest.raises(fp.ParameterError, match="generator of torch must be unused"):
                     train(network, optimizer, loader, 1)
                 assert not ledger.begun_rounds
             else:
@@ -144,7 +144,7 @@ def test_a_restored_state_of_the_draws_is_refused(kind, ledger):
     state = sampler.generator.get_state()
     train(network, optimizer, loader, 2)
     sampler.generator.set_state(state)
-    with pytest.raises(fp.ParameterError, match="generator of torch must be one that nothing"):
+    with pytest.raises(fp.ParameterError, match="generator of torch must be unused"):
         train(network, optimizer, loader, 1)
 
 

@@ -112,7 +112,7 @@ def test_groups_hold_the_answer_of_all_rounds(adjacency, name, monkeypatch):
     # What is attained may be asked with another tolerance.
     assert wide.lower <= exact.upper and math.isfinite(wide.upper)
     if name == "pld":
-        assert "groups" in wide.reason and not exact.reason
+        assert "grouped" in wide.reason and not exact.reason
         assert 0.0 < wide.resolution[0] < exact.resolution[0]
 
 
