@@ -336,7 +336,7 @@ def test_theorems_about_a_scheme_are_not_about_its_subclasses():
         (Lists(0.01), fp.FixedEpochs(1)),
         (Account(4), fp.SingleParticipation()),
     ):
-        with pytest.raises(fp.UnsupportedCombination, match="has no (amplification )?theorem"):
+        with pytest.raises(fp.UnsupportedCombination, match=r"has no (amplification )?theorem"):
             replace(dense, participation=rule).sampled(scheme)
 
     # One that only draws in its own way is accounted as its base is.

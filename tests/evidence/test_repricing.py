@@ -84,7 +84,7 @@ def test_noise_that_is_not_the_mechanisms_is_never_fine(tmp_path, name):
     less = written(tmp_path / "less", mechanism, clip_norm, 0.3 * std, 0.3 * std, claim=claim)
     if name == "trajectory":
         with pytest.raises(
-            fp.UnsupportedCombination, match="is not recorded|does not state whether"
+            fp.UnsupportedCombination, match=r"is not recorded|does not state whether"
         ):
             fp.audit(less)
     else:
