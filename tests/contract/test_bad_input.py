@@ -174,7 +174,7 @@ def test_a_way_out_is_named():
     with pytest.raises(fp.UnsupportedCombination, match=r"list of participants.*these are covered"):
         fp.epsilon(RUN, delta=1e-5, adjacency="add_remove", observer="server")
     client, record = (fp.Gaussian(noise_multiplier=1.0, unit=u) for u in ("client", "record"))
-    with pytest.raises(fp.ParameterError, match=r"unit must agree .*account .* apart"):
+    with pytest.raises(fp.ParameterError, match=r"unit must agree .*account .* separately"):
         client + record
 
 

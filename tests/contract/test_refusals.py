@@ -322,7 +322,7 @@ TABLES = {
     ),
     "a column that is not read": (
         "round,noise_multiplier,noise\n0,1.0,2.0\n",
-        "line 1.*these events are supported, once each",
+        "line 1.*these are read, once each",
     ),
     "rounds that run backwards": (
         "round,noise_multiplier\n1,1.0\n0,1.0\n",
