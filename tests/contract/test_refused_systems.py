@@ -729,7 +729,9 @@ def test_scaffold_has_no_theorem_for_draws_that_depend_on_each_other():
         clients=tuple(np.arange(8).reshape(4, 2)),
     )
     loop = training.Scaffold(**settings())
-    with pytest.raises(fp.ParameterError, match="adjacency must not be add_remove, since c changes by a"):
+    with pytest.raises(
+        fp.ParameterError, match="adjacency must not be add_remove, since c changes by a"
+    ):
         loop.step(loop.init(), own, budget=fp.Budget(epsilon=9, delta=0.1, adjacency="add_remove"))
 
 

@@ -100,6 +100,8 @@ def test_a_model_never_replaces_a_ledger(tmp_path):
     with pytest.raises(ParameterError, match="output must not be a ledger"):
         save_model(tmp_path / "run.ledger", own, own.init())
     for path in (tmp_path, tmp_path / "none" / "model.pt"):
-        with pytest.raises(ParameterError, match=r"output must be (a file or|in an existing folder)"):
+        with pytest.raises(
+            ParameterError, match=r"output must be (a file or|in an existing folder)"
+        ):
             save_model(path, own, own.init())
     assert (tmp_path / "run.ledger").read_bytes() == before
