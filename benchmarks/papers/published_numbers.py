@@ -324,9 +324,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 TEXT = r"""# Published privacy numbers, under every reading
 
-Written by `benchmarks/papers/published_numbers.py`; the numbers with all their digits are in
+`benchmarks/papers/published_numbers.py` writes this page. All digits are in
 `benchmarks/papers/results/published_numbers.json`. Epsilons are rounded up; `a to b` is a certified
-interval, its lower end attained by two neighbouring data sets.
+interval, and two neighbouring data sets attain its lower end.
 
 ## Fed-SMP (Hu, Guo and Gong)
 
@@ -343,26 +343,22 @@ epsilons. In **bold**: within 0.01 of the printed number.
 :end-before: "<!-- end -->"
 ```
 
-- **Where the printed numbers come from.** The first row: an accountant for Poisson sampling and
+- **The source of the printed numbers.** The first row: an accountant for Poisson sampling and
   add_remove, with Mironov's conversion. The algorithm draws cohorts of a fixed size instead.
-- **What is true of the printed algorithm.** The rows on cohorts of a fixed size. The slot of an
-  absent client goes to another, so that one client moves the sum by twice the clip norm, and the
-  lower ends there are attained: the printed epsilons are too small by a factor of {least} to
-  {most}, for the paper's own add_remove. Somebody who knows the cohorts, as the server of the
-  paper's own attack model does, learns more still; under add_remove the list alone gives a client
-  away ([Fed-SMP's Theorem 1](../theory/averaging.md#fed-smp-theorem-1)).
-- **What would make them true.** Poisson cohorts, with the noise topped up to its full size whatever
-  the number of clients that were drawn.
+- **The true numbers of the printed algorithm.** The rows on cohorts of a fixed size. For the
+  paper's own add_remove the printed epsilons are too small by a factor of {least} to
+  {most}. The server of the paper's attack model knows the cohorts. Under add_remove the list of
+  participants shows membership ([Fed-SMP's Theorem 1](../theory/averaging.md#fed-smp-theorem-1)).
+- **A correction.** The numbers hold for Poisson cohorts with noise that is topped up to its full
+  size.
 - **6.99 is not reproduced.** No reading gives it; the first row gives {mironov}, with the
-  improved conversion {improved}. It would hold for Poisson cohorts, and fails by far for the
-  printed algorithm.
+  improved conversion {improved}.
 
 ## Two-sided FedAvg (Yang, Fang and Liu)
 
-The paper has no privacy. In its private form every update is clipped and noise of std $z$ times the
-clip norm is put on the sum of a round; step sizes and the number of local steps then cost no
-privacy. Client level, replace_one, $\delta = 10^{{-5}}$; $m$ workers, $n$ drawn in each of
-$T$ rounds:
+The paper has no privacy. In its private form every update is clipped, and noise of std $z$ times
+the clip norm is added to the sum of a round. Client level, replace_one, $\delta = 10^{{-5}}$; $m$
+workers, $n$ drawn in each of $T$ rounds:
 
 ```{{include}} ../../benchmarks/papers/results/published_numbers.md
 :start-after: "<!-- two-sided -->"
