@@ -158,6 +158,7 @@ dist: $(BIN)/pip
 	@"$(PYTHON)" -m venv build/plain && "$(PYTHON)" -m venv build/torch
 	@build/plain/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) dist/*.whl
 	cd build/plain && bin/python -I ../../tests/smoke.py
+	cd build/plain && bin/python -I ../../tests/light_core.py
 	@build/torch/bin/python -I -m pip install --quiet --disable-pip-version-check -c $(PINS) \
 		"fedprivacy[train] @ file://$$(ls $(CURDIR)/dist/*.tar.gz)"
 	cd build/torch && $(ONE_THREAD) bin/python -I ../../tests/smoke.py --train

@@ -1,6 +1,6 @@
 """I train: from a budget to a private model, and to an audit of the actual run.
 
-200 clients share scikit-learn's digits. The noise follows from the budget, the ledger from the
+200 clients share the digits of the package. The noise follows from the budget, the ledger from the
 rounds, and the verdict from the ledger.
 
 Prints::

@@ -66,7 +66,6 @@ LAZY = {
     "flwr",
     "nvflare",
     "torch",
-    "sklearn",
     "arviz_stats",
     "arviz_base",
     "arviz",
@@ -90,7 +89,6 @@ LAZY = {
 HOMES = {
     "flint": {"check_certificate"},
     "torch": TRAINS | {"audit/imports/opacus", "integrations/opacus", "runs/methods"},
-    "sklearn": {"training"},
     "arviz_stats": {"training"},
     "arviz_base": {"training"},
     "arviz": {"training"},
@@ -108,7 +106,6 @@ SLOW_PARTS = {
     "flint": {"check_certificate"},
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
-    "sklearn": {"training"},
     "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
@@ -371,7 +368,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
         "rich",
         "jinja2",
     }
-    declared |= {"matplotlib", "torch", "sklearn", "arviz_stats", "joblib", "fedprivacy"}
+    declared |= {"matplotlib", "torch", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
     declared |= {"nvflare", "portalocker", "yaml"}
     for path in files():
@@ -383,7 +380,7 @@ SUITES = {"contract", "property", "statistical", "benchmarks", "traces"}
 """Folders of tests that span several modules, and their data."""
 
 WHOLE = {"architecture", "benchmarks", "campaign", "docs", "examples", "import"}
-WHOLE |= {"names", "plain_words", "randomness", "words"}
+WHOLE |= {"light_core", "names", "plain_words", "randomness", "words"}
 """Tests of the repository as a whole, directly in ``tests``."""
 
 MIRRORED = 0.8

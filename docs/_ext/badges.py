@@ -19,7 +19,8 @@ def facts(project: dict[str, object]) -> dict[str, tuple[str, str]]:
     """Return each badge's name, and what stands on its left and on its right."""
     found = {
         "python": ("python", str(project["requires-python"]).replace(">=", "") + " or newer"),
-        "license": ("license", str(project["license"])),
+        # That of the code; the data have another one.
+        "license": ("license", str(project["license"]).partition(" AND ")[0]),
     }
     classifiers = project["classifiers"]
     assert isinstance(classifiers, list)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..bound import Verdict, exactly, shown
-from ..errors import FedPrivacyError
+from ..errors import FedPrivacyError, needs
 from ..mechanisms import Mechanism
 from ..questions.epsilon import epsilon, profile
 from ..questions.risk import TradeoffCurve, tradeoff_curve
@@ -112,6 +112,12 @@ class Look(NamedTuple):
     upper: Callable[[Array, Array], Corners] = points
     lower: Callable[[Array, Array], Corners] = from_the_right
     ends: str = ""
+
+
+def needs_matplotlib() -> None:
+    """Raise ParameterError if matplotlib is missing; called before anything is drawn."""
+    with needs("a plot", "'fedprivacy[report]'", "matplotlib"):
+        import matplotlib  # noqa: F401
 
 
 def composes(found: Audit) -> bool:

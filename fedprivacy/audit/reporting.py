@@ -18,13 +18,20 @@ import numpy as np
 import fedprivacy
 
 from ..bound import exactly, shown
-from ..errors import refuse
+from ..errors import ParameterError, refuse
 from ..loss.strategies.memo import Answers, answered_once
 from ..outputs import in_folder, path_of, printable, whole_file
 from . import registry
 from .accounting import NOT_COUNTED, Audit
 from .messages import GLOSSARY, attack_in_words, guarantee, others_in_words
-from .plots import composes, epsilon_by_round, further_rounds, in_all, plots_of
+from .plots import (
+    composes,
+    epsilon_by_round,
+    further_rounds,
+    in_all,
+    needs_matplotlib,
+    plots_of,
+)
 from .statement import rows_of
 
 
@@ -114,11 +121,15 @@ class _ReportArguments:
 
 
 def _page(request: _ReportArguments) -> str:
-    return _rendered("report.html", request, plots=_plots(request), autoescape=True)
+    try:
+        needs_matplotlib()
+    except ParameterError as missing:
+        return _rendered("report.html", request, autoescape=True, no_plots=str(missing))
+    return _rendered("report.html", request, autoescape=True, plots=_plots(request))
 
 
 def _markdown(request: _ReportArguments) -> str:
-    return _rendered("report.md", request, plots=[], autoescape=False)
+    return _rendered("report.md", request, autoescape=False)
 
 
 def _json(request: _ReportArguments) -> str:
@@ -152,7 +163,14 @@ _FORMS: dict[str, Callable[[_ReportArguments], str]] = {
 }
 
 
-def _rendered(name: str, request: _ReportArguments, *, plots: list[Any], autoescape: bool) -> str:
+def _rendered(
+    name: str,
+    request: _ReportArguments,
+    *,
+    autoescape: bool,
+    plots: Sequence[Any] = (),
+    no_plots: str = "",
+) -> str:
     # Only pages need the template engine.
     from jinja2 import Environment, StrictUndefined
 
@@ -177,6 +195,7 @@ def _rendered(name: str, request: _ReportArguments, *, plots: list[Any], autoesc
         scored=any(run.accuracy for run in request.runs.values()),
         sent=any(run.upload_bytes is not None for run in request.runs.values()),
         plots=plots,
+        no_plots=no_plots,
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
     )

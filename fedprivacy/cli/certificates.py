@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from ..errors import FedPrivacyError
+from ..errors import needs
 from .options import as_json, cli, say, show
 
 
@@ -24,12 +24,8 @@ def verify(certificates: tuple[str, ...], as_json: bool) -> int:
           --rounds 1000 --delta 1e-5 --adjacency add_remove --certificate run.json
       fedprivacy verify run.json
     """  # noqa: D301
-    try:
+    with needs("verify", "'fedprivacy[verify]'", "flint"):
         from .. import check_certificate
-    except ModuleNotFoundError as problem:
-        raise FedPrivacyError(
-            f"verify needs {problem.name}, which is not installed; pip install python-flint"
-        ) from problem
     found = [(path, *check_certificate.read(path)) for path in certificates]
 
     def text() -> None:

@@ -129,7 +129,11 @@ def pareto(
           --adjacency replace_one --epsilon 4 --output front.png
     """  # noqa: D301
     from ..runs.pareto import pareto as compare
+    from ..runs.pictures import check_picture
 
+    # Before the accounts, which may take minutes.
+    if output is not None:
+        check_picture(output)
     # Only given options make a grid. The others keep their defaults.
     given = {n: said for n in SampledRun.known() if (said := question.pop(n)) is not None}
     found = compare(_runs(settings, method, given, chosen, unit, cost), **question)

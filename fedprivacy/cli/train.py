@@ -56,7 +56,7 @@ data_options = options(
         "--data",
         None,
         DATA,
-        "digits (part of scikit-learn), fashion-mnist (read from disk), or your own .npz file "
+        "digits (part of the package), fashion-mnist (read from disk), or your own .npz file "
         "with the arrays features, labels, clients (the client of each record), test_features, "
         "test_labels and, for top-k, public_features and public_labels.",
         default="digits",

@@ -107,7 +107,7 @@ def job(
 
     Args:
         method: one of ``methods.METHODS``.
-        data: "digits" (of scikit-learn), "fashion-mnist", a file, or loaded data; see
+        data: "digits" (of the package), "fashion-mnist", a file, or loaded data; see
             ``load_data``, also for the next three.
         data_dir: folder of Fashion-MNIST's files.
         clients: number of clients that share the records.

@@ -232,7 +232,7 @@ class Pareto:
         epsilon, to the digits shown, each gets a line instead of a position at its epsilon.
 
         Raises:
-            ParameterError: every setting was refused, or the ending is not a known format.
+            ParameterError: every setting was refused, or see ``check_picture``.
             OSError: the file cannot be written.
         """
         taking = self._taking

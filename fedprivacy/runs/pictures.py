@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..audit.plots import between_rates, from_the_right
+from ..audit.plots import between_rates, from_the_right, needs_matplotlib
 from ..errors import listed, refuse
 from ..outputs import in_folder, whole_file
 from ..questions.risk import TradeoffCurve
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def check_picture(path: str | PathLike[str]) -> None:
-    """Raise ParameterError unless a picture can be written there; checked before long work."""
+    """Check the path of a picture before long work.
+
+    Raises:
+        ParameterError: an unknown format, a folder that does not exist, or no matplotlib.
+    """
+    needs_matplotlib()
     from matplotlib.backend_bases import FigureCanvasBase
 
     kinds = FigureCanvasBase.get_supported_filetypes()
@@ -33,7 +38,7 @@ def draw_tradeoff(curve: TradeoffCurve, path: str | PathLike[str]) -> Path:
     values between the requested rates come from ``between_rates``.
 
     Raises:
-        ParameterError: an unknown format, or a folder that does not exist.
+        ParameterError: see ``check_picture``.
     """
     from matplotlib.figure import Figure
 

@@ -28,6 +28,17 @@ def test_digits_has_real_images_and_disjoint_parts():
     assert digits(clients=10, public=0).public_features is None
 
 
+def test_digits_are_those_of_scikit_learn():
+    datasets = pytest.importorskip("sklearn.datasets")
+    inputs, labels = datasets.load_digits(return_X_y=True)
+    data = digits(clients=1, public=100, test=360, seed=3)
+    order = np.random.default_rng(3).permutation(1797)
+    parts = (data.test_features, data.public_features, data.features)
+    assert np.array_equal(np.concatenate(parts) * 16, inputs[order])
+    truth = (data.test_labels, data.public_labels, data.labels)
+    assert np.array_equal(np.concatenate(truth), labels[order])
+
+
 def test_partitions_cover_every_row_once_and_by_label_is_heterogeneous():
     labels = np.repeat(np.arange(10), 60)
     for parts in (partition_iid(600, 7), partition_by_label(labels, 50)):

@@ -101,11 +101,6 @@ def test_draws_go_to_arviz():
     ("module", "call", "wanted"),
     [
         (
-            "sklearn",
-            training.digits,
-            "digits needs scikit-learn, which is not installed; pip install 'fedprivacy[train]'",
-        ),
-        (
             "arviz_stats",
             lambda: training.diagnose(torch.zeros(2, 8, 1)),
             "diagnostics need ArviZ, which is not installed; pip install 'fedprivacy[train]'",
