@@ -132,7 +132,7 @@ FLOWER := .venv-flower
 FLOWER_OUT := $(CURDIR)/flower-out
 $(FLOWER)/.has-flower: pyproject.toml $(PINS)
 	@"$(PYTHON)" -m venv $(FLOWER)
-	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[flower]'
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[flower,train]'
 	@touch $@
 
 # A fresh folder each time: a ledger whose run is complete is closed. Flower leaves a local server
@@ -142,7 +142,7 @@ flower: $(FLOWER)/.has-flower
 	@rm -rf $(FLOWER_OUT) && mkdir $(FLOWER_OUT)
 	cd examples/flower && PATH="$(CURDIR)/$(FLOWER)/bin:$$PATH" FLWR_HOME=$(FLOWER_OUT)/flwr \
 		FLWR_TELEMETRY_ENABLED=0 flwr run . --stream \
-		--run-config "folder='$(FLOWER_OUT)'" --federation-config "num-supernodes=20"
+		--run-config "folder='$(FLOWER_OUT)'" --federation-config "num-supernodes=60"
 	@left=$$(pgrep -f "[f]lower-superlink .*$(FLOWER_OUT)/flwr/"); test -z "$$left" || kill $$left
 	$(FLOWER)/bin/fedprivacy audit $(FLOWER_OUT)/run.jsonl --strict
 

@@ -115,8 +115,6 @@ def left_running(folder):
 
 @pytest.mark.timeout(1800)
 def test_the_example_with_sixty_clients(tmp_path):
-    if not Path("/usr/share/datasets/fashion-mnist").is_dir():
-        pytest.skip("apt install dataset-fashion-mnist")
     own, out, told, home = (tmp_path / name for name in ("app", "out", "notes", "flwr"))
     shutil.copytree(EXAMPLE, own)
     out.mkdir()

@@ -5,7 +5,7 @@ from flwr.clientapp import ClientApp
 
 from fedprivacy.integrations.flower import private_mod
 
-from .task import network, train
+from .task import images, network, train
 
 app = ClientApp(mods=[private_mod])
 
@@ -13,8 +13,10 @@ app = ClientApp(mods=[private_mod])
 @app.train()
 def train_client(message: Message, context: Context) -> Message:
     """Train on this client's images; the mod clips the update and keeps the metrics local."""
-    model = network()
+    dataset = str(context.run_config["dataset"])
+    data = images(dataset, int(context.run_config["clients"]))
+    model = network(dataset)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train(model, int(context.node_config["partition-id"]), int(context.run_config["clients"]))
+    train(model, data, int(context.node_config["partition-id"]))
     arrays, metrics = ArrayRecord(model.state_dict()), MetricRecord({"num-examples": 320})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)

@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg
 import fedprivacy as fp
 from fedprivacy.integrations.flower import EQUALLY, PrivateStrategy
 
-from .task import accuracy, network
+from .task import accuracy, images, network
 
 app = ServerApp()
 
@@ -19,6 +19,7 @@ def main(grid: Grid, context: Context) -> None:
     """Train until all rounds are run or the budget is spent."""
     config = context.run_config
     clients, folder = int(config["clients"]), Path(str(config["folder"])).absolute()
+    dataset = str(config["dataset"])
     strategy = PrivateStrategy(
         FedAvg(fraction_evaluate=0.0, weighted_by_key=EQUALLY),
         perturbation=fp.Gaussian(
@@ -32,13 +33,13 @@ def main(grid: Grid, context: Context) -> None:
     )
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
-        model = network()
+        model = network(dataset)
         model.load_state_dict(arrays.to_torch_state_dict())
-        return MetricRecord({"accuracy": accuracy(model, clients)})
+        return MetricRecord({"accuracy": accuracy(model, images(dataset, clients))})
 
     result = strategy.start(
         grid,
-        ArrayRecord(network().state_dict()),
+        ArrayRecord(network(dataset).state_dict()),
         num_rounds=int(config["rounds"]),
         timeout=float(config["timeout"]),
         evaluate_fn=evaluate,

@@ -10,8 +10,8 @@
         ledger="run.jsonl", budget=fp.Budget(8.0, 1e-5, adjacency="zero_out"),
     )
 
-These names need the extra ``flower``: flwr 1.41 with its message API. The message format (``wire``)
-and the model on disk (``saved``) do not need it.
+These names need the extra ``flower``: flwr 1.41 or later with its message API. The message format
+(``wire``) and the model on disk (``saved``) do not need it.
 """
 
 from __future__ import annotations

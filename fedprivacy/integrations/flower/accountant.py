@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import Counter
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 
 import msgspec
 from flwr.serverapp import (
@@ -15,8 +19,10 @@ from flwr.serverapp import (
 )
 
 from ...bound import Bound
-from ...errors import ParameterError, integer, positive, refuse
+from ...errors import LedgerError, ParameterError, integer, positive, refuse
+from ...ledger import files
 from ...mechanisms import Gaussian, Mechanism
+from ...outputs import in_folder, whole_file
 from ...questions.epsilon import delta as delta_of
 from ...questions.epsilon import epsilon as epsilon_of
 from ...relations import Adjacency
@@ -42,13 +48,59 @@ class Accountant:
     place to another. The sum moves by twice the clip norm under either relation. States of Flower's
     accountant load here, and ``fedprivacy audit`` reads our states as Flower's.
 
+    Flower composes a release after it has drawn the noise and before the sum leaves the strategy.
+    With ``state``, ``compose`` returns after the release is on disk. So a killed server loses no
+    release that anybody saw, and the next accountant of this file continues.
+
     Args:
         config: Flower's: population, delta, relation, sampling and optionally the largest epsilon.
+        state: file of the state, as JSON; read if it exists. It is locked until this accountant is
+            collected. None keeps the releases in memory only.
+
+    Raises:
+        ParameterError: the file has no state, or the state of another configuration.
+        LedgerError: another accountant has the file.
     """
 
-    def __init__(self, config: PrivacyConfig) -> None:
+    def __init__(self, config: PrivacyConfig, *, state: str | PathLike[str] | None = None) -> None:
         self._config = config
         self._counts = Counter[GaussianPrivacyEvent]()
+        self._file = None if state is None else in_folder(state=state).absolute()
+        self._text: bytes | None = None
+        if self._file is not None:
+            self._resume(self._file)
+
+    def _resume(self, file: Path) -> None:
+        """Lock the file of the state, and continue from it."""
+        beside = file.with_name(file.name + ".lock")
+        with files.explained(beside, "create it"):
+            fd = os.open(beside, os.O_RDWR | os.O_CREAT | files.BINARY | files.NO_LINK, 0o644)
+        weakref.finalize(self, files.let_go, fd, os.getpid())
+        files.lock(fd, file)
+        if file.exists():
+            self._text = file.read_bytes()
+            try:
+                found = msgspec.json.decode(self._text)
+            except msgspec.MsgspecError as problem:
+                raise ParameterError(
+                    f"state must be a file of an accountant's state, got {str(file)!r}; restore "
+                    "it, or name a new file and charge its releases to another budget"
+                ) from problem
+            self._load(found)
+
+    def _keep(self, counts: Counter[GaussianPrivacyEvent]) -> None:
+        """Count releases, on disk first."""
+        if self._file is not None:
+            text = self._file.read_bytes() if self._file.exists() else None
+            if text != self._text:
+                raise LedgerError(
+                    f"{self._file} was changed or removed since this accountant wrote it, so its "
+                    "releases are unknown; restore it and create the accountant again"
+                )
+            text = msgspec.json.encode(self._state(counts))
+            whole_file(self._file, text)
+            self._text = text
+        self._counts = counts
 
     @property
     def config(self) -> PrivacyConfig:
@@ -69,7 +121,9 @@ class Accountant:
         times = integer(1, count=count)
         # Refused before anything is counted.
         self._round(event)
-        self._counts[event] += times
+        wanted = Counter(self._counts)
+        wanted[event] += times
+        self._keep(wanted)
 
     def get_epsilon(self, delta: float) -> float:
         """Return the certified epsilon of all releases; 0 before the first."""
@@ -104,9 +158,12 @@ class Accountant:
 
     def state_dict(self) -> dict[str, object]:
         """Return the state as plain values, in Flower's form."""
+        return self._state(self._counts)
+
+    def _state(self, counts: Counter[GaussianPrivacyEvent]) -> dict[str, object]:
         events = [
             EventCount(Event(one.noise_multiplier, one.sample_size, one.population_size), count)
-            for one, count in self._counts.items()
+            for one, count in counts.items()
         ]
         state = AccountantState(1, METHOD, self._config_now, events)
         plain: dict[str, object] = msgspec.to_builtins(state)
@@ -116,8 +173,16 @@ class Accountant:
         """Load a state, of this class or of Flower's accountant.
 
         Raises:
-            ParameterError: it is not a state, or has another configuration.
+            ParameterError: it is not a state, has another configuration, or would replace releases
+                that are on disk.
         """
+        if self._file is not None and self._counts:
+            rule = "be loaded before a release, since the releases on disk stay spent"
+            refuse("state", "a state for a used file", rule, "name a new file")
+        self._load(state)
+        self._keep(self._counts)
+
+    def _load(self, state: object) -> None:
         try:
             found = msgspec.convert(state, AccountantState)
         except msgspec.ValidationError as problem:

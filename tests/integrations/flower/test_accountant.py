@@ -162,8 +162,8 @@ def test_other_strategies_step_by_the_noisy_average_alone(tmp_path, name):
 REFUSED = {
     "median": (apps.equal(FedMedian), {}, "average its replies"),
     "weights": (FedAvg(fraction_evaluate=0.0), {}, "weighted_by_key"),
-    "evaluates": (FedAvg(weighted_by_key=apps.EQUALLY), {}, "unpriced"),
-    "metrics": (apps.equal(FedAvg, train_metrics_aggr_fn=lambda *_: None), {}, "unpriced"),
+    "evaluates": (FedAvg(weighted_by_key=apps.EQUALLY), {}, "client metrics"),
+    "metrics": (apps.equal(FedAvg, train_metrics_aggr_fn=lambda *_: None), {}, "client metrics"),
     "correlated": (
         apps.equal(FedAvg),
         {"perturbation": fp.CorrelatedNoise(
