@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -150,6 +150,14 @@ def named(path: Path) -> Iterator[None]:
     except OSError as error:
         text = f"could not be written ({error.strerror or error})"
         raise type(error)(error.errno, text, str(path)) from error
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of text as lines whose columns begin at the same place."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
+    return ["  ".join(row).rstrip() for row in padded]
 
 
 def printable(text: object) -> str:

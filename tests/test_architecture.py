@@ -79,7 +79,6 @@ LAZY = {
     "joblib",
     "opacus",
     "prv_accountant",
-    "rich",
     "jinja2",
     "ssl",
     "yaml",
@@ -106,7 +105,6 @@ SLOW_PARTS = {
     "flint": {"check_certificate"},
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
-    "rich": {"runs/progress"},
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
     "nvflare": {"integrations/nvflare"},
@@ -363,9 +361,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
         "scipy",
         "dp_accounting",
         "msgspec",
-        "rich_click",
         "click",
-        "rich",
         "jinja2",
     }
     declared |= {"matplotlib", "torch", "arviz_stats", "joblib", "fedprivacy"}
@@ -406,7 +402,7 @@ ELSEWHERE = {
         "canaries dp_fedavg fa_hmc fa_ld fed_plt fed_smp fedavg records",
         "contract/test_jobs, runs/test_attack_targets: every method in turn",
     ),
-    "runs": ("planting progress sources", "runs/test_attack_targets, cli/test_program"),
+    "runs": ("planting sources", "runs/test_attack_targets, cli/test_program"),
     "mechanisms": (
         "arrays exact_tails noise streams tensors",
         "mechanisms/test_rounded, mechanisms/test_correlated: parts of the noise",

@@ -18,7 +18,6 @@ HEAVY = [
     "dp_accounting",
     "sklearn",
     "arviz_stats",
-    "rich",
     "jinja2",
 ]
 COUNTED = """

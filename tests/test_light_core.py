@@ -14,8 +14,6 @@ CORE = {
     "pyyaml",
     "portalocker",
     "click",
-    "rich-click",
-    "rich",
     "jinja2",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 
 from ..bound import Bound
 from ..errors import refuse

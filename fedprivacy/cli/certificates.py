@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from ..errors import needs
 from .options import as_json, cli, say, show

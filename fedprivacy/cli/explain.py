@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rich_click as click
+import click
 
 from ..accountants import ACCOUNTANTS
 from ..bound import Bound, exactly, plain_bounds, shown
@@ -295,7 +295,8 @@ def tradeoff(
     \b
     Example:
       fedprivacy tradeoff --noise-multiplier 1 --sampling-probability 0.01 \\
-          --rounds 1000 --adjacency add_remove --fpr 0.001,0.01,0.1 --plot curve.png
+          --rounds 1000 --adjacency add_remove --fpr 0.001,0.01,0.1 \\
+          --plot curve.png
     """  # noqa: D301
     from ..questions.risk import tradeoff_curve
     from ..runs.pictures import check_picture, draw_tradeoff

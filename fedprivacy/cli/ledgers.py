@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rich_click as click
+import click
 
 from ..bound import Verdict
 from ..errors import integer, refuse
-from ..outputs import printable
+from ..outputs import aligned, printable
 from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
 from .options import (
     ADJACENCIES,
@@ -28,7 +28,6 @@ from .options import (
     option,
     options,
     say,
-    screen,
     show,
 )
 
@@ -114,11 +113,12 @@ judge_options = options(
         default="",
         show_default=False,
     ),
-    click.option(
+    option(
         "--strict",
-        panel=CLAIM,
+        bool,
+        CLAIM,
+        "Exit with 0 for HOLDS, 3 for FAILS, 4 for CANNOT BE CERTIFIED.",
         is_flag=True,
-        help="Exit with 0 for HOLDS, 3 for FAILS, 4 for CANNOT BE CERTIFIED.",
     ),
 )
 
@@ -279,12 +279,12 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
 
 @cli.command()
 @judge_options
-@click.option(
-    "--each",
-    "apart",
+@option(
+    "--each apart",
+    bool,
+    CLAIM,
+    "One verdict for each run, as for a folder and for a file with several runs.",
     is_flag=True,
-    panel=CLAIM,
-    help="One verdict for each run, as for a folder and for a file with several runs.",
 )
 @as_json
 def audit(as_json: bool, strict: bool, apart: bool, **given: Any) -> int:
@@ -336,7 +336,6 @@ def _row_data(row: RunAudit) -> dict[str, Any]:
 
 def show_rows(rows: list[RunAudit]) -> None:
     """Print one line for each of several runs: its verdict, or why there is none."""
-    console = screen()
     for row in rows:
         if row.audit is None:
             line = f"not judged: {row.refused}"
@@ -344,7 +343,7 @@ def show_rows(rows: list[RunAudit]) -> None:
             low, high = ("", "") if row.audit.void else row.audit.bound.ends(4)
             numbers = "" if row.audit.void else f" [{low}, {high}]"
             line = f"{str(row.audit).splitlines()[0]}{numbers}"
-        console.print(printable(f"{row.name}: {line}"), markup=False, soft_wrap=True)
+        say(f"{row.name}: {line}")
 
 
 def audit_data(found: Audit) -> dict[str, Any]:
@@ -354,23 +353,19 @@ def audit_data(found: Audit) -> dict[str, Any]:
 
 def show_audit(found: Audit) -> None:
     """Print an audit: verdict, reasons and, if they certify a guarantee, a table of the bounds."""
-    console = screen()
-    from rich.markup import escape
-
     # Strings of a record contain no line ends there, so each line is our own.
     first, *rest = str(found).splitlines()
-    # Only the verdict is markup: all other text may come from an untrusted file.
-    console.print(
-        f"[bold]{found.verdict}[/bold]{escape(first[len(found.verdict) :])}", soft_wrap=True
-    )
+    # Only the verdict is styled: all other text may come from an untrusted file.
+    click.echo(click.style(found.verdict, bold=True) + printable(first[len(found.verdict) :]))
     for line in rest:
-        console.print(line, markup=False, soft_wrap=True)
+        say(line)
     if found.void:
-        console.print("  No number is shown, since the computed numbers are void.", soft_wrap=True)
+        say("  No number is shown, since the computed numbers are void.")
     else:
-        console.print(_table(found))
+        for line in _table(found):
+            say(line)
     for line in _rests_on(found):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        say(f"  {line}")
 
 
 def _rests_on(found: Audit) -> Iterator[str]:
@@ -390,19 +385,16 @@ def _rests_on(found: Audit) -> Iterator[str]:
         yield f"assumed by default: {value}{option}"
 
 
-def _table(found: Audit) -> Any:
-    from rich.table import Table
-
-    table = Table("observer", "accountant", "lower", "upper", "method", box=None, pad_edge=False)
+def _table(found: Audit) -> Iterator[str]:
     if found.conditions:
-        table.title, table.title_justify = f"numbers {found.worth}", "left"
+        yield f"numbers {found.worth}"
+    rows = [("observer", "accountant", "lower", "upper", "method")]
     for observer, bounds in found.bounds.items():
         for name, bound in bounds.items():
             lower, upper = bound.ends(5)
             # A lower end of 0 carries no information.
-            cells = (observer, name, lower if bound.lower else "-", upper, bound.method)
-            table.add_row(*map(printable, cells))
-    return table
+            rows.append((observer, name, lower if bound.lower else "-", upper, bound.method))
+    yield from aligned(rows)
 
 
 @cli.command()

@@ -9,7 +9,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import rich_click as click
+import click
 
 from .. import __version__
 from ..bound import Bound
@@ -18,6 +18,8 @@ from ..outputs import printable, whole_file
 from ..runs.methods import settings_in_words
 from ..runs.run_specs import SampledRun
 from ..systems.settings import Setting
+from . import panels
+from .panels import PanelGroup
 
 if TYPE_CHECKING:
     from ..questions.risk import TradeoffCurve
@@ -46,18 +48,11 @@ COMMANDS = {
 
 
 @click.group(
+    cls=PanelGroup,
+    panels=COMMANDS,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
     epilog=EXIT_CODES,
-)
-@click.rich_config(
-    {
-        "theme": "default-slim",
-        "max_width": 96,
-        "text_markup": None,
-        "default_string": r"\[default: {}]",
-        "options_panel_title": "Help",
-    }
 )
 @click.version_option(__version__, prog_name="fedprivacy")
 @click.pass_context
@@ -72,14 +67,13 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for title, names in COMMANDS.items():
-    cli = click.command_panel(title, commands=names)(cli)
-
-
 def option(names: str, kind: Any, panel: str, text: str, **more: Any) -> Callable[[F], F]:
     """Return an option; its names are separated by blanks, and a given default is shown."""
     more.setdefault("show_default", "default" in more)
-    return click.option(*names.split(), type=kind, panel=panel, help=text, **more)
+    added: Callable[[F], F] = panels.option(
+        *names.split(), type=kind, panel=panel, help=text, **more
+    )
+    return added
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -114,9 +108,8 @@ def file_option(
     """Return the option for a file or folder."""
     kind = click.Path(path_type=Path)
     shown = default is not None
-    return click.option(
-        name, type=kind, panel=panel, help=text, default=default, show_default=shown
-    )
+    more = {"default": default, "show_default": shown}
+    return option(name, kind, panel, text, **more)
 
 
 def set_option(text: str, *, several: bool = True) -> Callable[[F], F]:
@@ -125,12 +118,13 @@ def set_option(text: str, *, several: bool = True) -> Callable[[F], F]:
     return option("--set chosen", None, METHOD, text, multiple=True, metavar=metavar)
 
 
-as_json = click.option(
-    "--json",
-    "as_json",
+as_json = option(
+    "--json as_json",
+    bool,
+    OUTPUT,
+    "Print JSON instead of text; see fedprivacy schema.",
     is_flag=True,
-    panel=OUTPUT,
-    help="Print JSON instead of text; see fedprivacy schema.",
+    show_default=False,
 )
 threat_options = options(
     option(
@@ -177,13 +171,8 @@ def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> 
     default = "" if one.default in (None, MISSING) else f"  [default: {one.default}]"
     kind = str if several else one.rule.kind
     name = f"--{one.name.replace('_', '-')}"
-    return click.option(
-        name,
-        type=kind,
-        panel=panel,
-        help=_sentence(one) + default,
-        metavar="VALUES" if several else None,
-    )
+    metavar = "VALUES" if several else None
+    return option(name, kind, panel, _sentence(one) + default, metavar=metavar)
 
 
 def _sentence(one: Setting) -> str:
@@ -239,21 +228,6 @@ def say_lines(text: str) -> None:
     """Print the lines of a table for a person."""
     for line in text.splitlines():
         say(line)
-
-
-def screen() -> Any:
-    """Return a rich console that prints strings as ``say`` does."""
-    from rich.console import Console
-
-    class Screen(Console):
-        """Escapes its text arguments."""
-
-        def print(self, *objects: Any, **options: Any) -> None:
-            """Print; see ``Console.print``."""
-            text = [printable(each) if isinstance(each, str) else each for each in objects]
-            super().print(*text, **options)
-
-    return Screen(highlight=False)
 
 
 def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import rich_click as click
+import click
 
 from ..errors import refuse
 from ..runs.run_specs import SampledRun, runs_of_file, runs_of_grid

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-import rich_click as click
+import click
 from click.shell_completion import get_completion_class
 
 from ..errors import FedPrivacyError, ParameterError, listed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rich_click as click
+import click
 
 from ..errors import refuse
 from ..mechanisms.selection import LAWS
@@ -38,7 +38,7 @@ WHERE, SELECTION = "Execution", "Private selection"
 
 def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     """Return an option for a number, by default one."""
-    return click.option(name, panel=panel, type=int, default=1, show_default=True, help=text)
+    return option(name, int, panel, text, default=1)
 
 
 @told_settings
@@ -89,11 +89,12 @@ def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     "distribution, and a setting of the grid for each trial.",
 )
 @option("--trials", float, SELECTION, "Mean number of trials of --private.", default=10.0)
-@click.option(
+@option(
     "--public-test",
+    bool,
+    SELECTION,
+    "State that the test data, which select the best trial, are public.",
     is_flag=True,
-    panel=SELECTION,
-    help="State that the test data, which select the best trial, are public.",
 )
 @as_json
 def sweep(

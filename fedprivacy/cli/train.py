@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rich_click as click
+import click
 from click.core import ParameterSource
 
 from ..bound import exactly

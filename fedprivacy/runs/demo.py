@@ -10,7 +10,7 @@ from ..audit import report
 from ..audit.messages import guarantee
 from ..bound import exactly
 from ..errors import refuse, require
-from ..outputs import in_folder
+from ..outputs import aligned, in_folder
 from .experiment import Experiment, TrainedRun
 from .methods import METHODS
 from .progress import Steps
@@ -127,25 +127,20 @@ def _emptied(folder: Path) -> Path:
 
 def table(outcome: DemoOutcome) -> None:
     """Print the outcome for a person."""
-    from rich.console import Console
-    from rich.table import Table
-
-    experiment, console = outcome.one, Console(highlight=False)
-    console.print(
+    experiment = outcome.one
+    print(
         f"\nBudget: epsilon = {exactly(experiment.epsilon)}, delta = {exactly(experiment.delta)}, "
         f"client level, {experiment.adjacency!s}, {experiment.observer!s}. "
         f"Noise multiplier {experiment.setting}, {experiment.job.rounds} rounds, "
-        f"{experiment.units:g} clients.\n",
-        markup=False,
+        f"{experiment.units:g} clients.\n"
     )
-    rows = Table("method", "accuracy", "uploaded", "epsilon, certified", "verdict", box=None)
-    for method, record in outcome.records.items():
-        rows.add_row(METHODS[method].title, *_cells(record))
-    console.print(rows)
+    rows = [("method", "accuracy", "uploaded", "epsilon, certified", "verdict")]
+    rows += [(METHODS[name].title, *_cells(record)) for name, record in outcome.records.items()]
+    print("\n".join(aligned(rows)))
     private = [record.audit for record in outcome.records.values() if record.audit is not None]
     if private:
-        console.print("\n" + guarantee(private[0]), markup=False)
-    console.print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}", markup=False)
+        print("\n" + guarantee(private[0]))
+    print(f"\nReport: {outcome.report}\nLedgers: {outcome.ledgers}")
 
 
 def _cells(record: TrainedRun) -> tuple[str, str, str, str]:
@@ -156,7 +151,6 @@ def _cells(record: TrainedRun) -> tuple[str, str, str, str]:
     return (
         f"{100 * record.accuracy[-1]:.1f} %",
         f"{(record.upload_bytes or 0) / 1e6:.2f} MB",
-        # Brackets are markup to rich.
-        interval.replace("[", r"\["),
+        interval,
         "not private" if found is None else found.statement,
     )

@@ -2,8 +2,8 @@
 
 import json
 
+import click
 import pytest
-import rich_click as click
 
 pytest.importorskip("torch")
 

@@ -22,7 +22,6 @@ from fedprivacy.runs import (
     parallel,
     pictures,
     private_sweep,
-    progress,
     progress_logging,
     run_specs,
     sources,
@@ -673,28 +672,6 @@ def test_a_table_goes_on_where_it_was_and_lands_on_no_ledger(tmp_path):
     with pytest.raises(fp.errors.ParameterError, match="not be a ledger, since the record of"):
         write(SimpleNamespace(round=3), round_info(2))
     assert book.read_bytes() == path.read_bytes() == before
-
-
-def test_a_column_of_bars_is_shown_once_there_is_something_to_show(capsys):
-    with progress.Steps() as steps:
-        assert not steps._progress.live.is_started
-        with steps.share("searching"):
-            pass
-        assert not steps._progress.tasks
-        with steps.share("searching") as tick:
-            tick(0.5)
-            assert steps._progress.tasks[0].completed == 50
-        with steps.count("runs", 2) as one:
-            one()
-            assert steps._progress.tasks[1].completed == 1
-        with steps.rounds("rounds", 5) as tick:
-            tick(SimpleNamespace(round=3), None)
-            assert steps._progress.tasks[2].completed == 3
-        assert steps._progress.tasks[2].completed == 5
-        with steps.step("writing"):
-            pass
-        assert steps._progress.tasks[3].finished
-    assert not steps._progress.live.is_started and capsys.readouterr().out == ""
 
 
 # ---- one's own files

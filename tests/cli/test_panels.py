@@ -1,0 +1,50 @@
+"""Tests of ``fedprivacy.cli.panels``."""
+
+import click
+from click.testing import CliRunner
+
+from fedprivacy.cli.panels import PanelGroup, option
+
+
+def built():
+    @click.group(cls=PanelGroup, panels={"First": ["one"], "Second": ["two"]})
+    @option("--deep", panel="Depth", help="How deep.")
+    def group(deep):
+        """Do things."""
+
+    @group.command()
+    @option("--loud", panel="Sound", is_flag=True, help="Shout.")
+    @option("--far", panel="Place", type=int, default=3, show_default=True, help="How far.")
+    @option("--soft", panel="Sound", is_flag=True, help="Whisper.")
+    @click.option("--plain", help="No panel.")
+    def one(loud, far, soft, plain):
+        """Do one thing. And more."""
+
+    @group.command()
+    def two():
+        """Do two things."""
+
+    return group
+
+
+def told(*words):
+    done = CliRunner().invoke(built(), [*words, "--help"])
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_options_stand_in_panels_and_those_without_one_last():
+    lines = [line.split("  ")[0] or line.split()[0] for line in told("one").splitlines() if line]
+    first = lines.index("Sound:")
+    assert lines[first:] == [
+        *("Sound:", "--loud", "--soft", "Place:", "--far"),
+        *("Help:", "--plain", "--help"),
+    ]
+    assert "How far.  [default: 3]" in told("one")
+
+
+def test_commands_stand_in_panels():
+    text = told()
+    order = ["Depth:", "--deep", "Help:", "--help", "First:", "one", "Second:", "two"]
+    places = [text.index(f"\n{word}" if word[-1] == ":" else f"\n  {word} ") for word in order]
+    assert places == sorted(places) and "one  Do one thing." in text and "And more" not in text
