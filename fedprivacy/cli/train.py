@@ -192,7 +192,8 @@ def train(
     Examples:
       fedprivacy train --method fed-smp-top-k --epsilon 8 --delta 1e-3 \\
           --ledger run.ledger
-      fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 --set local_steps=20
+      fedprivacy train --method fa-ld --epsilon 8 --delta 1e-5 \\
+          --set local_steps=20
       fedprivacy train --method dp-fedavg --data mine.npz --model mine.py:network
     """  # noqa: D301
     needs_torch()
