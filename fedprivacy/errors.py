@@ -256,7 +256,9 @@ whole = partial(integer, 0)
 """The same, of at least 0."""
 
 
-def settle(owner: object, check: Callable[..., object], *names: str, or_none: bool = False) -> None:
+def validate_fields(
+    owner: object, check: Callable[..., object], *names: str, or_none: bool = False
+) -> None:
     """Check fields of a new frozen dataclass, and store the results of the checks in them.
 
     Args:
@@ -269,6 +271,10 @@ def settle(owner: object, check: Callable[..., object], *names: str, or_none: bo
         value = getattr(owner, name)
         if value is not None or not or_none:
             object.__setattr__(owner, name, check(**{name: value}))
+
+
+settle = validate_fields
+"""An older name."""
 
 
 def listed(values: Iterable[object]) -> str:

@@ -59,7 +59,7 @@ def writable(path: str | PathLike[str]) -> tuple[Path, Path]:
     """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY)
-    free(target, temporary)
+    refuse_overwrite(target, temporary)
     # A rename would replace a device such as /dev/null for every program.
     if target.exists() and not target.is_file():
         refuse("output", str(target), "be a file or a new name", _ELSEWHERE)
@@ -95,7 +95,9 @@ def in_folder(**named: object) -> Path:
     return target
 
 
-def free(*targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()) -> None:
+def refuse_overwrite(
+    *targets: str | PathLike[str], besides: Iterable[str | PathLike[str]] = ()
+) -> None:
     """Refuse to overwrite a ledger or a file that was read; every writer of files calls this.
 
     Args:

@@ -41,7 +41,7 @@ class PrivacyLoss:
         assumptions: conditions on the run that arithmetic does not check.
         public: numbers, apart from the protected data, that the release depends on; see
             ``Mechanism.public``.
-        off: bound on the total variation between the actual run and the laws of the curve, for
+        tv_error: bound on the total variation between the actual run and the laws of the curve, for
             every past. Accountants add (1 + e^epsilon) times it to delta.
     """
 
@@ -51,7 +51,12 @@ class PrivacyLoss:
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     public: Public = ()
-    off: float = 0.0
+    tv_error: float = 0.0
+
+    @property
+    def off(self) -> float:
+        """An older name of ``tv_error``."""
+        return self.tv_error
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -211,7 +216,7 @@ def compose_losses(parts: list[tuple[PrivacyLoss, int]]) -> PrivacyLoss:
         theorems=_joined([loss.theorems for loss, _ in parts]),
         assumptions=_joined([loss.assumptions for loss, _ in parts]),
         public=merged(loss.public for loss, _ in parts),
-        off=rounded_up(math.fsum(loss.off * count for loss, count in parts)),
+        tv_error=rounded_up(math.fsum(loss.tv_error * count for loss, count in parts)),
     )
 
 

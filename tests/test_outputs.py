@@ -13,7 +13,7 @@ import fedprivacy as fp
 from fedprivacy import factors
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
-from fedprivacy.outputs import free, printable, whole_file
+from fedprivacy.outputs import printable, refuse_overwrite, whole_file
 from fedprivacy.runs import progress_logging
 from fedprivacy.runs.pictures import draw_tradeoff
 from fedprivacy.training.rounds import RoundInfo
@@ -107,8 +107,8 @@ def test_no_output_overwrites_a_ledger(tmp_path, capsys):
     read = tmp_path / "state.html"
     read.write_text("{}")
     with pytest.raises(ParameterError, match="differ from the files that are read"):
-        free(read, besides=[read])
-    free(read, tmp_path / "new.html")
+        refuse_overwrite(read, besides=[read])
+    refuse_overwrite(read, tmp_path / "new.html")
 
 
 def test_a_checkpoint_overwrites_no_ledger(tmp_path):

@@ -39,9 +39,9 @@ _UNBOUNDED = (
 )
 
 _TOO_FAR_OFF = (
-    "noise is drawn within a total variation of {:.1g} of its law, which (1 + e^epsilon) times has "
-    "no room in this delta at an epsilon above {:.4g}, and none that small is certified; more "
-    "noise, fewer rounds or a larger delta make room"
+    "the drawn noise is within a total variation of {:.1g} of its law; (1 + e^epsilon) times this "
+    "exceeds delta at every epsilon above {:.4g}, and no smaller epsilon is certified; use more "
+    "noise, fewer rounds or a larger delta"
 )
 _NEAR_ONE = 1.01
 """Order of the Renyi divergence that detects runs with a larger loss on average."""
@@ -88,9 +88,9 @@ class _Known:
     largest: dict[Curve, list[MaxLoss]] = field(default_factory=dict)
 
 
-def counted(off: float, epsilon: float) -> Up:
-    """Return (1 + e^epsilon) off, rounded up: the amount that inexact laws add to delta."""
-    return Up(rounded_up(off * (1.0 + math.exp(min(epsilon, 700.0)))) if off else 0.0)
+def counted(tv_error: float, epsilon: float) -> Up:
+    """Return (1 + e^epsilon) tv_error, rounded up: the amount that inexact laws add to delta."""
+    return Up(rounded_up(tv_error * (1.0 + math.exp(min(epsilon, 700.0)))) if tv_error else 0.0)
 
 
 def _divergence(loss: PrivacyLoss) -> float:
@@ -177,7 +177,7 @@ class Accountant(ABC):
         loss = self.loss
         # Only accountants that can stop early get the clock. Others would end without a result.
         with time_limit(self.deadline if self.interruptible else None):
-            answer = self._off_epsilon(loss, target) if loss.off else self._at(loss, target)
+            answer = self._off_epsilon(loss, target) if loss.tv_error else self._at(loss, target)
         return _bound("epsilon", target, loss, answer)
 
     def delta(self, epsilon: float) -> Bound:
@@ -190,11 +190,11 @@ class Accountant(ABC):
         loss = self.loss
         # delta does not grow with epsilon, but the correction for inexact laws does, so a smaller
         # epsilon may be used.
-        asked = min(target, max(0.0, -0.5 * math.log(loss.off))) if loss.off else target
+        asked = min(target, max(0.0, -0.5 * math.log(loss.tv_error))) if loss.tv_error else target
         with time_limit(self.deadline if self.interruptible else None):
             answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
-        if loss.off:
-            upper = Up(math.nextafter(answer.upper + counted(loss.off, asked), math.inf))
+        if loss.tv_error:
+            upper = Up(math.nextafter(answer.upper + counted(loss.tv_error, asked), math.inf))
             answer = replace(answer, upper=upper)
         if asked < target:
             answer = replace(answer, low=NOTHING, attained=NOTHING)
@@ -222,14 +222,14 @@ class Accountant(ABC):
         return found
 
     def _off_epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
-        """Return the answer for laws that differ from the curve's by a total variation ``off``.
+        """Return the answer for laws within a total variation ``tv_error`` of the curve's.
 
-        P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) off for every event E.
+        P~(E) - e^epsilon Q~(E) <= P(E) - e^epsilon Q(E) + (1 + e^epsilon) tv_error for all E.
         The result is therefore an epsilon of the curve's own laws, at a delta reduced by that
         amount.
         """
-        most = math.log(delta / loss.off) if delta else -math.inf
-        found = Answer(Up(math.inf), reason=_TOO_FAR_OFF.format(loss.off, max(most, 0.0)))
+        most = math.log(delta / loss.tv_error) if delta else -math.inf
+        found = Answer(Up(math.inf), reason=_TOO_FAR_OFF.format(loss.tv_error, max(most, 0.0)))
         # If the loss exceeds that on average, no closer look is needed.
         if most < _divergence(loss) < math.inf:
             return found
@@ -239,7 +239,7 @@ class Accountant(ABC):
             # Epsilons above the ceiling leave no room. Their exact value does not matter.
             twin.ceiling = most + math.log(share)
             near = twin._aside(loss, delta, share)
-            if counted(loss.off, near.upper) <= delta * share:
+            if counted(loss.tv_error, near.upper) <= delta * share:
                 return near
             # An upper end that stopped at the ceiling may be far above its best value.
             if near.low > most or near.low <= twin.ceiling < most < near.upper:
@@ -410,7 +410,7 @@ def _encode(loss: PrivacyLoss) -> dict[str, Any]:
         "theorems": list(loss.theorems),
         "assumptions": list(loss.assumptions),
         "public": [[name, list(values)] for name, values in loss.public],
-        "off": loss.off,
+        "off": loss.tv_error,
     }
 
 

@@ -301,7 +301,7 @@ def audit(
         run=evidence.run,
         rounds=evidence.rounds,
         unsupported=unsupported,
-        facts_recorded={**read.recorded, **read.origin.told},
+        facts_recorded={**read.recorded, **read.origin.as_facts},
         # A mechanism records no facts, so stated facts need no separate list.
         stated={**read.stated, **stated} if read.origin.kind != "mechanism" else {},
         granted=read.granted | evidence.granted(facts),

@@ -26,7 +26,7 @@ _USELESS, _LONG = 1e4, 10**4
 MAX_PARTS = 20
 """Runs with more kinds of rounds are skipped, because every reading needs an account."""
 
-MAX_TOLD = 2
+MAX_MATCHES = 2
 """Number of matches that are reported."""
 
 CHANCE = 0.01
@@ -54,7 +54,7 @@ class ExplainedClaim:
         claim: the claimed epsilon.
         found: certified bounds at the claimed delta, by accountant.
         sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
-        careless: the run without one stated fact, by the name of that fact.
+        run_without: the run without one stated fact, by the name of that fact.
     """
 
     run: Mechanism
@@ -62,7 +62,7 @@ class ExplainedClaim:
     claim: float
     found: Mapping[str, Bound]
     sensitivity: float | None = None
-    careless: Mapping[str, Mechanism] = field(default_factory=dict)
+    run_without: Mapping[str, Mechanism] = field(default_factory=dict)
 
     @property
     def bound(self) -> Bound:
@@ -84,8 +84,8 @@ class ExplainedClaim:
         """Whether readings are tried. Each one needs an account."""
         # No reading can give a pure or an impossible claim.
         parts = self.run.sequence()
-        hopeless = self.least > _USELESS and sum(times for _, times in parts) > _LONG
-        readable = len(parts) <= MAX_PARTS and not hopeless
+        refuse_unauditable = self.least > _USELESS and sum(times for _, times in parts) > _LONG
+        readable = len(parts) <= MAX_PARTS and not refuse_unauditable
         # A claim is no fraction of an infinite epsilon.
         finite = math.isfinite(self.least) and self.claim > 0.0
         return readable and finite and 0.0 < self.delta < 1.0
@@ -93,7 +93,7 @@ class ExplainedClaim:
     @cached_property
     def audited(self) -> Audited:
         """The run in the form that readings need."""
-        rest = (self.sensitivity, self.careless)
+        rest = (self.sensitivity, self.run_without)
         return Audited(self.run, self.facts, self.delta, self.least, *rest)
 
     @property
@@ -197,7 +197,7 @@ def failing_assumptions(claimed: ExplainedClaim) -> tuple[str, ...]:
     tried = [(one, one.finite()) for one in readings(claimed.audited)]
     matches, text = _matches(claimed, tried)
     if matches:
-        return tuple(_sentence(claimed, match, text) for match in matches[:MAX_TOLD])
+        return tuple(_sentence(claimed, match, text) for match in matches[:MAX_MATCHES])
     return _enough(tried, claimed)
 
 

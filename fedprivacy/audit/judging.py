@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..bound import Bound, Verdict, exactly
 from ..errors import UnsupportedCombination, contradict
 from ..evidence import Defect, Noiseless, RunEvidence
-from ..evidence.revealed import TELLABLE
+from ..evidence.revealed import WITHOUT_COUNTS
 from ..privacy_loss import PrivacyLoss, check_listed
 from ..questions.budget import Budget
 from ..questions.effort import Effort
@@ -117,28 +117,31 @@ def _by_observer(case: Case) -> tuple[dict[str, dict[str, Bound]], dict[str, str
     losses[SINGLE] = partial(evidence.single_uploads, facts)
     bounds: dict[str, dict[str, Bound]] = {}
     unsupported: dict[str, str] = {}
-    for eyes, loss_to in losses.items():
+    for observer, loss_to in losses.items():
         try:
-            _check_observer(case, eyes)
+            _check_observer(case, observer)
             loss = loss_to()
-            bounds |= {} if loss is None else {eyes: case.efforts.bounds(loss, case.delta)}
+            bounds |= {} if loss is None else {observer: case.efforts.bounds(loss, case.delta)}
         except UnsupportedCombination as refusal:
-            if eyes == str(facts.observer):
+            if observer == str(facts.observer):
                 raise
-            unsupported[eyes] = str(refusal)
+            unsupported[observer] = str(refusal)
     return bounds, unsupported
 
 
-def _check_observer(case: Case, eyes: str) -> None:
+def _check_observer(case: Case, observer: str) -> None:
     """Refuse an observer for whom the record is worth less than for the claim's observer.
 
     Raises:
         UnsupportedCombination: if this observer may learn a fact that the account keeps secret.
     """
-    if eyes in (SINGLE, str(case.facts.observer)):
+    if observer in (SINGLE, str(case.facts.observer)):
         return
     of = case.read.evidence.under
-    (evidence, wrong), (_, own) = of(case.facts._replace(observer=Observer(eyes))), of(case.facts)
+    (evidence, wrong), (_, own) = (
+        of(case.facts._replace(observer=Observer(observer))),
+        of(case.facts),
+    )
     # These doubts contain no counts, so every reader may see them.
     more = [text for text in evidence.doubts if text not in case.evidence.doubts]
     more += [str(defect) for defect in wrong if defect not in own]
@@ -161,7 +164,9 @@ def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, t
     verdict, reason = _judge(found, more, epsilon, delta)
     if evidence.run is None:
         return verdict, (reason,)
-    question = ExplainedClaim(evidence.run, facts, epsilon, found, read.sensitivity, read.careless)
+    question = ExplainedClaim(
+        evidence.run, facts, epsilon, found, read.sensitivity, read.run_without
+    )
     remarks = overcounts if verdict is Verdict.HOLDS else failing_assumptions
     return verdict, (reason, *remarks(question))
 
@@ -169,8 +174,8 @@ def _judged(case: Case, bounds: dict[str, dict[str, Bound]]) -> tuple[Verdict, t
 def _of_another_run(doubts: tuple[str, ...]) -> str:
     """Return the reason why the numbers certify no part of the real run."""
     # Only doubts without counts may be printed. Others reveal data of single clients.
-    tellable = (doubt for doubt in doubts if doubt in TELLABLE)
-    what = next(tellable, str(Defect.OTHER_COHORTS))
+    public = (doubt for doubt in doubts if doubt in WITHOUT_COUNTS)
+    what = next(public, str(Defect.OTHER_COHORTS))
     text = "so the recorded run differs from the accounted one, whose numbers do not apply to it"
     return f"The record has {what}, {text}."
 
@@ -213,7 +218,7 @@ def audit_adaptive(case: Case) -> Findings:
     # The filter has its own rule, so no other accountant may replace it.
     read, _, facts, epsilon, delta, _ = case
     kept = _kept_by_filter(case)
-    budget = Budget(*(read.claim or (epsilon, delta)), **_eyes(facts), adaptive=True)
+    budget = Budget(*(read.claim or (epsilon, delta)), **_of_facts(facts), adaptive=True)
     bound = budget.kept_by_filter(facts)
     # Without a filter, the recorded rounds are one outcome of many, and the others have no bound.
     if kept:
@@ -237,7 +242,7 @@ def _kept_by_filter(case: Case) -> str:
     read, evidence, facts, *_ = case
     if read.claim is None:
         return "the ledger states no budget for a filter"
-    budget = Budget(*read.claim, **_eyes(facts), adaptive=True)
+    budget = Budget(*read.claim, **_of_facts(facts), adaptive=True)
     if other := _another_budget(case, budget):
         return other
     if evidence.doubts:
@@ -266,7 +271,7 @@ def _another_budget(case: Case, budget: Budget) -> str:
     return ""
 
 
-def _eyes(facts: Facts) -> dict[str, Any]:
+def _of_facts(facts: Facts) -> dict[str, Any]:
     return {"adjacency": facts.adjacency, "observer": facts.observer}
 
 
@@ -278,21 +283,21 @@ def _compare(bounds: dict[str, dict[str, Bound]]) -> None:
     Raises:
         ContradictionError: if a lower end is above an upper end.
     """
-    for eyes, found in bounds.items():
-        pairs = product(found.items(), _above(bounds, eyes))
+    for observer, found in bounds.items():
+        pairs = product(found.items(), _above(bounds, observer))
         for (low_name, low), (high_name, high) in pairs:
             if low.lower > high.upper:
                 contradict(
-                    f"epsilon at delta = {exactly(low.given)} ({eyes})",
+                    f"epsilon at delta = {exactly(low.given)} ({observer})",
                     f"{low.lower!r} by {low_name!r} (attained by {low.witness})",
                     f"{high.upper!r} by {high_name!r} ({high.method}, {high.observer})",
                 )
 
 
-def _above(bounds: dict[str, dict[str, Bound]], eyes: str) -> Iterator[tuple[str, Bound]]:
+def _above(bounds: dict[str, dict[str, Bound]], observer: str) -> Iterator[tuple[str, Bound]]:
     """Yield the bounds, by accountant, whose upper ends hold for an observer."""
     # Single uploads are another view. No other observer's number bounds it.
-    wider = (eyes,) if eyes == SINGLE else (eyes, str(Observer.SERVER))
+    wider = (observer,) if observer == SINGLE else (observer, str(Observer.SERVER))
     for seen_by in dict.fromkeys(wider):
         yield from bounds.get(seen_by, {}).items()
 

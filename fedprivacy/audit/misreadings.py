@@ -66,7 +66,7 @@ class Audited:
         delta: delta of the claim.
         scale: an epsilon that sets the accuracy needed for readings.
         sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
-        careless: the run without one stated fact, by the name of that fact.
+        run_without: the run without one stated fact, by the name of that fact.
     """
 
     run: Mechanism
@@ -74,7 +74,7 @@ class Audited:
     delta: float
     scale: float
     sensitivity: float | None = None
-    careless: Mapping[str, Mechanism] = field(default_factory=dict)
+    run_without: Mapping[str, Mechanism] = field(default_factory=dict)
 
     def ask(
         self,
@@ -121,7 +121,7 @@ _upper_kept = lru_cache(maxsize=256)(_upper)
 
 def readings(audited: Audited) -> Iterator[Misreading]:
     """Yield the wrong readings without a free parameter, the most likely first."""
-    for name, run in audited.careless.items():
+    for name, run in audited.run_without.items():
         numbers = partial(_with_peer, audited, run)
         yield Misreading(*_CARELESS[name], numbers)
     yield from _of_relation(audited)
@@ -160,7 +160,7 @@ def _of_relation(audited: Audited) -> Iterator[Misreading]:
     """Yield readings under another adjacency, or with Poisson sampling."""
     # Most published numbers assume Poisson sampling, whatever the real sampling was.
     drawn = _changed(audited.run, _as_poisson)
-    moved = None if drawn is None else _changed(drawn, _louder(0.5))
+    moved = None if drawn is None else _changed(drawn, _noise_times(0.5))
     if audited.facts.adjacency is Adjacency.REPLACE_ONE and moved is not None:
         # For replaced units, some accountants halve the noise and take the pair of an added unit.
         yield Misreading(
@@ -214,12 +214,12 @@ _DRAWN = (
 
 def _of_sensitivity(audited: Audited) -> Iterator[Misreading]:
     if audited.facts.adjacency is Adjacency.REPLACE_ONE:
-        doubled = _changed(audited.run, _louder(2.0))
+        doubled = _changed(audited.run, _noise_times(2.0))
         if doubled is not None:
             what = "a sensitivity of C for a replaced unit"
             yield Misreading(what, _TWICE, partial(audited.ask, doubled))
     taken = audited.sensitivity
-    smaller = None if taken is None else _changed(audited.run, _louder(1.0 / taken))
+    smaller = None if taken is None else _changed(audited.run, _noise_times(1.0 / taken))
     if taken is not None and smaller is not None:
         what = f"a sensitivity of {exactly(taken)} clip norms"
         why = (
@@ -368,14 +368,14 @@ def _as_poisson(
     return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
 
 
-def _louder(factor: float) -> _Change:
+def _noise_times(factor: float) -> _Change:
     """Return a change that multiplies the noise of plain Gaussian sums by ``factor``."""
 
     def change(inner: Mechanism, scheme: Scheme | None, count: int) -> tuple[Mechanism, int] | None:
         if inner.traits.sum_multiplier is None:
             return None
-        louder: Mechanism = Gaussian(noise_multiplier=inner.traits.sum_multiplier * factor)
-        return (louder if scheme is None else louder.sampled(scheme)), count
+        changed: Mechanism = Gaussian(noise_multiplier=inner.traits.sum_multiplier * factor)
+        return (changed if scheme is None else changed.sampled(scheme)), count
 
     return change
 

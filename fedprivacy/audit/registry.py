@@ -38,7 +38,7 @@ PRODUCTS = (
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 MODELS = ("Local", "Central", "Shuffle", "Federated")
 
-ASKED: Mapping[str, str] = {
+REQUIRED: Mapping[str, str] = {
     "name": "the data product",
     "data_curators": "a list of its publishers",
     "description": "its description",
@@ -49,7 +49,7 @@ ASKED: Mapping[str, str] = {
 }
 """Required fields that no audit knows."""
 
-MAY: Mapping[str, tuple[str, ...] | None] = {
+OPTIONAL: Mapping[str, tuple[str, ...] | None] = {
     "data_product_type": PRODUCTS,
     "data_product_sector": SECTORS,
     "model_name": MODELS,
@@ -67,14 +67,16 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         found: the audit. Without a certified number, the entry has no privacy parameters.
-        deployment: the fields of ``ASKED``, and any of ``MAY``.
+        deployment: the fields of ``REQUIRED``, and any of ``OPTIONAL``.
 
     Raises:
         ParameterError: if a field is missing, unknown, or of the wrong form.
     """
     said = _checked(deployment)
     unit = str(found.facts.unit or "unit")
-    basic = {name: said[name] for name in (*list(ASKED)[:6], "data_product_sector") if name in said}
+    basic = {
+        name: said[name] for name in (*list(REQUIRED)[:6], "data_product_sector") if name in said
+    }
     basic["data_product_type"] = said.get("data_product_type", "Machine learning model")
     variant = "Pure DP" if found.bound.given == 0.0 else "Approximate DP"
     fields = {
@@ -120,7 +122,7 @@ def _said(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
     said = dict(deployment)
-    for name, what in ASKED.items():
+    for name, what in REQUIRED.items():
         if name not in said:
             # The first missing field is enough: its message shows how to give the others.
             refuse(f"deployment[{name!r}]", None, f"be given: {what}")
@@ -157,10 +159,12 @@ def _is_date(text: object) -> bool:
 
 
 _RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    **dict.fromkeys((*ASKED, *MAY), ("be a non-empty string", _is_text)),
+    **dict.fromkeys((*REQUIRED, *OPTIONAL), ("be a non-empty string", _is_text)),
     **dict.fromkeys(("data_curators", "registry_authors"), ("be a list of names", _is_names)),
     "publication_date": ("be a date, YYYY-MM-DD", _is_date),
-    **{name: (f"be one of {', '.join(of)}", of.__contains__) for name, of in MAY.items() if of},
+    **{
+        name: (f"be one of {', '.join(of)}", of.__contains__) for name, of in OPTIONAL.items() if of
+    },
 }
 """The rule of each field in words, and its test."""
 

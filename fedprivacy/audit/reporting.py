@@ -68,7 +68,7 @@ def report(
         title: heading of the page.
         subject: subject of the report in words, for its cover.
         deployment: only for the registry, which takes one audit: facts that only the deployer
-            knows; see ``registry.ASKED`` and ``registry.MAY``.
+            knows; see ``registry.REQUIRED`` and ``registry.OPTIONAL``.
 
     Raises:
         ParameterError: if the suffix is not supported, the folder does not exist, an item is no
@@ -149,7 +149,7 @@ def _entry(request: _ReportArguments) -> str:
     if len(request.audits) != 1:
         refuse("audit", f"{len(request.audits)} audits", "be one audit for the registry")
     if request.deployment is None:
-        fields = ", ".join(registry.ASKED)
+        fields = ", ".join(registry.REQUIRED)
         refuse("deployment", None, f"be given for the registry: a dict with {fields}")
     (found,) = request.audits.values()
     return registry.as_yaml(registry.entry(found, request.deployment))

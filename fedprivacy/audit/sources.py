@@ -73,7 +73,7 @@ class SourceFacts:
         rule: the rule that decided whether a round fits the budget, in words.
         defects: defects of the source.
         sensitivity: the sensitivity that the noise stds of the source refer to, if known.
-        careless: the run without one stated fact, by the name of that fact.
+        run_without: the run without one stated fact, by the name of that fact.
         granted: assumptions that no record shows and no user stated, by name.
         population: number of units, from a trace or from the user.
         half: the one of ``epsilon`` and ``delta`` that the source states without the other, by
@@ -94,7 +94,7 @@ class SourceFacts:
     rule: str | None = None
     defects: tuple[Defect, ...] = ()
     sensitivity: float | None = None
-    careless: dict[str, Mechanism] = field(default_factory=dict)
+    run_without: dict[str, Mechanism] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
     population: int | None = None
     half: Mapping[str, float] = field(default_factory=dict)
@@ -191,7 +191,7 @@ def _traced(
     if type(source).__module__.startswith("dp_accounting"):
         return _of_accountant(source, auditor)
     way_out = "pass a mechanism, a ledger, a dp-accounting event, or the path of a file"
-    refuse("source", type(source).__name__, "be a source that can be accounted", way_out)
+    refuse("source", type(source).__name__, "be a mechanism or the record of a run", way_out)
 
 
 _ANSWERS = ("rounds", "noise_multiplier")
@@ -279,7 +279,7 @@ def _of_trace(trace: Trace, stated: Stated, claim: imports.Claim) -> SourceFacts
     trace = imports.with_unit(trace, stated)
     made = imports.assemble(trace, stated)
     typed = trace.origin.kind == PARAMETERS
-    given = trace.told | ({"trials": str(trace.trials)} if trace.trials else {})
+    given = trace.other_facts | ({"trials": str(trace.trials)} if trace.trials else {})
     # For typed parameters no record exists, so everything is the user's statement.
     recorded, said = ({}, given) if typed else (given, {})
     applies = {
@@ -296,7 +296,7 @@ def _of_trace(trace: Trace, stated: Stated, claim: imports.Claim) -> SourceFacts
             # A trace of a whole run lists no rounds, so its steps are counted.
             rounds=sum(times for _, times in trace.rounds) or _count(made.run),
             doubts=made.doubts,
-            telling=made.telling,
+            size_doubts=made.size_doubts,
             follows=made.follows,
             noiseless=made.noiseless,
         ),
@@ -311,7 +311,7 @@ def _of_trace(trace: Trace, stated: Stated, claim: imports.Claim) -> SourceFacts
         stated=said | replace(stated, unit=None if recorded_unit else stated.unit).in_words(),
         defects=_those(applies),
         sensitivity=trace.sensitivity,
-        careless=made.careless,
+        run_without=made.run_without,
         granted=made.granted | ({"rates": PUBLIC_RATES} if trace.rounds else {}),
         population=_population(trace, stated),
     )
@@ -363,7 +363,7 @@ PUBLIC_RATES = "the sampling of units and the number of rounds do not depend on 
 """Assumption for every record of another program."""
 
 
-UNTOLD_NOISE = (
+UNSTATED_NOISE = (
     "mechanisms that do not state their noise had the planned noise (a mechanism states it in "
     "noise_ratios, and recorded noise is compared with it)"
 )
@@ -373,7 +373,7 @@ UNTOLD_NOISE = (
 def _granted(rounds: Iterable[LedgerRound]) -> dict[str, str]:
     """Return the assumptions about rounds, by name."""
     silent = (r for r in rounds if r.spent and not r.mechanism.noise_ratios(r.clip_norm))
-    return {"noise": UNTOLD_NOISE} if any(silent) else {}
+    return {"noise": UNSTATED_NOISE} if any(silent) else {}
 
 
 def _resumes(ledger: Ledger | Joint) -> str:

@@ -61,7 +61,7 @@ def _warnings_in_a_line() -> Iterator[None]:
     """Print our own warnings like errors, without their line of code."""
     usual = warnings.formatwarning
 
-    def told(
+    def formatted(
         message: Warning | str,
         category: type[Warning],
         filename: str,
@@ -72,7 +72,7 @@ def _warnings_in_a_line() -> Iterator[None]:
             return f"{_line(f'warning: {message}')}\n"
         return usual(message, category, filename, lineno, line)
 
-    warnings.formatwarning = told
+    warnings.formatwarning = formatted
     try:
         yield
     finally:

@@ -12,8 +12,8 @@ from ..bound import Bound
 from ..errors import refuse
 from ..runs.run_specs import SampledRun
 from .options import (
-    ASKED,
     BUDGET,
+    QUESTION,
     as_json,
     certificate_option,
     cli,
@@ -29,7 +29,7 @@ from .options import (
 
 
 @cli.command()
-@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
+@option("--delta", float, QUESTION, "Compute epsilon at this delta.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -49,7 +49,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 
 
 @cli.command()
-@option("--epsilon", float, ASKED, "Compute delta at this epsilon.", required=True)
+@option("--epsilon", float, QUESTION, "Compute delta at this epsilon.", required=True)
 @run_options
 @facts_options
 @deadline_option
@@ -95,7 +95,7 @@ SOLVABLE = {
 @option(
     "--solve-for",
     click.Choice(list(SOLVABLE)),
-    ASKED,
+    QUESTION,
     f"The parameter to compute: {', '.join(SOLVABLE)}. Give all others.",
     metavar="NAME",
     default="noise-multiplier",

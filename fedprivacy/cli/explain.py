@@ -22,7 +22,7 @@ from ..runs.run_specs import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
 from .options import (
-    ASKED,
+    QUESTION,
     as_json,
     cli,
     file_option,
@@ -62,7 +62,7 @@ CLAIMS = {
 
 @cli.command()
 @click.argument("ledger", required=False, type=click.Path(path_type=Path))
-@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
+@option("--delta", float, QUESTION, "Compute epsilon at this delta.", required=True)
 @run_options
 @threat_options
 @as_json
@@ -282,7 +282,7 @@ def _print_risk(risk: Any, unknown: str, qualified: list[str]) -> None:
 
 
 @cli.command()
-@option("--fpr", None, ASKED, "False-positive rates, separated by commas.", metavar="RATES")
+@option("--fpr", None, QUESTION, "False-positive rates, separated by commas.", metavar="RATES")
 @run_options
 @threat_options
 @file_option("--plot", "Write a plot to this file.")

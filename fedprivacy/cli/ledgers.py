@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SAMPLINGS = click.Choice(
     ["poisson", "fixed", "shuffled", "with-replacement", "allocation", "everyone"]
 )
-CLAIM, UNSAID = "The claim", "Facts that a file may not state"
+CLAIM, UNRECORDED = "The claim", "Facts that a file may not state"
 """Groups of options."""
 
 EXIT_CODES = {Verdict.HOLDS: 0, Verdict.FAILS: 3, Verdict.CANNOT_BE_CERTIFIED: 4}
@@ -94,17 +94,17 @@ judge_options = options(
     option(
         "--steps-per-round",
         int,
-        UNSAID,
+        UNRECORDED,
         "The number of released noisy sums in each recorded round.",
     ),
-    option("--missing-shares", int, UNSAID, "The number of missing noise shares in a cohort."),
+    option("--missing-shares", int, UNRECORDED, "The number of missing noise shares in a cohort."),
     option(
         "--denominator",
         click.Choice(["public", "realised"]),
-        UNSAID,
+        UNRECORDED,
         "The denominator of the sums: a public number, or a number that depends on the data.",
     ),
-    option("--trials", int, UNSAID, "The number of runs on these data."),
+    option("--trials", int, UNRECORDED, "The number of runs on these data."),
     option(
         "--auditor",
         None,
@@ -233,7 +233,7 @@ def _trace(given: dict[str, Any]) -> Any:
     return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
-        told={n: str(said[n]) for n in (*names, "rounds") if said[n] is not None},
+        other_facts={n: str(said[n]) for n in (*names, "rounds") if said[n] is not None},
     )
 
 
@@ -422,7 +422,7 @@ def report(
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
-    from ..outputs import free
+    from ..outputs import refuse_overwrite
 
     found = _judged(**given)
     files = given["sources"]
@@ -430,7 +430,7 @@ def report(
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
     # Never overwrite the judged record.
-    free(target, besides=files or [source])
+    refuse_overwrite(target, besides=files or [source])
     said = None if deployment is None else toml_of(whole(deployment, MAX_TOML), deployment.name)
     path = write({name: found}, target, title=title, subject=subject, deployment=said)
     data = {**audit_data(found), "report": str(path)}

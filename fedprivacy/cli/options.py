@@ -88,7 +88,7 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-def told_settings(command: click.Command) -> click.Command:
+def given_settings(command: click.Command) -> click.Command:
     """Add the methods' settings to a command's help."""
     paragraphs = settings_in_words().split("\n\n")
     # \b stops click from refilling the lines of a paragraph.
@@ -98,7 +98,7 @@ def told_settings(command: click.Command) -> click.Command:
 
 
 OUTPUT, THREAT, RUN = "Output", "Privacy unit and attacker", "The run"
-EXACT, ASKED, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
+EXACT, QUESTION, BUDGET, METHOD = "How exact", "The question", "The budget", "The method"
 """Groups of options that several commands share."""
 
 

@@ -12,9 +12,9 @@ from ..errors import refuse
 from ..runs.run_specs import SampledRun, runs_of_file, runs_of_grid
 from ..systems.settings import Settings, read, single
 from .options import (
-    ASKED,
     EXACT,
     METHOD,
+    QUESTION,
     as_json,
     cli,
     facts_options,
@@ -63,8 +63,8 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 
 @cli.command()
 @click.argument("settings", type=click.Path(path_type=Path), nargs=-1)
-@option("--delta", float, ASKED, "Compute epsilon at this delta.", required=True)
-@option("--epsilon", float, ASKED, "A budget; the best setting within it is shown.")
+@option("--delta", float, QUESTION, "Compute epsilon at this delta.", required=True)
+@option("--epsilon", float, QUESTION, "A budget; the best setting within it is shown.")
 @option(
     "--method",
     click.Choice(list(METHODS)),
@@ -80,7 +80,7 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
 @option(
     "--cost",
     None,
-    ASKED,
+    QUESTION,
     "A column of SETTINGS that is a cost.  [default: all columns that do not describe a run]  "
     "For a grid: noise (std in the mean update of a round, divided by the clip norm, times the "
     "population), averaged-noise (the same, averaged over all rounds), uploads (expected "
@@ -88,7 +88,11 @@ METHODS: dict[str, Callable[[Mapping[str, str]], Any]] = {
     multiple=True,
 )
 @option(
-    "--maximise", None, ASKED, "A cost that should be large, for example accuracy.", multiple=True
+    "--maximise",
+    None,
+    QUESTION,
+    "A cost that should be large, for example accuracy.",
+    multiple=True,
 )
 @option(
     "--digits",

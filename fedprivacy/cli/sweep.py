@@ -18,6 +18,7 @@ from .options import (
     as_json,
     cli,
     file_option,
+    given_settings,
     named_texts,
     option,
     picture_option,
@@ -25,9 +26,8 @@ from .options import (
     say_lines,
     set_option,
     show,
-    told_settings,
 )
-from .train import SOURCE, begins, data_options, needs_torch, seed_option, unsaid
+from .train import SOURCE, begins, data_options, missing_parts, needs_torch, seed_option
 
 if TYPE_CHECKING:
     from ..runs.private_sweep import PrivateSweep
@@ -41,7 +41,7 @@ def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     return option(name, int, panel, text, default=1)
 
 
-@told_settings
+@given_settings
 @cli.command()
 @option(
     "--method",
@@ -144,7 +144,7 @@ def sweep(
     if output is not None:
         check_picture(output)
     # On standard error, so that standard output holds only the JSON.
-    say(begins(whole, unsaid(options)), err=True)
+    say(begins(whole, missing_parts(options)), err=True)
     with Steps() as steps, steps.count("runs", len(whole.labels) * whole.seeds) as tick:
         trained = whole.train_all(jobs=jobs, backend=backend, on_run=lambda *_: tick())
     whole.write(trained)

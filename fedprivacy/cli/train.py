@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from ..bound import exactly
 from ..errors import refuse
 from ..ledger import Ledger
-from ..outputs import free
+from ..outputs import refuse_overwrite
 from ..questions.units import allows_publishing
 from ..runs.methods import METHODS, Method, names
 from ..systems.settings import read, single
@@ -26,6 +26,7 @@ from .options import (
     as_json,
     cli,
     file_option,
+    given_settings,
     named_texts,
     option,
     options,
@@ -33,7 +34,6 @@ from .options import (
     set_option,
     setting_option,
     show,
-    told_settings,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ data_options = options(
 )
 
 
-@told_settings
+@given_settings
 @cli.command()
 @option(
     "--method",
@@ -205,7 +205,7 @@ def train(
     data = given.pop("data")
     if output is not None:
         source = (given["model"] or "").rpartition(":")[0]
-        free(output, besides=filter(None, [data, source]))
+        refuse_overwrite(output, besides=filter(None, [data, source]))
     settings = _settings(METHODS[method], given, chosen)
     path = ledger or Path(f"{method}.ledger")
     if METHODS[method].private:
@@ -355,14 +355,14 @@ def _sent(record: TrainedRun, each: float | None) -> str:
     return f"{text}, {each:.4g} MB per client on average, without headers"
 
 
-def unsaid(budget: Mapping[str, Any]) -> list[str]:
+def missing_parts(budget: Mapping[str, Any]) -> list[str]:
     """Return the names of the budget's missing parts, which are then chosen."""
     return [name for name in ("delta", "adjacency") if budget[name] is None]
 
 
 def _as_begun(budget: dict[str, Any], path: Path) -> list[str]:
     """Take missing values from an existing ledger; return the names of the chosen ones."""
-    left_out = unsaid(budget)
+    left_out = missing_parts(budget)
     if left_out and path.exists():
         known = Ledger.open(path)
         begun = {"delta": known.claim and known.claim[1], "adjacency": str(known.facts.adjacency)}
@@ -446,6 +446,6 @@ def demo(
         if method.compared
     }
     private = next(e for e in experiments.values() if e.job.knob is not None)
-    say(begins(private, unsaid(budget)), err=True)
+    say(begins(private, missing_parts(budget)), err=True)
     outcome = run_demo(experiments, output, ledgers)
     show(outcome.to_dict(), as_json, lambda: table(outcome))

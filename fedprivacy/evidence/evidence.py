@@ -16,7 +16,7 @@ from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers
 from .doubts import doubts, odd_masks
-from .noiseless import Noiseless, drawn_apart, in_clear, least_chance, noiseless
+from .noiseless import Noiseless, drawn_apart, least_chance, noiseless, without_noise
 from .planned import record_as_planned
 from .repricing import in_sequence, share_of_noise, spent
 from .revealed import (
@@ -42,7 +42,7 @@ class RunEvidence:
         doubts: signs that another mechanism ran than the priced one; empty if there are none.
         revealed: values that may reveal the cohort sizes, for each scheme; empty if rounds are
             unknown.
-        telling: doubts that apply if the number of units is secret.
+        size_doubts: doubts that apply if the number of units is secret.
         follows: whether sums were divided by numbers that are stated to depend on the data.
         planned: the run with rounds of the plan in place of those that the plan does not name; None
             if the plan names all.
@@ -57,7 +57,7 @@ class RunEvidence:
     aborted: int = 0
     doubts: tuple[str, ...] = ()
     revealed: tuple[Revealed, ...] = ()
-    telling: tuple[str, ...] = ()
+    size_doubts: tuple[str, ...] = ()
     follows: bool = False
     planned: Mechanism | None = None
     less: tuple[str, ...] = ()
@@ -72,10 +72,12 @@ class RunEvidence:
         """
         rounds = ledger.alike
         found = spent(rounds)
-        clear = [(in_clear(mechanism), count) for mechanism, count, _ in found.clear]
+        noiseless_rounds = [
+            (without_noise(mechanism), count) for mechanism, count, _ in found.noiseless_rounds
+        ]
         others = () if found.others is None else found.others.sequence()
         return cls(
-            run=in_sequence([*others, *clear]),
+            run=in_sequence([*others, *noiseless_rounds]),
             certain=found.certain,
             rounds=sum(r.times for r in rounds if r.spent),
             aborted=sum(r.times for r in rounds if not r.spent),
@@ -86,7 +88,7 @@ class RunEvidence:
             less=found.notes,
             noiseless=noiseless(
                 (least_chance(mechanism) if bare else 0.0, count, drawn_apart(mechanism))
-                for mechanism, count, bare in found.clear
+                for mechanism, count, bare in found.noiseless_rounds
             ),
         )
 
@@ -105,8 +107,8 @@ class RunEvidence:
             own = [replace(one, noises=one.noises - {0.0}) for one in own]
         # For records of other programs, only the run states how units were drawn.
         follows = self.follows and (hides or (secret and secret_sizes(self.run)))
-        telling = self.telling if hides else ()
-        doubts = (*self.doubts, *telling, *revealed_numbers(own, follows))
+        size_doubts = self.size_doubts if hides else ()
+        doubts = (*self.doubts, *size_doubts, *revealed_numbers(own, follows))
         # Defects that void the numbers come first.
         applies = {
             Defect.OTHER_COHORTS: bool(doubts),

@@ -104,24 +104,24 @@ def _in_any(chance: float, times: int) -> float:
     return max(chance, rounded_down(-math.expm1(times * math.log1p(-chance)), HUNDREDS))
 
 
-def clear_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, int, bool]]:
+def noiseless_rounds(parts: Iterable[tuple[Mechanism, int]]) -> list[tuple[float, int, bool]]:
     """Return the rounds of a run that hold ``WithoutNoise``, in the form for ``noiseless``."""
-    return [(least_chance(one), n, drawn_apart(one)) for one, n in parts if _is_clear(one)]
+    return [(least_chance(one), n, drawn_apart(one)) for one, n in parts if _is_noiseless(one)]
 
 
-def _is_clear(mechanism: Mechanism) -> bool:
-    return isinstance(mechanism, WithoutNoise) or any(map(_is_clear, mechanisms_in(mechanism)))
+def _is_noiseless(mechanism: Mechanism) -> bool:
+    return isinstance(mechanism, WithoutNoise) or any(map(_is_noiseless, mechanisms_in(mechanism)))
 
 
-def in_clear(mechanism: Mechanism) -> Mechanism:
+def without_noise(mechanism: Mechanism) -> Mechanism:
     """Return the description of a mechanism that released its sum without noise."""
     match mechanism:
         case Parallel():
-            return Parallel(tuple(map(in_clear, mechanism.mechanisms)))
+            return Parallel(tuple(map(without_noise, mechanism.mechanisms)))
         case Run():
-            return Run(tuple((in_clear(part), count) for part, count in mechanism.parts))
+            return Run(tuple((without_noise(part), count) for part, count in mechanism.parts))
         case CohortMechanism():
-            return in_clear(mechanism.inner).in_cohort(mechanism.scheme)
+            return without_noise(mechanism.inner).in_cohort(mechanism.scheme)
         case SampledMechanism() | HeldMechanism():
             return WithoutNoise(unit=mechanism.protects).sampled(mechanism.scheme)
     return WithoutNoise(unit=mechanism.protects)

@@ -52,10 +52,10 @@ def as_planned(
     if plan is None:
         return None
     parts = dict(plan.sequence())
-    named, others = _told_apart(rounds, parts)
+    named, others = _split_by_plan(rounds, parts)
     if not others:
         return None
-    everything = named if whole is None else _told_apart(whole, parts)[0]
+    everything = named if whole is None else _split_by_plan(whole, parts)[0]
     try:
         replaced = list(_replaced(others, _missing(everything, parts)))
         kept = spent(named).run
@@ -65,7 +65,7 @@ def as_planned(
     return in_sequence([*replaced, *(() if kept is None else kept.sequence())])
 
 
-def _told_apart(
+def _split_by_plan(
     rounds: Iterable[LedgerRound], parts: Mapping[Mechanism, int]
 ) -> tuple[list[LedgerRound], list[LedgerRound]]:
     """Return the rounds that parts of a plan name, and the others."""

@@ -36,8 +36,8 @@ class Spent:
             their real noise, even if it was more; None if there is none.
         notes: rounds with less noise than priced, in words.
         noiseless: the reason why no epsilon holds; empty if one may hold.
-        clear: rounds without effective noise: their priced mechanism, their number, and whether
-            each certainly released a sum without any noise.
+        noiseless_rounds: rounds without effective noise: their priced mechanism, their number, and
+            whether each certainly released a sum without any noise.
         others: the mechanism of all other rounds.
     """
 
@@ -45,7 +45,7 @@ class Spent:
     certain: Mechanism | None
     notes: tuple[str, ...] = ()
     noiseless: str = ""
-    clear: tuple[tuple[Mechanism, int, bool], ...] = ()
+    noiseless_rounds: tuple[tuple[Mechanism, int, bool], ...] = ()
     others: Mechanism | None = None
 
 
@@ -68,7 +68,7 @@ def spent(rounds: Iterable[LedgerRound]) -> Spent:
         certain=in_sequence(certain),
         notes=tuple(group.note for group in groups if group.note),
         noiseless=noiseless,
-        clear=tuple((g.priced, g.count, g.bare) for g in groups if g.actual is None),
+        noiseless_rounds=tuple((g.priced, g.count, g.bare) for g in groups if g.actual is None),
         others=others,
     )
 
@@ -263,18 +263,18 @@ def _surely(
         leading = run.leading(first)
     except ParameterError:
         return None  # too few rounds for the factor
-    return _loudest(leading, [had[row] for row in range(first)])
+    return _with_least_loss(leading, [had[row] for row in range(first)])
 
 
-def _loudest(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise | None:
+def _with_least_loss(leading: CorrelatedNoise, had: Sequence[float]) -> CorrelatedNoise | None:
     """Return rows for a lower end: row by row if possible, else all with the largest noise.
 
     A row with less noise reveals no less: independent noise added to its z gives a row with the
     largest noise.
     """
     most = max(had)
-    told_apart = most - min(had) > ROUNDING * most
-    own = _by_rows(leading, had, certain=True) if told_apart else None
+    differ = most - min(had) > ROUNDING * most
+    own = _by_rows(leading, had, certain=True) if differ else None
     if own is not None:
         return own
     share = most / leading.noise_multiplier

@@ -79,11 +79,11 @@ def revealed_numbers(own: Iterable[Revealed], follows: bool) -> Iterator[str]:
     """Yield doubts about sums that reveal the number of units."""
     rounds = list(own)
     if not _one_population(rounds):
-        yield FOLLOWING
+        yield VARYING_DENOMINATORS
     if any(one.secret and len(one.noises) > 1 for one in rounds):
-        yield LOUDER
+        yield VARYING_NOISE
     if follows:
-        yield SAID_TO_FOLLOW
+        yield STATED_DENOMINATORS
 
 
 def _one_population(rounds: Sequence[Revealed]) -> bool:
@@ -106,20 +106,20 @@ def _one_population(rounds: Sequence[Revealed]) -> bool:
     return max((d - 1.0) / rate for rate, d in drawn) < min(d / rate for rate, d in drawn)
 
 
-FOLLOWING = (
+VARYING_DENOMINATORS = (
     "sums divided by numbers that differ between rounds and may depend on the number of clients"
 )
 """A doubt that applies if the number of clients is secret."""
 
 
-LOUDER = (
+VARYING_NOISE = (
     "noise that differs from the mechanism by factors that vary between rounds and may depend "
     "on the cohort size, which the account keeps secret"
 )
 """A doubt that applies with cohorts of random size."""
 
 
-SAID_TO_FOLLOW = (
+STATED_DENOMINATORS = (
     "sums divided by numbers that depend on the number of units, as stated; the scale of the "
     "noise reveals this number, which is secret under add_remove and with random cohort sizes"
 )
@@ -128,7 +128,7 @@ SAID_TO_FOLLOW = (
 VOIDED = "a line that declares the record of the run void"
 """Doubt about a ledger whose run declared its record void."""
 
-TELLABLE = (FOLLOWING, LOUDER, SAID_TO_FOLLOW, VOIDED)
+WITHOUT_COUNTS = (VARYING_DENOMINATORS, VARYING_NOISE, STATED_DENOMINATORS, VOIDED)
 """Doubts without any count, which every reader may see."""
 
 

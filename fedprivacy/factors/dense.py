@@ -42,7 +42,7 @@ class Matrix(DenseFactor):
             require(largest <= MODERATE[1], "array", largest, f"be at most {MODERATE[1]:g} in size")
             rule = "have a diagonal above 0, since drawing noise needs the inverse of C"
             require(row[i] > 0.0, "array", row[i], f"{rule} (row {i})")
-        require(self.array, "array", self.array, "have a row")
+        require(self.array, "array", self.array, "have at least one row")
 
     def __hash__(self) -> int:
         """Return the cached hash: the matrix may have half a million entries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import natural, refuse, settle
+from ..errors import natural, refuse, validate_fields
 from ..registry import registered
 
 
@@ -39,8 +39,8 @@ class _Spaced(Participation):
     apart: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, natural, "separation")
-        settle(self, natural, "at_most", or_none=True)
+        validate_fields(self, natural, "separation")
+        validate_fields(self, natural, "at_most", or_none=True)
         _check_flag(self.apart)
 
     def gap(self, rounds: int) -> int:

@@ -106,13 +106,13 @@ class Restarted(Factor):
         blocks = -(-rounds // self.every)
         high = min(blocks, most) * whole.upper**2
         if most < blocks * room and 1 < room <= MOST_COUNTS:
-            high = min(high, most * self._dearest(participation, room))
+            high = min(high, most * self._costliest(participation, room))
         # Only whole blocks: the last block may be truncated, and its columns too.
         step = gap // math.gcd(gap, self.every)
         used = min(-(-(rounds // self.every) // step), max(most // room, 1))
         return outward(used * whole.lower**2, high, float(blocks + room))
 
-    def _dearest(self, participation: Participation, room: int) -> float:
+    def _costliest(self, participation: Participation, room: int) -> float:
         """Return the largest square of j participations in a block over j, j up to ``room``."""
         # SingleParticipation allows only one.
         assert isinstance(participation, MinimumSeparation | FixedEpochs)

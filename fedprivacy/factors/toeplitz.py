@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc
 
-from ..errors import natural, refuse, require, settle
+from ..errors import natural, refuse, require, validate_fields
 from ..registry import registered
 from ..rounding import HALF_SPACING
 from .base import Recurrence, ToeplitzFactor, as_numbers, inverse_series
@@ -98,10 +98,10 @@ class Banded(ToeplitzFactor):
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        settle(self, natural, "bands")
+        validate_fields(self, natural, "bands")
         if self.weights is None:
             return
-        settle(self, as_numbers, "weights")
+        validate_fields(self, as_numbers, "weights")
         if len(self.weights) != self.bands:
             refuse("weights", len(self.weights), f"have length bands = {self.bands}")
         if not self.weights[0] > 0.0:
@@ -165,7 +165,7 @@ class BandedInverse(ToeplitzFactor):
     bands: int
 
     def __post_init__(self) -> None:
-        settle(self, natural, "bands")
+        validate_fields(self, natural, "bands")
 
     def coefficients(self, rounds: int) -> Array:
         """Return 1 over the polynomial: a sum of positive terms."""
@@ -215,7 +215,7 @@ class BufferedToeplitz(ToeplitzFactor):
     decays: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        settle(self, natural, "buffers")
+        validate_fields(self, natural, "buffers")
         few, rule = self.buffers <= MOST_BUFFERS, f"be at most {MOST_BUFFERS}"
         require(few, "buffers", self.buffers, rule, "4 are almost optimal")
         together = (self.scales is None) is (self.decays is None)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import closed_unit, integer, refuse, require, settle
+from ..errors import closed_unit, integer, refuse, require, validate_fields
 from .base import Factor, ToeplitzFactor, as_numbers, check_dense, lower_toeplitz
 from .interval import Array
 from .participation import Participation
@@ -29,7 +29,7 @@ class Workload:
     rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        settle(self, closed_unit, "momentum")
+        validate_fields(self, closed_unit, "momentum")
         require(self.momentum != 1.0, "momentum", self.momentum, "be below 1")
         if self.rates:
             object.__setattr__(self, "rates", as_numbers(rates=self.rates))

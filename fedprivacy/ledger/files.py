@@ -17,7 +17,7 @@ from ..outputs import BINARY as BINARY
 
 
 @contextmanager
-def explained(path: Path, what: str) -> Iterator[None]:
+def ledger_errors(path: Path, what: str) -> Iterator[None]:
     """Turn system errors into errors of this package."""
     try:
         yield
@@ -46,7 +46,7 @@ def lock(fd: int, path: Path) -> None:
         ) from error
 
 
-def let_go(fd: int, writer: int) -> None:
+def unlock_and_close(fd: int, writer: int) -> None:
     """Close an open file; in the process that locked it, also free the lock.
 
     Closing the file is not enough: children that were forked meanwhile would keep the lock. A child
@@ -61,18 +61,18 @@ def let_go(fd: int, writer: int) -> None:
     os.close(fd)
 
 
-def born(unborn: Path, path: Path) -> None:
+def publish(temporary: Path, path: Path) -> None:
     """Give a complete file its name. Raise FileExistsError if the name is taken."""
     try:
         # Unlike a rename, a link fails if the name is taken, so no file is overwritten.
-        os.link(unborn, path)
+        os.link(temporary, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         if path.exists():
             # File systems without links need a rename, with a short gap after this check.
             raise FileExistsError(f"{path} already exists") from error
-        os.rename(unborn, path)
+        os.rename(temporary, path)
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -122,7 +122,7 @@ def _read_at(fd: int, at: int) -> bytes:
 _BLOCK = 2**20
 
 
-def estranged(fd: int, path: Path) -> str:
+def replaced_on_disk(fd: int, path: Path) -> str:
     """Return why an open file is no longer the file with its name; empty if it is.
 
     Readers find a ledger by its name. Writes to a file that was removed or replaced by a copy would

@@ -15,7 +15,7 @@ from ..json_fields import RepeatedField, check_fields
 from ..mechanisms import Mechanism
 from ..outputs import printable
 from ..registry import NOTHING, Held
-from .files import explained
+from .files import ledger_errors
 from .lines import (
     CHECK,
     DECODER,
@@ -198,7 +198,7 @@ def read(path: Path) -> History:
         DamagedLedger: if a line was changed or lost.
         LedgerError: if the file does not exist or cannot be read.
     """
-    with explained(path, "read it"):
+    with ledger_errors(path, "read it"):
         # Opening a pipe would wait forever, and a folder fails with an unclear message.
         if path.exists() and not path.is_file():
             raise LedgerError(f"{path} is not a file; name the ledger of a run")
@@ -221,7 +221,7 @@ def passes(path: Path, place: tuple[int, str], most: int) -> bool:
     # The place may come from an untrusted file, so negative or huge counts are refused.
     if not 0 < lines <= most:
         return False
-    with explained(path, "read it"), open(path, "rb") as file:
+    with ledger_errors(path, "read it"), open(path, "rb") as file:
         line = next(itertools.islice(file, lines - 1, None), b"")
     # A checksum covers all earlier lines, so the last one represents the whole past.
     return line.endswith(CHECK + check.encode() + b'"}\n')

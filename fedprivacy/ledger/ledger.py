@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import LedgerError, claimed, integer, member, non_negative, positive, refuse
 from ..mechanisms import Mechanism
-from ..outputs import free, path_of, sync_folder
+from ..outputs import path_of, refuse_overwrite, sync_folder
 from ..relations import Adjacency, Observer, Unit
 from ..version import VERSION
 from . import files, lines
@@ -45,7 +45,7 @@ class Ledger(Contents):
         self._fd = fd
         # A ledger that is dropped without `release` frees its lock when it is collected.
         self._finalizer = (
-            None if fd is None else weakref.finalize(self, files.let_go, fd, os.getpid())
+            None if fd is None else weakref.finalize(self, files.unlock_and_close, fd, os.getpid())
         )
         # A forked child also has the open file and its lock, so two processes could write.
         self._writer = os.getpid()
@@ -115,29 +115,29 @@ class Ledger(Contents):
         target = path_of(path=path)
         # Written under a hidden name first, so that a file with the real name has a complete
         # header.
-        unborn = target.with_name(f".{header.nonce}")
-        with files.explained(target, "create it"):
+        temporary = target.with_name(f".{header.nonce}")
+        with files.ledger_errors(target, "create it"):
             # An early, cheap check. `born` checks again: its link fails if the name is taken by
             # then.
             if target.exists():
                 raise FileExistsError(f"{target} already exists")
             # O_APPEND: a write never lands on an earlier line, wherever the position stands.
             fd = os.open(
-                unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | files.BINARY, 0o644
+                temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | files.BINARY, 0o644
             )
         ledger = cls(target, History(), fd)
         # `_append` checks that the name leads to this file. For now, that is the hidden name.
-        ledger._place = unborn.absolute()
-        with files.explained(target, "create it"):
+        ledger._place = temporary.absolute()
+        with files.ledger_errors(target, "create it"):
             try:
                 # Locked before it gets its name, so that no other process can resume it in between.
                 files.lock(fd, target)
                 ledger._append(header)
-                files.born(unborn, target)
+                files.publish(temporary, target)
             finally:
                 # After a link the file has two names; after a rename the hidden one no longer
                 # exists.
-                unborn.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             ledger._place = target.absolute()
             # Without the sync, a crash of the machine may lose the name, and with it the spent
             # rounds.
@@ -163,11 +163,11 @@ class Ledger(Contents):
         target = path_of(path=path)
         if not resume:
             return cls(target, read(target), None)
-        with files.explained(target, "resume it"):
+        with files.ledger_errors(target, "resume it"):
             fd = os.open(target, os.O_RDWR | os.O_APPEND | files.BINARY)
         ledger = cls(target, History(), fd)
         try:
-            with files.explained(target, "resume it"):
+            with files.ledger_errors(target, "resume it"):
                 files.lock(fd, target)
                 # Read only under the lock, because before it another writer may still add lines.
                 ledger._history = read(target)
@@ -197,8 +197,8 @@ class Ledger(Contents):
         # The line is saved and synced before the cut. A crash in between duplicates it but never
         # loses it.
         aside = self.path.with_name(self.path.name + ".torn")
-        free(aside)
-        with files.explained(aside, "move an incomplete line to another file"):
+        refuse_overwrite(aside)
+        with files.ledger_errors(aside, "move an incomplete line to another file"):
             # Through no link, and no pipe that would wait for a reader.
             how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | files.BINARY | files.NO_LINK
             fd = os.open(aside, how, 0o644)
@@ -468,10 +468,12 @@ class Ledger(Contents):
 
     def _check_unchanged(self, fd: int) -> None:
         # Foreign bytes: our checksum would not follow them, and the file would lose spent rounds.
-        with files.explained(self.path, "be read again"):
+        with files.ledger_errors(self.path, "be read again"):
             changed = files.stamp(fd) != self._stamp and files.digest_of(fd) != self._history.digest
         why_not = (
-            ("another program changed the file") if changed else files.estranged(fd, self._place)
+            ("another program changed the file")
+            if changed
+            else files.replaced_on_disk(fd, self._place)
         )
         if why_not:
             # Kept, so that every later call refuses as well.

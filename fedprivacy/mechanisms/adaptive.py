@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import open_unit, positive, refuse, settle
+from ..errors import open_unit, positive, refuse, validate_fields
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Facts
@@ -93,7 +93,7 @@ class AdaptiveClipping(Gaussian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, open_unit, "quantile")
+        validate_fields(self, open_unit, "quantile")
         rate = positive(clip_learning_rate=self.clip_learning_rate)
         if rate > 10.0:
             refuse("clip_learning_rate", rate, "be at most 10", "0.2 is usual")

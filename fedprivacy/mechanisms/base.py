@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, reduce
 from typing import Any, Self, cast, overload
 
-from ..errors import UnsupportedCombination, integer, member, refuse, settle
+from ..errors import UnsupportedCombination, integer, member, refuse, validate_fields
 from ..loss.strategies.memo import remembered
 from ..privacy_loss import (
     PrivacyLoss,
@@ -271,7 +271,7 @@ class UnitGiven(Mechanism):
     unit: Unit | str | None
 
     def __post_init__(self) -> None:
-        settle(self, partial(member, Unit), "unit", or_none=True)
+        validate_fields(self, partial(member, Unit), "unit", or_none=True)
 
     @property
     def protects(self) -> Unit | None:
@@ -502,7 +502,7 @@ class HeldMechanism(Drawn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, partial(integer, 2), "held")
+        validate_fields(self, partial(integer, 2), "held")
         if self.held > MOST_HELD:
             refuse("held", self.held, f"be at most {MOST_HELD}")
         if self.inner.protects is Unit.CLIENT:
@@ -536,16 +536,16 @@ class HeldMechanism(Drawn):
         """Return the scheme's loss for a client that holds several records (T13)."""
         drawn = holding(self.scheme, self.held)
         loss = drawn.amplify(self.inner, facts.adjacency, facts.observer)
-        told = [
+        assumed = [
             f"a client has at most {self.held} records; each is clipped and drawn independently"
         ]
         shown = facts.observer is Observer.SERVER or not independent_draws(self.scheme)
         if shown and facts.adjacency is Adjacency.REPLACE_ONE:
-            told.append("replacement keeps the number of records of a client")
+            assumed.append("replacement keeps the number of records of a client")
         return replace(
             loss,
             facts=loss.facts._replace(unit=Unit.CLIENT),
-            assumptions=(*loss.assumptions, *told),
+            assumptions=(*loss.assumptions, *assumed),
         )
 
 

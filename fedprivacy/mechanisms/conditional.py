@@ -80,9 +80,9 @@ def revealed(parts: Parts) -> float:
     return 2.0 * UNLIKELY * math.exp(min(divergence, 700.0)) * _UP
 
 
-def unless_unlikely(parts: Parts, told: float) -> Curve:
+def unless_unlikely(parts: Parts, mass: float) -> Curve:
     """Return the composed rows, with full revelation at a probability below 1; see ``revealed``."""
-    return compose([*parts, (Atoms(((0.0, 1.0 - told),), infinite=told, vanishing=told), 1)])
+    return compose([*parts, (Atoms(((0.0, 1.0 - mass),), infinite=mass, vanishing=mass), 1)])
 
 
 def rough_epsilon_of_rows(parts: Parts) -> float:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, settle
+from ..errors import MODERATE, UnsupportedCombination, integer, natural, refuse, validate_fields
 from ..factors import (
     Factor,
     FixedEpochs,
@@ -83,7 +83,7 @@ class CorrelatedNoise(NoisySum):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, natural, "rounds")
+        validate_fields(self, natural, "rounds")
         if self.rounds > MOST_ROUNDS:
             rule = (
                 f"be at most {MOST_ROUNDS}, since a column of C takes {8e-9 * self.rounds:.3g} GB"
@@ -293,7 +293,7 @@ class CorrelatedRow(Combined):
     participations: int | None = None
 
     def __post_init__(self) -> None:
-        settle(self, partial(integer, 0), "row")
+        validate_fields(self, partial(integer, 0), "row")
         for name in ("separation", "participations"):
             if getattr(self, name) is not None:
                 integer(int(name == "separation"), **{name: getattr(self, name)})
@@ -336,11 +336,11 @@ class CorrelatedRow(Combined):
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of the whole run."""
         if not self.kept:
-            told = (
+            found = (
                 f"a unit took part again after {self.separation} rounds, or "
                 f"{self.participations} times"
             )
-            raise UnsupportedCombination(f"{told}, more than {self.run.participation} allows")
+            raise UnsupportedCombination(f"{found}, more than {self.run.participation} allows")
         whole = self.run.privacy_loss(facts.adjacency, facts.observer)
         return replace(whole, witness=None)  # it needs the whole run
 

@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, positive, probability, refuse, settle
+from ..errors import (
+    UnsupportedCombination,
+    integer,
+    natural,
+    positive,
+    probability,
+    refuse,
+    validate_fields,
+)
 from ..loss import IDENTITY, Atoms, Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -95,17 +103,17 @@ class RandomizedResponse(_Discrete):
     def __post_init__(self) -> None:
         super().__post_init__()
         way_out = "an answer that is always true has no privacy"
-        settle(self, partial(probability, way_out), "chance")
-        settle(self, partial(integer, 2), "answers")
+        validate_fields(self, partial(probability, way_out), "chance")
+        validate_fields(self, partial(integer, 2), "answers")
         if self.answers > 2**53 or self._odds(Adjacency.REPLACE_ONE) > math.exp(MAX_LOSS):
             refuse("chance", self.chance, f"give a loss of at most {MAX_LOSS:g}")
 
     def _odds(self, adjacency: Adjacency) -> float:
         """Return P(own answer) over its probability for the neighbour, less 1."""
-        told = 1.0 - self.chance
+        truthful = 1.0 - self.chance
         if adjacency is Adjacency.REPLACE_ONE:
-            return self.answers * told / self.chance
-        return (self.answers - 1) * told
+            return self.answers * truthful / self.chance
+        return (self.answers - 1) * truthful
 
     def worst_scheme(self, scheme: Scheme) -> Scheme:
         """Refuse every scheme but Everyone, because a missing answer is seen."""
@@ -124,9 +132,9 @@ class RandomizedResponse(_Discrete):
                 f"answers reveals whether a unit is present, got {facts.adjacency}; account "
                 "for replace_one or zero_out"
             )
-        told, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
+        truthful, each, k = 1.0 - self.chance, self.chance / self.answers, self.answers
         largest = math.log1p(self._odds(facts.adjacency))
-        own = (largest, told + each)
+        own = (largest, truthful + each)
         if facts.adjacency is Adjacency.REPLACE_ONE:
             # All other answers are equally likely under both.
             pair = _mirrored([(0.0, (k - 2) * each), own] if k > 2 else [own])
@@ -189,7 +197,7 @@ class DiscreteLaplace(_Discrete):
         super().__post_init__()
         a = positive(noise_parameter=self.noise_parameter)
         object.__setattr__(self, "noise_parameter", a)
-        settle(self, natural, "sensitivity")
+        validate_fields(self, natural, "sensitivity")
         if self.sensitivity > MAX_SENSITIVITY:
             refuse("sensitivity", self.sensitivity, f"be at most {MAX_SENSITIVITY}")
         if not LEAST_PARAMETER <= a <= MAX_LOSS / (2.0 * self.sensitivity):

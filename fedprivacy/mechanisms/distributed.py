@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, positive, refuse, settle
+from ..errors import UnsupportedCombination, integer, positive, refuse, validate_fields
 from ..loss import Curve
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -77,11 +77,11 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     """Whether any number of equal shares adds up to the same law."""
 
     def __post_init__(self) -> None:
-        settle(self, partial(integer, 0), "kept")
+        validate_fields(self, partial(integer, 0), "kept")
         # All coordinates are sent unless ``kept`` says fewer.
         object.__setattr__(self, "kept", self.kept or self.dimension)
         super().__post_init__()
-        settle(self, partial(integer, 2), "bits")
+        validate_fields(self, partial(integer, 2), "bits")
         if self.bits > MOST_BITS:
             refuse("bits", self.bits, f"be at most {MOST_BITS}")
         # Products and quotients within these bounds are far from overflow and underflow.
@@ -95,7 +95,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             refuse("overflow", chance, "be at most 0.1", "a sum that wraps around is lost")
         if self.granularity is None:
             object.__setattr__(self, "granularity", self._finest())
-        settle(self, positive, "granularity")
+        validate_fields(self, positive, "granularity")
         if self.seed is not None:
             integer(0, seed=self.seed)
         self._check_room()
@@ -231,16 +231,16 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
     def _check_shares(self) -> None:
         """Refuse noise that the samplers cannot draw, and norms that doubles cannot hold."""
         if self.clip_norm / self.grid > _LONGEST:
-            refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "coarser")
+            refuse("granularity", self.grid, f"be at least clip_norm / {_LONGEST:g}", "increase it")
         share, whole = math.sqrt(self.share_variance), self.whole_std
         if share < integers.NARROWEST * (1.0 - 1e-9):
             narrow = integers.NARROWEST
             least = f"give each share a std of at least {narrow:g} granularities, not {share:g}"
             needed = self.smallest_bits(self.full_noise_std / self._narrowest())
-            refuse("granularity", self.grid, least, f"finer, which takes {needed} bits")
+            refuse("granularity", self.grid, least, f"use a finer one, which takes {needed} bits")
         if whole > self.widest:
             most = f"give the noise a std of at most {self.widest:g} granularities, not {whole:g}"
-            refuse("granularity", self.grid, most, "coarser, which takes fewer bits")
+            refuse("granularity", self.grid, most, "use a coarser one, which takes fewer bits")
 
     def of_round(self, generator: np.random.Generator | None = None) -> IntegerPerturbation:
         """Return the mechanism with a round's own public signs, the same for all its clients.
@@ -388,7 +388,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
                 refuse("shares", shares, f"be at most {self.most_shares}", way_out)
         if math.sqrt(variance) < integers.NARROWEST:
             rule = f"give each share a std of at least {integers.NARROWEST:g}"
-            refuse("shares", shares, rule, "a finer granularity")
+            refuse("shares", shares, rule, "use a finer granularity")
         own = np.asarray(doubles(self.contribution(value, mask)))
         drawn = self._numbers(self.width, variance, generator)
         return np.asarray((own.astype(np.int64) + drawn) % (1 << self.bits))
@@ -479,7 +479,7 @@ class IntegerPerturbation(SparsifiedPerturbation, Encoding):
             "ideal law, which every bound includes"
         )
         attained = self._attained(times)
-        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), off=off)
+        return PrivacyLoss(curve, facts, attained, (theorem,), (*assumed, drawn), tv_error=off)
 
     def _apart(self) -> float:
         """Return the distance of a sum of up to ``most_shares`` shares from one single share.

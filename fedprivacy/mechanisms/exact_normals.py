@@ -74,7 +74,7 @@ class StoredDraws:
         self, tail: exact_tails.Tail, bits: exact_tails.Bits | None = None, ahead: int = 0
     ) -> None:
         if bits is not None and not callable(bits):
-            refuse("bits", bits, "give bytes", "use reproducible_bits for a public seed")
+            refuse("bits", bits, "return bytes", "use reproducible_bits for a public seed")
         self.tail, self.bits, self._ahead = tail, bits or system_bits, ahead
         self._words, self._about, self._at = np.empty(0, np.uint64), np.empty(0), 0
         self._scale, self._space = 0.0, Workspace(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ..errors import positive, refuse, settle
+from ..errors import positive, refuse, validate_fields
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -40,7 +40,7 @@ class NoisySum(UnitGiven, Perturbation):
     unit: Unit | str | None = None
 
     def __post_init__(self) -> None:
-        settle(self, positive, "noise_multiplier", "clip_norm")
+        validate_fields(self, positive, "noise_multiplier", "clip_norm")
         super().__post_init__()
 
     @property

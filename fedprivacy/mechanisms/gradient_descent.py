@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import UnsupportedCombination, natural, positive, settle
+from ..errors import UnsupportedCombination, natural, positive, validate_fields
 from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
@@ -73,8 +73,8 @@ class NoisyGradientDescent(Upload):
     steps: int
 
     def __post_init__(self) -> None:
-        settle(self, positive, "step_size", "noise_std", "sensitivity")
-        settle(self, natural, "steps")
+        validate_fields(self, positive, "step_size", "noise_std", "sensitivity")
+        validate_fields(self, natural, "steps")
         if self._convexity is not None:
             # Check now: a step that does not contract is refused before any accounting.
             contracted(1.0, 1, self.step_size, self._convexity)

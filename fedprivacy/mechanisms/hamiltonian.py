@@ -14,7 +14,7 @@ from ..errors import (
     non_negative,
     positive,
     probability,
-    settle,
+    validate_fields,
 )
 from ..loss import Curve, compose
 from ..privacy_loss import PrivacyLoss, Witness
@@ -66,13 +66,13 @@ class FederatedHamiltonian(upload.SamplersUpload):
     iterations: int = 1
 
     def __post_init__(self) -> None:
-        settle(self, upload.step_count, "iterations", "leapfrog_steps")
+        validate_fields(self, upload.step_count, "iterations", "leapfrog_steps")
         sizes = upload.checked_steps(self.step_size, self.iterations)
         object.__setattr__(self, "step_size", sizes)
-        settle(self, closed_unit, "correlation")
-        settle(self, probability, "weight", "batch_fraction")
-        settle(self, positive, "gradient_sensitivity")
-        settle(self, non_negative, "gradient_noise_multiplier")
+        validate_fields(self, closed_unit, "correlation")
+        validate_fields(self, probability, "weight", "batch_fraction")
+        validate_fields(self, positive, "gradient_sensitivity")
+        validate_fields(self, non_negative, "gradient_noise_multiplier")
 
     def rescaled(self, fraction: float) -> FederatedHamiltonian | None:
         """Return the upload with the fraction of its noise.

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..errors import closed_unit, positive, probability, settle
+from ..errors import closed_unit, positive, probability, validate_fields
 from ..loss import compose
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
@@ -62,9 +62,9 @@ class FederatedLangevin(upload.SamplersUpload):
         steps = upload.step_count(steps=self.steps)
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "step_size", upload.checked_steps(self.step_size, steps))
-        settle(self, positive, "temperature", "gradient_sensitivity")
-        settle(self, closed_unit, "correlation")
-        settle(self, probability, "weight", "batch_fraction")
+        validate_fields(self, positive, "temperature", "gradient_sensitivity")
+        validate_fields(self, closed_unit, "correlation")
+        validate_fields(self, probability, "weight", "batch_fraction")
         if self._convexity is None:
             return
         # Check now: a step that does not contract is refused before any accounting.

@@ -57,7 +57,7 @@ class MixtureOfGaussians(UnitGiven):
         if abs(math.fsum(self.probabilities) - 1.0) > 1e-9:
             refuse("probabilities", self.probabilities, "add up to 1")
         if max(self.sensitivities) == 0.0:
-            refuse("sensitivities", self.sensitivities, "have one entry above 0", "leave it out")
+            refuse("sensitivities", self.sensitivities, "have at least one entry above 0")
         # This refuses values that do not form a pair.
         _ = self.curve
 

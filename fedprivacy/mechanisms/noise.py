@@ -101,8 +101,8 @@ def _array(name: str, value: Any) -> np.ndarray:
     # The numbers under a mask still exist and would be released.
     masked = isinstance(value, np.ma.MaskedArray)
     if masked or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        told = "a masked array" if masked else str(array.dtype)
-        refuse(name, told, "be real numbers of at most double precision")
+        found = "a masked array" if masked else str(array.dtype)
+        refuse(name, found, "be real numbers of at most double precision")
     return array
 
 
@@ -124,6 +124,6 @@ def check_readable(name: str, value: Any) -> None:
         "on the meta device": value.is_meta,
         "of eight bits a number": value.is_floating_point() and value.element_size() == 1,
     }
-    told = [kind for kind, so in found.items() if so]
-    if told:
-        refuse(name, f"a tensor that is {told[0]}", "be a dense tensor of real numbers")
+    kinds = [kind for kind, so in found.items() if so]
+    if kinds:
+        refuse(name, f"a tensor that is {kinds[0]}", "be a dense tensor of real numbers")

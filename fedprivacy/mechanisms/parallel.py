@@ -66,7 +66,9 @@ class Parallel(Several):
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanisms, Iterable):
-            refuse("mechanisms", self.mechanisms, "be several mechanisms", "pass a tuple of them")
+            refuse(
+                "mechanisms", self.mechanisms, "be a sequence of mechanisms", "pass a tuple of them"
+            )
         object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
         if not self.mechanisms:
             refuse("mechanisms", self.mechanisms, "contain at least one mechanism")
@@ -103,7 +105,7 @@ class Parallel(Several):
             tuple(dict.fromkeys([THEOREM, *(t for loss in losses for t in loss.theorems)])),
             tuple(dict.fromkeys([APART, *(a for loss in losses for a in loss.assumptions)])),
             merged(loss.public for loss in losses),
-            max(loss.off for loss in losses),
+            max(loss.tv_error for loss in losses),
         )
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, between, refuse, settle
+from ..errors import UnsupportedCombination, between, refuse, validate_fields
 from ..loss import IDENTITY, AnyOf, Curve, Mix, RenyiAndPoints, RenyiPoints, kinds, stated_pair
 from ..loss.curves.curve import orientations
 from ..loss.curves.lattice import Array
@@ -95,7 +95,7 @@ class PoissonTrials(Trials):
     mean: float
 
     def __post_init__(self) -> None:
-        settle(self, between(1e-6, _MAX_MEAN), "mean")
+        validate_fields(self, between(1e-6, _MAX_MEAN), "mean")
 
     @property
     def nothing(self) -> float:
@@ -163,9 +163,9 @@ class TruncatedNegativeBinomial(Trials):
     shape: float
 
     def __post_init__(self) -> None:
-        settle(self, between(1.0, _MAX_MEAN), "mean")
+        validate_fields(self, between(1.0, _MAX_MEAN), "mean")
         way_out = "use PoissonTrials(mean) for a Poisson number"
-        settle(self, partial(between(-0.9, 1e3), way_out), "shape")
+        validate_fields(self, partial(between(-0.9, 1e3), way_out), "shape")
 
     # There is at least one trial.
     nothing = 0.0
@@ -302,7 +302,7 @@ class PrivateSelection(Several):
 
     def __post_init__(self) -> None:
         if not isinstance(self.others, Iterable):
-            refuse("others", self.others, "be several mechanisms", "pass a tuple of them")
+            refuse("others", self.others, "be a sequence of mechanisms", "pass a tuple of them")
         object.__setattr__(self, "others", tuple(self.others))
         for name, each in (("base", self.base), *(("others", one) for one in self.others)):
             if not isinstance(each, Mechanism):
@@ -367,8 +367,8 @@ class PrivateSelection(Several):
             ),
             (*_ASSUMED, *_all("assumptions", every)),
             merged(each.public for each in every),
-            # On average ``most`` trials run, each with at most the largest ``off``.
-            self.trials.most * max(each.off for each in every),
+            # On average ``most`` trials run, each with at most the largest ``tv_error``.
+            self.trials.most * max(each.tv_error for each in every),
         )
 
     def _curve(self, curves: Sequence[Curve]) -> Curve:

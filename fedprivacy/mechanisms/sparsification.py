@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import member, natural, refuse, settle
+from ..errors import member, natural, refuse, validate_fields
 from .noise import is_finite, private_generator, readable
 from .tensors import is_tensor
 
@@ -53,8 +53,8 @@ class Sparsification:
     sparsifier: Sparsifier | str = Sparsifier.RAND_K
 
     def __post_init__(self) -> None:
-        settle(self, natural, "dimension", "kept")
-        settle(self, partial(member, Sparsifier), "sparsifier")
+        validate_fields(self, natural, "dimension", "kept")
+        validate_fields(self, partial(member, Sparsifier), "sparsifier")
         if self.kept > self.dimension:
             refuse("kept", self.kept, f"be at most dimension = {self.dimension}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, positive, refuse, settle
+from ..errors import UnsupportedCombination, integer, natural, positive, refuse, validate_fields
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
@@ -97,9 +97,9 @@ class SparsifiedPerturbation(Perturbation, Shared):
     absent: int = 0
 
     def __post_init__(self) -> None:
-        settle(self, positive, "noise_multiplier", "clip_norm")
-        settle(self, natural, "cohort")
-        settle(self, partial(integer, 0), "missing", "colluding", "absent")
+        validate_fields(self, positive, "noise_multiplier", "clip_norm")
+        validate_fields(self, natural, "cohort")
+        validate_fields(self, partial(integer, 0), "missing", "colluding", "absent")
         for name in ("kept", "dimension", "sparsifier"):
             object.__setattr__(self, name, getattr(self.sparsification, name))
         if self.missing + self.colluding >= self.cohort:

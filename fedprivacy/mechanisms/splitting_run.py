@@ -28,7 +28,7 @@ from .upload import OWN_SENSITIVITY, QUADRATIC, SENSITIVE, replacing_only
 ONLY_MODELS = (
     "only the agents' models after the last round are released, without z, y and earlier models"
 )
-EVERYBODY = "every agent takes part in every round; the start does not depend on the data"
+EVERY_AGENT = "every agent takes part in every round; the start does not depend on the data"
 START = "; the start is known, or N(0, 2 tau^2 / l) and secret"
 
 
@@ -125,7 +125,7 @@ class SplittingRun(Mechanism):
         if mu >= rounds_mu(self._setting):
             return replace(whole.seen_at_the_end(), witness=shown)
         theorem = "Fed-PLT's final models: shifted interpolation over agents and rounds"
-        assumptions = (OWN_SENSITIVITY, SENSITIVE, EVERYBODY, ONLY_MODELS)
+        assumptions = (OWN_SENSITIVITY, SENSITIVE, EVERY_AGENT, ONLY_MODELS)
         return PrivacyLoss(Gdp(mu), facts, shown, (theorem,), assumptions)
 
     def _every_upload(self, facts: Facts) -> PrivacyLoss:
@@ -136,7 +136,7 @@ class SplittingRun(Mechanism):
             loss,
             facts=facts,
             witness=self._shown(Observer.SERVER),
-            assumptions=(*loss.assumptions, EVERYBODY),
+            assumptions=(*loss.assumptions, EVERY_AGENT),
         )
 
     def _shown(self, observer: Observer) -> Witness | None:

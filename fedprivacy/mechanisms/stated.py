@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, member, non_negative, positive, refuse, settle
+from ..errors import UnsupportedCombination, member, non_negative, positive, refuse, validate_fields
 from ..loss import Curve, Gdp, RenyiLine, RenyiPoints, stated_pair
 from ..loss.curves.stated import MAX_EPSILON
 from ..privacy_loss import PrivacyLoss
@@ -73,8 +73,8 @@ class StatedGuarantee(UnitGiven):
     """Why the curve dominates."""
 
     def __post_init__(self) -> None:
-        settle(self, partial(member, Adjacency), "adjacency")
-        settle(self, partial(member, Observer), "observer")
+        validate_fields(self, partial(member, Adjacency), "adjacency")
+        validate_fields(self, partial(member, Observer), "observer")
         if self.observer is Observer.FINAL:
             rule = "be 'aggregate' or 'server'"
             refuse("observer", str(self.observer), rule, "a guarantee covers a whole release")
@@ -214,7 +214,7 @@ class GaussianDp(StatedGuarantee):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, positive, "mu")
+        validate_fields(self, positive, "mu")
 
     @property
     def curve(self) -> Curve:
@@ -251,7 +251,7 @@ class ConcentratedDp(StatedGuarantee):
         if max(self.rho, self.xi) > 1e9:
             refuse("rho, xi", (self.rho, self.xi), "be at most 1e9", "a larger one has no meaning")
         if max(self.rho, self.xi) < 1e-30:
-            refuse("rho, xi", (self.rho, self.xi), "have one of at least 1e-30")
+            refuse("rho, xi", (self.rho, self.xi), "not both be below 1e-30")
 
     @property
     def curve(self) -> Curve:

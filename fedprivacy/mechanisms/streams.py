@@ -127,8 +127,13 @@ class NoiseStream:
         drift = memory.drift + (float(step.diagonal) * error) ** 2
         # Twice, because each of two neighbouring runs may have this error.
         if 2.0 * math.sqrt(drift) > SPARE * self.reach:
-            rule = "stay within the margin for rounding"
-            refuse("rounding", 2.0 * math.sqrt(drift), rule, "use fewer rounds, bands or buffers")
+            rule = f"be at most {SPARE * self.reach:.3g}, the margin for rounding"
+            refuse(
+                "the rounding error of the noise",
+                2.0 * math.sqrt(drift),
+                rule,
+                "use fewer rounds, bands or buffers",
+            )
         std = self.drawn_std / step.diagonal
         noise = noisy_like(mean, std=std, grid=self.grid, generator=generator)
         vectors, errors = _moved(step, memory, noise, mean, error)

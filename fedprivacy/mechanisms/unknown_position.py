@@ -204,11 +204,11 @@ def poisson(
     able = [(line, "line", [(line, 1)]), (known, "known", [(known, 1)])]
     if max(matrix.shape) <= conditional.MOST_ROUNDS:
         rows = conditional.rows_of(matrix, probability, multiplier)
-        told = conditional.revealed(rows)
+        mass = conditional.revealed(rows)
         # Never truncate a probability. If the revealed probability is this large, use the other
         # curves.
-        if told <= 0.5:
-            able.append((conditional.unless_unlikely(rows, told), "rows", rows))
+        if mass <= 0.5:
+            able.append((conditional.unless_unlikely(rows, mass), "rows", rows))
     # Negligible losses count as ties, and ties go to the curve without revelation.
     curve, why, _ = min(
         able, key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE)

@@ -130,8 +130,9 @@ class Upload(Mechanism):
         share = 2.0 * HIDDEN_GRID * math.sqrt(dimension) * self._largest_multiplier
         if share > 0.25:
             way_out = "leave out strong_convexity and smoothness, so that the steps are composed"
-            rule = f"be at most {0.25 / share:.3g} times that, for steps accounted by T6"
-            refuse("noise over sensitivity", self._largest_multiplier, rule, way_out)
+            given, limit = self._largest_multiplier, 0.25 / share * self._largest_multiplier
+            rule = f"be at most {limit:.6g}, for steps accounted by T6"
+            refuse("noise over sensitivity", given, rule, way_out)
         # The last factor covers the rounding of this line.
         return rounded_up(1.0 / (1.0 - share), THOUSANDS)
 

@@ -28,7 +28,7 @@ from ..relations import Adjacency, Observer
 from ..systems.averaging.rows import SUFFIX as NOISE
 from ..training import RoundInfo, TrainingResult, save_model, train
 from ..training.checkpoint import Checkpoint, resumed
-from ..training.private_sidecar import SUFFIX, Notes
+from ..training.private_sidecar import SUFFIX, PrivateSidecar
 from ..training.release_files import checked_path
 from ..training.rounds import Loop
 from .jobs import Job
@@ -257,7 +257,7 @@ class Experiment:
             self._check_affordable(plan, level)
             # Rounds of a checkpoint whose ledger is gone would not be counted anywhere.
             if checkpoint is not None and checkpoint.exists():
-                past, notes = Checkpoint.read(checkpoint), Notes.beside(checkpoint, None)
+                past, notes = Checkpoint.read(checkpoint), PrivateSidecar.beside(checkpoint, None)
                 past.check(None, notes, self.job.data, self._description(loop), private=True)
             ledger = self._new_ledger(path, plan, level)
         else:
@@ -368,7 +368,7 @@ class Experiment:
         known = _described(ledger).get("settings", {})
         # Converted through JSON, like the settings in the ledger: tuples are lists there.
         for name, wanted in json.loads(json.dumps(self.settings)).items():
-            if known.get(name, _UNSAID) != wanted:
+            if known.get(name, _ABSENT) != wanted:
                 refuse(name, wanted, f"be {known.get(name)!r}, as in the ledger", way_out)
         # The plan holds everything that the settings do not name.
         if ledger.plan != plan:
@@ -396,7 +396,7 @@ def _described(ledger: Ledger) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_UNSAID = object()
+_ABSENT = object()
 
 
 class _Scores:

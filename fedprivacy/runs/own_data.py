@@ -148,7 +148,12 @@ def _inputs(name: str, values: NDArray[Any]) -> Tensor:
         )
     ends = (float(values.min()), float(values.max())) if values.size else (0.0,)
     if max(map(abs, ends)) > float(np.finfo(np.float32).max):
-        refuse(name, "a number outside single precision", "be scaled")
+        refuse(
+            name,
+            "a number outside single precision",
+            "fit into single precision",
+            "scale the features",
+        )
     return torch.from_numpy(values.astype(np.float32))
 
 
@@ -240,7 +245,7 @@ def _found(what: str, place: str) -> object:
 def _run(path: Path) -> ModuleType:
     """Run a file as a module with a unique name, which its classes use to find their module."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there")
+        raise FileNotFoundError(f"{path} does not exist")
     spec = importlib.util.spec_from_file_location(f"fedprivacy_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

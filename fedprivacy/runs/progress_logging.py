@@ -36,7 +36,7 @@ from ..errors import (
 from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
 from ..mechanisms import CorrelatedRow
-from ..outputs import free, in_folder, named
+from ..outputs import in_folder, named, refuse_overwrite
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Observer
 from ..training.rounds import RoundInfo
@@ -211,7 +211,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
     """
     target = in_folder(path=path)
     # Checked before a round is spent, not when the first line is written.
-    free(target)
+    refuse_overwrite(target)
     require(not target.is_dir(), "path", str(path), "be a file or a new name", "it is a folder")
     names = ("round", "epsilon_upper", "budget_left", "released_change")
     columns = [*names, *(f"not_covered_{name}" for name in _PRIVATE), "depends_on"]
@@ -219,7 +219,7 @@ def to_csv(path: str | Path, loop: Any, *, every: int = 1, **budget: Any) -> OnR
 
     def write(numbers: dict[str, float], depends_on: str, step: int) -> None:
         del step
-        free(target)
+        refuse_overwrite(target)
         fresh = not target.exists() or not target.stat().st_size
         # Opened for each line, so the written lines survive a kill.
         with named(target), open(target, "a", newline="", encoding="utf-8") as file:

@@ -245,7 +245,7 @@ class _FileRow:
         if missing is not None:
             refuse("--cost", missing, f"be a column with a value in row {self.number}")
         if not others:
-            way_out = f"a column besides {listed(SampledRun.known())}"
+            way_out = f"add a column besides {listed(SampledRun.known())}"
             refuse(f"row {self.number}", sorted(self.row), "have a cost", way_out)
         return {name: _repeats(others[name]) for name in chosen or others}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import natural, probability, refuse, settle
+from ..errors import natural, probability, refuse, validate_fields
 from .everyone import Everyone
 from .poisson import Poisson, taken
 from .scheme import Indices, Scheme, asked_of
@@ -73,7 +73,7 @@ class WeightedDraws:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        settle(self, natural, "draws")
+        validate_fields(self, natural, "draws")
         # Weights are checked like probabilities: a client of weight 0 has no accounting.
         object.__setattr__(self, "weights", chances(self.weights))
 

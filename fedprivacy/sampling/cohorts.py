@@ -146,9 +146,9 @@ def too_alike(
             share = _most_within(max(low, 0), high, probability, population)
             limit = math.log(chance / 2.0 if width == 0 and near == rounds else each)
             if 0.0 < share < 1.0 and _at_least(rounds - 1, share, near - 1) < limit:
-                told = f"{middle}" if low == high else f"{max(low, 0)} to {high}"
+                listed = f"{middle}" if low == high else f"{max(low, 0)} to {high}"
                 return (
-                    f"{told} participants in {near} of {rounds}, which is improbable for "
+                    f"{listed} participants in {near} of {rounds}, which is improbable for "
                     "independent draws"
                 )
     return ""

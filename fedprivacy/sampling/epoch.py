@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, require, settle
+from ..errors import UnsupportedCombination, integer, natural, require, validate_fields
 from ..loss import Allocated, Curve
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
@@ -139,7 +139,7 @@ class Shuffled(EpochScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, natural, "population", or_none=True)
+        validate_fields(self, natural, "population", or_none=True)
         require(isinstance(self.partial, bool), "partial", self.partial, "be True or False")
 
     def amplify(
@@ -155,8 +155,8 @@ class Shuffled(EpochScheme):
     def _left_out(self, loss: PrivacyLoss) -> PrivacyLoss:
         if not self.partial:
             return loss
-        told = tuple(_AT_MOST if one == self.assumption else one for one in loss.assumptions)
-        return replace(loss, witness=None, assumptions=told)
+        assumptions = tuple(_AT_MOST if one == self.assumption else one for one in loss.assumptions)
+        return replace(loss, witness=None, assumptions=assumptions)
 
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch.

@@ -47,11 +47,11 @@ class Everyone(TableScheme):
         # The number of units is unknown here, but it must be the same in every round.
         if len(sizes) < 2:
             return []
-        told = (
+        reason = (
             f"{min(sizes)} to {max(sizes)} participants, although all units take part in every "
             "round"
         )
-        return [UnlikelySizes(told, tuple(sizes))]
+        return [UnlikelySizes(reason, tuple(sizes))]
 
     def among_free(self, free: int) -> Everyone:
         """Return the scheme itself: available units are drawn as before."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, natural, refuse, settle
+from ..errors import UnsupportedCombination, natural, refuse, validate_fields
 from ..loss import Gdp, Sampled, Triangles, given_way
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -95,7 +95,7 @@ class FixedSize(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        settle(self, natural, "size", "population")
+        validate_fields(self, natural, "size", "population")
         # Without replacement no unit can be drawn twice.
         if self.size > self.population:
             refuse("size", self.size, f"be at most population = {self.population}")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import integer, probability, settle
+from ..errors import integer, probability, validate_fields
 from ..loss import Curve, GaussianMix, Gdp, LaplaceExchanged, LaplacePair
 from ..registry import registered
 from ..relations import Observer
@@ -143,7 +143,7 @@ class Poisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        settle(self, probability, "probability")
+        validate_fields(self, probability, "probability")
 
     @classmethod
     def of_draws(cls, draws: int, chance: float) -> Poisson:
@@ -169,8 +169,8 @@ class Poisson(TableScheme):
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return a fault if no single population fits the sizes; see ``TableScheme.unlikely``."""
-        told = excluded(sizes, self.probability, chance)
-        return [UnlikelySizes(told, tuple(sizes))] if told else []
+        reason = excluded(sizes, self.probability, chance)
+        return [UnlikelySizes(reason, tuple(sizes))] if reason else []
 
     def among_free(self, free: int) -> Poisson:
         """Return the scheme itself: available units are drawn as before."""

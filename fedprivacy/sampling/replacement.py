@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..errors import UnsupportedCombination, integer, natural, probability, refuse, settle
+from ..errors import UnsupportedCombination, integer, natural, probability, refuse, validate_fields
 from ..loss import IDENTITY, Curve, Fold, GaussianMix, Gdp, LeastOf, Mix, Opposed, Side, compose
 from ..privacy_loss import PrivacyLoss
 from ..registry import plain_fields, registered
@@ -214,11 +214,11 @@ class WithReplacement(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        settle(self, natural, "draws")
+        validate_fields(self, natural, "draws")
         # Both values could contradict each other, and without either the law is unknown.
         if (self.population is None) == (self.probability is None):
             given = (self.population, self.probability)
-            refuse("population, probability", given, "be given without the other")
+            refuse("population, probability", given, "be given one without the other")
         if self.population is not None:
             object.__setattr__(self, "population", integer(1, population=self.population))
         else:
@@ -264,9 +264,9 @@ class WithReplacement(TableScheme):
         return Mix(tuple(parts))
 
     def group(self, inner: PrivacyLoss) -> PrivacyLoss:
-        """Return the loss of a client's runs; ``off`` grows by the mean number of runs."""
+        """Return the loss of a client's runs; ``tv_error`` grows by the mean number of runs."""
         runs = rounded_up(max(1.0, self.draws * self.chance))
-        return replace(super().group(inner), off=inner.off * runs)
+        return replace(super().group(inner), tv_error=inner.tv_error * runs)
 
     def unlikely(self, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:
         """Return sizes above ``draws``, and too few different units; see ``TableScheme.unlikely``.

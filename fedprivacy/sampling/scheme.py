@@ -99,7 +99,7 @@ Rows = dict[tuple[Observer, Adjacency], Cell]
 class UnlikelySizes(NamedTuple):
     """A fault of recorded cohorts, and the sizes that show it."""
 
-    told: str
+    reason: str
     sizes: tuple[int, ...]
 
 
@@ -174,7 +174,7 @@ class TableScheme:
             witness,
             theorems,
             (*base.assumptions, self.assumption),
-            off=base.off,
+            tv_error=base.tv_error,
         )
 
     def _cell(self, observer: Observer, adjacency: Adjacency) -> Cell:
@@ -219,7 +219,7 @@ class TableScheme:
             witness,
             (f"{self.name} cohort: {VISIBLE}", *inner.theorems),
             (*inner.assumptions, self.assumption),
-            off=inner.off,
+            tv_error=inner.tv_error,
         )
 
 
@@ -301,8 +301,8 @@ def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -
     # Require indices and refuse a mask: True and False would be read as clients 1 and 0, many times
     # each.
     if drawn.ndim != 1 or (len(drawn) and drawn.dtype.kind not in "iu"):
-        told = f"{drawn.dtype} of shape {drawn.shape}"
-        refuse(name, told, "return integers, one per draw", "pass np.flatnonzero(mask) for a mask")
+        found = f"{drawn.dtype} of shape {drawn.shape}"
+        refuse(name, found, "return integers, one per draw", "pass np.flatnonzero(mask) for a mask")
     cohort = drawn.astype(np.int64)
     if len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < population:
         refuse(name, cohort.tolist(), f"return numbers from 0 to {population - 1}")

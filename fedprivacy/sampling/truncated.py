@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import count, natural, probability, settle
+from ..errors import count, natural, probability, validate_fields
 from ..loss import IDENTITY, Curve, Fold, Gdp, Mix, Side, compose
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -46,7 +46,7 @@ from .scheme import (
 _RARE = 1e-300
 """Probabilities of labels below this value are raised to it."""
 _UP = 1.0 + FEW
-_TOLD = "population (the number of units, declared public, which add_remove does not hide)"
+_DECLARED = "population (the number of units, declared public, which add_remove does not hide)"
 
 
 def _unless_it_never_truncates(adjacency: Adjacency, build: Builder) -> Builder:
@@ -187,10 +187,10 @@ class TruncatedPoisson(TableScheme):
     rows: ClassVar[Rows] = _ROWS
 
     def __post_init__(self) -> None:
-        settle(self, probability, "probability")
-        settle(self, natural, "largest")
+        validate_fields(self, probability, "probability")
+        validate_fields(self, natural, "largest")
         # For a larger population the laws of cohorts would have no correct digits.
-        settle(self, count, "population")
+        validate_fields(self, count, "population")
 
     @property
     def truncates(self) -> bool:
@@ -277,7 +277,7 @@ class TruncatedPoisson(TableScheme):
         """Return the parameters; under add_remove the population is labelled as not secret."""
         found = super().public(adjacency)
         if adjacency is pairs.ADD:
-            found[_TOLD] = found.pop("population")
+            found[_DECLARED] = found.pop("population")
         return found
 
     @property
@@ -303,15 +303,15 @@ class TruncatedPoisson(TableScheme):
         # No round is full, so no cohort was truncated and the sizes are those of plain Poisson
         # sampling.
         if len(drawn) == len(sizes):
-            told = excluded(sizes, self.probability, chance, self.population)
-            return [UnlikelySizes(told, tuple(sizes))] if told else []
+            reason = excluded(sizes, self.probability, chance, self.population)
+            return [UnlikelySizes(reason, tuple(sizes))] if reason else []
         # Half of the chance goes to each end of the law, over all rounds.
         limit = math.log(chance / (2.0 * sum(sizes.values())))
         n, q = self.population, self.probability
         few = [size for size in drawn if log_below(n, q, size + 1)[1] < limit]
         many = [self.largest] if log_tail(n, q, self.largest)[1] < limit else []
-        told = f"participants, which is improbable for probability {q:g} and {n} units"
-        return [UnlikelySizes(f"{size} {told}", (size,)) for size in (*few, *many)]
+        rest = f"participants, which is improbable for probability {q:g} and {n} units"
+        return [UnlikelySizes(f"{size} {rest}", (size,)) for size in (*few, *many)]
 
     def draw(self, population: int, generator: np.random.Generator) -> Indices:
         """Return the participants, sorted; may be empty.

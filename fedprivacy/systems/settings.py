@@ -42,12 +42,12 @@ class Rule:
     """Rule for a value.
 
     Args:
-        words: text after "must be".
+        text: text after "must be".
         check: takes one ``name=value`` and returns the value, or raises ParameterError.
         kind: int, float or str.
     """
 
-    words: str
+    text: str
     check: Callable[..., Any]
     kind: type = float
 
@@ -123,13 +123,13 @@ class Setting:
             # int first: a large integer would lose digits as a float.
             value = int(text) if text.strip().lstrip("+-").isdigit() else float(text)
         except ValueError:
-            refuse(self.name, text, f"be {self.rule.words}", "pass a number")
+            refuse(self.name, text, f"be {self.rule.text}", "pass a number")
         return self.checked(value)
 
     def __str__(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         shown = "" if self.default in (None, MISSING) else f", {self.default}{unit} by default"
-        return f"{self.help}; {self.rule.words}{shown}"
+        return f"{self.help}; {self.rule.text}{shown}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ class Settings:
         check_names(cls.known(), given)
         for name, known in cls.known().items():
             if known.default is MISSING and name not in given:
-                refuse(name, None, f"be {known.rule.words}", "pass it, since it has no default")
+                refuse(name, None, f"be {known.rule.text}", "pass it, since it has no default")
         return cls(**given)
 
     @classmethod
@@ -247,5 +247,5 @@ def table(*kinds: type[Settings]) -> str:
     rows = ["| setting | meaning | rule | default |", "|---|---|---|---|"]
     for name, each in known.items():
         shown = "" if each.default in (None, MISSING) else f"{each.default} {each.unit}".strip()
-        rows.append(f"| `{name}` | {each.help} | {each.rule.words} | {shown} |")
+        rows.append(f"| `{name}` | {each.help} | {each.rule.text} | {shown} |")
     return "\n".join(rows)

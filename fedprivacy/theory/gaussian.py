@@ -40,7 +40,9 @@ class Normal:
         if covariance.shape != (*mean.shape, size):
             refuse("covariance", covariance.shape, f"have shape {(*mean.shape, size)}")
         if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-            refuse("mean, covariance", "an entry that is not finite", "be finite", "it diverged")
+            refuse(
+                "mean, covariance", "an entry that is not finite", "be finite", "use smaller steps"
+            )
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "covariance", _semidefinite(covariance))
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from ..errors import moderate, natural, open_unit, refuse, settle
+from ..errors import moderate, natural, open_unit, refuse, validate_fields
 from ..relations import Observer
 from ..rounding import TENS
 from .hidden_state import contraction_gap, hidden_state_factor
@@ -90,9 +90,9 @@ class PrivateSplitting:
     rounds: int
 
     def __post_init__(self) -> None:
-        settle(self, moderate, "sensitivity", "strong_convexity", "smoothness", "penalty")
-        settle(self, moderate, "step_size", "noise_scale")
-        settle(self, natural, "local_steps", "rounds")
+        validate_fields(self, moderate, "sensitivity", "strong_convexity", "smoothness", "penalty")
+        validate_fields(self, moderate, "step_size", "noise_scale")
+        validate_fields(self, natural, "local_steps", "rounds")
         # The smallest curvature of a loss cannot exceed its largest.
         if self.strong_convexity > self.smoothness:
             refuse("strong_convexity", self.strong_convexity, f"be at most {self.smoothness:g}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import closed_unit, integer, natural, positive, refuse, require, settle
+from ..errors import closed_unit, integer, natural, positive, refuse, require, validate_fields
 from ..rounding import THOUSANDS
 from . import search
 from .gaussian import AffineMap, Array, Normal, as_vectors, root, transposed, w2
@@ -64,7 +64,7 @@ class GaussianTarget:
         if not np.allclose(hessians, transposed(hessians), rtol=THOUSANDS, atol=0.0):
             refuse("hessians", "a matrix that is not symmetric", "be symmetric")
         if not self.strong_convexity > 0.0:
-            refuse("hessians", self.strong_convexity, "be positive definite", "smallest eigenvalue")
+            refuse("eigenvalues of the hessians", self.strong_convexity, "be above 0")
 
     def _shares(self, clients: int) -> Array:
         if self.weights is None:
@@ -350,7 +350,7 @@ class Chain(Stepped):
         # An unused cohort could be mistaken for a used one.
         if (self.averaging is Averaging.FULL) != (self.cohort is None):
             refuse("cohort", self.cohort, "be given only for schemes I and II")
-        settle(self, natural, "cohort", or_none=True)
+        validate_fields(self, natural, "cohort", or_none=True)
         if self.averaging is Averaging.II:
             self._check_cohort()
         closed_unit(correlation=self.correlation)

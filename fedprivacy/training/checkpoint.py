@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import ParameterError, integer, refuse, require
 from ..ledger import Ledger
 from ..outputs import in_folder, whole_file
-from .private_sidecar import Notes
+from .private_sidecar import PrivateSidecar
 from .rounds import (
     Dropout,
     Loop,
@@ -26,7 +26,7 @@ from .rounds import (
     RoundInfo,
     RoundState,
     S,
-    check_books,
+    check_bookkeeping,
     check_called,
     has,
 )
@@ -34,7 +34,7 @@ from .threads import limited
 
 FORMAT = "fedprivacy checkpoint 5"
 
-_TELLING = "fedprivacy checkpoint 4"
+_UNKEYED_FORMAT = "fedprivacy checkpoint 4"
 """Format with an unkeyed hash of the data and the number of bytes sent."""
 
 
@@ -93,8 +93,8 @@ def train(
         checkpoint: file for the state, written before the first round and after every round. It is
             bound to the ledger and the data. A checkpoint trained under another ledger, or under
             none, is not resumed, since this ledger would not count its rounds. The file is private,
-            and so are the notes next to the ledger (``notes.Notes``). ``save_model`` writes a file
-            that may be shared.
+            and so is its sidecar (``PrivateSidecar``). ``save_model`` writes a file that
+            may be shared.
         dropout: see the loop's ``step``.
         on_round: called after every round with the state and the server's view of the round. If it
             has a method ``interrupted``, that method is called when a round raises.
@@ -114,11 +114,15 @@ def train(
     total = integer(1, rounds=rounds)
     fits = has(loop, "init", "step")
     require(fits, "loop", loop, "be a training loop", "pass FederatedAveraging(...), for example")
-    check_books(ledger, budget)
+    check_bookkeeping(ledger, budget)
     check_called(dropout=dropout, on_round=on_round, on_release=on_release)
     if checkpoint is not None:
         in_folder(checkpoint=checkpoint)
-    kept = _Unkept() if checkpoint is None else _Kept.of(checkpoint, ledger, data, description)
+    kept = (
+        _NoCheckpoint()
+        if checkpoint is None
+        else _FileCheckpoint.of(checkpoint, ledger, data, description)
+    )
     past, history = kept.begun(loop), list[RoundInfo]()
     state = past.state
     # Rounds cannot be undone, so a total below the rounds already run is a mistake.
@@ -177,10 +181,10 @@ def resumed(
     Raises:
         ParameterError: see ``train``.
     """
-    return _Kept.of(checkpoint, ledger, data, description).resumed(loop)
+    return _FileCheckpoint.of(checkpoint, ledger, data, description).resumed(loop)
 
 
-class _Unkept:
+class _NoCheckpoint:
     """A run without a checkpoint on disk."""
 
     def begun(self, loop: Loop[S]) -> TrainingResult[S]:
@@ -192,18 +196,20 @@ class _Unkept:
 
 
 @dataclass(frozen=True)
-class _Kept(_Unkept):
+class _FileCheckpoint(_NoCheckpoint):
     """A run with a checkpoint and notes on disk."""
 
     path: str | Path
-    notes: Notes
+    notes: PrivateSidecar
     ledger: Ledger | None
     data: Any
     description: str
 
     @classmethod
-    def of(cls, path: str | Path, ledger: Ledger | None, data: Any, description: str) -> _Kept:
-        return cls(path, Notes.beside(path, ledger), ledger, data, description)
+    def of(
+        cls, path: str | Path, ledger: Ledger | None, data: Any, description: str
+    ) -> _FileCheckpoint:
+        return cls(path, PrivateSidecar.beside(path, ledger), ledger, data, description)
 
     def begun(self, loop: Loop[S]) -> TrainingResult[S]:
         """Return the state of the checkpoint, or a new state that becomes the checkpoint."""
@@ -266,7 +272,7 @@ class Checkpoint:
             "stay spent"
         )
         rule = f"have format {FORMAT!r}, not the previous one"
-        require(kind != _TELLING, "checkpoint", str(path), rule, way_out)
+        require(kind != _UNKEYED_FORMAT, "checkpoint", str(path), rule, way_out)
         rule = f"have format {FORMAT!r}"
         require(kind == FORMAT, "checkpoint", str(path), rule, "pass another path")
         # isinstance would accept True as 1.
@@ -278,7 +284,7 @@ class Checkpoint:
     def check(
         self,
         ledger: Ledger | None,
-        notes: Notes,
+        notes: PrivateSidecar,
         data: Any,
         description: str = "",
         *,
@@ -401,7 +407,7 @@ def save(
         path: file to replace; ``path + ".tmp"`` holds the new content in the meantime.
         state: the state to write, a dataclass of tensors, numbers and None.
         ledger: the ledger that counts its rounds; None without a ledger.
-        data: keyed digest of the training data, by ``notes.Notes.digest``.
+        data: keyed digest of the training data, by ``PrivateSidecar.digest``.
         description: text that describes the training.
 
     Raises:

@@ -192,7 +192,7 @@ def _check_records(data: FederatedData, part: str) -> None:
 
 def _check_tensor(name: str, values: object) -> None:
     kind = type(values).__name__
-    require(isinstance(values, Tensor), name, kind, "be a tensor", "torch.as_tensor(...)")
+    require(isinstance(values, Tensor), name, kind, "be a tensor", "pass torch.as_tensor(...)")
 
 
 def _check_pair(data: FederatedData, part: str, features: Tensor, labels: Tensor) -> None:

@@ -22,7 +22,7 @@ from ..errors import (
     positive,
     refuse,
     require,
-    settle,
+    validate_fields,
 )
 from .dense import DenseNetwork
 from .outer_product_layers import FactoredLayers, is_known
@@ -92,7 +92,7 @@ class LocalSGD:
                 value = integer(1, **{f"local_{name}": given})
                 require(value <= MOST_STEPS, f"local_{name}", value, f"be at most {MOST_STEPS}")
                 object.__setattr__(self, name, value)
-        settle(self, natural, "batch_size")
+        validate_fields(self, natural, "batch_size")
         below = non_negative(momentum=self.momentum) < 1.0
         require(below, "momentum", self.momentum, "be below 1")
 

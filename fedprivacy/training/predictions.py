@@ -89,9 +89,9 @@ def score(probabilities: Tensor, labels: Tensor, *, bins: int = 15) -> Scores:
 def _check_scored(exact: Tensor, labels: Tensor) -> None:
     """Refuse rows that are not probabilities, and labels without a column."""
     if not bool(((exact.sum(1) - 1.0).abs() < 1e-3).all()):
-        refuse("probabilities", "a row that does not sum to 1", "be probabilities")
+        refuse("probabilities", "a row that does not sum to 1", "sum to 1 in every row")
     if bool((exact < 0.0).any()):
-        refuse("probabilities", "an entry below 0", "be probabilities")
+        refuse("probabilities", "an entry below 0", "be at least 0")
     classes = int(labels.min()), int(labels.max())
     if classes[0] < 0 or classes[1] >= exact.shape[1]:
         refuse("labels", classes, f"be column numbers from 0 to {exact.shape[1] - 1}")

@@ -31,7 +31,7 @@ SUFFIX = ".private"
 _KEY_BYTES = 32
 
 
-class Notes:
+class PrivateSidecar:
     """The private notes of a run: a random key, and after every round the bytes sent until then.
 
     Without the key a ``digest`` reveals no information about the data, as long as keyed BLAKE2

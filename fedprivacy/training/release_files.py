@@ -40,7 +40,12 @@ def released(loop: Any, state: Any) -> dict[str, Tensor]:
         found = loop.flat.whole(state.parameters)
     else:
         way_out = "save only accounted values, with torch.save"
-        refuse("loop", type(loop).__name__, "be a state of a fedprivacy loop", way_out)
+        refuse(
+            "loop",
+            type(loop).__name__,
+            "be a loop of fedprivacy.training with its own state",
+            way_out,
+        )
     # Copied to separate memory: torch saves the whole storage of a view.
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 

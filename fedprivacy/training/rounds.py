@@ -353,7 +353,7 @@ def check_given(
         ParameterError: no state of this kind, no ledger, no budget or no function.
     """
     integer(0, **{"state.round": check_state(kind, state).round})
-    check_books(ledger, budget)
+    check_bookkeeping(ledger, budget)
     check_called(dropout=dropout, on_release=on_release)
 
 
@@ -372,7 +372,7 @@ def check_tensor(name: str, found: object, shape: tuple[int, ...], kind: torch.d
     require(own == kind, f"{name}.dtype", str(own), f"be {kind}")
 
 
-def check_books(ledger: object, budget: object) -> None:
+def check_bookkeeping(ledger: object, budget: object) -> None:
     """Refuse anything but a ledger and a budget."""
     rule, way_out = "be a Ledger or None", "pass fp.Ledger.create(...) or fp.Ledger.open(...)"
     require(ledger is None or has(ledger, "intent", "done"), "ledger", ledger, rule, way_out)

@@ -18,8 +18,8 @@ SAID = {
 
 
 def deployment(**changed):
-    given = dict.fromkeys(deployments.ASKED, "be a non-empty string") | {
-        name: value for name, value in SAID.items() if name in deployments.ASKED
+    given = dict.fromkeys(deployments.REQUIRED, "be a non-empty string") | {
+        name: value for name, value in SAID.items() if name in deployments.REQUIRED
     }
     return {**given, **changed}
 
@@ -33,17 +33,17 @@ def test_a_whole_deployment_is_taken():
 AUDITED = fp.audit(RUN, claim=(9.0, 1e-5), adjacency="zero_out")
 
 
-@pytest.mark.parametrize("name", deployments.ASKED)
+@pytest.mark.parametrize("name", deployments.REQUIRED)
 def test_a_deployment_without_a_field_is_asked_for_it(name):
     given = deployment()
     del given[name]
     with pytest.raises(fp.ParameterError) as caught:
         deployments.entry(AUDITED, given)
-    told = f"deployment[{name!r}] must be given: {deployments.ASKED[name]}, got None"
+    told = f"deployment[{name!r}] must be given: {deployments.REQUIRED[name]}, got None"
     assert str(caught.value) == told
 
 
-@pytest.mark.parametrize("name", deployments.ASKED)
+@pytest.mark.parametrize("name", deployments.REQUIRED)
 @pytest.mark.parametrize("value", ["", "  ", 3, None, [], [""], {"a": "b"}], ids=repr)
 def test_a_field_of_another_form_is_refused(name, value):
     with pytest.raises(fp.ParameterError) as caught:
@@ -66,4 +66,4 @@ def test_a_field_that_nobody_asks_for_is_refused():
         deployments.entry(AUDITED, deployment(colour="blue"))
     told = str(caught.value)
     assert told.startswith("deployment['colour'] must be one of the fields ")
-    assert all(name in told for name in (*deployments.ASKED, *deployments.MAY))
+    assert all(name in told for name in (*deployments.REQUIRED, *deployments.OPTIONAL))

@@ -94,7 +94,7 @@ FILES = {
     "no cost": (
         "runs.csv",
         "label,noise_multiplier\na,1\n",
-        "row 1 must have a cost, got ['label', 'noise_multiplier']; a column besides ",
+        "row 1 must have a cost, got ['label', 'noise_multiplier']; add a column besides ",
     ),
     "a cell too many": (
         "runs.csv",

@@ -62,7 +62,7 @@ def test_a_list_of_states_names_the_function_that_judges_each():
 
 def test_a_model_is_no_accountant():
     torch = pytest.importorskip("torch")
-    with pytest.raises(fp.ParameterError, match="a source that can be accounted"):
+    with pytest.raises(fp.ParameterError, match="a mechanism or the record of a run"):
         fp.audit(torch.nn.Linear(2, 2), **FACTS)
 
 

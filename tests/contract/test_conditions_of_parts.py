@@ -364,7 +364,7 @@ def test_parts_may_be_any_sequence():
 
 @pytest.mark.parametrize("others", [None, STEP])
 def test_other_trials_are_several(others):
-    with pytest.raises(ParameterError, match="others must be several mechanisms"):
+    with pytest.raises(ParameterError, match="others must be a sequence of mechanisms"):
         fp.PrivateSelection(STEP, trials=fp.PoissonTrials(2.0), others=others)
 
 
@@ -390,11 +390,11 @@ def test_nobody_is_drawn_more_often_than_accounted(chance):
 
 def test_a_client_that_runs_several_times_is_off_as_often():
     scheme = fp.WithReplacement(10, population=2)
-    inner = replace(RECORD.privacy_loss("zero_out"), off=1e-9)
+    inner = replace(RECORD.privacy_loss("zero_out"), tv_error=1e-9)
     # Five runs on average, each within 1e-9 of its law.
-    assert scheme.group(inner).off == pytest.approx(5e-9, rel=1e-9)
-    assert scheme.group(inner).off >= 5e-9
-    assert fp.Poisson(0.1).group(inner).off == 1e-9
+    assert scheme.group(inner).tv_error == pytest.approx(5e-9, rel=1e-9)
+    assert scheme.group(inner).tv_error >= 5e-9
+    assert fp.Poisson(0.1).group(inner).tv_error == 1e-9
     assert scheme.group(inner).facts == Facts(fp.Unit.RECORD, *inner.facts[1:])
 
 

@@ -92,7 +92,7 @@ REFUSED = {
         lambda: Dense(((1.0,), (1.0, 0.0))),
         "have a diagonal above 0, since drawing noise needs the inverse.*row 1",
     ),
-    "no row": (lambda: Dense(()), "array must have a row"),
+    "no row": (lambda: Dense(()), "array must have at least one row"),
     "more buffers than anything needs": (
         lambda: BufferedToeplitz(10**4),
         "buffers must be at most .*4 are almost optimal",

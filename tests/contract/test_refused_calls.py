@@ -214,7 +214,7 @@ CALLS = {
     "a coarse grid": (
         lambda: whole(granularity=1e6),
         "granularity must give each share a std of at least 0.125 granularities, not "
-        "8.94427e-07, got 1000000.0; finer, which takes 5 bits",
+        "8.94427e-07, got 1000000.0; use a finer one, which takes 5 bits",
     ),
     "a grid that is too fine": (
         lambda: whole(granularity=1e-9),
@@ -301,11 +301,11 @@ CALLS = {
     ),
     "replacement from two populations": (
         lambda: fp.WithReplacement(3, population=9, probability=0.1),
-        "population, probability must be given without the other, got (9, 0.1)",
+        "population, probability must be given one without the other, got (9, 0.1)",
     ),
     "replacement from none": (
         lambda: fp.WithReplacement(3),
-        "population, probability must be given without the other, got (None, None)",
+        "population, probability must be given one without the other, got (None, None)",
     ),
     # questions
     "settings that are none": (
@@ -411,7 +411,7 @@ CALLS = {
     ),
     "a Hessian that falls": (
         lambda: GaussianTarget(hessians=-np.eye(2)[None], centres=np.zeros((1, 2))),
-        "hessians must be positive definite, got ...; smallest eigenvalue",
+        "eigenvalues of the hessians must be above 0, got ...",
     ),
     "hessians of other clients": (
         lambda: GaussianTarget(hessians=np.eye(2)[None], centres=np.zeros((2, 2))),

@@ -143,7 +143,7 @@ VALUES = {
     ),
     "a concentration of nothing": (
         lambda: described(fp.ConcentratedDp, rho=0.0),
-        "rho, xi must have one of at least 1e-30, got (0.0, 0.0)",
+        "rho, xi must not both be below 1e-30, got (0.0, 0.0)",
     ),
     "a concentration of everything": (
         lambda: described(fp.ConcentratedDp, rho=1e10, xi=1.0),
@@ -185,7 +185,7 @@ VALUES = {
     ),
     "moves of nobody": (
         lambda: mixture(sensitivities=(0.0, 0.0)),
-        "sensitivities must have one entry above 0, got (0.0, 0.0); leave it out",
+        "sensitivities must have at least one entry above 0, got (0.0, 0.0)",
     ),
     "too many moves": (
         lambda: mixture(
@@ -242,12 +242,12 @@ VALUES = {
     # noise in whole numbers
     "a norm of many whole numbers": (
         lambda: whole(granularity=1e-8, bits=40, cohort=1, dimension=1, noise_multiplier=0.01),
-        "granularity must be at least clip_norm / 3.35544e+07, got 1e-08; coarser",
+        "granularity must be at least clip_norm / 3.35544e+07, got 1e-08; increase it",
     ),
     "noise of many whole numbers": (
         lambda: whole(granularity=1e-4, bits=40, noise_multiplier=1e3),
         "granularity must give the noise a std of at most 4.1943e+06 granularities, not "
-        "1e+07, got 0.0001; coarser, which takes fewer bits",
+        "1e+07, got 0.0001; use a coarser one, which takes fewer bits",
     ),
     "a sum of another length": (
         lambda: whole(seed=3).decoded(np.zeros(5)),
@@ -349,7 +349,7 @@ VALUES = {
     # randomness
     "bits that are none": (
         lambda: StoredDraws(NORMAL, bits=7),
-        "bits must give bytes, got 7; use reproducible_bits for a public seed",
+        "bits must return bytes, got 7; use reproducible_bits for a public seed",
     ),
     "bits that are too few": (
         lambda: fresh_words(lambda count: b"\0" * (count - 1), 2),
@@ -418,7 +418,7 @@ VALUES = {
     ),
     "a law that diverged": (
         lambda: Normal(mean=np.array([math.inf]), covariance=np.eye(1)),
-        "mean, covariance must be finite, got 'an entry that is not finite'; it diverged",
+        "mean, covariance must be finite, got 'an entry that is not finite'; use smaller steps",
     ),
     "weights of three clients for two": (
         lambda: GaussianTarget(**BOX, weights=np.full(3, 1 / 3)),

@@ -412,7 +412,7 @@ def test_an_event_with_a_field_out_of_range_is_told_with_its_place():
 
 
 WITHOUT_A_NAME = {
-    "parallel": (lambda: fp.Parallel(None), "mechanisms must be several mechanisms"),
+    "parallel": (lambda: fp.Parallel(None), "mechanisms must be a sequence of mechanisms"),
     "calibrate": (
         lambda: fp.calibrate(
             fp.Gaussian(noise_multiplier=1.0), epsilon=1.0, delta=1e-5, adjacency="add_remove"

@@ -18,7 +18,7 @@ from fedprivacy import training
 from fedprivacy.training import posterior
 from fedprivacy.training.checkpoint import Checkpoint
 from fedprivacy.training.datasets import LETTERS, TEXT, load_named
-from fedprivacy.training.private_sidecar import Notes
+from fedprivacy.training.private_sidecar import PrivateSidecar
 from fedprivacy.training.release_files import checked_path
 from tests.contract.test_refused_calls import fits
 
@@ -96,15 +96,15 @@ CALLS = {
     ),
     "inputs of numpy": (
         lambda: data(features=np.zeros((6, 2))),
-        "features must be a tensor, got 'ndarray'; torch.as_tensor(...)",
+        "features must be a tensor, got 'ndarray'; pass torch.as_tensor(...)",
     ),
     "labels of a list": (
         lambda: data(labels=[0] * 6),
-        "labels must be a tensor, got 'list'; torch.as_tensor(...)",
+        "labels must be a tensor, got 'list'; pass torch.as_tensor(...)",
     ),
     "a test set of numpy": (
         lambda: data(test_features=np.zeros((1, 2)), test_labels=torch.zeros(1).long()),
-        "test_features must be a tensor, got 'ndarray'; torch.as_tensor(...)",
+        "test_features must be a tensor, got 'ndarray'; pass torch.as_tensor(...)",
     ),
     "inputs of two shapes": (
         lambda: data(test_features=torch.zeros(2, 3), test_labels=torch.zeros(2).long()),
@@ -378,8 +378,8 @@ CALLS = {
     ),
     "an average that is what no loop is": (
         lambda: training.released(object(), object()),
-        "loop must be a state of a fedprivacy loop, got 'object'; save only accounted "
-        "values, with torch.save",
+        "loop must be a loop of fedprivacy.training with its own state, got 'object'; save only "
+        "accounted values, with torch.save",
     ),
     # what is sampled from
     "weights of other clients": (
@@ -500,11 +500,11 @@ CALLS = {
     ),
     "chances that do not sum to 1": (
         lambda: training.score(torch.full((2, 2), 0.4), torch.zeros(2).long()),
-        "probabilities must be probabilities, got 'a row that does not sum to 1'",
+        "probabilities must sum to 1 in every row, got 'a row that does not sum to 1'",
     ),
     "chances below 0": (
         lambda: training.score(torch.tensor([[1.5, -0.5]]), torch.zeros(1).long()),
-        "probabilities must be probabilities, got 'an entry below 0'",
+        "probabilities must be at least 0, got 'an entry below 0'",
     ),
     "a class that has no column": (
         lambda: training.score(torch.full((2, 2), 0.5), torch.tensor([0, 2])),
@@ -670,11 +670,11 @@ GONE_WRONG = {
         "...; restore it, or name another checkpoint and another ledger",
     ),
     "notes that are a folder": (
-        lambda path: Notes.beside(folder_at(path.with_name("other.private")), None),
+        lambda path: PrivateSidecar.beside(folder_at(path.with_name("other.private")), None),
         "private notes must be a file, got ...; name another ledger",
     ),
     "notes whose key was cut": (
-        lambda path: Notes.beside(cut_notes(path), None),
+        lambda path: PrivateSidecar.beside(cut_notes(path), None),
         "private notes must have format 'fedprivacy private notes 1', got ...; restore the file",
     ),
     "a checkpoint that is not there": (

@@ -53,7 +53,7 @@ def test_an_accountant_stays_as_it_is_while_it_answers():
             return super()._epsilon(loss, delta)
 
     loss = fp.Gaussian(noise_multiplier=1.0).privacy_loss("zero_out")
-    account = Watched().compose(replace(loss, off=1e-25, witness=None))
+    account = Watched().compose(replace(loss, tv_error=1e-25, witness=None))
     plain = PldAccountant().compose(loss).epsilon(1e-5)
     assert account.epsilon(1e-5).upper >= plain.upper
     assert set(seen) == {(0.0, math.inf)} and max(spares) > 0.0

@@ -14,5 +14,7 @@ def test_rounding_that_is_not_paid_for_stops_the_stream():
     _, memory = drawn(run, 1000)
     assert 2 * math.sqrt(memory.drift) < 1e-3 * 2.0**-20 * run.sensitivity.lower
     spoilt = type(memory)(3, memory.vectors * 1e12, memory.errors)
-    with pytest.raises(ParameterError, match="stay within the margin for rounding"):
+    with pytest.raises(
+        ParameterError, match=r"rounding error of the noise must be at most .*, the margin"
+    ):
         run.stream.draw(spoilt)

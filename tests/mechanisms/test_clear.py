@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.evidence.noiseless import in_clear, least_chance, noiseless
+from fedprivacy.evidence.noiseless import least_chance, noiseless, without_noise
 from fedprivacy.mechanisms.clear import WithoutNoise
 
 
@@ -42,13 +42,13 @@ def test_delta_is_never_below_the_chance_to_be_in_a_round_without_noise():
 def test_what_ran_without_noise_is_described_as_it_was_drawn():
     one = fp.Gaussian(noise_multiplier=1.0)
     rate, clear = fp.Poisson(0.1), WithoutNoise()
-    assert in_clear(one.sampled(rate)) == clear.sampled(rate)
-    assert in_clear((one + one * 2).sampled(rate)) == clear.sampled(rate)
-    assert in_clear(one.sampled(rate) * 2) == clear.sampled(rate) * 2
-    assert in_clear(fp.Parallel((one.sampled(rate), one))) == fp.Parallel(
+    assert without_noise(one.sampled(rate)) == clear.sampled(rate)
+    assert without_noise((one + one * 2).sampled(rate)) == clear.sampled(rate)
+    assert without_noise(one.sampled(rate) * 2) == clear.sampled(rate) * 2
+    assert without_noise(fp.Parallel((one.sampled(rate), one))) == fp.Parallel(
         (clear.sampled(rate), clear)
     )
     cohort = fp.FixedSize(2, population=10)
-    assert in_clear(one.in_cohort(cohort)) == clear.in_cohort(cohort)
+    assert without_noise(one.in_cohort(cohort)) == clear.in_cohort(cohort)
     client = WithoutNoise(unit="client")
-    assert in_clear(one.sampled(rate, held=3)) == client.sampled(rate)
+    assert without_noise(one.sampled(rate, held=3)) == client.sampled(rate)

@@ -53,7 +53,7 @@ def exact_law(shares, variance):
 def test_the_distance_is_counted_over_all_coordinates_and_rounds():
     run = topped(6.0, width=50)
     apart = 50 * run._apart()
-    off = run.privacy_loss("add_remove").off
+    off = run.privacy_loss("add_remove").tv_error
     assert apart <= off < 1.001 * apart + 1e-40
     wide = fp.epsilon(run * 10, delta=1e-5, adjacency="add_remove")
     [gaussian] = [fp.Gaussian(noise_multiplier=6.0 / math.sqrt(run.square)) * 10]

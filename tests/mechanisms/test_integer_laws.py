@@ -388,23 +388,23 @@ def test_what_samplers_are_off_is_in_delta(accountant):
     mechanism = fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16})
     loss = mechanism.sampled(fp.FixedSize(10, population=100)).privacy_loss("zero_out")
     # 128 coordinates, 10 clients.
-    assert loss.off == 2.0**-235 * 128 * 10
+    assert loss.tv_error == 2.0**-235 * 128 * 10
     how = {"pld": fp.accountants.PldAccountant, "rdp": fp.accountants.RdpAccountant}[accountant]
-    assert how().compose(loss, 3).loss.off == pytest.approx(3 * loss.off, rel=1e-14)
+    assert how().compose(loss, 3).loss.tv_error == pytest.approx(3 * loss.tv_error, rel=1e-14)
     ends = []
-    for off in (0.0, loss.off, 1e-12, 1e-11):
-        account = how().compose(replace(loss, off=off), 3)
+    for off in (0.0, loss.tv_error, 1e-12, 1e-11):
+        account = how().compose(replace(loss, tv_error=off), 3)
         at = account.epsilon(1e-5)
         ends.append(at.upper)
         # Whatever epsilon is told, its delta holds the distance of the laws.
-        ideal = how().compose(replace(loss, off=0.0), 3).delta(at.upper).lower
+        ideal = how().compose(replace(loss, tv_error=0.0), 3).delta(at.upper).lower
         assert ideal + (1 + math.exp(at.upper)) * 3 * off <= 1e-5
         told = account.delta(1.0).upper
-        plain = how().compose(replace(loss, off=0.0), 3).delta(1.0).upper
+        plain = how().compose(replace(loss, tv_error=0.0), 3).delta(1.0).upper
         assert told >= plain + (1 + math.e) * 3 * off
         assert off == 0.0 or told > plain
     assert ends == sorted(ends) and ends[1] == pytest.approx(ends[0], rel=1e-9)
-    too_far = how().compose(replace(loss, off=1e-5), 3).epsilon(1e-5)
+    too_far = how().compose(replace(loss, tv_error=1e-5), 3).epsilon(1e-5)
     assert too_far.upper == math.inf and "no room" in too_far.reason
     assert how().compose(loss).epsilon(1e-69).upper == math.inf
     assert how().compose(loss, 3).delta(math.inf).upper <= 1e-30
@@ -420,7 +420,7 @@ class Off:
 
     def privacy_loss(self, adjacency, observer="aggregate"):
         loss = fp.Gaussian(noise_multiplier=1.0).privacy_loss(adjacency, observer)
-        return replace(loss, off=self.off, witness=None)
+        return replace(loss, tv_error=self.off, witness=None)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])

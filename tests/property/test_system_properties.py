@@ -157,7 +157,7 @@ def test_every_setting_s_default_keeps_its_rule_and_reads_as_itself(name):
         elif isinstance(setting.default, int | float | str):
             assert setting.read(str(setting.default)) == setting.default
             assert f"{setting.default}" in str(setting)
-        assert setting.help in str(setting) and setting.rule.words in str(setting)
+        assert setting.help in str(setting) and setting.rule.text in str(setting)
 
 
 # ---- proximal operators

@@ -38,7 +38,7 @@ def test_every_setting_refuses_what_breaks_its_rule_by_name(kind, name):
     for value in ODD:
         with pytest.raises(ParameterError, match=name):
             known.checked(value)
-    assert known.help and known.rule.words and str(known).startswith(known.help)
+    assert known.help and known.rule.text and str(known).startswith(known.help)
     if known.default not in (None, MISSING):
         assert known.checked(known.default) == known.default
         assert known.read(str(known.default)) == known.default

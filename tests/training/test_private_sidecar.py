@@ -17,7 +17,7 @@ import torch
 
 from fedprivacy.training import private_sidecar
 from fedprivacy.training import private_sidecar as notes_module
-from fedprivacy.training.private_sidecar import Notes, digest
+from fedprivacy.training.private_sidecar import PrivateSidecar, digest
 
 CLIENT = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}
 
@@ -67,13 +67,13 @@ def test_the_digest_is_a_function_of_the_key_and_the_data_alone(tmp_path):
 
 
 def test_a_line_that_a_crash_cut_does_not_take_the_next_one_with_it(tmp_path):
-    notes = Notes.beside(tmp_path / "run.pt", None)
+    notes = PrivateSidecar.beside(tmp_path / "run.pt", None)
     notes.begin()
     notes.count(1, 10)
     with open(notes.path, "ab") as file:
         file.write(b'\n{"round": 2, "se')
     notes.count(2, 30)
-    again = Notes.beside(tmp_path / "run.pt", None)
+    again = PrivateSidecar.beside(tmp_path / "run.pt", None)
     assert [again.sent(at) for at in (0, 1, 2, 3)] == [0, 10, 30, None]
 
 

@@ -20,7 +20,7 @@ from ...outputs import printable
 from . import events, flower, opacus, runs, statement, table
 from .assembling import Assembled, assemble
 from .content import beginning, digest, unreadable
-from .draft import OPTIONS, Claim, check_asked, complete, hopeless
+from .draft import OPTIONS, Claim, check_asked, complete, refuse_unauditable
 from .fields import Fields
 from .readers import READERS, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
@@ -161,8 +161,8 @@ def _beginning(path: Path) -> bytes:
         unreadable(path.name, "empty; name the record of a run")
     # A pickle is refused by its first byte, before any code could unpickle it.
     if start.startswith(_PICKLE):
-        told = "a pickle, which is not read: it can run any program"
-        unreadable(path.name, f"{told}; save the state as JSON, or by torch.save")
+        reason = "a pickle, which is not read: it can run any program"
+        unreadable(path.name, f"{reason}; save the state as JSON, or by torch.save")
     return start
 
 
@@ -235,7 +235,9 @@ def read_data(
     if len(inside) == 1:
         place, state = inside[0]
         trace = read_data(state, origin, name, stated, claim)
-        return replace(trace, told={"found in the file at": printable(place)[:80], **trace.told})
+        return replace(
+            trace, other_facts={"found in the file at": printable(place)[:80], **trace.other_facts}
+        )
     if len(inside) > 1:
         raise ParameterError(
             f"{printable(name)} holds {len(inside)} states; fp.audit.each judges each of them"
@@ -246,11 +248,11 @@ def read_data(
             draft = one.read(fields, name)
             off = draft.switched_off()
             if off is not None:
-                hopeless(name, draft.tool, f"{off} turns its noise off")
+                refuse_unauditable(name, draft.tool, f"{off} turns its noise off")
             shared = draft.correlated()
             if shared is not None:
                 why = f"{shared} names noise that rounds share, which no multiplier describes"
-                hopeless(name, draft.tool, why)
+                refuse_unauditable(name, draft.tool, why)
             draft.doubt()
             return complete(draft, origin(one.kind), stated or Stated(), claim)
     if _about_privacy(fields):

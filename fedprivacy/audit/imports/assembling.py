@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import count, integer, member, probability, refuse
 from ...evidence import Noiseless, in_sequence
-from ...evidence.noiseless import clear_rounds, drawn_apart, least_chance, noiseless
+from ...evidence.noiseless import drawn_apart, least_chance, noiseless, noiseless_rounds
 from ...mechanisms import Gaussian, Mechanism, SparsifiedPerturbation
 from ...mechanisms.clear import WithoutNoise
 from ...relations import Unit
@@ -24,7 +24,7 @@ from ...sampling import (
     TruncatedPoisson,
     WithReplacement,
 )
-from .passes import Course, Kind, round_share
+from .passes import ImportedRounds, Kind, round_share
 from .trace import Denominator, Rounds, Sampling, Stated, Trace, Unseen
 
 
@@ -37,9 +37,9 @@ class Assembled:
         certain: the part that certainly ran, for lower ends; None if there is none.
         contradictions: sentences about statements that contradict the record.
         doubts: sentences about cohorts that their sampling does not draw.
-        telling: doubts that apply if the number of units is secret.
+        size_doubts: doubts that apply if the number of units is secret.
         follows: whether sums were divided by numbers that depend on the data.
-        careless: the run without one stated fact of ``Unseen``, by the name of that fact.
+        run_without: the run without one stated fact of ``Unseen``, by the name of that fact.
         granted: facts of ``Unseen`` that neither the record nor the user states, by name.
         noiseless: rounds whose sums had no noise; None if all sums had noise.
     """
@@ -48,9 +48,9 @@ class Assembled:
     certain: Mechanism | None
     contradictions: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    telling: tuple[str, ...] = ()
+    size_doubts: tuple[str, ...] = ()
     follows: bool = False
-    careless: dict[str, Mechanism] = field(default_factory=dict)
+    run_without: dict[str, Mechanism] = field(default_factory=dict)
     granted: dict[str, str] = field(default_factory=dict)
     noiseless: Noiseless | None = None
 
@@ -64,19 +64,21 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     # Facts that no trace shows come first, so that every assumption is listed.
     said = {one.name: _said(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
-    run, certain, denied, odd, telling, clear = build(trace, stated, frozenset())
+    run, certain, denied, odd, size_doubts, clear = build(trace, stated, frozenset())
     granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
     # Each statement is left out once, because a claim may have been computed without it.
     left_out = said.keys() - granted.keys() - {"denominator"}
-    careless = {one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out}
+    run_without = {
+        one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out
+    }
     return Assembled(
         run,
         certain,
         (*denied, *_against(trace, stated)),
         odd,
-        telling,
+        size_doubts,
         follows=said["denominator"] is Denominator.REALISED,
-        careless={name: other for name, other in careless.items() if other != run},
+        run_without={name: other for name, other in run_without.items() if other != run},
         granted=granted,
         noiseless=clear,
     )
@@ -97,12 +99,12 @@ without noise.
 
 def _against(trace: Trace, stated: Stated) -> list[str]:
     """Return the statements about the whole run that differ from the record."""
-    told = []
+    differences = []
     for name in ("denominator", "trials"):
         known, given = getattr(trace, name), getattr(stated, name)
         if None not in (known, given) and known != given:
-            told.append(_differs(name, known, given))
-    return told
+            differences.append(_differs(name, known, given))
+    return differences
 
 
 def _differs(name: str, known: object, given: object) -> str:
@@ -133,8 +135,7 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     for name in ("sampling", "population", "steps_per_round", "missing_shares"):
         if getattr(stated, name) is not None:
             way_out = (
-                f"the {trace.origin.kind} says how units were drawn, what of them was released, "
-                "and the noise"
+                f"the {trace.origin.kind} states the sampling, the released sums and the noise"
             )
             refuse(name, str(getattr(stated, name)), "be left out", way_out)
     assert trace.run is not None
@@ -145,7 +146,7 @@ def _described(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
         refuse("run", type(run).__name__, "return a mechanism", "see docs/extending.md")
     # Other trials add to the upper end, but only this run certainly ran.
     whole = run * _times(trace, stated, "trials", without)
-    return whole, run, [], (), (), noiseless(clear_rounds(run.sequence()))
+    return whole, run, [], (), (), noiseless(noiseless_rounds(run.sequence()))
 
 
 def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
@@ -161,19 +162,19 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     for rounds, values in trace.norms.items():
         norms.setdefault(kinds[rounds], Counter()).update(values)
     groups = tuple((kinds[rounds], times) for rounds, times in trace.rounds)
-    course = Course(groups, trace.by_round, trace.ordered, bool(trace.missing), norms)
-    parts = list(course.counted())
+    recorded = ImportedRounds(groups, trace.by_round, trace.ordered, bool(trace.missing), norms)
+    parts = list(recorded.counted())
     whole = in_sequence((kind.mechanism, most) for kind, most, _ in parts if most)
     certain = in_sequence((kind.mechanism, least) for kind, _, least in parts if least)
-    if any(map(course.fewer, kinds.values())):
+    if any(map(recorded.fewer, kinds.values())):
         certain = None
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
     # A stated denominator also states that the sizes were planned.
     planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
-    telling = course.telling_cohorts(planned=planned)
+    size_doubts = recorded.size_doubts(planned=planned)
     clear = noiseless(_clear(kind, times) for kind, times in groups if kind.noise == 0.0)
-    return run, certain, list(denied), course.odd_cohorts(), telling, clear
+    return run, certain, list(denied), recorded.odd_cohorts(), size_doubts, clear
 
 
 def _clear(kind: Kind, times: int) -> tuple[float, int, bool]:
@@ -201,12 +202,12 @@ def _completed(rounds: Rounds, stated: Stated) -> tuple[Rounds, list[str]]:
     }
     given |= _how_drawn(stated.sampling)
     known = {name: getattr(rounds, name) for name in given}
-    told = [
+    differences = [
         _differs(name, known[name], value)
         for name, value in given.items()
         if known[name] not in (None, value)
     ]
-    return replace(rounds, **given), [*told, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
+    return replace(rounds, **given), [*differences, *_smaller(rounds.rate, stated.sampling)]  # type: ignore[arg-type]
 
 
 def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
@@ -215,7 +216,7 @@ def _smaller(rate: float | None, scheme: object) -> Iterator[str]:
         return
     share = round_share(scheme)
     # A smaller share gives more amplification, so a difference from the record must be reported.
-    # With a larger share, no lower end is certified (``Course.fewer``).
+    # With a larger share, no lower end is certified (``ImportedRounds.fewer``).
     if share < rate * (1.0 - 1e-9):
         which = f"{rate:g} in the record, {share:g} as was stated"
         yield f"a round has a share of {which}, which counts"
@@ -285,7 +286,7 @@ def _sum(rounds: Rounds, noise: float, unit: Unit | None) -> Mechanism:
     if not rounds.missing_shares:
         return Gaussian(noise_multiplier=noise, unit=unit)
     if unit is Unit.RECORD:
-        rule = "be left out where a unit is a record: shares of the noise are clients'"
+        rule = "be left out if the unit is a record, since only clients add shares of the noise"
         refuse("missing_shares", rounds.missing_shares, rule)
     if rounds.cohort is None:
         way_out = "pass sampling=fp.FixedSize(cohort, population=...) (--cohort), or record cohort"
@@ -318,7 +319,7 @@ def _poisson(rounds: Rounds) -> Scheme:
             "sampling_probability",
             None,
             "be known for Poisson sampling",
-            "the size of a cohort that was drawn is not its probability: pass "
+            "the size of a drawn cohort is not a probability; pass "
             "sampling=fp.Poisson(...) (--sampling-probability), or record sampling_probability",
         )
     return Poisson(rounds.rate)

@@ -186,7 +186,7 @@ def _check_keys(node: Any, name: str) -> None:
             keys = [key.value for key, _ in one.value if isinstance(key, yaml.ScalarNode)]
             twice = next((key for key in keys if keys.count(key) > 1), None)
             if twice is not None:
-                unreadable(name, f"the field {twice!r:.60} is there twice; which one counts?")
+                unreadable(name, f"the field {twice!r:.60} occurs twice; remove one")
             waiting += [part for pair in one.value for part in pair]
         else:
             waiting += one.value

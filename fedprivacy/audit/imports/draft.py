@@ -119,7 +119,7 @@ class Draft:
         facts: known facts by name, with the words of ``Statement``.
         inferred: sentences on facts that follow from the program's behaviour.
         questions: what the file does not settle.
-        told: other statements of the file, by name.
+        other_facts: other statements of the file, by name.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -129,7 +129,7 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     inferred: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
-    told: dict[str, str] = field(default_factory=dict)
+    other_facts: dict[str, str] = field(default_factory=dict)
     anywhere: bool = True
 
     def about_the_run(self, one: Field) -> bool:
@@ -183,8 +183,8 @@ class Draft:
     def claims(self, epsilon: tuple[str, ...], delta: tuple[str, ...]) -> None:
         """Take the claim of the file: one epsilon and one delta, by their names in the file."""
         for name, names in (("epsilon", epsilon), ("delta", delta)):
-            told = [one for one in self.fields.all(*names) if self.about_the_run(one)]
-            found = {as_number(one.value) for one in told} - {None}
+            given = [one for one in self.fields.all(*names) if self.about_the_run(one)]
+            found = {as_number(one.value) for one in given} - {None}
             # Several epsilons are several claims. The user says which one is judged.
             if len(found) == 1:
                 self.facts[name] = found.pop()
@@ -313,7 +313,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
         observer=facts.get("observer"),
         claim=_whole_claim(facts),
         half=_half_claim(facts),
-        told=draft.told | _told(draft),
+        other_facts=draft.other_facts | _other_facts(draft),
         denominator=facts.get("denominator"),
     )
 
@@ -353,12 +353,12 @@ def _half_claim(facts: Mapping[str, Any]) -> dict[str, float]:
     return known if len(known) == 1 else {}
 
 
-def _told(draft: Draft) -> dict[str, str]:
+def _other_facts(draft: Draft) -> dict[str, str]:
     """Return the reading of the file in words, for the result."""
-    told = {"read as": draft.tool, "fields": draft.found()}
+    facts = {"read as": draft.tool, "fields": draft.found()}
     if draft.inferred:
-        told["inferred"] = "; ".join(draft.inferred)
-    return {name: printable(text)[:1500] for name, text in told.items() if text}
+        facts["inferred"] = "; ".join(draft.inferred)
+    return {name: printable(text)[:1500] for name, text in facts.items() if text}
 
 
 def _questions(
@@ -440,6 +440,6 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
     )
 
 
-def hopeless(name: str, tool: str, why: str) -> NoReturn:
+def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:
     """Raise an error for a file that no statement of the user can complete."""
     raise ConversionError(printable(f"{name}: read as {tool}; no audit is possible: {why}"))

@@ -50,7 +50,7 @@ def read(data: Any, origin: Origin) -> Trace:
         adjacency=_ADJACENCY[state.config.neighboring_relation],
         claim=None if most is None else (most, delta),
         half={"delta": delta} if most is None else {},
-        told={"its own accountant": state.backend[:40], "its target delta": f"{delta:g}"},
+        other_facts={"its own accountant": state.backend[:40], "its target delta": f"{delta:g}"},
         # The format does not guarantee an order, and accountants merge equal compositions.
         ordered=False,
     )

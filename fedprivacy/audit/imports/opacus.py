@@ -82,12 +82,12 @@ def read(data: Any, origin: Origin) -> Trace:
         unreadable(name, f"void: {state.void[:120]}; the releases are unknown")
     if state.passes and state.scheme is None:
         unreadable(name, "passes without the scheme that drew them")
-    told = {"its own accountant": state.mechanism[:40]}
+    facts = {"its own accountant": state.mechanism[:40]}
     if other:
-        told["fields that are not read"] = printable(", ".join(other)[:300])
+        facts["fields that are not read"] = printable(", ".join(other)[:300])
     if state.scheme is not None:
-        told["its batches"] = state.scheme[:120]
-    return Trace(origin, in_order(_rounds(state, name)), unit=Unit.RECORD, told=told)
+        facts["its batches"] = state.scheme[:120]
+    return Trace(origin, in_order(_rounds(state, name)), unit=Unit.RECORD, other_facts=facts)
 
 
 _DELICATE = {"noise", "sigma", "std", "clip", "clipping", "sampling", "sample", "sampler", "norm"}
@@ -168,10 +168,10 @@ def _scheme(text: str, name: str) -> tuple[str, dict[str, Any]]:
     """Return the name and numbers of a scheme written by ``repr``; no code is evaluated."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
-        unreadable(name, f"no scheme that is known here: {text[:80]!r}")
+        unreadable(name, f"unknown scheme: {text[:80]!r}")
     pairs = [one.split("=") for one in found["fields"].split(", ")]
     if len({key for key, _ in pairs}) < len(pairs):
-        unreadable(name, f"a field that is there twice: {text[:80]!r}")
+        unreadable(name, f"a field occurs twice: {text[:80]!r}")
     return found["kind"], {
         key: json.loads(value.lower()) for key, value in pairs if value != "None"
     }
@@ -204,7 +204,9 @@ def from_checkpoint(path: Path) -> Any:
         # A damaged or hostile file may raise any error in torch's restricted unpickler.
         unreadable(path.name, f"not a checkpoint that holds tensors and plain values: {error}")
     if not recognises(data):
-        unreadable(path.name, f"no accountant's state in it (neither {INSIDE!r} nor 'history')")
+        unreadable(
+            path.name, f"it contains no accountant's state (neither {INSIDE!r} nor 'history')"
+        )
     # The rest of the checkpoint, including the model, is dropped here.
     return {INSIDE: data.get(INSIDE, data)}
 

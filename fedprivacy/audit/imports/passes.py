@@ -67,7 +67,7 @@ class Kind(NamedTuple):
         return getattr(self.scheme, "rounds_per_epoch", None)
 
     @property
-    def everybody(self) -> bool:
+    def has_everyone(self) -> bool:
         """Whether every unit is in every pass, of one or more rounds."""
         return self.per_pass is not None or isinstance(self.scheme, Everyone)
 
@@ -109,7 +109,7 @@ class Pass(NamedTuple):
     whole: bool
 
     @property
-    def quietest(self) -> Kind:
+    def least_noisy(self) -> Kind:
         """The kind of round with the least noise, which reveals the most."""
         return min(self.kinds, key=lambda one: one.noise)
 
@@ -127,7 +127,7 @@ Norms = Mapping[Kind, Mapping[float, int]]
 
 
 @dataclass(frozen=True)
-class Course:
+class ImportedRounds:
     """The rounds of a record.
 
     Attributes:
@@ -150,7 +150,7 @@ class Course:
             for one in self._passes:
                 alike = one.whole and len({kind.mechanism for kind in one.kinds}) == 1
                 surely = alike and not self._leaves_out(one)
-                yield one.quietest, one.times, one.times if surely else 0
+                yield one.least_noisy, one.times, one.times if surely else 0
         elif self._length is not None and not self.gaps:
             yield from self._in_any_order(self._length)
         else:
@@ -204,17 +204,17 @@ class Course:
         """The largest total of a pass that includes every unit: a lower end of the population."""
         totals: Iterable[float]
         if self._passes is not None:
-            totals = (one.total or 0 for one in self._passes if one.kinds[0].everybody)
-        elif any(kind.everybody and kind.per_pass for kind, _ in self.groups):
+            totals = (one.total or 0 for one in self._passes if one.kinds[0].has_everyone)
+        elif any(kind.has_everyone and kind.per_pass for kind, _ in self.groups):
             # If the starts of passes are unknown, the population is unknown too.
             totals = (math.inf,)
         else:
-            totals = (kind.cohort or 0 for kind, _ in self.groups if kind.everybody)
+            totals = (kind.cohort or 0 for kind, _ in self.groups if kind.has_everyone)
         return max(totals, default=0)
 
     def _leaves_out(self, one: Pass) -> bool:
         """Return whether a pass that should include every unit had fewer participants."""
-        if not self.by_round or one.total is None or not one.kinds[0].everybody:
+        if not self.by_round or one.total is None or not one.kinds[0].has_everyone:
             return False
         return one.total < (one.population or self._largest)
 
@@ -232,7 +232,7 @@ class Course:
         drawn = (*self._too_alike(), *self._going_along()) if self.by_round else ()
         return tuple(dict.fromkeys([*certain, *self._odd_passes(), *self._improbable(), *drawn]))
 
-    def telling_cohorts(self, *, planned: bool) -> tuple[str, ...]:
+    def size_doubts(self, *, planned: bool) -> tuple[str, ...]:
         """Return sentences on cohorts that may reveal the number of units.
 
         Cohorts of a fixed size that differ may follow the number of units, which is not public
@@ -250,12 +250,12 @@ class Course:
         everyone = [kind for kind, _ in self.groups if isinstance(kind.scheme, Everyone)]
         one_round = (Pass((kind,), 1, kind.cohort, True) for kind in everyone)
         part = any(map(self.fewer, everyone)) or any(map(self._leaves_out, one_round))
-        told = {
+        doubts = {
             "cohorts, or populations, that are fixed and differ between rounds: they may follow "
             "how many units there are (denominator='public' if they were planned)": differ,
             "only a part of the units in a round of everyone, so others may follow": part,
         }
-        return tuple(words for words, so in told.items() if so)
+        return tuple(doubt for doubt, applies in doubts.items() if applies)
 
     def _odd_size(self, kind: Kind) -> Iterator[str]:
         """Yield a sentence about a cohort that the sampling never draws."""
@@ -305,7 +305,7 @@ class Course:
             if isinstance(law, float):
                 yield from filter(None, [improbable(sizes, law, chance, population)])
             else:
-                yield from (one.told for one in unlikely(law, sizes, chance))
+                yield from (one.reason for one in unlikely(law, sizes, chance))
 
     @cached_property
     def _places(self) -> tuple[tuple[int, Kind, int], ...]:
@@ -330,8 +330,8 @@ class Course:
                 sizes = drawn.setdefault((place, kind.drawn, kind.population), Counter())
                 sizes[kind.cohort] += times
         for (_, share, population), sizes in drawn.items():
-            if told := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
-                yield told
+            if doubt := too_alike(sizes, share, FALSE_DOUBT / 3.0 / len(drawn), population):
+                yield doubt
 
     def _going_along(self) -> Iterator[str]:
         """Yield sentences about noise, or clip norms, that depend on the size of random cohorts."""

@@ -27,8 +27,8 @@ _Epsilon = Annotated[float, msgspec.Meta(ge=0)]
 _Delta = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
-def _says(told: str) -> msgspec.Meta:
-    return msgspec.Meta(description=told)
+def _says(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
 
 
 class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,7 +136,7 @@ def read(data: Any, origin: Origin) -> Trace:
         claim=None if None in (said.epsilon, said.delta) else (said.epsilon, said.delta),
         half=_half(said),
         # Untrusted free text is shortened for the report.
-        told={} if said.description is None else {"description": said.description[:500]},
+        other_facts={} if said.description is None else {"description": said.description[:500]},
         sensitivity=_in_clip_norms(said),
         denominator=said.denominator,
         trials=said.trials,

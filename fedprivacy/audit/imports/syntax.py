@@ -136,7 +136,7 @@ def _table(text: bytes, name: str) -> Content | None:
         values = {key: _cell(cell) for key, cell in zip(names, cells, strict=True) if key}
         rows.append({key: value for key, value in values.items() if value != ""})
     if len({*names}) != len(names):
-        unreadable(name, "a column that is there twice")
+        unreadable(name, "a column occurs twice")
     return Content("table", rows)
 
 

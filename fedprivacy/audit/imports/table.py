@@ -136,8 +136,10 @@ def read(path: Path, origin: Origin) -> Trace:
     if not found:
         unreadable(path.name, "no round was recorded")
     rounds = tuple((each, times) for (_, each), times in found)
-    told = {"columns that are not read": printable(", ".join(skipped)[:300])} if skipped else {}
-    return Trace(origin, rounds, missing=tuple(missing), by_round=True, norms=norms, told=told)
+    facts = {"columns that are not read": printable(", ".join(skipped)[:300])} if skipped else {}
+    return Trace(
+        origin, rounds, missing=tuple(missing), by_round=True, norms=norms, other_facts=facts
+    )
 
 
 def _recorded(
@@ -222,7 +224,7 @@ def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str
         which = (
             f"columns {str(delicate)[:160]} have no single meaning here"
             if delicate
-            else "twice a name"
+            else "a name occurs twice"
         )
         unreadable(where, f"{which}; these are read, once each: {', '.join(COLUMNS)}")
     skipped |= dict.fromkeys(name for name in other if name)

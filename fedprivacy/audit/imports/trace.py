@@ -22,7 +22,7 @@ from ...errors import (
     probability,
     refuse,
     require,
-    settle,
+    validate_fields,
 )
 from ...evidence.revealed import PUBLIC_DENOMINATOR
 from ...mechanisms import Mechanism
@@ -84,7 +84,7 @@ class Origin:
         return cls(kind, name, sha256, by or _login(), now)
 
     @property
-    def told(self) -> dict[str, str]:
+    def as_facts(self) -> dict[str, str]:
         """The origin in words, for records of other programs; empty for sources of this package."""
         if not self.at:
             return {}
@@ -173,10 +173,10 @@ class Rounds:
     partial: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, non_negative, "noise_multiplier")
-        settle(self, partial(member, Sampling), "sampling", or_none=True)
-        settle(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
-        settle(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
+        validate_fields(self, non_negative, "noise_multiplier")
+        validate_fields(self, partial(member, Sampling), "sampling", or_none=True)
+        validate_fields(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
+        validate_fields(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
         # The names are those of the options and files.
         if self.rate is not None:
             rate = probability(sampling_probability=self.rate)
@@ -200,7 +200,7 @@ class Trace:
         claim: (epsilon, delta), if the format states both.
         half: the one of ``epsilon`` and ``delta`` that the format states without the other, by
             name.
-        told: other statements of the file, by name.
+        other_facts: other statements of the file, by name.
         missing: sentences about missing rounds.
         sensitivity: sensitivity in the claim's own arithmetic, in clip norms.
         run: returns the whole run under an adjacency, if the format describes a run, not rounds.
@@ -221,7 +221,7 @@ class Trace:
     adjacency: Adjacency | None = None
     observer: Observer | None = None
     claim: tuple[float, float] | None = None
-    told: dict[str, str] = field(default_factory=dict)
+    other_facts: dict[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     sensitivity: float | None = None
     run: Callable[[Adjacency | str | None], Mechanism] | None = None
@@ -238,21 +238,26 @@ class Trace:
         object.__setattr__(self, "rounds", _checked_rounds(self.rounds))
         kinds = (("unit", Unit), ("adjacency", Adjacency), ("observer", Observer))
         for name, kind in (*kinds, ("denominator", Denominator)):
-            settle(self, partial(member, kind), name, or_none=True)
+            validate_fields(self, partial(member, kind), name, or_none=True)
         if self.claim is not None:
             object.__setattr__(self, "claim", _checked_claim(self.claim))
         _check_half(self.half, self.claim)
-        settle(self, positive, "sensitivity", or_none=True)
-        settle(self, partial(counted, 1), "trials", or_none=True)
+        validate_fields(self, positive, "sensitivity", or_none=True)
+        validate_fields(self, partial(counted, 1), "trials", or_none=True)
         _check_flag(by_round=self.by_round)
         _check_flag(ordered=self.ordered)
         # With both, only one would be priced and the other silently ignored.
         if (self.run is None) is (not self.rounds):
             what = "both" if self.rounds else "neither"
-            refuse("rounds and run", what, "be one of the two", "a trace holds rounds, or a run")
-        _check_words(self.told, self.missing)
+            refuse(
+                "rounds, run",
+                what,
+                "be given one without the other",
+                "a trace holds rounds, or a run",
+            )
+        _check_texts(self.other_facts, self.missing)
         for rounds, norms in self.norms.items():
-            require(isinstance(rounds, Rounds), "norms", rounds, "be by Rounds")
+            require(isinstance(rounds, Rounds), "norms", rounds, "map Rounds to clip norms")
             for norm, times in norms.items():
                 positive(clip_norm=norm)
                 counted(1, rounds=times)
@@ -265,7 +270,7 @@ def _check_flag(**named: object) -> None:
 
 def _checked_rounds(groups: object) -> tuple[tuple[Rounds, int], ...]:
     """Return pairs of rounds and their number, with every count checked."""
-    rule, way_out = "be pairs of Rounds and how many they are", "such as ((Rounds(1.1), 100),)"
+    rule, way_out = "be pairs (Rounds, number)", "such as ((Rounds(1.1), 100),)"
     try:
         pairs = [(kind, times) for kind, times in groups]  # type: ignore[attr-defined]
     except (TypeError, ValueError):
@@ -287,16 +292,18 @@ def _checked_claim(claim: object) -> tuple[float, float]:
 
 def _check_half(half: object, claim: object) -> None:
     known = isinstance(half, Mapping) and len(half) <= 1 and half.keys() <= {"epsilon", "delta"}
-    require(known, "half", half, "hold epsilon or delta")
+    require(known, "half", half, "contain epsilon or delta")
     require(not half or claim is None, "half", half, "be left out with claim, which says both")
     for name, value in half.items():  # type: ignore[attr-defined]
         claimed(*((value, 0.0) if name == "epsilon" else (0.0, value)))
 
 
-def _check_words(told: object, missing: object) -> None:
+def _check_texts(other_facts: object, missing: object) -> None:
     """Refuse values that a report could not print."""
-    texts = isinstance(told, Mapping) and all(isinstance(s, str) for s in (*told, *told.values()))
-    require(texts, "told", told, "be texts by name")
+    texts = isinstance(other_facts, Mapping) and all(
+        isinstance(text, str) for text in (*other_facts, *other_facts.values())
+    )
+    require(texts, "other_facts", other_facts, "map names to texts")
     gaps = isinstance(missing, tuple) and all(isinstance(s, str) for s in missing)
     require(gaps, "missing", missing, "be a tuple of sentences")
 

@@ -182,10 +182,10 @@ def langevin_settings(
     if all(costs["w2"] == costs["w2_at_most"] for _, _, costs in found):
         for _, _, costs in found:
             del costs["w2_at_most"]
-    return [(_told(label), (run, costs)) for label, run, costs in found]
+    return [(_plain_label(label), (run, costs)) for label, run, costs in found]
 
 
-def _told(label: dict[str, Any]) -> dict[str, Any]:
+def _plain_label(label: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters without the defaults that mean full participation or full batches."""
     silent = {"cohort": None, "batch_fraction": 1.0}
     return {k: v for k, v in label.items() if k not in silent or v != silent[k]}

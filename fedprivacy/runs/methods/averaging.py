@@ -173,7 +173,7 @@ _LOOP = (
 )
 """Settings of averaging that are passed to the loop unchanged."""
 
-_UNTOLD = ("missing", "absent", "colluding", "proximal")
+_LEFT_OUT_IF_ZERO = ("missing", "absent", "colluding", "proximal")
 """Settings that are reported only if they are not 0."""
 
 _AWAY = ("missing", "absent", "colluding")
@@ -262,12 +262,14 @@ class AveragingJob:
         """The same settings, for every averaging job."""
         # Any level will do: no setting depends on it.
         loop = self.loop(None if self.knob is None else 1.0, None)
-        names = [n for n in _LOOP if getattr(loop, n) is not None and n not in _UNTOLD]
+        names = [n for n in _LOOP if getattr(loop, n) is not None and n not in _LEFT_OUT_IF_ZERO]
         found = {"clients": self.units, "cohorts": str(loop.scheme), "rounds": self.rounds}
         found |= self._perturbed(loop.perturbation)
         found |= {"parameters": loop.flat.dimension, "sent": self._kept(loop.flat.dimension)}
         # Zero is the default and is not reported.
-        found |= {name: told for name in _UNTOLD if (told := getattr(self.chosen, name, 0))}
+        found |= {
+            name: value for name in _LEFT_OUT_IF_ZERO if (value := getattr(self.chosen, name, 0))
+        }
         return found | {name: getattr(loop, name) for name in names}
 
     def _perturbed(self, what: object) -> dict[str, Any]:
@@ -359,7 +361,7 @@ class AveragingJob:
         topped_up = isinstance(self.scheme, Poisson)
         if topped_up:
             rule = "be 0 for Poisson cohorts with topped-up noise"
-            _nobody_away(chosen, rule, "use strategy=fixed for cohorts of a fixed size")
+            _check_all_answer(chosen, rule, "use strategy=fixed for cohorts of a fixed size")
         declared = chosen.expected_cohort if topped_up else None
         from ...systems.averaging.server import contributions
 
@@ -393,7 +395,7 @@ class AveragingJob:
         """Return clipping to a norm that follows a quantile; its noise is drawn in one piece."""
         assert chosen.clip_quantile is not None
         rule = "be 0 with clip_quantile, which has no noise shares"
-        _nobody_away(chosen, rule, "leave out clip_quantile")
+        _check_all_answer(chosen, rule, "leave out clip_quantile")
         for name, usual in (("noise", "gaussian"), ("bits", None)):
             if getattr(chosen, name, usual) != usual:
                 rule = f"be {usual or 'left out'} with clip_quantile"
@@ -494,7 +496,7 @@ class AveragingJob:
         return Planted(train, ways, self.run(level), self.adjacency)
 
 
-def _nobody_away(chosen: object, rule: str, way_out: str) -> None:
+def _check_all_answer(chosen: object, rule: str, way_out: str) -> None:
     for name in _AWAY:
         if getattr(chosen, name):
             refuse(name, getattr(chosen, name), rule, way_out)

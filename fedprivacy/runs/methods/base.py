@@ -102,9 +102,9 @@ def register(*methods: Method, declares: Iterable[type[Settings]] = ()) -> None:
     DECLARED.extend(declares)
 
 
-def knob(name: str, told: str) -> Setting:
+def knob(name: str, description: str) -> Setting:
     """Return the parameter that a budget sets, with its help."""
-    return Setting(name, POSITIVE, told, "", None)
+    return Setting(name, POSITIVE, description, "", None)
 
 
 def all_settings() -> set[str]:
@@ -129,14 +129,14 @@ def settings_in_words(width: int = 78) -> str:
 
 def tables() -> str:
     """Return every method's settings as Markdown tables, for docs/command_line.md."""
-    told = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
+    tables = [f"{', '.join(f'`{u}`' for u in users(kind))}\n\n{table(kind)}" for kind in DECLARED]
     knobs = ["| method | calibrated setting | |", "|---|---|---|"]
     knobs += [
         f"| `{each.name}` | `{each.knob.name}` | {each.knob.help} |"
         for each in METHODS.values()
         if each.knob is not None
     ]
-    return "\n\n".join([*told, "\n".join(knobs)])
+    return "\n\n".join([*tables, "\n".join(knobs)])
 
 
 def names(*, private: bool) -> list[str]:

@@ -148,10 +148,10 @@ class SplittingJob(RecordJob[Splitting]):
         inputs, truth = self._seen(self.source.test_features, self.source.test_labels)
         point, loss = loop.consensus(state), self.loss
         if isinstance(loss, ModuleLoss):
-            told = loss.flat.logits(point, inputs).argmax(1)
+            predicted = loss.flat.logits(point, inputs).argmax(1)
         else:
-            told = (inputs @ point).sign()
-        return {"accuracy": float((told == truth).double().mean())}
+            predicted = (inputs @ point).sign()
+        return {"accuracy": float((predicted == truth).double().mean())}
 
     def ways(self, inputs: Array, bare: FederatedData) -> Array:
         """Return the gradient of an even class at its canary's agent, shape (m, N d)."""

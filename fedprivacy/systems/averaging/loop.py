@@ -25,7 +25,7 @@ from ...errors import (
     positive,
     refuse,
     require,
-    settle,
+    validate_fields,
     whole,
 )
 from ...ledger import Ledger
@@ -61,7 +61,7 @@ from .rows import (
 )
 from .server import (
     at_norm,
-    books_of,
+    bookkeeping_for,
     check_cohort,
     check_data,
     check_draws,
@@ -161,8 +161,8 @@ class FederatedAveraging:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
         non_negative(proximal=self.proximal)
         self._check_server()
-        settle(self, natural, "expected_cohort", or_none=True)
-        settle(self, whole, "seed", or_none=True)
+        validate_fields(self, natural, "expected_cohort", or_none=True)
+        validate_fields(self, whole, "seed", or_none=True)
         # LocalSGD checks its own values.
         _ = self.optimiser
         # A module could be used in one run only; a function makes a new one for every run.
@@ -171,10 +171,10 @@ class FederatedAveraging:
         rule = "be a function that builds the module"
         require(makes, "model", kind, rule, "pass lambda: ..., for example")
         there = isinstance(self.device, str) and _is_there(self.device)
-        require(there, "device", self.device, "be a device that torch finds", "'cpu'")
+        require(there, "device", self.device, "be a device that torch finds", "pass 'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
-        require(alone, "processes", self.processes, rule, "device='cpu'")
+        require(alone, "processes", self.processes, rule, "pass device='cpu'")
         check_draws(self.scheme)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
@@ -202,8 +202,8 @@ class FederatedAveraging:
             refuse("scheme", self.scheme, "draw each client at most once in a round", way_out)
         if run is not None and run.participation.apart and not independent_draws(self.scheme):
             way_out = "use Poisson or Everyone, or leave out apart and account for zero_out"
-            told = "draw every client independently for a participation with apart=True"
-            refuse("scheme", self.scheme, told, way_out)
+            rule = "draw every client independently for a participation with apart=True"
+            refuse("scheme", self.scheme, rule, way_out)
 
     def _check_server(self) -> None:
         """Check the server's schedule and momentum."""
@@ -300,7 +300,7 @@ class FederatedAveraging:
         self._check(state, data, ledger, budget)
         if (run := correlated(self.perturbation)) is not None:
             return self._row(state, data, run, ledger, budget, dropout, on_release)
-        books = books_of(self.round_mechanism, self._now(state), ledger, budget, self.seed)
+        books = bookkeeping_for(self.round_mechanism, self._now(state), ledger, budget, self.seed)
         return rounds.run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
@@ -331,8 +331,8 @@ class FederatedAveraging:
             refuse("state", type(state).__name__, "be a CorrelatedState", "start with init()")
         # Row 0 pays for all rows: with only a budget, every other row could be released repeatedly.
         rule = "be given with a budget, since it records the released rows"
-        told = ledger is not None or budget is None
-        require(told, "ledger", None, rule, "fp.Ledger.create(...)")
+        given = ledger is not None or budget is None
+        require(given, "ledger", None, rule, "pass fp.Ledger.create(...)")
         start = of_clients(state, data.population)
         now = caught_up(start, noise, ledger, rounds.noise_source(self.seed, state.round))
         if now.round > start.round:
@@ -352,7 +352,7 @@ class FederatedAveraging:
         free = may_come(now, noise)
         cohort = drawn(self.scheme, free, self._generator("cohort", now.round))
         mask = mask_of(noise, now.round, self.seed, ledger, self.device)
-        books = books_of(row_of(now, cohort, noise), noise, ledger, budget, self.seed)
+        books = bookkeeping_for(row_of(now, cohort, noise), noise, ledger, budget, self.seed)
         # Every drawn client counts as taken, even if it does not answer.
         following = taken(now, cohort, noise)
         return rounds.run_round(

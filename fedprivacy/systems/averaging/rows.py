@@ -146,7 +146,7 @@ def mask_of(
         return torch.from_numpy(drawn).to(device)
     if ledger is None:
         rule = "be given with kept, since it determines the mask of a block"
-        refuse("ledger", None, rule, "fp.Ledger.create(...)")
+        refuse("ledger", None, rule, "pass fp.Ledger.create(...)")
     return torch.tensor(noise.mask(row, ledger.nonce), device=device)
 
 

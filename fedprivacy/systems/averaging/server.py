@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import natural, refuse, require, settle, whole
+from ...errors import natural, refuse, require, validate_fields, whole
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -69,7 +69,7 @@ def check_perturbation(perturbation: object) -> None:
         require(1e-15 <= value <= 1e15, name, value, rule)
 
 
-def books_of(
+def bookkeeping_for(
     mechanism: Mechanism | None,
     perturbation: Perturbation | None,
     ledger: Ledger | None,
@@ -248,10 +248,10 @@ class Server:
         given = "none" if self.public_update is None else "a function"
         rule = "be given only for a mask of top_k"
         require((given != "none") == self._by_size, "public_update", given, rule)
-        settle(self, natural, "population")
-        settle(self, whole, "missing")
-        settle(self, natural, "expected_cohort", or_none=True)
-        settle(self, whole, "seed", or_none=True)
+        validate_fields(self, natural, "population")
+        validate_fields(self, whole, "missing")
+        validate_fields(self, natural, "expected_cohort", or_none=True)
+        validate_fields(self, whole, "seed", or_none=True)
         check_cohort(self.scheme, self.population, self.perturbation)
         _ = self.mechanism
 
@@ -284,7 +284,7 @@ class Server:
         """
         rounds.check_ledger(ledger, self.mechanism, self.seed)
         rounds.check_denominator(is_declared(self.scheme, self.expected_cohort), ledger, budget)
-        return books_of(self.mechanism, self.perturbation, ledger, budget, self.seed)
+        return bookkeeping_for(self.mechanism, self.perturbation, ledger, budget, self.seed)
 
     def now(self, state: Average) -> Perturbation:
         """Return the clipping and noise of a state's round."""
@@ -332,7 +332,9 @@ class Server:
         update = self.public_update(state.parameters)
         shape = tuple(state.parameters.shape)
         fits = update.shape == shape and update.isfinite().all()
-        require(fits, "public_update's", tuple(update.shape), f"be finite and of shape {shape}")
+        require(
+            fits, "public_update's result", tuple(update.shape), f"be finite and of shape {shape}"
+        )
         return largest_entries(update, sparse.kept)
 
     def collected(self, state: Average, cohort: rounds.Indices, mask: Tensor | None) -> Collected:

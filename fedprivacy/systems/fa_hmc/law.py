@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, refuse, require, settle
+from ...errors import integer, natural, non_negative, positive, refuse, require, validate_fields
 from ...theory.gaussian import AffineMap, Array, Normal, shown
 from ...theory.targets import (
     Averaging,
@@ -180,7 +180,7 @@ class HamiltonianChain(Chain):
         for step in tried:
             # Refuses steps that are unstable for any curvature of the target.
             _angle(self.target.spectra[0], step)
-        settle(self, natural, "leapfrog_steps", "iterations")
+        validate_fields(self, natural, "leapfrog_steps", "iterations")
         non_negative(gradient_std=self.gradient_std)
 
     # FA-HMC samples from exp(-f).

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import integer, natural, non_negative, positive, probability, refuse, require, settle
+from ...errors import (
+    integer,
+    natural,
+    non_negative,
+    positive,
+    probability,
+    refuse,
+    require,
+    validate_fields,
+)
 from ...theory import gaussian
 from ...theory.gaussian import Array, Normal, as_vectors, transposed
 from ...theory.targets import (
@@ -93,8 +102,8 @@ class LangevinChain(Chain):
         super().__post_init__()
         if not isinstance(self.step_size, DecayingSteps):
             object.__setattr__(self, "step_size", positive(step_size=self.step_size))
-        settle(self, natural, "local_steps")
-        settle(self, positive, "temperature")
+        validate_fields(self, natural, "local_steps")
+        validate_fields(self, positive, "temperature")
         if self.gradient_covariance is None:
             return
         batch = Normal(mean=self.target.centres, covariance=self.gradient_covariance)

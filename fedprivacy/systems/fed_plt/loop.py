@@ -29,7 +29,7 @@ from ...errors import (
     probability,
     refuse,
     require,
-    settle,
+    validate_fields,
     whole,
 )
 from ...ledger import Ledger
@@ -144,9 +144,9 @@ class FederatedSplitting:
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", _sizes(self.records))
         integer(1, dimension=self.dimension)
-        settle(self, positive, "penalty", or_none=True)
-        settle(self, natural, "runs", or_none=True)
-        settle(self, whole, "seed", or_none=True)
+        validate_fields(self, positive, "penalty", or_none=True)
+        validate_fields(self, natural, "runs", or_none=True)
+        validate_fields(self, whole, "seed", or_none=True)
         if self.constants is not None:
             pair = isinstance(self.constants, Sequence) and len(self.constants) == 2
             rule = "be two numbers, strong convexity and smoothness"

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import member, natural, positive, require, settle
+from ...errors import member, natural, positive, require, validate_fields
 from ...mechanisms import NoisyGradientDescent
 from ...mechanisms.exact_normals import StoredDraws
 from ...mechanisms.rounded import HIDDEN_GRID, STEP_GRID, drawn_ahead, noisy_scaled
@@ -95,8 +95,8 @@ class LocalSolver:
     def __post_init__(self) -> None:
         kind = member(SolverKind, method=self.method)
         object.__setattr__(self, "method", kind)
-        settle(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
-        settle(self, natural, "steps", "batch_size", or_none=True)
+        validate_fields(self, positive, "step_size", "noise_scale", "clip_norm", or_none=True)
+        validate_fields(self, natural, "steps", "batch_size", or_none=True)
         for name, owner in OPTIONS.items():
             value, rule = getattr(self, name), f"be None for the {kind} solver"
             rule = "be given" if kind is owner else rule

@@ -165,7 +165,7 @@ def test_several_sums_and_lost_shares_are_priced_together():
     assert made.certain == (quiet * 4).sampled(cohort) * 3
     assert made.granted.keys() == {"denominator"}
     # Without one of these statements the same record is priced lower, each in its own way.
-    assert made.careless == {
+    assert made.run_without == {
         "steps_per_round": quiet.sampled(cohort) * 6,
         "missing_shares": (fp.Gaussian(noise_multiplier=2.0) * 4).sampled(cohort) * 6,
         "trials": (quiet * 4).sampled(cohort) * 3,
@@ -238,8 +238,8 @@ ASKED = {
     ),
     "no probability": (
         (trace(replace(PLAIN, cohort=5, population=10)), {"sampling": "poisson"}),
-        "sampling_probability must be known for Poisson sampling, got None; the size of a cohort "
-        "that was drawn is not its probability: pass sampling=fp.Poisson(...) "
+        "sampling_probability must be known for Poisson sampling, got None; the size of a drawn "
+        "cohort is not a probability; pass sampling=fp.Poisson(...) "
         "(--sampling-probability), or record sampling_probability",
     ),
     "no population": (
@@ -342,8 +342,8 @@ def test_what_a_whole_description_says_is_not_said_again(name, value):
     with pytest.raises(fp.ParameterError) as caught:
         assemble(DESCRIBED, Stated(**{name: value}))
     assert str(caught.value) == (
-        f"{name} must be left out, got {str(value)!r}; the log says how units were drawn, what "
-        "of them was released, and the noise"
+        f"{name} must be left out, got {str(value)!r}; the log states the sampling, the "
+        "released sums and the noise"
     )
 
 
@@ -351,7 +351,7 @@ def test_a_described_run_has_its_trials():
     made = assemble(DESCRIBED, Stated(trials=5))
     one = fp.Gaussian(noise_multiplier=2.0)
     assert made.run == one * 15 and made.certain == one * 3
-    assert made.careless == {"trials": one * 3}
+    assert made.run_without == {"trials": one * 3}
 
 
 def test_a_described_run_is_asked_under_its_own_adjacency():

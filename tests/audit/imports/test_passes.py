@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedprivacy as fp
 from fedprivacy.audit.imports import Origin, Rounds, Sampling, Trace
-from fedprivacy.audit.imports.passes import FALSE_DOUBT, Course, Kind
+from fedprivacy.audit.imports.passes import FALSE_DOUBT, ImportedRounds, Kind
 from fedprivacy.audit.imports.trace import in_order
 
 BOUNDED = settings(derandomize=True, max_examples=80, deadline=None)
@@ -23,11 +23,11 @@ def kind(noise, scheme, **known):
 
 
 def counted(groups, **facts):
-    return Course(tuple(groups), **facts).counted()
+    return ImportedRounds(tuple(groups), **facts).counted()
 
 
 def odd_cohorts(groups, **facts):
-    return Course(tuple(groups), **facts).odd_cohorts()
+    return ImportedRounds(tuple(groups), **facts).odd_cohorts()
 
 
 groups = st.lists(st.tuples(st.sampled_from(NOISES), st.integers(1, 9)), min_size=1, max_size=5)
@@ -168,7 +168,7 @@ def test_what_cannot_be_accounted_is_told_what_can(source):
     with pytest.raises(fp.ParameterError) as caught:
         fp.account(source, delta=1e-5, adjacency="zero_out")
     assert str(caught.value) == (
-        f"source must be a source that can be accounted, got {type(source).__name__!r}; pass "
+        f"source must be a mechanism or the record of a run, got {type(source).__name__!r}; pass "
         "a mechanism, a ledger, a dp-accounting event, or the path of a file"
     )
 
@@ -188,7 +188,7 @@ SAID = {"adjacency": "add_remove", "claim": (8.0, 1e-5)}
         (
             trace(replace(ONE, sampling=Sampling.FIXED, cohort=5, population=50)),
             "record",
-            "missing_shares must be left out where a unit is a record",
+            "missing_shares must be left out if the unit is a record",
         ),
     ],
 )

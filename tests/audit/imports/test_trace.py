@@ -87,7 +87,7 @@ WRONG_TRACES = {
     "trials": [0, -1, 1.5, True],
     "by_round": [1, "yes"],
     "ordered": [0, None],
-    "told": [{"a": 1}, "text", {1: "a"}],
+    "other_facts": [{"a": 1}, "text", {1: "a"}],
     "missing": ["a gap", [1], (1,)],
     "half": [{"epsilon": 1.0, "delta": 1e-5}, {"claim": 1.0}, 1e-5],
     "norms": [{"round": {1.0: 3}}],
@@ -120,10 +120,14 @@ def test_norms_are_counted_by_their_rounds():
 
 
 def test_a_trace_holds_rounds_or_a_run():
-    with pytest.raises(fp.ParameterError, match=r"^rounds and run must be one of the two"):
+    with pytest.raises(
+        fp.ParameterError, match=r"^rounds, run must be given one without the other"
+    ):
         Trace(LOG)
     run = lambda adjacency: fp.Gaussian(noise_multiplier=1.0)  # noqa: E731
-    with pytest.raises(fp.ParameterError, match=r"^rounds and run must be one of the two"):
+    with pytest.raises(
+        fp.ParameterError, match=r"^rounds, run must be given one without the other"
+    ):
         Trace(LOG, ((ROUND, 1),), run=run)
     nothing = Trace(LOG, run=lambda adjacency: None)
     with pytest.raises(fp.ParameterError, match=r"^run must return a mechanism, got 'NoneType'"):

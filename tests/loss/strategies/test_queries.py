@@ -63,12 +63,12 @@ def test_laws_that_are_off_are_answered_as_from_two_questions():
     noise = {"bits": 20, "dimension": 50, "cohort": 20, "clip_norm": 1.0, "overflow": 1e-9}
     run = fp.Skellam(noise_multiplier=2.0, **noise).sampled(fp.Everyone()) * 5
     loss = run.privacy_loss("zero_out")
-    assert loss.off > 0.0
+    assert loss.tv_error > 0.0
     found = PldAccountant().compose(loss).epsilon(1e-6)
     alone = asked(loss.curve)
     assert found.resolution[0] <= alone.high and alone.low <= found.upper <= alone.high + 1e-6
     # Where laws are so far off that nothing is left, it is said.
-    none = PldAccountant().compose(loss, 1).epsilon(0.5 * loss.off)
+    none = PldAccountant().compose(loss, 1).epsilon(0.5 * loss.tv_error)
     assert none.upper == math.inf and "no room" in none.reason
 
 

@@ -382,7 +382,7 @@ BAD = {
     "no account": (lambda: langevin(gaussian(sensitivity=None)).run(2), "be known for the account"),
     "data": (lambda: langevin().step(langevin().init(), gaussian()), "be the loop's target"),
     "state": (lambda: langevin().step(langevin(chains=2).init()), "state.positions must"),
-    "scores": (lambda: score(torch.ones(2, 3), torch.zeros(2).long()), "be probabilities"),
+    "scores": (lambda: score(torch.ones(2, 3), torch.zeros(2).long()), "sum to 1 in every row"),
     "labels": (
         lambda: score(torch.ones(2, 3) / 3, torch.zeros(3).long()),
         "have one row per label",

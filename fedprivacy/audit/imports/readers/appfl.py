@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from ..trace import Sampling
 from .base import Reader, named
@@ -27,13 +27,15 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     tool = f"{KIND} (appfl 1.12), {named(fields, 'use_dp')}"
     if not fields.flag("use_dp"):
-        hopeless(name, tool, "use_dp is not true, so no noise is added")
+        refuse_unauditable(name, tool, "use_dp is not true, so no noise is added")
     if fields.text("dp_mechanism") == "opacus":
         return _opacus(Draft(fields, tool))
     if not fields.flag("clip_grad"):
-        hopeless(name, tool, "clip_grad is not true, so the contribution of a client is unbounded")
+        refuse_unauditable(
+            name, tool, "clip_grad is not true, so the contribution of a client is unbounded"
+        )
     epsilon = fields.number("epsilon")
-    hopeless(
+    refuse_unauditable(
         name,
         tool,
         f"its noise for epsilon {'unknown' if epsilon is None else f'{epsilon:g}'} counts one step "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -24,7 +24,7 @@ def _read(fields: Fields, name: str) -> Draft:
         for key in ("epsilon", "delta", "rho")
         if (value := fields.number(key)) is not None
     ]
-    hopeless(
+    refuse_unauditable(
         name,
         tool,
         f"it states {', '.join(stated) or 'no parameters'} and neither noise nor rounds; audit the "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from ..trace import Sampling
 from .base import Reader, named
@@ -38,7 +38,7 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("rounds", "rounds with the node")
         return draft
     if kind != "local":
-        hopeless(name, draft.tool, "dp_args has no type 'local' or 'central'")
+        refuse_unauditable(name, draft.tool, "dp_args has no type 'local' or 'central'")
     draft.take("noise_multiplier", "sigma")
     draft.know("unit", Unit.RECORD, "the unit is a record, because nodes train with Opacus")
     because = "PrivacyEngine.make_private draws batches by Poisson sampling by default"

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ....relations import Observer, Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -27,10 +27,10 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (fedml 0.9), {named(fields, *_MARKS)}")
     if not fields.flag("enable_dp"):
-        hopeless(name, draft.tool, "enable_dp is not true, so no noise is added")
+        refuse_unauditable(name, draft.tool, "enable_dp is not true, so no noise is added")
     kind = fields.text("mechanism_type")
     if kind == "laplace":
-        hopeless(
+        refuse_unauditable(
             name,
             draft.tool,
             "Laplace noise is added to every coordinate, but the sum of their changes is "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -32,7 +32,7 @@ def _read(fields: Fields, name: str) -> Draft:
     elif fields.has("noise_multiplier"):
         _instance_level(draft)
     else:
-        hopeless(name, draft.tool, "it has no noise multiplier")
+        refuse_unauditable(name, draft.tool, "it has no noise multiplier")
     return draft
 
 

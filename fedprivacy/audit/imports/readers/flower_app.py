@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from ....relations import Observer, Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from ..trace import Sampling
 from .base import Reader, named
@@ -48,7 +48,9 @@ def _read(fields: Fields, name: str) -> Draft:
     elif fields.has("sensitivity"):
         _local(draft, name)
     else:
-        hopeless(name, draft.tool, "it has no noise_multiplier, and no sensitivity of LocalDpMod")
+        refuse_unauditable(
+            name, draft.tool, "it has no noise_multiplier, and no sensitivity of LocalDpMod"
+        )
     return draft
 
 
@@ -128,7 +130,9 @@ def _local(draft: Draft, name: str) -> None:
     if clip is None or sensitivity is None or epsilon is None or delta is None:
         draft.ask("noise_multiplier", "LocalDpMod needs clipping_norm, sensitivity, epsilon, delta")
     elif min(clip, sensitivity, epsilon) <= 0 or not 0 < delta < 1:
-        hopeless(name, draft.tool, "these values of LocalDpMod add no noise, or infinite noise")
+        refuse_unauditable(
+            name, draft.tool, "these values of LocalDpMod add no noise, or infinite noise"
+        )
     else:
         std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
         draft.know(

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -27,7 +27,7 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (flsim 0.1), {named(fields, *_MARKS)}")
     if not fields.has("noise_multiplier"):
-        hopeless(name, draft.tool, "it has no noise_multiplier")
+        refuse_unauditable(name, draft.tool, "it has no noise_multiplier")
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     cohort = draft.take("cohort", "users_per_round", whole=True)

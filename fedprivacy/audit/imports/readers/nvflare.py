@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -32,7 +32,7 @@ def _read(fields: Fields, name: str) -> Draft:
     if fields.has(*_RECORDS):
         spent = fields.number("epsilon_total", "privacy_spent", "total_epsilon")
         total = "" if spent is None else f"of epsilon {spent:g} "
-        hopeless(
+        refuse_unauditable(
             name,
             tool,
             f"its own account {total}adds what SVTPrivacy counts, and no theorem here covers the "
@@ -44,7 +44,7 @@ def _read(fields: Fields, name: str) -> Draft:
             default if value is None else value
             for value, default in zip(settings.values(), (0.1, 0.1, 0.1), strict=True)
         )
-        hopeless(
+        refuse_unauditable(
             name,
             tool,
             f"SVTPrivacy costs {epsilon:g} for the choice and {fraction * noise:g} for each value "
@@ -52,10 +52,14 @@ def _read(fields: Fields, name: str) -> Draft:
             "svt_privacy_budget in the results. No theorem here covers the selection",
         )
     if "PercentilePrivacy" in filters:
-        hopeless(name, tool, "PercentilePrivacy cuts values and adds no noise, so no epsilon holds")
+        refuse_unauditable(
+            name, tool, "PercentilePrivacy cuts values and adds no noise, so no epsilon holds"
+        )
     draft = Draft(fields, tool)
     if not fields.has("noise_multiplier"):
-        hopeless(name, tool, "it has no filter whose noise is known here, and no noise_multiplier")
+        refuse_unauditable(
+            name, tool, "it has no filter whose noise is known here, and no noise_multiplier"
+        )
     draft.ask("noise_multiplier", "NVFlare passes it to code of the job; state it of the sum")
     fields.all("noise_multiplier", "target_delta", "delta")
     draft.take("rounds", "num_rounds", whole=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from ..trace import Sampling
 from .base import Reader, named
@@ -27,7 +27,7 @@ def _recognises(fields: Fields, data: Any) -> bool:
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (openfl 1.9), {named(fields, *_MARKS)}")
     if not fields.has("noise_multiplier"):
-        hopeless(name, draft.tool, "it has no noise_multiplier, and a plan adds no noise")
+        refuse_unauditable(name, draft.tool, "it has no noise_multiplier, and a plan adds no noise")
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", "rounds_to_train", whole=True)

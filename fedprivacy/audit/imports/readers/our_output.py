@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....outputs import printable
-from ..draft import Draft, hopeless
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader
 
@@ -25,7 +25,9 @@ def _read(fields: Fields, name: str) -> Draft:
     source = next((one for one in fields.every if one.place == "source.name" and one.value), None)
     where = ledger or source
     file = f" ({printable(str(where.value))[:80]})" if where is not None else ""
-    hopeless(name, KIND, f"it is a result and not the record of a run; audit its source{file}")
+    refuse_unauditable(
+        name, KIND, f"it is a result and not the record of a run; audit its source{file}"
+    )
 
 
 READER = Reader(KIND, _recognises, _read)
