@@ -73,7 +73,7 @@ class Accountant:
     def _resume(self, file: Path) -> None:
         """Lock the file of the state, and continue from it."""
         beside = file.with_name(file.name + ".lock")
-        with files.explained(beside, "create it"):
+        with files.ledger_errors(beside, "create it"):
             fd = os.open(beside, os.O_RDWR | os.O_CREAT | files.BINARY | files.NO_LINK, 0o644)
         weakref.finalize(self, files.let_go, fd, os.getpid())
         files.lock(fd, file)
