@@ -75,7 +75,7 @@ class Accountant:
         beside = file.with_name(file.name + ".lock")
         with files.ledger_errors(beside, "create it"):
             fd = os.open(beside, os.O_RDWR | os.O_CREAT | files.BINARY | files.NO_LINK, 0o644)
-        weakref.finalize(self, files.let_go, fd, os.getpid())
+        weakref.finalize(self, files.unlock_and_close, fd, os.getpid())
         files.lock(fd, file)
         if file.exists():
             self._text = file.read_bytes()
