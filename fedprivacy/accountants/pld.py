@@ -15,7 +15,7 @@ from ..privacy_loss import PrivacyLoss
 from .base import NOTHING, Accountant, Answer
 
 _ATTAINED = 1e-3
-"""Relative distance below its supremum that is acceptable for an attained pair's number."""
+"""Acceptable relative distance of an attained pair's number below its supremum."""
 
 
 _Ask = Callable[[Curve, float, float], Interval]

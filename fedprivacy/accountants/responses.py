@@ -96,7 +96,7 @@ class Responses(NamedTuple):
             found = found + self._blocks(starts, block, crossing[:, None])
             first = first - block * _CHUNK
             rest = self._below(first)
-            # The remainder is bounded anyway. Once small, it may stay a bound.
+            # A bound on the remainder is enough, once it is small.
             if np.all(rest <= _NEGLIGIBLE * found):
                 break
         found = rounded_up(found + rest, THOUSANDS) + _TINY

@@ -210,5 +210,5 @@ def as_numbers(**named: Any) -> tuple[float, ...]:
     if not found or not np.all(np.isfinite(found)):
         refuse(name, values, "be one or more finite numbers")
     if max(map(abs, found)) > MODERATE[1]:
-        refuse(name, max(map(abs, found)), f"be at most {MODERATE[1]:g} in size")
+        refuse(name, max(map(abs, found)), f"be at most {MODERATE[1]:g} in absolute value")
     return found

@@ -39,7 +39,12 @@ class Matrix(DenseFactor):
             require(np.all(np.isfinite(row)), "array", list(row), "be finite")
             # Sums of squares of these entries stay within doubles.
             largest = max(map(abs, row))
-            require(largest <= MODERATE[1], "array", largest, f"be at most {MODERATE[1]:g} in size")
+            require(
+                largest <= MODERATE[1],
+                "array",
+                largest,
+                f"be at most {MODERATE[1]:g} in absolute value",
+            )
             rule = "have a diagonal above 0, since drawing noise needs the inverse of C"
             require(row[i] > 0.0, "array", row[i], f"{rule} (row {i})")
         require(self.array, "array", self.array, "have at least one row")

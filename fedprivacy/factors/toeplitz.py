@@ -17,7 +17,7 @@ from .interval import Array
 from .participation import Participation
 
 MOST_BUFFERS = 64
-"""Most buffers of a BLT; more add nothing."""
+"""Largest number of buffers of a BLT; more do not reduce its error."""
 
 
 def root_coefficients(rounds: int) -> Array:
@@ -62,7 +62,7 @@ class Identity(ToeplitzFactor):
 class SquareRootToeplitz(ToeplitzFactor):
     """C = the square root of the matrix of prefix sums (Fichtenberger, Henzinger, Upadhyay 2023).
 
-    Its error is within a constant of the best. A run keeps the noise of all rounds before.
+    Its error is within a constant of the best. A run keeps the noise of all earlier rounds.
     """
 
     def coefficients(self, rounds: int) -> Array:
@@ -78,7 +78,7 @@ class SquareRootToeplitz(ToeplitzFactor):
         return rounds - 1
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
-        """Return the window of all noise before."""
+        """Return the window of all earlier noise."""
         # C e = z solved for the newest e: the diagonal is 1.
         return Recurrence(-root_coefficients(rounds)[1:])
 
@@ -204,9 +204,9 @@ class BufferedToeplitz(ToeplitzFactor):
 
     Args:
         buffers: number of series, at least 1.
-        scales: positive numbers; None for closed ones. (1 - x)^(-1/2) has the coefficients E T^k
-            with T of the arcsine law, which is split into ``buffers`` pieces. ``optimised`` finds
-            better ones for a workload.
+        scales: positive numbers; None for a closed form: (1 - x)^(-1/2) has the coefficients
+            E T^k, where T has the arcsine law, and this law is split into ``buffers`` pieces.
+            ``optimised`` finds better numbers for a workload.
         decays: in (0, 1), required with ``scales``.
     """
 
@@ -275,7 +275,7 @@ class BufferedToeplitz(ToeplitzFactor):
         return self.buffers
 
     def recurrence(self, row: int, rounds: int) -> Recurrence:
-        """Return decaying sums of the noise before."""
+        """Return decaying sums of the earlier noise."""
         scales, decays = self.parameters(rounds)
         return Recurrence(-scales, decays)
 

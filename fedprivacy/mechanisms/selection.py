@@ -146,7 +146,7 @@ class PoissonTrials(Trials):
 @registered
 @dataclass(frozen=True)
 class TruncatedNegativeBinomial(Trials):
-    """At least one trial: k of them in proportion to (1-gamma)^k Gamma(k+shape) / k!.
+    """At least one trial; P(k trials) is proportional to (1-gamma)^k Gamma(k+shape) / k!.
 
     ``shape`` 1 is the geometric law, 0 the logarithmic law. A smaller shape with the same mean has
     a longer tail and costs less: about (2 + shape) times the epsilon of one trial.

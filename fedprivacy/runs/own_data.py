@@ -195,7 +195,8 @@ def model_at(place: str) -> ModelFactory:
     if not callable(found) or isinstance(found, nn.Module):
         source, _, name = place.rpartition(":")
         rule = f"name a function in {source} that builds the module"
-        refuse("model", place, rule, f"there is {'no' if found is None else 'another'} {name!r}")
+        kind = "does not exist" if found is None else f"is of type {type(found).__name__}"
+        refuse("model", place, rule, f"{name!r} {kind}")
     return found
 
 

@@ -114,11 +114,11 @@ class SamplingLoop(Stepped):
         target: ``Posterior`` or ``GaussianPosterior``. If its gradients have no sensitivity, the
             run is not private and no round is recorded.
         correlation: rho in [0, 1], the correlation of the clients' noise. The shared noise gives no
-            privacy; at 1 epsilon is infinite.
+            privacy: epsilon is infinite at rho = 1.
         averaging: "full": all clients, weighted by p_c. "I": the mean over ``cohort`` draws with
-            replacement, a client with probability p_c; a client drawn again runs once and counts
-            again. "II": the mean over ``cohort`` clients drawn without replacement, of equal
-            weights.
+            replacement. Client c is drawn with probability p_c, runs once, and counts as often as
+            it is drawn. "II": the mean over ``cohort`` clients of equal weights, drawn without
+            replacement.
         cohort: S, for schemes I and II.
         batch_fraction: gamma in (0, 1].
         chains: number of chains. Each draws its own cohorts, batches and noise, and all are
@@ -323,8 +323,8 @@ class SamplingLoop(Stepped):
             budget: checked before the round, charged before noise is drawn.
             dropout: gets the cohort, returns the clients that do not answer; the others' shares are
                 rescaled to sum to 1. It must not depend on data. If a chain's whole cohort is
-                missing, no chain moves, but the round is spent. Otherwise clients that answer more
-                often would be in more of the counted rounds.
+                missing, no chain moves, but the round is spent. If only other rounds counted,
+                clients that answer more often would be in more of them.
             on_release: gets the new state after the release and before ``done`` is written.
 
         Raises:

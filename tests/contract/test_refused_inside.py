@@ -340,7 +340,7 @@ VALUES = {
     ),
     "weights beyond all": (
         lambda: factors.Banded(2, weights=(1.0, -1e60)),
-        "weights must be at most 1e+50 in size, got 1e+60",
+        "weights must be at most 1e+50 in absolute value, got 1e+60",
     ),
     "rates that are no numbers": (
         lambda: Workload(rates=3.0).matrix(2),

@@ -367,9 +367,9 @@ def test_two_classes_may_be_true_and_false(tmp_path):
         ),
         (
             ["--model", "mine.py:absent"],
-            "builds the module, got 'mine.py:absent'; there is no 'absent'",
+            "builds the module, got 'mine.py:absent'; 'absent' does not exist",
         ),
-        (["--model", "mine.py:built"], "there is another 'built'"),
+        (["--model", "mine.py:built"], "'built' is of type "),
         (["--model", "mine.py:words"], "model must build an nn.Module, got 'str'"),
         (
             ["--model", "mine.py:wrong"],

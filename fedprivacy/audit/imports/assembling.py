@@ -92,7 +92,7 @@ _Built = tuple[
     tuple[str, ...],
     Noiseless | None,
 ]
-"""The priced run, the certain part, contradictions, odd cohorts, telling cohorts, and rounds
+"""The priced run, the certain part, contradictions, doubts, doubts about sizes, and rounds
 without noise.
 """
 
@@ -173,11 +173,11 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     # A stated denominator also states that the sizes were planned.
     planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
     size_doubts = recorded.size_doubts(planned=planned)
-    clear = noiseless(_clear(kind, times) for kind, times in groups if kind.noise == 0.0)
+    clear = noiseless(_noiseless_round(kind, times) for kind, times in groups if kind.noise == 0.0)
     return run, certain, list(denied), recorded.odd_cohorts(), size_doubts, clear
 
 
-def _clear(kind: Kind, times: int) -> tuple[float, int, bool]:
+def _noiseless_round(kind: Kind, times: int) -> tuple[float, int, bool]:
     """Return (least chance to be in a noiseless round, rounds, whether drawn anew in each)."""
     chance = least_chance(kind.mechanism)
     if kind.share is not None:

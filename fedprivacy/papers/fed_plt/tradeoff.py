@@ -151,7 +151,7 @@ def trade_off(
             yield predict(run, problem, observer=observer)
     # Known only at the end, because settings are generated one by one.
     if not stable:
-        refuse("local_steps", most, "reach the boundary of stability", "see fewest_local_steps")
+        refuse("local_steps", most, "be enough for stability", "see fewest_local_steps")
 
 
 def _run(problem: SplittingProblem, one: SplittingSetting) -> PrivateSplitting | None:

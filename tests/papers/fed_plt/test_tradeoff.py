@@ -64,6 +64,6 @@ def test_the_trade_off_goes_into_the_toolkit_s_front():
 
 
 def test_a_grid_without_a_stable_setting_is_refused():
-    with pytest.raises(ParameterError, match="local_steps must reach the boundary of stability"):
+    with pytest.raises(ParameterError, match="local_steps must be enough for stability"):
         few = SplittingSetting.grid(AXES | {"local_steps": 1, "step_share": 0.01})
         list(trade_off(PROBLEM, few))

@@ -47,7 +47,7 @@ def _read(fields: Fields, name: str) -> Draft:
             draft.ask(
                 "noise_multiplier",
                 f"{draft.facts['noise_multiplier']} may be of one client's share, of the sum or of "
-                "the average; state it of the sum",
+                "the average; state the noise of the sum",
             )
         fields.all(*_ROUNDS, *_CLIENTS, "clients_per_round", "client_fraction", "frac")
         draft.ask("rounds", "noisy sums that were released; local steps count if they are seen")

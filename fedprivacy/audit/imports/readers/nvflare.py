@@ -60,7 +60,9 @@ def _read(fields: Fields, name: str) -> Draft:
         refuse_unauditable(
             name, tool, "it has no filter whose noise is known here, and no noise_multiplier"
         )
-    draft.ask("noise_multiplier", "NVFlare passes it to code of the job; state it of the sum")
+    draft.ask(
+        "noise_multiplier", "NVFlare passes it to code of the job; state the noise of the sum"
+    )
     fields.all("noise_multiplier", "target_delta", "delta")
     draft.take("rounds", "num_rounds", whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
