@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,19 @@ from pathlib import Path
 
 from .errors import refuse, require
 
+try:
+    import fcntl
+# Windows.
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 BEGINNING = b'{"kind":"header","format":"fedprivacy ledger",'
 """First bytes of a ledger of any schema."""
 BINARY = getattr(os, "O_BINARY", 0)
 """Stops Windows from translating line ends. Other systems have no such flag."""
+WINDOWS = os.name == "nt"
+FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+"""On macOS, fsync leaves the content in the drive's cache. This call also empties the cache."""
 TEMPORARY = ".tmp"
 """Suffix of a file's name while it is written."""
 
@@ -42,7 +52,7 @@ def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0
                 file.write(whole)
                 file.flush()
                 # Sync before the rename. Otherwise a crash may leave an empty file under the name.
-                os.fsync(file.fileno())
+                sync(file.fileno())
             os.replace(temporary, target)
         except OSError:
             temporary.unlink(missing_ok=True)
@@ -77,7 +87,15 @@ def path_of(**named: object) -> Path:
     text = os.fspath(path) if isinstance(path, str | PathLike) else None
     if not isinstance(text, str) or "\0" in text or Path(text).name in ("", ".."):
         refuse(name, path if text is None else text, "be the path of a file", "name one")
+    # Windows opens a device of this name, whatever the folder and the suffix.
+    if WINDOWS and Path(text).name.partition(".")[0].rstrip().upper() in _DEVICES:
+        refuse(name, text, "not be the name of a device", "name another file")
     return Path(text)
+
+
+_DEVICES = {"CON", "PRN", "AUX", "NUL"} | {
+    f"{kind}{n}" for kind in ("COM", "LPT") for n in range(10)
+}
 
 
 def in_folder(**named: object) -> Path:
@@ -133,13 +151,26 @@ def _begins_like_a_ledger(path: Path) -> bool:
         return False
 
 
+def sync(fd: int) -> None:
+    """Write an open file to disk; return when it would survive a power failure."""
+    if FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(fd, FULL_SYNC)
+            return
+        except OSError as error:
+            # Some file systems, for example of a network, have only fsync.
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+    os.fsync(fd)
+
+
 def sync_folder(folder: Path) -> None:
-    """Write a folder's list of names to disk. Windows does so without a call."""
-    if os.name == "nt":
+    """Write a folder's list of names to disk. Windows opens no folder, so nothing is done there."""
+    if WINDOWS:
         return
     fd = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        sync(fd)
     finally:
         os.close(fd)
 

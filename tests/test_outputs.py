@@ -1,5 +1,6 @@
 """Ledgers that lose their name while a run writes, outputs that would overwrite one, escapes."""
 
+import errno
 import os
 import resource
 import shutil
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import fedprivacy as fp
-from fedprivacy import factors
+from fedprivacy import factors, outputs
 from fedprivacy.cli import main
 from fedprivacy.errors import LedgerError, ParameterError
 from fedprivacy.outputs import printable, refuse_overwrite, whole_file
@@ -305,3 +306,37 @@ def test_a_half_written_line_is_set_aside_through_no_link(tmp_path):
     assert (victim.read_text(), path.read_bytes()) == ("mine", before)
     with fp.Ledger.open(path, resume=True):
         assert aside.read_bytes() == b'{"kind'
+
+
+def test_macos_empties_the_cache_of_the_drive(tmp_path, monkeypatch):
+    asked, synced = [], []
+    monkeypatch.setattr(outputs, "FULL_SYNC", 51)
+    monkeypatch.setattr(os, "fsync", synced.append)
+
+    def control(fd, command):
+        asked.append(command)
+        if error is not None:
+            raise OSError(error, "no")
+
+    monkeypatch.setattr(outputs.fcntl, "fcntl", control)
+    error = None
+    outputs.whole_file(tmp_path / "one", "text")
+    assert asked == [51, 51] and synced == []
+    error = errno.ENOTSUP
+    outputs.whole_file(tmp_path / "one", "more")
+    assert len(synced) == 2, "a file system without that call gets the other one"
+    error = errno.EIO
+    with pytest.raises(OSError, match="could not be written"):
+        outputs.whole_file(tmp_path / "one", "again")
+    assert len(synced) == 2 and (tmp_path / "one").read_text() == "more"
+
+
+@pytest.mark.parametrize(
+    "name", ["nul", "aux.ledger", "COM1.json", "folder/Lpt9.tar.gz", "con .txt"]
+)
+def test_the_name_of_a_device_is_refused_on_windows(name, monkeypatch):
+    assert outputs.path_of(path=name).name == name.rpartition("/")[2]
+    monkeypatch.setattr(outputs, "WINDOWS", True)
+    with pytest.raises(ParameterError, match="not be the name of a device"):
+        outputs.path_of(path=name)
+    assert outputs.path_of(path="console.json") and outputs.path_of(path="com10")

@@ -1,6 +1,8 @@
 """File locks, complete writes and clear error messages.
 
-``portalocker`` locks by ``flock`` on POSIX systems and by its counterpart on Windows.
+``portalocker`` locks by ``flock`` on POSIX systems. Windows lets no other reader into a locked file
+and renames no open file. There a second file, ``<name>.lock``, is locked in place of the ledger,
+and a new ledger is closed while it gets its name.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from pathlib import Path
 
 from ..errors import LedgerError
 from ..outputs import BINARY as BINARY
+from ..outputs import WINDOWS
+from ..outputs import sync as sync
 
 
 @contextmanager
@@ -31,13 +35,18 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
 
 
 def lock(fd: int, path: Path) -> None:
-    """Take the exclusive lock, or raise LedgerError at once."""
+    """Take the exclusive lock, or raise LedgerError; ``unlock_and_close`` frees it."""
     # Imported when a ledger is written: reading needs no lock.
     import portalocker
 
+    locked = fd
+    if WINDOWS:
+        beside = path.with_name(path.name + ".lock")
+        # The file is kept: another process may just have opened it to lock it.
+        locked = _BESIDE[fd] = os.open(beside, os.O_RDWR | os.O_CREAT | BINARY | NO_LINK, 0o644)
     try:
         # No waiting, because two writers of one ledger are a mistake.
-        portalocker.lock(fd, portalocker.LOCK_EX | portalocker.LOCK_NB)
+        portalocker.lock(locked, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:
         raise LedgerError(
             f"{path} is being written by another ledger object or process; wait for it to end, "
@@ -52,17 +61,33 @@ def unlock_and_close(fd: int, writer: int) -> None:
     Closing the file is not enough: children that were forked meanwhile would keep the lock. A child
     must not unlock a file that its parent still writes.
     """
+    beside = _BESIDE.pop(fd, None)
     # Closing also frees the lock if no child has the file, so an error here has no effect.
     with suppress(OSError):
         if os.getpid() == writer:
             import portalocker
 
-            portalocker.unlock(fd)
+            portalocker.unlock(fd if beside is None else beside)
     os.close(fd)
+    if beside is not None:
+        os.close(beside)
 
 
-def publish(temporary: Path, path: Path) -> None:
-    """Give a complete file its name. Raise FileExistsError if the name is taken."""
+_BESIDE: dict[int, int] = {}
+"""Open file -> the open file that is locked in its place, on Windows."""
+
+
+def publish(fd: int, temporary: Path, path: Path) -> None:
+    """Give a complete, locked file its name. Raise FileExistsError if the name is taken.
+
+    Args:
+        fd: the open file; it stays open, or is opened again under its number.
+        temporary: its name so far.
+        path: its new name.
+    """
+    if WINDOWS:
+        _rename_closed(fd, temporary, path)
+        return
     try:
         # Unlike a rename, a link fails if the name is taken, so no file is overwritten.
         os.link(temporary, path)
@@ -73,6 +98,20 @@ def publish(temporary: Path, path: Path) -> None:
             # File systems without links need a rename, with a short gap after this check.
             raise FileExistsError(f"{path} already exists") from error
         os.rename(temporary, path)
+
+
+def _rename_closed(fd: int, temporary: Path, path: Path) -> None:
+    # Closed: the number now stands for the other file, so that no third file can get it.
+    os.dup2(_BESIDE[fd], fd)
+    # On Windows, a rename also fails if the name is taken after this check.
+    if path.exists():
+        raise FileExistsError(f"{path} already exists")
+    os.rename(temporary, path)
+    again = os.open(path, os.O_RDWR | os.O_APPEND | BINARY)
+    try:
+        os.dup2(again, fd)
+    finally:
+        os.close(again)
 
 
 def write_all(fd: int, data: bytes) -> None:

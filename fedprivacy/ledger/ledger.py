@@ -133,7 +133,7 @@ class Ledger(Contents):
                 # Locked before it gets its name, so that no other process can resume it in between.
                 files.lock(fd, target)
                 ledger._append(header)
-                files.publish(temporary, target)
+                files.publish(fd, temporary, target)
             finally:
                 # After a link the file has two names; after a rename the hidden one no longer
                 # exists.
@@ -205,7 +205,7 @@ class Ledger(Contents):
             with os.fdopen(fd, "ab") as file:
                 file.write(torn)
                 file.flush()
-                os.fsync(file.fileno())
+                files.sync(file.fileno())
             sync_folder(self.path.parent)
         os.ftruncate(self._writable(), self._history.size)
         self._history.torn = b""
@@ -431,7 +431,7 @@ class Ledger(Contents):
         """Wait until all written lines are on disk."""
         if self._waiting and self._fd is not None:
             try:
-                os.fsync(self._fd)
+                files.sync(self._fd)
             except OSError as error:
                 self._why_not = f"an earlier write failed ({error})"
                 raise LedgerError(
@@ -450,7 +450,7 @@ class Ledger(Contents):
         try:
             files.write_all(fd, line)
             if wait:
-                os.fsync(fd)
+                files.sync(fd)
             self._waiting = not wait
             self._stamp = files.stamp(fd)
         except OSError as error:

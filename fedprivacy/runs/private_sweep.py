@@ -26,7 +26,7 @@ import numpy as np
 from ..audit import Audit, audit
 from ..errors import LedgerError, refuse
 from ..ledger import Ledger
-from ..ledger.files import lock
+from ..ledger.files import BINARY, NO_LINK, lock, unlock_and_close
 from ..mechanisms import PrivateSelection, Trials
 from ..outputs import whole_file
 from ..questions.epsilon import epsilon as epsilon_of
@@ -208,17 +208,18 @@ class PrivateSweep:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Lock the secret folder: two processes could show two selections and count one."""
-        held = os.open(self._secret(), os.O_RDONLY)
+        file = self._secret() / "lock"
+        held = os.open(file, os.O_RDWR | os.O_CREAT | BINARY | NO_LINK, 0o600)
         try:
-            self._lock(held)
+            self._lock(held, file)
             yield
         finally:
-            os.close(held)
+            unlock_and_close(held, os.getpid())
 
-    def _lock(self, held: int) -> None:
+    def _lock(self, held: int, file: Path) -> None:
         folder = self.sweep.folder
         try:
-            lock(held, folder)
+            lock(held, file)
         # Its message is about ledgers.
         except LedgerError as error:
             text = "is running in another process or object; wait for it to end"

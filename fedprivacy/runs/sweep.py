@@ -11,6 +11,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -406,8 +407,8 @@ def _name(label: Mapping[str, Any], repeat: int) -> str:
     """Return the base name of the files of a setting's repeat."""
     parts = [f"{name}={value}" for name, value in label.items()]
     parts += [f"repeat={repeat + 1}"] if repeat else []
-    # A slash in a value must not name a folder.
-    return ",".join(parts).replace("/", "_") or "run"
+    # A slash in a value must not name a folder, and Windows refuses the other characters.
+    return re.sub(r'[<>:"/\\|?*]', "_", ",".join(parts)) or "run"
 
 
 def _cells(costs: Mapping[str, Value]) -> dict[str, Any]:

@@ -144,7 +144,9 @@ def test_a_private_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path, monk
     secret = tmp_path / "s" / SECRET
     assert secret.stat().st_mode & 0o77 == 0
     names = {each.name for each in secret.iterdir()}
-    assert names == {"trials.json", "trials"}, "who may list the folder sees no size of it either"
+    assert names == {"trials.json", "trials", "lock"}, (
+        "who may list the folder sees no size of it either"
+    )
     found = best_of(tmp_path / "s", monkeypatch).run()
     ledger = fp.Ledger.open(tmp_path / "s" / "selection.ledger")
     assert ledger.closed and len(ledger.rounds) == 1, "one selection is counted once"

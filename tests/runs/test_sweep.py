@@ -11,7 +11,7 @@ import fedprivacy as fp
 from fedprivacy.cli import main
 from fedprivacy.errors import ParameterError
 from fedprivacy.runs.private_sweep import PrivateSweep
-from fedprivacy.runs.sweep import Sweep
+from fedprivacy.runs.sweep import Sweep, _name
 
 ASK = {"delta": 1e-3, "adjacency": "zero_out"}
 
@@ -242,3 +242,8 @@ def test_a_trial_with_other_noise_than_is_accounted_is_not_shown(tmp_path, monke
     with pytest.raises(ParameterError, match="contain trials with the accounted noise"):
         one.run()
     assert not (tmp_path / "s" / "model.pt").exists()
+
+
+def test_a_name_of_files_has_no_character_that_a_system_refuses():
+    found = _name({"strategy": 'a/b:c*"?<d>|\\e', "rounds": 3}, 1)
+    assert found == "strategy=a_b_c____d___e,rounds=3,repeat=2"
