@@ -190,13 +190,13 @@ class Accountant(ABC):
         loss = self.loss
         # delta does not grow with epsilon, but the correction for inexact laws does, so a smaller
         # epsilon may be used.
-        asked = min(target, max(0.0, -0.5 * math.log(loss.tv_error))) if loss.tv_error else target
+        reduced = min(target, max(0.0, -0.5 * math.log(loss.tv_error))) if loss.tv_error else target
         with time_limit(self.deadline if self.interruptible else None):
-            answer = _worst([self._capped_delta(one, asked) for one in self._kinds(loss)])
+            answer = _worst([self._capped_delta(one, reduced) for one in self._kinds(loss)])
         if loss.tv_error:
-            upper = Up(math.nextafter(answer.upper + counted(loss.tv_error, asked), math.inf))
+            upper = Up(math.nextafter(answer.upper + counted(loss.tv_error, reduced), math.inf))
             answer = replace(answer, upper=upper)
-        if asked < target:
+        if reduced < target:
             answer = replace(answer, low=NOTHING, attained=NOTHING)
         return _bound("delta", target, loss, answer)
 

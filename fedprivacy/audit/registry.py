@@ -72,18 +72,18 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ParameterError: if a field is missing, unknown, or of the wrong form.
     """
-    said = _checked(deployment)
+    given = _checked(deployment)
     unit = str(found.facts.unit or "unit")
     basic = {
-        name: said[name] for name in (*list(REQUIRED)[:6], "data_product_sector") if name in said
+        name: given[name] for name in (*list(REQUIRED)[:6], "data_product_sector") if name in given
     }
-    basic["data_product_type"] = said.get("data_product_type", "Machine learning model")
+    basic["data_product_type"] = given.get("data_product_type", "Machine learning model")
     variant = "Pure DP" if found.bound.given == 0.0 else "Approximate DP"
     fields = {
         "basic": basic,
         "dp_variant": {
             "variant_name": variant,
-            "data_domain": said.get("data_domain", f"all data sets of {unit}s"),
+            "data_domain": given.get("data_domain", f"all data sets of {unit}s"),
             "unprotected_quantities": NOT_COUNTED[2],
         },
         "privacy_loss": {
@@ -92,43 +92,43 @@ def entry(found: Audit, deployment: Mapping[str, Any]) -> dict[str, Any]:
             **_parameters(found),
         },
         "deployment_model": {
-            "model_name": said.get("model_name", _model(found)),
-            "actors": said.get("actors", f"Attacker: {EYES[found.facts.observer]}."),
+            "model_name": given.get("model_name", _model(found)),
+            "actors": given.get("actors", f"Attacker: {EYES[found.facts.observer]}."),
         },
-        "accounting": {"composition": _composition(found)} | _said(said, "post_processing"),
+        "accounting": {"composition": _composition(found)} | _if_given(given, "post_processing"),
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": _tuning(found),
             "mechanisms": " ".join(f"{text.rstrip('.')}." for text in _mechanisms(found)),
         }
-        | _said(said, "justification"),
+        | _if_given(given, "justification"),
         "administrative": {
-            "registry_authors": said["registry_authors"],
+            "registry_authors": given["registry_authors"],
             "notes": (
                 f"Audited with fedprivacy {VERSION}: {found.statement}, for the claim epsilon "
                 f"= {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}. "
                 f"{_source(found)}"
             ),
         }
-        | _said(said, "sources"),
+        | _if_given(given, "sources"),
     }
     # The slug is part of an address, so it has only lowercase letters, digits and underscores.
-    slug = re.sub("[^a-z0-9]+", "_", str(said["name"]).lower()).strip("_") or "entry"
+    slug = re.sub("[^a-z0-9]+", "_", str(given["name"]).lower()).strip("_") or "entry"
     return {"url_slug": slug, "status": "Draft", "tier": 3, "deployment": fields}
 
 
-def _said(said: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: said[name]} if name in said else {}
+def _if_given(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {name: fields[name]} if name in fields else {}
 
 
 def _checked(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    said = dict(deployment)
+    fields = dict(deployment)
     for name, what in REQUIRED.items():
-        if name not in said:
+        if name not in fields:
             # The first missing field is enough: its message shows how to give the others.
             refuse(f"deployment[{name!r}]", None, f"be given: {what}")
-    for name, value in said.items():
+    for name, value in fields.items():
         _check(name, value)
-    return said
+    return fields
 
 
 def _check(name: str, value: object) -> None:
@@ -204,8 +204,8 @@ def _mechanisms(found: Audit) -> list[str]:
 def _source(found: Audit) -> str:
     check = f", SHA-256 {found.origin.sha256}" if found.origin.sha256 else ""
     # The entry may be read without its audit, so it must state the assumptions itself.
-    said = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
-    text = f" Stated by the user but not recorded: {said}." if said else ""
+    stated = "; ".join(f"{name} = {value}" for name, value in found.stated.items())
+    text = f" Stated by the user but not recorded: {stated}." if stated else ""
     granted = "; ".join(found.granted.values())
     more = f" Assumed by default: {granted}." if granted else ""
     return f"Source: {found.origin.kind}{check}.{text}{more}"

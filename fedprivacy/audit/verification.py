@@ -129,13 +129,13 @@ def verify(
     chance = open_unit(level=level)
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
-        adjacencies = _asked(_served(release), adjacency)
+        adjacencies = _requested(_served(release), adjacency)
         return whole_numbers(release, adjacencies, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:
         stated = _of_function(release, clip_norm, noise_std, shape, units, dimension)
-    stated = replace(stated, adjacencies=_asked(stated.adjacencies, adjacency))
+    stated = replace(stated, adjacencies=_requested(stated.adjacencies, adjacency))
     # Four groups of tests get a quarter of the level each: means, noise of zeros, independence, and
     # noise of data.
     replay = Replay(stated, source, times, chance / 4.0)
@@ -149,7 +149,7 @@ def verify(
     return Conformance(all(one.passed for one in findings), findings, chance)
 
 
-def _asked(
+def _requested(
     served: tuple[Adjacency, ...], adjacency: Adjacency | str | None
 ) -> tuple[Adjacency, ...]:
     """Return the adjacencies to test: all supported ones, or the requested one."""

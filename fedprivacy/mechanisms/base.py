@@ -431,8 +431,8 @@ class Drawn(Combined):
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the public numbers of the scheme and of the inner mechanism."""
         # A user-defined scheme may lack ``public``.
-        asked = getattr(self.scheme, "public", None)
-        own = plain_fields(self.scheme) if asked is None else asked(adjacency)
+        public = getattr(self.scheme, "public", None)
+        own = plain_fields(self.scheme) if public is None else public(adjacency)
         return {**self.inner.public(adjacency), **own}
 
     def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:

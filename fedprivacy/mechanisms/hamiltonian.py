@@ -96,10 +96,10 @@ class FederatedHamiltonian(upload.SamplersUpload):
     def _least(self, fraction: float) -> FederatedHamiltonian:
         eta = min(upload.each_step(self.step_size, 1))
         momentum = eta * self.momentum_noise_std
-        asked = 0.5 * eta**2 * self.gradient_noise_std
+        query = 0.5 * eta**2 * self.gradient_noise_std
         # The recorded std may be too large by rounding: less noise is the safe side.
         total = (fraction * self.step_noise_std) ** 2 * (1.0 - ROUNDING)
-        moved, kept = total - asked**2, total - momentum**2
+        moved, kept = total - query**2, total - momentum**2
         if fraction > 1.0 or kept <= 0.0:
             raise UnsupportedCombination(
                 f"only {fraction:g} of the noise was used, and the record does not state "
@@ -110,7 +110,7 @@ class FederatedHamiltonian(upload.SamplersUpload):
         return replace(
             self,
             correlation=1.0 - (1.0 - self.correlation) * left * (1.0 - ROUNDING),
-            gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / asked,
+            gradient_noise_multiplier=self.gradient_noise_multiplier * math.sqrt(kept) / query,
         )
 
     @property

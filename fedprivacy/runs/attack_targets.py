@@ -11,12 +11,12 @@ from ..audit.canaries import BY_NAME, AttackSettings, Planted
 from .methods import names
 
 
-def _plant(method: str, asked: AttackSettings) -> Planted:
+def _plant(method: str, attack: AttackSettings) -> Planted:
     # Needs torch. The import of ``training`` gives the clear message if torch is missing.
     from .. import training  # noqa: F401
     from .planting import plant
 
-    return plant(method, asked)
+    return plant(method, attack)
 
 
 BY_NAME.update({method: partial(_plant, method) for method in names(private=True)})

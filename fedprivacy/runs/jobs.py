@@ -88,7 +88,7 @@ class Job(Protocol):
     def scores(self, loop: Any, state: Any) -> dict[str, float]:
         """Return the scores of a state on the test set: accuracy, and others if there are any."""
 
-    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
+    def planted(self, level: float | None, attack: AttackSettings) -> Planted:
         """Return the job with canaries in it; a level of None is calibrated."""
 
 

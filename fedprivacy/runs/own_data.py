@@ -125,7 +125,7 @@ def _check_names(path: Path, names: list[str]) -> None:
         rule = f"contain only the arrays {', '.join((*NEEDED, *OPTIONAL))}"
         refuse("data", unknown[0], rule, "leave it out or rename it")
     if len(names) > len(set(names)):
-        refuse("data", str(path), "contain only one array of a name", SAVE)
+        refuse("data", str(path), "contain every array at most once", SAVE)
 
 
 def _check_unpacked(path: Path, packed: zipfile.ZipFile) -> None:

@@ -200,7 +200,7 @@ class Pareto:
         }
 
     @property
-    def _asked(self) -> str:
+    def _question(self) -> str:
         """The meaning of epsilon, in words."""
         return f"epsilon at delta = {exactly(self.delta)} ({self.adjacency}, {self.observer})"
 
@@ -212,7 +212,7 @@ class Pareto:
         lines = _aligned([["", "epsilon", *costs, "setting"], *rows])
         lines += _grouped("refused", ((s.refused, s.name) for s in self.refused))
         lines += _grouped("not comparable", ((s.depends, s.name) for s in self._taking))
-        whole = [f"{self._asked}, rounded up; * marks the front", *lines, *self._budget_lines()]
+        whole = [f"{self._question}, rounded up; * marks the front", *lines, *self._budget_lines()]
         return "\n".join(map(printable, whole))
 
     def _budget_lines(self) -> list[str]:
@@ -544,7 +544,7 @@ def _side_by_side(
         axes.margins(0.12)
     panels[0].set_yticks(range(len(taking)), [literal(s.name) for s in taking], fontsize=8)
     panels[0].invert_yaxis()
-    title = f"{found._asked}: {at}; the front is blue"
+    title = f"{found._question}: {at}; the front is blue"
     figure.suptitle(title, fontsize=9)
     return figure
 
@@ -582,7 +582,7 @@ def _dress(axes: Axes, found: Pareto, name: str) -> None:
         axes.set_yscale("log")
     axes.margins(0.12)
     axes.set(
-        xlabel=found._asked,
+        xlabel=found._question,
         ylabel=literal(name),
     )
     axes.grid(alpha=0.25)

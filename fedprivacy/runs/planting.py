@@ -19,29 +19,29 @@ from .methods import METHODS
 from .sources import CLIENTS
 
 
-def plant(method: str, asked: AttackSettings) -> Planted:
+def plant(method: str, attack: AttackSettings) -> Planted:
     """Return a method's job with canaries in it.
 
     Raises:
         ParameterError: settings that the method does not take, or fewer clients than canaries.
     """
-    given = dict(asked.settings)
+    given = dict(attack.settings)
     for name, way_out in (("rounds", "pass rounds="), ("model", "pass the loop")):
         by_itself = name == "rounds" or METHODS[method].unit is Unit.RECORD
         if by_itself and given.get(name) is not None:
             refuse(f"settings[{name!r}]", given[name], "be left out", way_out)
     level = given.pop(str(METHODS[method].knob_name), None)
-    task = job(method, **_placed(method, asked, given), rounds=asked.rounds)
-    return task.planted(level, asked)
+    task = job(method, **_placed(method, attack, given), rounds=attack.rounds)
+    return task.planted(level, attack)
 
 
-def _placed(method: str, asked: AttackSettings, given: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(method: str, attack: AttackSettings, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's settings with its data, with enough clients for the canaries."""
-    data = "digits" if asked.data is None else asked.data
+    data = "digits" if attack.data is None else attack.data
     placed = {"data": data, **given}
     if isinstance(data, FederatedData) or data not in CLIENTS:
         return placed
     if METHODS[method].unit is Unit.CLIENT:
-        return {"clients": max(CLIENTS[data], asked.canaries), **placed}
+        return {"clients": max(CLIENTS[data], attack.canaries), **placed}
     clients = METHODS[method].job.attacked_clients
     return placed if clients is None else {"clients": clients, **placed}

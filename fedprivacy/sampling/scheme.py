@@ -374,8 +374,8 @@ def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[Un
     See ``TableScheme.unlikely``.
     """
     # Schemes defined by users need no test of cohort sizes.
-    asked = getattr(scheme, "unlikely", None)
-    return [] if asked is None else list(asked(sizes, chance))
+    method = getattr(scheme, "unlikely", None)
+    return [] if method is None else list(method(sizes, chance))
 
 
 def secret_size(scheme: object) -> bool:

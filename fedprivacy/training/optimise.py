@@ -334,7 +334,7 @@ class FlatModel:
 
     def _check_loss(self, inputs: Tensor, targets: Tensor) -> None:
         try:
-            first, again = self._asked(inputs, targets), self._asked(inputs, targets)
+            first, again = self._loss_of(inputs, targets), self._loss_of(inputs, targets)
         except ParameterError:
             raise
         except Exception as error:
@@ -347,7 +347,7 @@ class FlatModel:
         way_out = "remove state that one client leaves for the next"
         require(same, "loss", (first, again), rule, way_out)
 
-    def _asked(self, inputs: Tensor, targets: Tensor) -> float:
+    def _loss_of(self, inputs: Tensor, targets: Tensor) -> float:
         """Return the loss of a client that starts with these records."""
         self._renew()
         outputs = self._tried(inputs)

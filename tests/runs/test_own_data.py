@@ -345,7 +345,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
         content = io.BytesIO()
         np.save(content, np.zeros(1400, int))
         file.writestr("labels.npy", content.getvalue())
-    with pytest.raises(ParameterError, match="contain only one array of a name"):
+    with pytest.raises(ParameterError, match="contain every array at most once"):
         read_npz(path)
 
 

@@ -62,14 +62,14 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
         ParameterError: if a fact is neither recorded nor stated, or breaks its rule.
     """
     # Facts that no trace shows come first, so that every assumption is listed.
-    said = {one.name: _said(trace, stated, one.name) for one in Unseen}
+    known_facts = {one.name: _fact(trace, stated, one.name) for one in Unseen}
     build = _described if trace.run is not None else _of_rounds
     run, certain, denied, odd, size_doubts, clear = build(trace, stated, frozenset())
-    granted = {name: str(Unseen[name]) for name, value in said.items() if value is None}
+    granted = {name: str(Unseen[name]) for name, value in known_facts.items() if value is None}
     # Each statement is left out once, because a claim may have been computed without it.
-    left_out = said.keys() - granted.keys() - {"denominator"}
+    left_out = known_facts.keys() - granted.keys() - {"denominator"}
     run_without = {
-        one: build(trace, stated, frozenset({one}))[0] for one in said if one in left_out
+        one: build(trace, stated, frozenset({one}))[0] for one in known_facts if one in left_out
     }
     return Assembled(
         run,
@@ -77,7 +77,7 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
         (*denied, *_against(trace, stated)),
         odd,
         size_doubts,
-        follows=said["denominator"] is Denominator.REALISED,
+        follows=known_facts["denominator"] is Denominator.REALISED,
         run_without={name: other for name, other in run_without.items() if other != run},
         granted=granted,
         noiseless=clear,
@@ -111,7 +111,7 @@ def _differs(name: str, known: object, given: object) -> str:
     return f"{name} is {known} in the record; {given} was stated and counts"
 
 
-def _said(trace: Trace, stated: Stated, name: str) -> object:
+def _fact(trace: Trace, stated: Stated, name: str) -> object:
     """Return the value of an unseen fact: from the user, else from the record, else None."""
     # The user's statement takes precedence. A difference is reported elsewhere.
     given = getattr(stated, name)
@@ -125,7 +125,7 @@ def _said(trace: Trace, stated: Stated, name: str) -> object:
 
 
 def _times(trace: Trace, stated: Stated, name: str, without: frozenset[str]) -> int:
-    found = None if name in without else _said(trace, stated, name)
+    found = None if name in without else _fact(trace, stated, name)
     return 1 if found is None else integer(1, **{name: found})
 
 
@@ -171,7 +171,7 @@ def _of_rounds(trace: Trace, stated: Stated, without: frozenset[str]) -> _Built:
     assert whole is not None
     run = whole * _times(trace, stated, "trials", without)
     # A stated denominator also states that the sizes were planned.
-    planned = _said(trace, stated, "denominator") is Denominator.PUBLIC
+    planned = _fact(trace, stated, "denominator") is Denominator.PUBLIC
     size_doubts = recorded.size_doubts(planned=planned)
     clear = noiseless(_noiseless_round(kind, times) for kind, times in groups if kind.noise == 0.0)
     return run, certain, list(denied), recorded.odd_cohorts(), size_doubts, clear

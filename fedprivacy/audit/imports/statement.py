@@ -115,31 +115,37 @@ def read(data: Any, origin: Origin) -> Trace:
     # Epsilon and delta may be swapped, which a check of the type does not detect.
     if isinstance(data.get("delta"), int | float) and data["delta"] >= 1.0:
         claimed(0.0, data["delta"])
-    said: Any = as_type(data, Statement, name)
-    noise = multiplier_of(said.noise_multiplier, said.noise_std, said.clip_norm, "the statement")
+    statement: Any = as_type(data, Statement, name)
+    noise = multiplier_of(
+        statement.noise_multiplier, statement.noise_std, statement.clip_norm, "the statement"
+    )
     rounds = Rounds(
         noise,
-        said.sampling,
-        said.sampling_probability,
-        said.cohort,
-        said.population,
-        said.rounds_per_epoch,
-        said.steps_per_round,
-        said.missing_shares,
+        statement.sampling,
+        statement.sampling_probability,
+        statement.cohort,
+        statement.population,
+        statement.rounds_per_epoch,
+        statement.steps_per_round,
+        statement.missing_shares,
     )
     return Trace(
         origin,
-        ((rounds, said.rounds),),
-        unit=said.unit,
-        adjacency=said.adjacency,
-        observer=said.observer,
-        claim=None if None in (said.epsilon, said.delta) else (said.epsilon, said.delta),
-        half=_half(said),
+        ((rounds, statement.rounds),),
+        unit=statement.unit,
+        adjacency=statement.adjacency,
+        observer=statement.observer,
+        claim=None
+        if None in (statement.epsilon, statement.delta)
+        else (statement.epsilon, statement.delta),
+        half=_half(statement),
         # Untrusted free text is shortened for the report.
-        other_facts={} if said.description is None else {"description": said.description[:500]},
-        sensitivity=_in_clip_norms(said),
-        denominator=said.denominator,
-        trials=said.trials,
+        other_facts={}
+        if statement.description is None
+        else {"description": statement.description[:500]},
+        sensitivity=_in_clip_norms(statement),
+        denominator=statement.denominator,
+        trials=statement.trials,
     )
 
 
@@ -151,14 +157,16 @@ def _with_ours(name: str) -> str:
     return f"{name!r:.40}" + (f" (here {ours})" if ours else "")
 
 
-def _half(said: Any) -> dict[str, float]:
+def _half(statement: Any) -> dict[str, float]:
     """Return the stated half of a claim, which the user completes."""
-    known = {"epsilon": said.epsilon, "delta": said.delta}
+    known = {"epsilon": statement.epsilon, "delta": statement.delta}
     given = {name: value for name, value in known.items() if value is not None}
     return given if len(given) == 1 else {}
 
 
-def _in_clip_norms(said: Any) -> float | None:
-    if said.sensitivity is None:
+def _in_clip_norms(statement: Any) -> float | None:
+    if statement.sensitivity is None:
         return None
-    return float(said.sensitivity / (1.0 if said.clip_norm is None else said.clip_norm))
+    return float(
+        statement.sensitivity / (1.0 if statement.clip_norm is None else statement.clip_norm)
+    )

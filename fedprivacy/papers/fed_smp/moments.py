@@ -131,7 +131,7 @@ def fed_smp_lemma_3(
     holds, for both add_remove and replace_one, and is larger than necessary.
 
     Args:
-        population: see ``fed_smp_theorem_1``, as for the next four.
+        population: n. This and the next four arguments are those of ``fed_smp_theorem_1``.
         cohort: r.
         noise_multiplier: sigma.
         rounds: T.

@@ -487,13 +487,13 @@ class AveragingJob:
         accuracy, loss = loop.evaluate(state, self.data)
         return {"accuracy": accuracy, "nll": loss}
 
-    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
+    def planted(self, level: float | None, attack: AttackSettings) -> Planted:
         """Return the job with crafted clients in it; see ``runs.planting``."""
-        level = level_for(self, level, asked)
+        level = level_for(self, level, attack)
         loop = self.loop(level, None)
-        ways = random_directions(asked.canaries, loop.flat.dimension, asked.generator)
-        train = crafted_canaries(loop, self.data, ways, asked.rounds)
-        return Planted(train, ways, self.run(level), self.adjacency)
+        directions = random_directions(attack.canaries, loop.flat.dimension, attack.generator)
+        train = crafted_canaries(loop, self.data, directions, attack.rounds)
+        return Planted(train, directions, self.run(level), self.adjacency)
 
 
 def _check_all_answer(chosen: object, rule: str, way_out: str) -> None:

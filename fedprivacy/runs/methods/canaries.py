@@ -23,11 +23,11 @@ LONG = 4.0
 """Length of a canary's input: its gradient reaches the usual clip norms and does not saturate."""
 
 
-def level_for(task: Any, level: float | None, asked: AttackSettings) -> float:
+def level_for(task: Any, level: float | None, attack: AttackSettings) -> float:
     """Return the job's level; calibrate it if it is missing."""
     if level is not None:
         return level
-    threat = {"adjacency": task.adjacency, "observer": asked.observer, "delta": asked.delta}
+    threat = {"adjacency": task.adjacency, "observer": attack.observer, "delta": attack.delta}
     return float(calibrate(task.run, epsilon=EPSILON, **threat).value)
 
 

@@ -153,12 +153,12 @@ class SplittingJob(RecordJob[Splitting]):
             predicted = (inputs @ point).sign()
         return {"accuracy": float((predicted == truth).double().mean())}
 
-    def ways(self, inputs: Array, bare: FederatedData) -> Array:
+    def directions(self, inputs: Array, bare: FederatedData) -> Array:
         """Return the gradient of an even class at its canary's agent, shape (m, N d)."""
-        ways = np.zeros((len(inputs), bare.population, inputs.shape[1]))
+        directions = np.zeros((len(inputs), bare.population, inputs.shape[1]))
         for agent, rows in enumerate(bare.clients):
-            ways[rows, agent] = -inputs[rows]
-        return ways.reshape(len(inputs), -1)
+            directions[rows, agent] = -inputs[rows]
+        return directions.reshape(len(inputs), -1)
 
 
 def _inputs(features: Tensor) -> Tensor:

@@ -137,14 +137,14 @@ class RecordJob(ABC, Generic[S]):
         whole: Mechanism = one * self.rounds
         return whole
 
-    def planted(self, level: float | None, asked: AttackSettings) -> Planted:
+    def planted(self, level: float | None, attack: AttackSettings) -> Planted:
         """Return the job with records whose labels are coins; see ``runs.planting``."""
         import torch
 
         size = self.source.features[0].numel()
-        inputs = LONG * random_directions(asked.canaries, size, asked.generator)
+        inputs = LONG * random_directions(attack.canaries, size, attack.generator)
         bare = only(self.source, inputs + self.centre)
-        level = level_for(replace(self, source=bare), level, asked)
+        level = level_for(replace(self, source=bare), level, attack)
 
         def make(included: NDArray[np.bool_]) -> tuple[Any, Any]:
             # An even class if the coin is 1, an odd one if it is 0.
@@ -152,9 +152,9 @@ class RecordJob(ABC, Generic[S]):
             now = replace(self, source=replace(bare, labels=labels))
             return now.loop(level, None), now.handed
 
-        ways = self.ways(np.hstack([inputs, np.ones((asked.canaries, 1))]), bare)
+        directions = self.directions(np.hstack([inputs, np.ones((attack.canaries, 1))]), bare)
         claim = replace(self, source=bare).run(level)
-        return Planted(planted(make, asked.rounds), ways, claim, self.adjacency)
+        return Planted(planted(make, attack.rounds), directions, claim, self.adjacency)
 
     @property
     def handed(self) -> Any:
@@ -167,7 +167,7 @@ class RecordJob(ABC, Generic[S]):
         """The data argument of the loop's ``step``; see ``Job``."""
 
     @abstractmethod
-    def ways(self, inputs: Array, bare: FederatedData) -> Array:
+    def directions(self, inputs: Array, bare: FederatedData) -> Array:
         """Return the direction in which each canary moves what is released, shape (m, d)."""
 
 
@@ -222,12 +222,12 @@ class SamplingJob(RecordJob[S]):
         """No data: they belong to the target."""
         return None
 
-    def ways(self, inputs: Array, bare: FederatedData) -> Array:
+    def directions(self, inputs: Array, bare: FederatedData) -> Array:
         """Return the gradient at class 0 minus that at class 1, shape (m, d)."""
-        ways = np.zeros((len(inputs), bare.classes, inputs.shape[1]))
-        ways[:, 0], ways[:, 1] = -inputs, inputs
+        directions = np.zeros((len(inputs), bare.classes, inputs.shape[1]))
+        directions[:, 0], directions[:, 1] = -inputs, inputs
         # The weights of all classes come first, then the intercepts: see ``SoftmaxRegression``.
-        return np.hstack([ways[:, :, :-1].reshape(len(inputs), -1), ways[:, :, -1]])
+        return np.hstack([directions[:, :, :-1].reshape(len(inputs), -1), directions[:, :, -1]])
 
     @cached_property
     def model(self) -> SoftmaxRegression:

@@ -521,11 +521,11 @@ class FederatedAveraging:
     @property
     def _travels(self) -> mechanisms.Sparsification:
         """Coordinates that are sent."""
-        said = self.sparsification
+        sparsification = self.sparsification
         if self.perturbation is not None:
-            said = self.perturbation.sparsification
+            sparsification = self.perturbation.sparsification
         dimension = self.flat.dimension
-        return said or mechanisms.Sparsification(kept=dimension, dimension=dimension)
+        return sparsification or mechanisms.Sparsification(kept=dimension, dimension=dimension)
 
     def _mask(self, state: State, data: Clients) -> Tensor | None:
         """Return the round's kept coordinates, from public randomness or public data."""

@@ -28,10 +28,10 @@ class LangevinSampling(SamplingLoop):
     """Sample with FA-LD: K local steps, then an average.
 
     A local step is theta - eta gradient + sqrt(2 eta tau) (rho shared + sqrt((1 - rho^2) / p_c)
-    own). The loss of every step is that of a Gaussian with the multiplier of ``FederatedLangevin``,
-    drawn batches included. The steps of an upload are composed. If ``strong_convexity`` and
-    ``smoothness`` are given, and gradients are whole and not clipped, the upload is accounted by T6
-    instead.
+    own). Every step loses as much as a Gaussian mechanism with the multiplier of
+    ``FederatedLangevin``, sampled by its batches. The steps of an upload are composed. If
+    ``strong_convexity`` and ``smoothness`` are given, and gradients are whole and not clipped, the
+    upload is accounted by T6 instead.
 
     Args:
         step_size: eta, above 0, or ``systems.fa_ld.law.DecayingSteps``, counted in local steps.
