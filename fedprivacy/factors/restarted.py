@@ -113,7 +113,7 @@ class Restarted(Factor):
         return outward(used * whole.lower**2, high, float(blocks + room))
 
     def _costliest(self, participation: Participation, room: int) -> float:
-        """Return the largest square of j participations in a block over j, j up to ``room``."""
+        """Return the largest square of j participations in a block, divided by j, j <= ``room``."""
         # SingleParticipation allows only one.
         assert isinstance(participation, MinimumSeparation | FixedEpochs)
         rules = (replace(participation, at_most=j) for j in range(1, room + 1))

@@ -116,7 +116,7 @@ def read(path: Path, by: str = "", stated: Stated | None = None, claim: Claim = 
 
 
 def is_record(path: Path) -> bool:
-    """Return whether a file has a supported format and a noise, or the state of an accountant.
+    """Return whether a file states noise in a supported format, or an accountant's state.
 
     Raises:
         ConversionError: if the file has no supported syntax.
