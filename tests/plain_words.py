@@ -50,6 +50,8 @@ MESSAGE_MARKS = (
 """Marks of messages: those of prose, and words that a reader of a message may not know."""
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
+"""Ends of paragraphs: empty lines, and the beginnings of the items of a list."""
 
 
 def prose_of_code(text: str) -> str:
@@ -103,19 +105,28 @@ def room_of(path: Path) -> str:
     return "/".join(parts[:2]) if len(parts) > 2 else f"{parts[0]}/*"
 
 
-def measured() -> dict[str, tuple[int, int]]:
-    """Return (marks, words) of every room."""
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+@cache
+def prose() -> dict[str, list[str]]:
+    """Return the paragraphs of every room: of docstrings, comments and Markdown."""
+    found: dict[str, list[str]] = defaultdict(list)
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     for path in [*sorted((ROOT / "fedprivacy").rglob("*.py")), *sorted(pages)]:
         if {"_build", "_generated", "generated"} & set(path.parts):
             continue
         text = path.read_text(encoding="utf-8")
-        prose = " ".join((prose_of_page if path.suffix == ".md" else prose_of_code)(text).split())
-        counts = found[room_of(path)]
-        counts[0] += sum(len(re.findall(mark, prose, flags=re.I)) for mark in MARKS)
-        counts[1] += len(WORD.findall(prose))
-    return {room: (marks, words) for room, (marks, words) in found.items()}
+        plain = (prose_of_page if path.suffix == ".md" else prose_of_code)(text)
+        found[room_of(path)] += [" ".join(part.split()) for part in PARAGRAPH.split(plain)]
+    return found
+
+
+def measured() -> dict[str, tuple[int, int]]:
+    """Return (marks, words) of every room."""
+    found = {}
+    for room, parts in prose().items():
+        text = " ".join(parts)
+        marks = sum(len(re.findall(mark, text, flags=re.I)) for mark in MARKS)
+        found[room] = marks, len(WORD.findall(text))
+    return found
 
 
 @cache
@@ -133,17 +144,18 @@ def marked(texts: Iterable[str]) -> list[str]:
     return [text for text in texts if any(rule.search(text) for rule in rules)]
 
 
+def shown(texts: Iterable[str]) -> str:
+    """Return the mean of the words of a sentence, and their 95 % quantile."""
+    lengths = sentence_lengths(texts)
+    mean, most = sum(lengths) / len(lengths), lengths[int(0.95 * (len(lengths) - 1))]
+    return f"{mean:5.1f} words a sentence, 95 %: {most}"
+
+
 if __name__ == "__main__":
     for name, (marks, words) in sorted(measured().items()):
-        print(
-            f"{name:28s} {marks:5d} marks in {words:6d} words, {1000 * marks / words:5.1f} a 1,000"
-        )
+        share = f"{marks:5d} marks in {words:6d} words, {1000 * marks / words:5.1f} a 1,000"
+        print(f"{name:28s} {share}, {shown(prose()[name])}")
     for name, texts in sorted(messages().items()):
-        lengths = sentence_lengths(texts)
-        print(
-            f"{name:28s} {len(marked(texts)):5d} marked of {len(texts):5d} messages, "
-            f"{sum(lengths) / len(lengths):5.1f} words a sentence, 95 %: "
-            f"{lengths[int(0.95 * (len(lengths) - 1))]}"
-        )
+        print(f"{name:28s} {len(marked(texts)):5d} marked of {len(texts):5d}, {shown(texts)}")
         for text in marked(texts):
             print(f"    {text[:160]}")
