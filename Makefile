@@ -132,7 +132,7 @@ FLOWER := .venv-flower
 FLOWER_OUT := $(CURDIR)/flower-out
 $(FLOWER)/.has-flower: pyproject.toml $(PINS)
 	@"$(PYTHON)" -m venv $(FLOWER)
-	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[flower,train]'
+	@$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) -e '.[flower]'
 	@touch $@
 
 # A fresh folder each time: a ledger whose run is complete is closed. Flower leaves a local server
