@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 
 from ...errors import refuse
@@ -47,6 +48,7 @@ class Sums:
 
     def _gathered(self, clip: Callable[[], None]) -> None:
         """Count the records of a physical batch, then clip them."""
+        check_precision(self.of)
         self._records += len(self.of.grad_samples[0])
         self._parts += 1
         self._announced = self._announced and bool(self.of._step_skip_queue)
@@ -125,6 +127,14 @@ def check_norm(optimizer: Any, clip: float) -> None:
             "change it only between complete steps, together with max_grad_norms of all layers"
         )
         refuse("max_grad_norm", float(optimizer.max_grad_norm), rule, way_out)
+
+
+def check_precision(optimizer: Any) -> None:
+    """Refuse gradients of half precision: their norms are rounded, so clipped ones may exceed C."""
+    kinds = {sample.dtype for sample in optimizer.grad_samples}
+    for kind in kinds - {torch.float32, torch.float64}:
+        rule = "be of single or double precision, since a rounded norm does not bound a gradient"
+        refuse("a record's gradient", kind, rule, "train without autocast or half precision")
 
 
 def check_scheme(drawn: Scheme, declared: Scheme | None, adjacency: object) -> None:

@@ -92,3 +92,21 @@ def test_the_norm_stays_within_a_step(tmp_path):
                 optimizer.step()
                 norm.step()
     assert not ledger.rounds and not engine.accountant.history
+
+
+@pytest.mark.parametrize("books", [True, False])
+def test_norms_of_half_precision_bound_nothing(books, tmp_path):
+    """Under autocast a gradient that was clipped to C had a norm of up to 1.006 C, and HELD."""
+    engine, network, optimizer, loader = private()
+    engine.accountant.look_at(loader, optimizer)
+    with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
+        if books:
+            live.keep_books(optimizer, loader, ledger=ledger)
+        x, y = next(iter(loader))
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = ((network(x) - y) ** 2).sum()
+        loss.backward()
+        with pytest.raises(fp.ParameterError, match="be of single or double precision"):
+            optimizer.step()
+    assert not ledger.rounds and not engine.accountant.history
