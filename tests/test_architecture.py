@@ -31,6 +31,9 @@ TRAINS = {
     "training",
     "integrations/flower",
     "integrations/nvflare",
+    "integrations/opacus",
+    "integrations/lightning",
+    "integrations/accelerate",
     "systems/averaging/loop",
     "systems/averaging/clients",
     "systems/averaging/collect",
@@ -65,6 +68,8 @@ LAZY = {
     "flint",
     "flwr",
     "nvflare",
+    "lightning",
+    "accelerate",
     "torch",
     "arviz_stats",
     "arviz_base",
@@ -95,6 +100,8 @@ HOMES = {
     "dp_accounting": {"integrations"},
     "joblib": {"audit/attacks", "runs/parallel", "systems/averaging/clients"},
     "opacus": {"integrations/opacus", "integrations/peers"},
+    "lightning": {"integrations/lightning"},
+    "accelerate": {"integrations/accelerate"},
     "prv_accountant": {"integrations/peers"},
     "flwr": {"integrations/flower"},
     "nvflare": {"integrations/nvflare"},
@@ -105,6 +112,8 @@ SLOW_PARTS = {
     "flint": {"check_certificate"},
     "torch": TRAINS | {"integrations/opacus"},
     "opacus": {"integrations/opacus"},
+    "lightning": {"integrations/lightning"},
+    "accelerate": {"integrations/accelerate"},
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
     "nvflare": {"integrations/nvflare"},
@@ -366,7 +375,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     }
     declared |= {"matplotlib", "torch", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
-    declared |= {"nvflare", "portalocker", "yaml"}
+    declared |= {"nvflare", "lightning", "accelerate", "portalocker", "yaml"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)

@@ -93,7 +93,9 @@ class Saved:
         return found
 
 
-def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
+def opened(
+    path: Path, budget: Budget, seed: int | None, engine: str, unit: str = "client"
+) -> Ledger:
     """Return the ledger of a run, a new one or the existing one.
 
     Raises:
@@ -102,7 +104,7 @@ def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
     if not path.exists():
         return Ledger.create(
             path,
-            unit="client",
+            unit=unit,
             adjacency=budget.adjacency,
             observer=budget.observer,
             claim=(budget.epsilon, budget.delta),
@@ -112,7 +114,7 @@ def opened(path: Path, budget: Budget, seed: int | None, engine: str) -> Ledger:
             description=f"{engine}, by fedprivacy",
         )
     found = Ledger.open(path, resume=True)
-    wanted = ("client", str(budget.adjacency), str(budget.observer))
+    wanted = (unit, str(budget.adjacency), str(budget.observer))
     if tuple(map(str, found.facts)) != wanted:
         found.release()
         raise LedgerError(

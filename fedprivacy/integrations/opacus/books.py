@@ -151,6 +151,14 @@ class StepBooks:
         over = self.ledger is not None and not self.ledger.writable
         return self._closed or bool(self._void) or over
 
+    @property
+    def fits(self) -> bool:
+        """Whether the budget allows the next step; nothing is spent."""
+        noise = float(self.optimizer.noise_multiplier)
+        if self.budget is None or self.loader.in_round(noise):
+            return not self._void
+        return self.budget.allows(step_of(noise, self.loader.scheme))
+
     def _check_open(self) -> None:
         if self._closed:
             way_out = "call keep_books again, with another ledger or budget"
