@@ -1,7 +1,7 @@
 """Compare a learned clip norm with fixed ones at one epsilon: accuracy and norm by round.
 
     python benchmarks/adaptive_clipping.py             writes results/adaptive_clipping.json
-    python benchmarks/adaptive_clipping.py --rounds 6 --seeds 1      a look, nothing written
+    python benchmarks/adaptive_clipping.py --rounds 6 --seeds 1      prints only, writes no file
 
 DP-FedAvg with logistic regression on Fashion-MNIST: 1,000 clients, 100 drawn in each round, 10
 local steps. All runs have the same noise multiplier, calibrated for the epsilon. They differ only

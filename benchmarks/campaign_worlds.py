@@ -562,7 +562,7 @@ def _missing_share(node: Node, times: int) -> Iterator[Model]:
 
 
 def _uneven_rounds(setting: Setting, node: Node, times: int) -> Iterator[Model]:
-    """Yield Fed-SMP in shuffled rounds, one of which has one client fewer than ``cohort``."""
+    """Yield Fed-SMP in shuffled rounds; one round has one client fewer than ``cohort``."""
     if node.kind != "sampled" or node.inside[0].kind != "SparsifiedPerturbation":
         return
     [step], (name, v) = node.inside, node.values["scheme"]

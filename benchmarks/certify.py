@@ -46,7 +46,7 @@ def part(draw: random.Random) -> fp.mechanisms.Mechanism:
 
 
 def run(draw: random.Random) -> fp.mechanisms.Mechanism:
-    """Return one kind of rounds, 1 to a million of them, or two or three kinds."""
+    """Return 1 to a million rounds of one kind, or rounds of two or three kinds."""
     if draw.random() < 0.25:
         kinds = [part(draw) * round(10 ** draw.uniform(0, 3)) for _ in range(draw.randint(2, 3))]
         return sum(kinds[1:], kinds[0])

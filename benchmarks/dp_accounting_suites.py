@@ -213,7 +213,7 @@ print(lib.compute_dp_sgd_privacy_statement(60_000, 250, 60, 1.1, 1e-5, used_micr
 
 @dataclass
 class Outcome:
-    """The tests of one run: how many ended in which way, and the failures with their message."""
+    """The tests of one run: counts by outcome, and the failures with their messages."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)

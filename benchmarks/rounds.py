@@ -1,7 +1,7 @@
 """Compare rounds of every loop between this tree and another one, in one run.
 
     python benchmarks/rounds.py --against ../before     ratios, this tree to the other
-    python benchmarks/rounds.py                         this tree alone, microseconds a round
+    python benchmarks/rounds.py                         only this tree, microseconds a round
     python benchmarks/rounds.py --table FILE            a run that --json wrote, as a table
 
 Separate processes run the same rounds in turns, one thread each. Times are processor times: the
@@ -194,7 +194,7 @@ def replaced(kind):
     import numpy as np
     import torch
 
-    from fedprivacy import training  # noqa: F401  # so that whoever draws noise is there
+    from fedprivacy import training  # noqa: F401  # loads the module that draws noise
     from fedprivacy.mechanisms import rounded
 
     generator = np.random.Generator(np.random.SFC64())

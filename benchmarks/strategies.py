@@ -1,4 +1,4 @@
-"""What is lost without each strategy: answers that meet the tolerance, and processor seconds.
+"""The loss without each strategy: answers that meet the tolerance, and processor seconds.
 
     python benchmarks/strategies.py
 

@@ -204,7 +204,7 @@ def peak_resident() -> float:
 
 
 def show(title: str, times: dict[str, float], against: str) -> None:
-    """Print times and their ratios to one of them."""
+    """Print times and their ratios to one time."""
     print(f"\n{title} (seconds, ratio to {against})")
     for name, seconds in times.items():
         print(f"  {name:34s} {seconds:9.4f}  {seconds / times[against]:6.3f}")

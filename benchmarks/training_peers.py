@@ -57,7 +57,7 @@ NOISE, CLIP = 1.4, 1e-3
 
 
 class ChannelsLast(nn.Module):
-    """Images as one channel, in the memory order in which convolutions are fastest."""
+    """Images as one channel, in the memory order of the fastest convolutions."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return images.unsqueeze(3).permute(0, 3, 1, 2)

@@ -129,7 +129,7 @@ def softmax(records):
 def curve(loop, rounds, every, warmup=0):
     """Return scores of a chain's running mean prediction, and the number of its rounds.
 
-    Scores are with and without the warm-up, and None from the round on in which the chain diverges.
+    Scores are with and without the warm-up, and None from the round of divergence on.
     """
     records = loop.target.data
     sums = {"all": 0.0, "warm": 0.0}
@@ -370,7 +370,7 @@ def known_cells(part):
 
 
 def write(part, cells):
-    """Write a part's results, all or nothing."""
+    """Write a part's results atomically."""
     path = RESULTS / f"{part}_{SUFFIX[0]}.json"
     run = {"data": SUFFIX[0], "inputs": "unit", "seed": 0}
     content = {"setting": PARTS[part][1], **run, "cells": cells}
@@ -538,7 +538,7 @@ def agrees(part, records, recorded):
 
     Chains with large steps, and a network's, diverge from each other by rounding, which differs
     between machines. For these only the first recorded round is run. If a start moved by the size
-    of rounding also ends elsewhere, nothing is compared.
+    of rounding also ends elsewhere, no comparison is made.
     """
     for facts, loop in PARTS[part][0](records):
         if facts.items() <= recorded.items():

@@ -275,7 +275,7 @@ STEPS, PENALTIES, SHARES = (0.01, 2.0), (0.05, 20.0), (0.4, 1.6)
 
 
 def searches(kind: str, active: int | None = None) -> dict[str, tuple[Callable[..., Any], dict]]:
-    """Return what is tuned: each algorithm's constructor, and the ranges of its parameters."""
+    """Return each tuned algorithm's constructor, and the ranges of its parameters."""
     convexity = 0.0 if kind == "nonconvex" else REGULARISATION
     local, outer = (0.02, 20.0), (0.05, 20.0)
 

@@ -1,6 +1,6 @@
 """Fed-SMP on Fashion-MNIST, Tables I, IV and V of Hu, Guo and Gong, with the paper's values.
 
-    python benchmarks/papers/fed_smp.py --run top_k-0.005 --seed 1   runs, or goes on with, one run
+    python benchmarks/papers/fed_smp.py --run top_k-0.005 --seed 1   runs or resumes one run
     python benchmarks/papers/fed_smp.py --plan                       works through the paper's cells
     python benchmarks/papers/fed_smp.py --plan --model 2nn           Figure 3 on a small network
     python benchmarks/papers/fed_smp.py --collect                    writes results/fed_smp.json
@@ -357,7 +357,7 @@ def collect(dataset: str, data_dir: str | None) -> None:
 
 
 def write(target: Path, runs: list[dict[str, Any]], seconds: dict[str, Any]) -> None:
-    """Write results, all or nothing, and the page."""
+    """Write results atomically, and the page."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     data = target.stem.removeprefix("fed_smp").removeprefix("_") or "fashion-mnist"
     facts = {"data": data, "versions": versions, "seconds": seconds, "runs": []}
@@ -423,8 +423,8 @@ def agrees(wanted: dict[str, Any], data_dir: str | None) -> bool:
 def comes_out(setting: Setting, wanted: dict[str, Any]) -> bool:
     """Return whether a setting's first rounds agree with the recorded ones.
 
-    If they do not, and a start moved by the size of rounding also ends elsewhere, nothing is
-    compared. (Another index is then in top-k's mask, and the noise goes to other coordinates.)
+    If they do not, and a start moved by the size of rounding also ends elsewhere, no comparison is
+    made. (Another index is then in top-k's mask, and the noise goes to other coordinates.)
     """
     again = first_rounds(setting, wanted)
     if near(again, recorded(wanted), 0.0, TOLERANCE):

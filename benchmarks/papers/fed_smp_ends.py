@@ -1,4 +1,4 @@
-"""Compare the rounds in which runs of Fed-SMP's whole model end, by torch and ``network.cpp``.
+"""Compare the last rounds of runs of Fed-SMP's whole model, by torch and ``network.cpp``.
 
     python benchmarks/papers/fed_smp_ends.py           goes through them, each as far as ``MOST``
     python benchmarks/papers/fed_smp_ends.py --page    only writes the table

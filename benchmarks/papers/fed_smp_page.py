@@ -318,7 +318,7 @@ def outcomes(own: list[dict[str, Any]]) -> list[str]:
 
 
 def masks(runs: list[dict[str, Any]]) -> str:
-    """Return the runs in which top-k's mask was of an update that is not finite."""
+    """Return the runs where the update of top-k's mask was not finite."""
     rows = []
     for one in runs:
         if not (odd := one.get("arbitrary_masks")):

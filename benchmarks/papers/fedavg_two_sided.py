@@ -1,6 +1,6 @@
 """Two-sided FedAvg and SCAFFOLD: rounds and bytes to a target, after Yang, Fang and Liu.
 
-    python benchmarks/papers/fedavg_two_sided.py                 runs what is missing, then writes
+    python benchmarks/papers/fedavg_two_sided.py                 runs missing cells, then writes
     python benchmarks/papers/fedavg_two_sided.py --only logistic
     python benchmarks/papers/fedavg_two_sided.py --rounding      which cells depend on rounding
     python benchmarks/papers/fedavg_two_sided.py --check         reruns the smallest cell and some
@@ -359,7 +359,7 @@ def images() -> str:
 
 
 def write(cells: list[dict[str, Any]]) -> None:
-    """Write the results, all or nothing."""
+    """Write the results atomically."""
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     settings = {"data": images(), "inputs": "unit"}
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
@@ -553,7 +553,7 @@ def agrees(wanted: dict[str, Any]) -> bool:
     """Return whether the first rounds of a cell agree with the recorded ones.
 
     Long steps amplify a machine's rounding. If a start shifted by the size of rounding also
-    differs, nothing is compared.
+    differs, no comparison is made.
     """
     cell, most = of(wanted), min(FIRST, wanted["rounds_run"])
     again = run(cell, most)

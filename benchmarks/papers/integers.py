@@ -2,9 +2,9 @@
 
     python benchmarks/papers/integers.py            runs what results/ lacks; writes the page
     python benchmarks/papers/integers.py --fresh    forgets the results first
-    python benchmarks/papers/integers.py --speed    samplers and the CNN's round alone
+    python benchmarks/papers/integers.py --speed    only samplers and the CNN's round
     python benchmarks/papers/integers.py --page     the page from the results there are
-    python benchmarks/papers/integers.py --accounts accounts again, trains nothing
+    python benchmarks/papers/integers.py --accounts accounts again, without training
     python benchmarks/papers/integers.py --check    the row of float noise again, and drawn ones
 
 200 clients with 295 images of Fashion-MNIST each take part in all 20 rounds of softmax regression.

@@ -34,7 +34,7 @@ def compiled(source: str) -> ctypes.CDLL | None:
             fresh = Path(folder) / target.name
             command = [compiler, *OPTIONS, "-shared", "-fPIC", str(HERE / source), "-o", str(fresh)]
             subprocess.run(command, check=True)
-            # All or nothing, because another process may read it.
+            # Atomically, because another process may read it.
             fresh.rename(target)
     return ctypes.CDLL(str(target))
 

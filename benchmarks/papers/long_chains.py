@@ -166,7 +166,7 @@ class CompiledLadder(Ladder):
     Args:
         model: model of one copy.
         scales: s of each copy.
-        images: shape (images, 784); features are row numbers of it.
+        images: shape (images, 784); features are its row numbers.
         sources: see ``kernel``.
     """
 
@@ -287,7 +287,7 @@ class Chain:
         return {**start, "sums": {}, "counts": {"all": 0, "warm": 0}}
 
     def save(self, now):
-        """Write the current state, all or nothing."""
+        """Write the current state atomically."""
         self.path.parent.mkdir(exist_ok=True)
         temporary = self.path.with_suffix(".tmp")
         torch.save(now, temporary)

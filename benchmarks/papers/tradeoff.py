@@ -2,7 +2,7 @@
 
     python benchmarks/papers/tradeoff.py                 writes results/tradeoff.json (minutes)
     python benchmarks/papers/tradeoff.py --check         recomputes the smallest cells and compares
-    python benchmarks/papers/tradeoff.py --figures DIR   draws what is in the file, as PNG
+    python benchmarks/papers/tradeoff.py --figures DIR   draws the results, as PNG
     python benchmarks/papers/simulated_page.py           writes its tables on the pages
 
 FA-LD: the targets of Figures 1 and 2, the step size 1e-7 and given total steps T, over K and rho.
@@ -92,7 +92,7 @@ def sensitivity(alpha: float) -> float:
 
 
 def sensitivities(target: GaussianTarget, alpha: float) -> list[float]:
-    """Return one for each client; a client with four times the spread has a fourth of it."""
+    """Return one for each client; a client with four times the spread has a fourth."""
     scales = target.hessians[:, 0, 0] / target.hessians[0, 0, 0]
     return [float(sensitivity(alpha) * scale) for scale in scales]
 
@@ -120,7 +120,7 @@ def exact_mu(chain: LangevinChain, alpha: float, rounds: int) -> float:
 
 
 def edges(grid: dict[str, tuple[Any, ...]], setting: dict[str, Any]) -> list[str]:
-    """Return the parameters in which a best setting lies at an end of the tried range."""
+    """Return the parameters whose best value lies at an end of the tried range."""
     return [name for name, tried in grid.items() if setting[name] in _ends(tried, LEAST.get(name))]
 
 
