@@ -1,4 +1,4 @@
-"""What several test files use: schemes, releases beyond noise, and runs of known epsilon."""
+"""Helpers of several test files: schemes, custom releases, and runs of known epsilon."""
 
 import math
 from pathlib import Path

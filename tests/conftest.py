@@ -1,4 +1,4 @@
-"""The randomness of every test, which cells are slow, and how long a test may take.
+"""Fixtures: seeded randomness, slow cells, and limits on the time of a test.
 
 No test depends on unseeded randomness or on the load: see ``randomness.py`` and ``repeatable``.
 

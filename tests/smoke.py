@@ -1,4 +1,4 @@
-"""What an installed package must do, in an environment that holds nothing else.
+"""Checks of an installed package in an environment that contains nothing else.
 
 Not a test of pytest: ``make dist`` runs it where the package was installed from its wheel or sdist.
 """

@@ -1,4 +1,4 @@
-"""Who may import whom, and how long things may be. Read from the source, nothing is run."""
+"""Allowed imports, and the sizes of functions and modules, read from the source."""
 
 import ast
 import sys

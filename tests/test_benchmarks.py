@@ -1,4 +1,4 @@
-"""The benchmark runs, and the independent checks of the peers' answers refute what they should."""
+"""The benchmark runs, and the independent checks refute the wrong answers of peers."""
 
 import json
 import subprocess

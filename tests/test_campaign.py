@@ -1,4 +1,4 @@
-"""The campaign at a fixed seed, and that it can fail: wrong ends of every kind are found."""
+"""The campaign at a fixed seed finds wrong ends of every kind."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What `import fedprivacy` costs, and what it offers."""
+"""The cost of `import fedprivacy`, and its public names."""
 
 import inspect
 import os

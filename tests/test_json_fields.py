@@ -1,4 +1,4 @@
-"""A field that is there twice is refused: two readers would read two records."""
+"""A repeated field is refused, since two readers could read two records."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A light install: what its commands say without the extras, and what it does not bring."""
+"""A light install: its commands without the extras, and its dependencies."""
 
 import subprocess
 import sys

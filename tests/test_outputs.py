@@ -1,4 +1,4 @@
-"""Ledgers that lose their name while a run writes, outputs that would overwrite one, escapes."""
+"""Renamed ledgers, outputs that would overwrite a ledger, and escape sequences."""
 
 import errno
 import os

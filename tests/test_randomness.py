@@ -1,4 +1,4 @@
-"""What keeps the tests repeatable: known bytes, a clock of their own, the same examples."""
+"""Repeatable tests: known bytes, a separate clock, the same examples."""
 
 import hashlib
 import importlib

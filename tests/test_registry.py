@@ -1,4 +1,4 @@
-"""Records: what goes in comes out, and nothing else is built."""
+"""Records: encoding and decoding is the identity, and no other class is built."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""One word for one thing in public signatures: the table of CONTRIBUTING.md, held."""
+"""One word for one thing in public signatures: the table of CONTRIBUTING.md."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""The truth to many digits, written from the definitions with mpmath and none of our code.
+"""Exact values to many digits, written from the definitions with mpmath, without our code.
 
 A pair of Gaussian mixtures is ``(p, q)``: each a tuple of (weight, mean), unit variance. A *split*
 is a pair given by its positive losses only: ``right`` and ``left`` pairs of one fold, where losses

@@ -1,4 +1,4 @@
-"""Certificates that exclude each other are an error, and what is no number certifies nothing."""
+"""Accountants: contradicting certificates raise, and NaN certifies no number."""
 
 import math
 from itertools import product

@@ -1,4 +1,4 @@
-"""Attacks: error rates by theorem, faults that are found, right twins that are not accused.
+"""Attacks: error rates match the theorems, faults are found, correct mechanisms pass.
 
 Every generator here has a fixed seed, so no test fails by accident. Where a count of null runs is
 held against a binomial, the chance with which a sound attack would have failed it is stated.

@@ -1,4 +1,4 @@
-"""Every accountant on one run, and who is wrong by which certificate."""
+"""Every accountant on one run, and the accountants that a certificate refutes."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The reason that an audit gives for a claim that is not met: a right one, or none."""
+"""The explanation that an audit gives for a failing claim: a correct one, or none."""
 
 import math
 import random

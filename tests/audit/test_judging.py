@@ -1,4 +1,4 @@
-"""Audits: the verdict follows from certified numbers, and the reasons say what was found."""
+"""Audits: verdicts follow from certified numbers, with matching reasons."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Conformance by replay: what is as stated passes, each fault is named; seeds are fixed."""
+"""Conformance by replay: correct mechanisms pass, and each fault is named."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The compiled network of Fed-SMP's benchmark does what the library's own does, up to rounding."""
+"""The compiled network of Fed-SMP's benchmark equals the library's, up to rounding."""
 
 import sys
 

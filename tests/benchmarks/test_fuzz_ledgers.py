@@ -1,4 +1,4 @@
-"""A fast sample of benchmarks/fuzz_ledgers.py, and ledgers of 1 kB that want a lot."""
+"""A fast sample of benchmarks/fuzz_ledgers.py, and small ledgers with huge numbers."""
 
 import resource
 import subprocess

@@ -1,4 +1,4 @@
-"""The scripts that rerun the papers' experiments refuse, pass over and tell what they should."""
+"""The scripts that rerun the papers' experiments: refusals, skipped cells, messages."""
 
 import copy
 import importlib

@@ -1,4 +1,4 @@
-"""Tests of ``fedprivacy.benchmarks.papers_fed_plt``."""
+"""The script ``benchmarks/papers/fed_plt.py``."""
 
 import subprocess
 import sys

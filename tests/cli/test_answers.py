@@ -1,4 +1,4 @@
-"""What commands print is what the questions answer; and what files and options they refuse."""
+"""Commands print the answers of the questions, and refuse invalid files and options."""
 
 import json
 

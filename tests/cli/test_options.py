@@ -1,4 +1,4 @@
-"""Every option of every command: what it takes, what it refuses, and where help tells of it."""
+"""Every option of every command: accepted values, refusals, and help."""
 
 import json
 

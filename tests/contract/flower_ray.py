@@ -1,4 +1,4 @@
-"""Light Flower apps on the real Ray engine, run as a program: what happened is left in a folder.
+"""Small Flower apps on the real Ray engine, run as a program that writes its results to a folder.
 
 python -m tests.contract.flower_ray lasting|equal|hostile FOLDER [ROUNDS]
 """

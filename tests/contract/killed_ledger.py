@@ -1,4 +1,4 @@
-"""Goes on with a ledger until it is killed: intent, release (a byte to an observer), done.
+"""Resumes a ledger until it is killed: intent, release (a byte to an observer), done.
 
 python killed_ledger.py LEDGER OBSERVER
 

@@ -1,4 +1,4 @@
-"""What every accountant promises, whatever it composes."""
+"""The properties that every accountant has for every composition."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""An audit goes one way, from reading to the page; no question is asked twice."""
+"""An audit computes each number once, from the record to the page."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where a run may come from: accountants, events, lists, standard input and folders."""
+"""Sources of an audit: accountants, events, lists, standard input and folders."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Every refusal names the parameter, its value and the rule; no warning-and-continue."""
+"""Every refusal names the parameter, its value and the rule."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Where what runs meets what is priced: conditions that only the loop can see."""
+"""Conditions of an account that only the training loop can check."""
 
 import numpy as np
 import pytest

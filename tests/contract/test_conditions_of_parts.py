@@ -1,4 +1,4 @@
-"""Mechanisms put together: what each part counts on must still be true inside the others."""
+"""Nested mechanisms: the assumptions of each part hold inside the others."""
 
 import math
 from dataclasses import dataclass, field, fields, replace

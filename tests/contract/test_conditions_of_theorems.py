@@ -1,4 +1,4 @@
-"""Conditions of theorems: what a mechanism must say of itself before sampling amplifies it."""
+"""Conditions of theorems: the traits that a mechanism needs for amplification."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Copies of a run with correlated noise: fresh draws in each, a whole run more for each."""
+"""Copies of a run with correlated noise: fresh draws in each, and one more whole run for each."""
 
 import shutil
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Attacks, replays, pages, budgets and certificates: what they refuse, and what must agree."""
+"""Refusals of attacks, replays, pages, budgets and certificates."""
 
 import json
 import math

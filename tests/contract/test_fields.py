@@ -1,4 +1,4 @@
-"""Every kind that a file can name: what each field takes, and that records keep it."""
+"""Every class that a file can name: the accepted values of each field, and a round trip."""
 
 import json
 import math

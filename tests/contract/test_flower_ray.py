@@ -1,4 +1,4 @@
-"""The real Ray engine: what equals our own loop, what liars can do, and what kill -9 leaves."""
+"""The real Ray engine: rounds equal our loop's, false answers do little, kills lose no round."""
 
 import json
 import os

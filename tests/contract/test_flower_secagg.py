@@ -1,4 +1,4 @@
-"""Flower's SecAgg+: noise shares pass exactly under its masks, which are of 32 bits each."""
+"""Flower's SecAgg+: noise shares pass exactly under its masks of 32 bits."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One process writes a ledger and spends a budget; a forked child is refused, and harms nothing."""
+"""A forked child can neither write its parent's ledger nor spend its budget."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Losses, models and records that are no real functions of real numbers: a line, no traceback.
+"""Losses, models and records that are not real functions: one line of error, no traceback.
 
 Each is told before anything is spent, where it can be; whatever a record makes of its own gradient
 is clipped or counts as nothing.

@@ -1,4 +1,4 @@
-"""Records that contradict themselves, or hide a loss larger than the claim: none of them HOLDS."""
+"""Records that contradict themselves or hide a larger loss: none of them HOLDS."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Records of other programs against what their rounds were: what they do not say, or deny."""
+"""Incomplete or contradicted records of other programs, compared with the real rounds."""
 
 import math
 

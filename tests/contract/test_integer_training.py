@@ -1,4 +1,4 @@
-"""Rounds in whole numbers: through the loop, the ledger, the account and the audit."""
+"""Rounds with integer noise: through the loop, the ledger, the account and the audit."""
 
 import numpy as np
 import pytest

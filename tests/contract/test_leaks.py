@@ -1,4 +1,4 @@
-"""What a run writes beside its releases: the checkpoint, the notes, the model, what is printed."""
+"""The files and the output of a run contain no private value."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""A ledger that is taken away, or whose disk is full, while a loop runs: every loop notices.
+"""Every loop stops if its ledger is removed or the disk is full.
 
 Nothing is released that is not counted before, no noise is drawn for a round that cannot be
 written down, and the next start goes on.

@@ -1,4 +1,4 @@
-"""The members that a class of a mechanism implements: few, documented, and asked for."""
+"""The members that a mechanism implements: few, and documented."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What stands inside other mechanisms is looked at as if it stood alone."""
+"""Nested mechanisms are checked like mechanisms at the top level."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Attacks on Opacus's integration that gave a number, or HOLDS, for more than was counted."""
+"""Attempts to make Opacus's integration certify more steps than it counted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A mechanism and a scheme that somebody else wrote, wherever ours may stand."""
+"""User-defined mechanisms and schemes work wherever built-in ones do."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A posterior of the user's own, named on the command line."""
+"""A user-defined posterior on the command line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the pages say of samplers, clipping and rounds in words, asked of the code."""
+"""Statements of the docs about samplers, clipping and rounds, checked in the code."""
 
 import math
 from dataclasses import replace

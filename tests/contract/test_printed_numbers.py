@@ -1,4 +1,4 @@
-"""Numbers that others, or an earlier independent computation, have printed.
+"""Numbers printed by others, or by an earlier independent computation.
 
 A printed number has an error of half its last digit, plus, where it says so, its own method's. The
 certified interval must meet it, and be as narrow as was asked.

@@ -1,4 +1,4 @@
-"""What a release depends on beside the protected data is named wherever its epsilon is."""
+"""Every public number that a release depends on is named with its epsilon."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What is refused, with the rule in words: constructors, theorems, files and the command line."""
+"""Refusals with their rules: constructors, theorems, files and the command line."""
 
 import json
 import re

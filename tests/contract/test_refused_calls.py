@@ -1,4 +1,4 @@
-"""What functions refuse: the name, the value, the rule and the way out, row by row."""
+"""Refusals of functions: the name, the value, the rule and the solution, row by row."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What mechanisms, schemes, factors and theorems refuse, each with its value and its way out."""
+"""Refusals of mechanisms, schemes, factors and theorems, with values and solutions."""
 
 import math
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What the integrations refuse, and what they keep where the other library is not there."""
+"""Refusals of the integrations, and their behaviour without the other library."""
 
 import importlib
 import math

@@ -1,4 +1,4 @@
-"""What runs, sweeps, own files and writers refuse, and what they leave on disk when they do."""
+"""Refusals of runs, sweeps, own files and writers, and the files that they leave."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""What the loops, laws and bounds of the systems refuse, in whole messages."""
+"""Refusals of the loops, laws and bounds of the systems, as whole messages."""
 
 import math
 from dataclasses import replace

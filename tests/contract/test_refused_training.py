@@ -1,4 +1,4 @@
-"""What the training room refuses: data, models, losses, posteriors, draws and their files."""
+"""Refusals of the training modules: data, models, losses, posteriors, draws and their files."""
 
 import io
 import json

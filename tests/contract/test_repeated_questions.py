@@ -1,4 +1,4 @@
-"""Answers that are kept, and asked of again: certificates, budgets, private sweeps."""
+"""Cached and repeated answers: certificates, budgets, private sweeps."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Neighbouring runs with the randomness replayed differ in what is accounted, in nothing else.
+"""Neighbouring runs with replayed randomness differ only in the accounted values.
 
 Sizes, cohorts, masks, stds, denominators, every line of the ledger, every entry of the checkpoint,
 of the private notes and of the model's file, scores, and whatever is printed, logged or warned of

@@ -1,4 +1,4 @@
-"""What is gone on with is what was begun: no round is trained that the ledger does not count."""
+"""A resumed run continues the original: every trained round is in the ledger."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A slip in what draws, clips, samples or divides is told: by the record, or by the released law.
+"""A fault in drawing, clipping, sampling or dividing is found, by the record or by the law.
 
 Every loop runs on data that add nothing to the release, so that what comes out is its noise, and
 on neighbours with the noise replayed, so that what differs is one unit. The same checks are made

@@ -1,4 +1,4 @@
-"""The reference table: what runs is exactly what it has, for every mechanism and accountant."""
+"""The reference table contains exactly the combinations that run."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Two threads may ask at once: neither changes what the other is told."""
+"""Two threads may ask questions at once without an effect on each other's answers."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor

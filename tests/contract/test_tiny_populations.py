@@ -1,4 +1,4 @@
-"""All data sets of three or four units, all draws of all of them: none loses more than is said.
+"""All data sets of three or four units, with all draws: no loss exceeds the bound.
 
 The mechanism is discrete Laplace noise on a sum of whole numbers, whose laws are exact but for the
 last digits of a double; every scheme is written out here as the law of its draws, from its

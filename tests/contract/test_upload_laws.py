@@ -1,4 +1,4 @@
-"""Uploads, kinds and sampling held against laws computed here, with no code of ours in between."""
+"""Uploads, kinds and sampling compared with laws that are computed here independently."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Doubts about a record: what each looks at, down to the last row, share and mask."""
+"""Doubts about a record: each looks at every row, share and mask."""
 
 import numpy as np
 import pytest

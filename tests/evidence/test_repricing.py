@@ -1,4 +1,4 @@
-"""Audits by what the ledger says was done: noise of every kind, cohorts, shares, denominators."""
+"""Audits by the recorded rounds: noise of every kind, cohorts, shares, denominators."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""dp-accounting's events one by one: what is read, what each loses, who is blamed."""
+"""Each event of dp-accounting: its conversion, its loss, and its refusals."""
 
 import copy
 import itertools

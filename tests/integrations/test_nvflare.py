@@ -1,4 +1,4 @@
-"""NVFlare: a run in its simulator, and what the filter lets out and the server takes in."""
+"""NVFlare: a run in its simulator, and the checks of the filter and the server."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Copies of a run: they differ from the first line on, and what each released counts."""
+"""Copies of a run: they differ from the first line on, and all released rounds count."""
 
 import json
 import os

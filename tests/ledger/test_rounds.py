@@ -1,4 +1,4 @@
-"""Ledgers in every order of events: what is read is what was done, and is priced as that."""
+"""Ledgers in every order of events: the read rounds are the written rounds."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""A clip norm that follows a quantile: the law of its sums, its price, what ledgers keep of it."""
+"""A clip norm that follows a quantile: the law of its sums, its cost, and its ledgers."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Mechanisms: the algebra, and that what is released has the law that is accounted."""
+"""Mechanisms: the algebra, and releases that have the accounted law."""
 
 import math
 

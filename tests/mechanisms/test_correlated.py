@@ -1,4 +1,4 @@
-"""Correlated noise: certified sensitivities, one Gaussian of a whole run, and what is drawn."""
+"""Correlated noise: certified sensitivities, the Gaussian pair of a whole run, and the draws."""
 
 import math
 

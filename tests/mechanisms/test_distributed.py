@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise that is topped up: sums of any number of shares beside one (I6)."""
+"""Topped-up discrete Gaussian noise: sums of any number of shares are nearly one law (I6)."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Whole-number noise: its law, what it loses, and what a client sends, against other arithmetic."""
+"""Integer noise: its law, its loss, and the sent vectors, compared with other arithmetic."""
 
 import math
 from dataclasses import replace

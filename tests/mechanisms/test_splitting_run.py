@@ -1,4 +1,4 @@
-"""A whole run of Fed-PLT as a mechanism: uploads for those who see them, models for the rest."""
+"""A whole run of Fed-PLT as a mechanism, for observers of the uploads and of the models."""
 
 import math
 

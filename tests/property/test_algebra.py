@@ -1,4 +1,4 @@
-"""The algebra of mechanisms: what sequences, kinds, cohorts and fractions of noise must obey."""
+"""The algebra of mechanisms: laws of sequences, kinds, cohorts and fractions of noise."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Clipping: what comes out is never longer than the limit, whatever goes in."""
+"""Clipping: the result never exceeds the limit, for any input."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Who may come to rounds of correlated noise, and what lies beside the ledger between them."""
+"""Participation in rounds of correlated noise, and the files between rounds."""
 
 import types
 from dataclasses import replace

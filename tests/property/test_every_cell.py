@@ -1,4 +1,4 @@
-"""What holds in every cell of the reference table: order in each number, and answers that agree."""
+"""Properties of every cell of the reference table: monotonicity, and answers that agree."""
 
 import functools
 import itertools

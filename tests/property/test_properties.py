@@ -1,4 +1,4 @@
-"""What holds for every setting: order, monotonicity, symmetry and consistency."""
+"""Properties of every setting: order, monotonicity, symmetry and consistency."""
 
 import math
 

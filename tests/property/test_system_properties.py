@@ -1,4 +1,4 @@
-"""What is true of the systems whatever the numbers are: units, order of agents, closed forms."""
+"""Properties of the systems for all numbers: units, order of agents, closed forms."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is true of local training, partitions, draws and checkpoints whatever the numbers are."""
+"""Properties of local training, partitions, draws and checkpoints for all numbers."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The budget: never exceeded, and asked without spending."""
+"""The budget: never exceeded, and queried without spending."""
 
 from copy import copy
 from dataclasses import FrozenInstanceError, replace

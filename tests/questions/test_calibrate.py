@@ -1,4 +1,4 @@
-"""Calibration: on the private side, certified there, and nothing wasted."""
+"""Calibration: on the private side, certified there, without slack."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""What a claim must be, what is told of one that promises little, and who says its halves."""
+"""Claims: their rules, remarks on weak claims, and claims with one half missing."""
 
 import json
 import math

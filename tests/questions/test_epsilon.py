@@ -1,4 +1,4 @@
-"""Where the answer is a formula, the certified interval holds it."""
+"""Where a formula gives the answer, the certified interval contains it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Trade-off curves and attack risk: what they refuse, and what their answers look like."""
+"""Trade-off curves and attack risk: refusals, and the form of the answers."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What holds for every trade-off curve, and brackets of pairs that are known exactly."""
+"""Properties of every trade-off curve, and intervals for pairs that are known exactly."""
 
 import math
 

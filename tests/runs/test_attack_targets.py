@@ -1,4 +1,4 @@
-"""Every method of the command line under attack by its name: a right one, and tampered ones.
+"""Attacks on every method of the command line, correct and tampered.
 
 Generators have fixed seeds, so no test fails by accident.
 """

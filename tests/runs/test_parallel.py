@@ -1,4 +1,4 @@
-"""Many runs at once: the results of one after the other, whatever runs them."""
+"""Parallel runs have the results of sequential runs, with every backend."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Settings against each other: the front by its definition, and the command as a person uses it."""
+"""Comparison of settings: the front by its definition, and the command in a process."""
 
 import dataclasses
 import json

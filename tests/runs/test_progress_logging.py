@@ -1,4 +1,4 @@
-"""What is told after every round, and what draws are told to be worth."""
+"""Progress logging after every round, and the reported quality of draws."""
 
 import csv
 import sys

@@ -1,4 +1,4 @@
-"""A grid of settings, each really trained and left with a ledger, then compared."""
+"""A grid of settings: each is trained, has a ledger, and is compared."""
 
 import csv
 import shutil

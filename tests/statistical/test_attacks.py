@@ -1,4 +1,4 @@
-"""Error rates and power of attacks. Slow; seeds are fixed, nothing is tried twice."""
+"""Error rates and power of attacks. Slow; the seeds are fixed, and no test is retried."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Settings as values: every field of every class keeps its rule, is read from text and told."""
+"""Settings: every field of every class keeps its rule, is read from text and shown."""
 
 import math
 from dataclasses import MISSING, dataclass

@@ -1,4 +1,4 @@
-"""Readers of the papers' other data, on files of the real formats made here; their networks."""
+"""Readers of the papers' other data, on small files of the real formats, and their networks."""
 
 import gzip
 import json

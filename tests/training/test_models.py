@@ -1,4 +1,4 @@
-"""The network for images works in channels-last memory and is the same network all the same."""
+"""The network for images in channels-last memory equals the plain network."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Modules that could break a client's independence of others, or of what ran before."""
+"""Modules that could break the independence of clients, or of earlier runs."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""A client's wide linear layers, kept as outer products, train as torch's own optimiser does."""
+"""Wide linear layers kept as outer products train as with torch's own optimiser."""
 
 import copy
 

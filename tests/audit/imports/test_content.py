@@ -1,4 +1,4 @@
-"""Records of other programs: what is read, what is asked for, what is refused, what is found."""
+"""Records of other programs: read fields, missing facts, refusals and verdicts."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Traces of other programs: how a unit's rounds are counted, completed, and asked for."""
+"""Traces of other programs: counted and completed rounds, and missing facts."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""A server of Flower's own private strategy, with our accountant and its file, to be killed."""
+"""A server of Flower's own private strategy, with our accountant and its file, which is killed."""
 
 import os
 import signal

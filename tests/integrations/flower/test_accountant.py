@@ -1,4 +1,4 @@
-"""Flower's own private strategy with our accountant: what it demands, and what a kill leaves."""
+"""Flower's own private strategy with our accountant: requirements, and the state after a kill."""
 
 import json
 import os

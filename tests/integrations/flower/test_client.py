@@ -1,4 +1,4 @@
-"""Clients of a Flower app that fail, lie or answer twice: counted, and never released unclipped."""
+"""Clients of a Flower app that fail, lie or answer twice: counted, and clipped before release."""
 
 from logging import getLogger
 

@@ -1,4 +1,4 @@
-"""Opacus's own engine with our accountant, budget and ledger: what runs is what is priced."""
+"""Opacus's own engine with our accountant, budget and ledger: the real steps are priced."""
 
 from itertools import islice
 

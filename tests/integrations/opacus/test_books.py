@@ -1,4 +1,4 @@
-"""Books on Opacus that were switched off, batches that were dropped, noise that comes again.
+"""Opacus: disabled bookkeeping, dropped batches and repeated noise are refused.
 
 Each of these left a record that HOLDS. Now it is refused where it happens, or the record is void.
 """

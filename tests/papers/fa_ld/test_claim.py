@@ -1,4 +1,4 @@
-"""FA-LD's Theorem 6.1 as printed: its numbers, its hypothesis, and verdicts found another way."""
+"""FA-LD's Theorem 6.1 as printed: its numbers, its hypothesis, and independent verdicts."""
 
 import math
 from dataclasses import replace

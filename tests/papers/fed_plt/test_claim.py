@@ -1,4 +1,4 @@
-"""Proposition 4's verdicts, recomputed from the algorithm with truth's profile and none of ours."""
+"""Proposition 4's verdicts, recomputed independently from the algorithm."""
 
 import math
 

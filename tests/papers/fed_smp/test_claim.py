@@ -1,4 +1,4 @@
-"""Fed-SMP's Theorem 1 as printed: its numbers, its counterexamples, and verdicts judged again."""
+"""Fed-SMP's Theorem 1 as printed: its numbers, its counterexamples, and independent verdicts."""
 
 import itertools
 import json

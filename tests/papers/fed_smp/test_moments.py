@@ -1,4 +1,4 @@
-"""Fed-SMP's Lemma 3, the moments behind its epsilons and their conversion, by other routes."""
+"""Fed-SMP's Lemma 3, the moments of its epsilons and their conversion, by other computations."""
 
 import json
 import math

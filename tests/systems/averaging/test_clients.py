@@ -1,4 +1,4 @@
-"""Clients that are made as they are drawn, and rounds that several processes share."""
+"""Clients that are made as they are drawn, and rounds in several processes."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The training loops do what their mechanisms say, and a crash never counts too little."""
+"""The training loops run their mechanisms, and a crash never counts too few rounds."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Training with correlated noise: rows, who may come, what is on disk, what an audit finds."""
+"""Training with correlated noise: rows, participation, files and audits."""
 
 import itertools
 import json

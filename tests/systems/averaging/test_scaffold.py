@@ -1,4 +1,4 @@
-"""SCAFFOLD: its steps without noise, what a private round costs, and what the server knows."""
+"""SCAFFOLD: its steps without noise, the cost of a private round, and the server's view."""
 
 import pytest
 

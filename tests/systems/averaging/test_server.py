@@ -1,4 +1,4 @@
-"""Averaging of clients that are trained elsewhere, and what travels to them: without any engine."""
+"""Averaging of clients that are trained elsewhere, and their messages, without an engine."""
 
 from importlib.util import find_spec
 

@@ -1,4 +1,4 @@
-"""FA-HMC's exact laws against the algorithm itself, and what its momentum shows."""
+"""FA-HMC's exact laws against the algorithm itself, and the loss of its momentum."""
 
 import itertools
 import math

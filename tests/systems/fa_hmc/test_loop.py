@@ -1,4 +1,4 @@
-"""De-biased FA-HMC: its printed formulas step by step, its law, and what its uploads cost."""
+"""De-biased FA-HMC: its printed formulas step by step, its law, and the cost of its uploads."""
 
 import math
 from dataclasses import replace

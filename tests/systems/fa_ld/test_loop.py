@@ -1,4 +1,4 @@
-"""Samplers: their law is the exact one, their books are their rounds, and bad input is refused."""
+"""Samplers: their draws have the exact law, their ledgers their rounds; bad input is refused."""
 
 import math
 from dataclasses import replace

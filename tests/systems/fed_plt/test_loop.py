@@ -1,4 +1,4 @@
-"""Fed-PLT as a loop: where it converges to, what its rounds cost, what it refuses."""
+"""Fed-PLT as a loop: its limits, the cost of its rounds, its refusals."""
 
 import math
 from dataclasses import replace
