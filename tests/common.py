@@ -57,7 +57,7 @@ def two_classes(records, clients, inputs=3):
 
 
 def told(epsilon):
-    """Randomised response: every coin is told, wrong with probability 1 / (1 + e^eps)."""
+    """Randomised response: the release has every coin, wrong with probability 1 / (1 + e^eps)."""
 
     def train(included, generator):
         return included ^ (generator.random(len(included)) * (1.0 + math.exp(epsilon)) < 1.0)
@@ -66,5 +66,5 @@ def told(epsilon):
 
 
 def noisy(std):
-    """Every coin is told with noise of its own."""
+    """The release has every coin with separate noise."""
     return lambda included, generator: included + generator.normal(0.0, std, len(included))

@@ -121,7 +121,7 @@ def answered(words: list[str]) -> tuple[int, str, str]:
 
 
 def problems() -> Iterator[str]:
-    """Run every command line in the current folder; yield what is wrong."""
+    """Run every command line in the current folder; yield the failures."""
     Path("run.toml").write_text(RUN_FILE, encoding="utf-8")
     for words in WORKS:
         code, out, err = answered(words)
@@ -144,7 +144,7 @@ def problems() -> Iterator[str]:
 
 
 def main() -> None:
-    """Print what is wrong, and end with 1 if anything is."""
+    """Print the failures, and end with 1 if there is one."""
     if "--hide" in sys.argv:
         sys.meta_path.insert(0, Hidden(beyond_the_core()))  # type: ignore[arg-type]
     os.chdir(tempfile.mkdtemp())

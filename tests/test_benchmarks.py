@@ -211,7 +211,7 @@ def test_a_run_with_a_guard_is_another_run_and_goes_to_its_end(fed_smp):
     assert found["guard"] and found["first_non_finite_round"] == 1 and found["finished"]
     assert found["best_accuracy"] == max(found["accuracy_by_round"].values())
     assert fed_smp.key(found) != fed_smp.key(unguarded)
-    # Those of old say nothing of a guard.
+    # Old ones do not mention a guard.
     del unguarded["guard"]
     assert fed_smp.key(unguarded)[-1] is False
 
@@ -434,7 +434,7 @@ def test_a_grid_begins_around_the_best_of_fewer_iterations(long_chains, monkeypa
     cells += [{**cell, **done, "iterations": 1} for cell in once]
     assert long_chains.first_sizes("fa_hmc_long", facts) == [4e-4, 8e-4, 1.6e-3]
     assert long_chains.missing("fa_hmc_long", facts, 0) == [4e-4, 8e-4, 1.6e-3]
-    # Nearest in iterations, and a best at an edge says nothing yet.
+    # Nearest in iterations, and a best at an edge has no meaning yet.
     cells += [{**cell, **done, "iterations": 10} for cell in group_of({4e-4: 0.7, 8e-4: 0.9})]
     assert long_chains.first_sizes("fa_hmc_long", facts) == [4e-4, 8e-4, 1.6e-3]
     cells.append({**group_of({1.6e-3: 0.8})[0], **done, "iterations": 10})

@@ -124,7 +124,7 @@ def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
     def forever():
         # An inner alarm leaves the outer one as it was.
         campaign_checks.within(5.0, lambda: None)
-        # Of the youngest objects alone: a whole collection may last until the second alarm.
+        # Only of the youngest objects: a whole collection may last until the second alarm.
         gc.collect(0)
         while True:
             pass
@@ -173,7 +173,7 @@ def test_one_round_is_exact():
 
 
 def test_a_share_of_noise_goes_with_its_client():
-    """Where nobody takes the slot the variance tells: an upper end of the mean alone is wrong."""
+    """If no unit takes the slot, the variance shows it: an upper end of only the mean is wrong."""
     numbers = {"clip_norm": 1.0, "kept": 10**6, "dimension": 10**6, "cohort": 100}
     more = {"missing": 0, "colluding": 0, "topped_up": False, "noise_multiplier": 1.0}
     run = Node("SparsifiedPerturbation", numbers | more)

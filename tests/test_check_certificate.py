@@ -402,7 +402,7 @@ def test_two_thousand_random_settings(monkeypatch):
 
 
 def test_a_lattice_of_too_many_points_is_not_begun():
-    """An end of 1e-12 beside losses of several units asked for all the memory there is."""
+    """An end of 1e-12 with losses of several units needed all of the memory."""
     pair = check_certificate.made({"type": "LaplacePair", "version": 1, "fields": {"shift": 2.0}})
     with pytest.raises(check_certificate.Undecided, match="too many points"):
         check_certificate.Lattice([(pair, 3)], 1e-12, 1 << 12, check_certificate.arb(1e-20))

@@ -50,7 +50,7 @@ def test_python_blocks(page, tmp_path, monkeypatch):
     """With the commands between them; a block whose first line names a file is that file too."""
     monkeypatch.chdir(tmp_path)
     if "torch" in sys.modules:
-        sys.modules["torch"].seed()  # a test before may have chosen a seed, which a page is told of
+        sys.modules["torch"].seed()  # an earlier test may have set a seed, and pages report it
     names: dict[str, object] = {"__name__": "docs"}
     commands = [one for one in blocks(page, "sh") if one[1].startswith("fedprivacy ")]
     for line, code in sorted([*blocks(page, "python"), *commands]):

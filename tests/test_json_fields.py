@@ -94,7 +94,7 @@ def test_a_ledger_with_a_field_twice_is_refused(path, case):
 
 
 def test_a_ledger_that_is_written_otherwise_is_read(path):
-    """Another order of fields, spaces, numbers with an exponent: nothing is there twice."""
+    """Another order of fields, spaces, numbers with an exponent: no field is repeated."""
     forged(path, 2, b'"cohort":5,"arrived":5', b'"arrived" :5, "cohort": 5')
     forged(path, 4, b'"noise_std":1.4', b'"noise_std":14e-1')
     forged(path, 3, b'"noise_multiplier":1.4', b'"noise_multiplier": 1.4')

@@ -45,7 +45,7 @@ def test_threads_break_no_chain(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
     ledger.release()
-    # Out of turn, and so refused before it is written; what is written is read.
+    # Out of turn, and so refused before it is written; a written file is read.
     assert all("round" in told for told in refused)
     assert len(fp.Ledger.open(path).rounds) == len(ledger.rounds) >= 20
 

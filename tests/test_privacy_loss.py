@@ -44,7 +44,7 @@ def test_what_is_no_number_certifies_nothing(accountant, count):
     ids=str,
 )
 def test_more_attained_than_allowed_is_an_error(curve, more):
-    """The lower end was cut down to the upper end, and nobody was told."""
+    """The lower end was cut down to the upper end without a message."""
     account = ACCOUNTANTS["pld"](tolerance=1e-6)
     account.compose(PrivacyLoss(curve, FACTS, Witness(more, "this and that")))
     with pytest.raises(ContradictionError, match="this and that"):
@@ -70,7 +70,7 @@ def test_pure_ends_are_held_against_each_other_too():
 )
 @pytest.mark.parametrize("ask", [fp.attack_risk, fp.tradeoff_curve])
 def test_an_attack_better_than_the_best_is_an_error(ask, more):
-    """What was attained was cut down to the upper end here too."""
+    """The attained number was cut down to the upper end here too."""
 
     class Torn(fp.Mechanism):
         protects = None

@@ -42,7 +42,7 @@ def draws():
         random.randbytes(8),
         torch.rand(2).numpy().tobytes(),
         step.release(np.zeros(4)).tobytes(),
-        # So many numbers that OpenSSL is asked.
+        # Enough numbers that OpenSSL is used.
         step.release(np.zeros(SMALL)).tobytes(),
         fp.Poisson(0.5).draw(99, np.random.default_rng()).tobytes(),
     ]
@@ -118,7 +118,7 @@ def test_the_clock_advances_with_each_look_and_not_with_the_load():
 
 
 def test_examples_do_not_depend_on_what_was_imported_before(tmp_path, monkeypatch):
-    """Hypothesis draws constants of local modules, of which a longer run has imported more."""
+    """Hypothesis draws constants of local modules; a longer run has imported more modules."""
 
     def examples():
         found = []

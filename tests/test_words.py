@@ -48,7 +48,7 @@ def public_names(body, place):
         for base in node.bases
     }
     for node in body:
-        # What a private base declares is typed by whoever makes the public class.
+        # Fields of a private base are typed by the user of the public class.
         if isinstance(node, ast.ClassDef) and (node.name[0] != "_" or node.name in inherited):
             inside = f"{place}:{node.name}"
             if is_data(node):
@@ -116,7 +116,7 @@ def test_no_public_name_says_it_otherwise(word):
 
 
 def test_every_place_of_the_table_still_says_its_word():
-    """An exception that nothing needs any more is taken out."""
+    """An unused exception is removed."""
     for words, places in rows():
         for place in places:
             inside = [name for where, name in signatures() if where.startswith(place)]

@@ -22,7 +22,7 @@ Answer(HIGH, low=HIGH)  # type: ignore[arg-type]
 
 
 def certified(value: float) -> Up:
-    """Return a number that nobody rounded."""
+    """Return a number without rounding."""
     return value  # type: ignore[return-value]
 
 

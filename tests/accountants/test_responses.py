@@ -62,7 +62,7 @@ def test_delta_is_never_below_the_truth(epsilon, times):
 
 @pytest.mark.parametrize(("epsilon", "times"), [(20, 2), (26, 10), (30, 10), (35, 10), (36.3, 10)])
 def test_digits_are_not_lost_where_lies_are_rare(epsilon, times):
-    """1 - lie has few digits of the lie left: what was said was up to 2.6 too small."""
+    """1 - lie has few correct digits of the lie; the result was up to 2.6 too small."""
     found = kairouz_homogeneous(Point(float(epsilon), 0.0, times), 1e-5)
     with mpmath.workdps(DIGITS):
         assert truth(epsilon, times, found) <= 1e-5

@@ -309,7 +309,7 @@ def test_loops_that_are_refused(small_loop):
         fp.attack(make(whole), 17, data=data)
 
 
-# ---- what is seen, and what is refused
+# ---- observers, and refusals
 
 
 def test_the_final_observer_sees_the_last_release_only():

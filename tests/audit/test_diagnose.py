@@ -39,7 +39,7 @@ def cut(value, digits):
     return math.floor(value * 10**digits) / 10**digits
 
 
-# ---- a number of its own explains nothing
+# ---- a separate number explains no claim
 
 
 def test_a_rounded_claim_is_not_blamed_on_an_adjacency():
@@ -131,7 +131,7 @@ def test_a_free_divisor_does_not_match_by_chance():
     """Every claim of two digits was the number of some divisor."""
     asked = poisson(0.96, 0.02, 120)
     assert not wrong(failing_assumptions(question(asked, 1.12)))
-    # A number of sixteen digits is compared with all of them.
+    # All sixteen digits of a number are compared.
     claim = 9.391171790137708
     assert not wrong(failing_assumptions(question(poisson(0.5, 0.01, 1000), claim)))
 
@@ -179,12 +179,12 @@ def test_windows_that_overlap_are_counted_once():
     assert windows.admits((1.1, 1.104), CHANCE) and windows.admits((1.102, 1.105), CHANCE)
     assert windows.share() == pytest.approx(0.005)
     assert not windows.admits((1.5, 1.6), CHANCE) and windows.share() == pytest.approx(0.005)
-    # Claims that nobody makes at random cost nothing.
+    # Claims that are never made at random cost no level.
     assert windows.admits((0.1, 0.9), CHANCE) and windows.admits((2.0, 3.0), CHANCE)
     assert windows.share() == pytest.approx(0.005)
 
 
-# ---- multiples of what was spent
+# ---- multiples of the spent epsilon
 
 
 def test_multiples_of_few_digits_are_no_reason():

@@ -194,7 +194,7 @@ SMALL = fp.Gaussian(noise_multiplier=2.0, unit="client")
 
 
 def test_clients_that_hold_the_unit_are_drawn_as_stated(tmp_path):
-    """Whoever is in every round is not drawn with probability 1/10."""
+    """A unit in every round is not drawn with probability 1/10."""
     step = fp.Gaussian(noise_multiplier=2.0).in_cohort(fp.FixedSize(10, population=100))
     for name, cohort, verdict in (("a", 10, "HOLDS"), ("b", 100, "CANNOT BE CERTIFIED")):
         rounds = [(cohort, 2.0)] * 20
@@ -346,7 +346,7 @@ SURE = fp.audit(
 
 
 def void_run(path):
-    """Five rounds priced as 10 of 1,000 of which the ledger says that everybody took part."""
+    """Five rounds priced as 10 of 1,000, although the ledger records that all units took part."""
     scheme = fp.FixedSize(10, population=1000)
     step = fp.Gaussian(noise_multiplier=5.0, unit="client").sampled(scheme)
     given = {"unit": "client", "adjacency": "zero_out", "claim": (1.0, 1e-5)}

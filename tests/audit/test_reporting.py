@@ -306,7 +306,7 @@ def test_an_answer_for_lack_of_time_is_not_kept_and_none_outside_of_a_block():
     assert remembered("a", lambda: next(told)) == 5
 
 
-# ---- what is drawn and printed is on the certified side
+# ---- drawn and printed values are on the certified side
 
 
 LONG = fp.Gaussian(noise_multiplier=40.0) * 1000
@@ -428,7 +428,7 @@ def test_the_box_has_no_number_of_others_where_there_is_none(tmp_path):
     assert set(found.unsupported) == {"server"}
     box = fp.report(found, tmp_path / "r.md").read_text().split("\n> ")[1].split("\n")[0]
     assert "For the server" not in box
-    # What holds under a condition only is told with it.
+    # A conditional verdict is shown with its condition.
     given = {"adjacency": "zero_out", "unit": "client", "claim": (12.0, 1e-4)}
     with fp.Ledger.create(tmp_path / "a.ledger", **given) as ledger:
         number = ledger.intent(run.sequence()[0][0], clip_norm=1.0, noise_std=1.0)

@@ -96,7 +96,7 @@ def test_every_condition_stands_beside_every_number(what, tmp_path):
     assert data["further_rounds"]["a"] is None
 
 
-# ---- what was run
+# ---- the recorded run
 
 
 def test_rounds_of_several_sums_are_told_with_their_noise():
@@ -115,11 +115,11 @@ def test_a_unit_is_said_where_the_record_does_not_say_it():
     assert found.facts.unit is fp.Unit.RECORD and "record level" in str(found)
     assert found.stated["unit"] == "record" and found.run.protects is fp.Unit.RECORD
     assert found.bound.upper == silent.bound.upper
-    # What the record says is recorded, whoever says it as well.
+    # A recorded fact is recorded, even if the user also states it.
     assert "unit" not in fp.audit(trace(ONE, unit=fp.Unit.CLIENT), unit="client", **SAID).stated
     described = fp.audit(DESCRIBED, unit="client", **SAID)
     assert described.facts.unit is fp.Unit.CLIENT
-    # The statement says who says so, beside it.
+    # The statement names the source of each fact.
     recorded = fp.audit(trace(ONE, unit=fp.Unit.RECORD), **SAID)
     told = [dict(rows_of(one))["unit"] for one in (silent, found, recorded)]
     assert told == ["not stated", "record, as stated but not recorded", "record"]

@@ -38,7 +38,7 @@ def test_every_mechanism_releases_what_is_certified_of_it(mechanism):
     assert names.count("movement") == (0 if mechanism in UPLOAD else 3 - (names.count("scale") < 2))
 
 
-# ---- a release of one's own, and its faults
+# ---- a user-defined release, and its faults
 
 CLIP, STD = 1.0, 2.0
 
@@ -339,7 +339,7 @@ def test_noise_and_clipping_are_looked_at_where_data_are_not_zeros(release, fail
     assert failure in found.failures
 
 
-# ---- whole numbers
+# ---- integers
 
 LATTICE = {"noise_multiplier": 1.0, "clip_norm": 2.0, "dimension": 12, "cohort": 6, "bits": 14}
 

@@ -81,7 +81,7 @@ def test_updates_are_those_of_double_precision(network, data, records, factors, 
     truth = double.updates(start, (inputs.double(), labels), schedule, 0.125, 0.5)
     found = quick.updates(start.float(), data, schedule, 0.125, 0.5)
     assert agree(found, truth)
-    # Every layer, not the large ones alone.
+    # Every layer, not only the large ones.
     layers = torch.split(found - truth, list(map(torch.Size.numel, quick.shapes.values())), dim=1)
     for shape, off in zip(double.split(truth[0]), layers, strict=True):
         assert sorted(off.norm(dim=1).tolist())[1] < 1e-4 * float(shape.norm())
@@ -229,7 +229,7 @@ def test_other_records_are_refused(network, data):
     ],
 )
 def test_probabilities_that_are_0_end_a_client_as_they_do_in_torch(network, data, gap, ends, every):
-    """A softmax that is a layer of its own, and the logarithm of it."""
+    """A softmax as a separate layer, and its logarithm."""
     torch.manual_seed(3)
     module = network.softmax_cnn(network.Logarithm if every else network.LabelLogarithm)
     plain = FlatModel(module, torch.device("cpu"))

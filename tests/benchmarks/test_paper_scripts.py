@@ -103,7 +103,7 @@ def test_a_check_can_draw_from_every_table_of_fed_plt():
     ]
 
 
-# ---- two-sided FedAvg: rounding, and what was cut short
+# ---- two-sided FedAvg: rounding, and shortened runs
 
 
 @pytest.fixture

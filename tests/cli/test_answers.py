@@ -15,7 +15,7 @@ from tests.contract.test_command_line import command
 
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_every_schema_says_what_is_required_and_closes_nothing(capsys, name):
-    """Fields may be added; whoever reads by the schema must not refuse those."""
+    """Fields may be added, so a reader of the schema must accept unknown fields."""
     code, out, _ = command(capsys, "schema", name)
     found = json.loads(out)
     assert code == 0 and "$defs" in found

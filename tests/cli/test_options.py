@@ -95,7 +95,7 @@ def test_an_option_of_one_name_says_one_thing():
     assert set(several) <= allowed, {k: v for k, v in several.items() if k not in allowed}
 
 
-# What is typed, and what the one line of the error says.
+# The arguments, and the one line of the error.
 LINES = {
     "no delta": (["epsilon", *RUN, *ADD], "Missing option '--delta'"),
     "no adjacency": (["epsilon", *RUN, "--delta", "1e-5"], "Missing option '--adjacency'"),

@@ -36,7 +36,7 @@ def rows():
 
 @pytest.mark.parametrize("costs", [["accuracy"], ["hours"], ["accuracy", "hours"]])
 def test_the_front_is_what_nothing_else_beats(capsys, tmp_path, costs):
-    """By hand: no other setting is as private and as cheap, and better in one of them."""
+    """By hand: no other setting is as private and as cheap, and better in one respect."""
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     words = ["pareto", str(path), "--delta", "1e-4", *ZERO, "--maximise", "accuracy"]

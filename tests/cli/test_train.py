@@ -24,7 +24,7 @@ def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path, monkeypatch, ca
     content = (tmp_path / "dp-fedavg.ledger").read_bytes()
     code, _, err = answer(capsys, *arguments)
     assert code == 2 and "exists already" in err.strip().splitlines()[-1]
-    # Before data are read: it is told even where there are none.
+    # The message comes before data are read, so it does not need any.
     code, _, err = answer(capsys, *arguments, "--data", "nowhere.npz")
     assert code == 2 and "exists already" in err.strip().splitlines()[-1]
     assert (tmp_path / "dp-fedavg.ledger").read_bytes() == content

@@ -65,7 +65,7 @@ def lasting(folder: Path, rounds: int) -> None:
 
     @client.train()
     def train(message: Message, context: Context) -> Message:
-        # Nothing is trained.
+        # Clients are not trained.
         return Message(message.content, reply_to=message)
 
     @server.main()

@@ -42,7 +42,7 @@ NOISE = CorrelatedNoise(
     kept=KEPT or None,
     dimension=42 if KEPT else None,
 )
-# Updates are as good as nothing: what is released is the noise.
+# Updates are almost 0, so the release is the noise.
 LOOP = FederatedAveraging(
     model=logistic(20, 2),
     scheme=FixedSize(2, 6),

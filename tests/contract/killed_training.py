@@ -57,7 +57,7 @@ def averaging(perturbation=None):
 
 
 def whole(kind):
-    """Return averaging whose noise is whole numbers."""
+    """Return averaging with integer noise."""
     made = {"noise_multiplier": 4.0, "clip_norm": 1.0, "dimension": 8, "cohort": 3, "bits": 10}
     return averaging(kind(**made))
 
@@ -99,7 +99,7 @@ def splitting():
         records=(20, 20, 20),
         dimension=2,
         solver=LocalSolver(method="noisy", noise_scale=0.5),
-        # Nobody takes part in one round of 10^9: one that looks as if noise came again.
+        # One round of 10^9 has no participant, which would look like repeated noise.
         participation=0.999,
     )
     return loop, data, RECORDS
@@ -179,7 +179,7 @@ def main():
 
 
 def ended():
-    """Go on once more, to an end; return the audit's verdict on as much as the ledger counts."""
+    """Resume to the end; return the audit's verdict on the counted epsilon."""
     ledger, seen = Ledger.open(LEDGER, resume=True), len(digests())
     done = train(LOOP, DATA, rounds=rounds() + 1, ledger=ledger, checkpoint=CHECKPOINT)
     ledger.close()

@@ -107,7 +107,7 @@ def test_a_question_asks_every_mechanism_once(entered, ask):
 
 
 def test_a_frozen_mechanism_that_has_no_hash_is_asked_each_time():
-    """A list in a frozen dataclass can change: nothing is remembered of it, nothing breaks."""
+    """A list in a frozen dataclass can change, so its answers are not cached."""
 
     @dataclass(frozen=True)
     class Listed(fp.Mechanism):
@@ -169,7 +169,7 @@ def test_memory_does_not_grow_with_equal_rounds(tmp_path, monkeypatch):
     assert peaks[1] - peaks[0] < 7000 * 16
 
 
-# What is wrong with a record is said wherever its numbers are
+# A defect of a record is shown wherever its numbers are
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_whole_ledgers_number_is_not_qualified(tmp_path):
     assert bound.qualified == () and str(bound).endswith(")")
 
 
-# What no epsilon is about is for the auditor alone
+# Values that no epsilon covers are only for the auditor
 
 
 def run_with(path, refused):

@@ -33,7 +33,7 @@ def test_the_bare_command_prints_its_help_as_help(capsys):
 
 
 def test_every_option_stands_in_a_named_group():
-    """What has none would stand beside --help."""
+    """An option without a panel would be listed with --help."""
     alone = [
         (name, each.opts)
         for name, command in cli.commands.items()

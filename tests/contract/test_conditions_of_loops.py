@@ -37,7 +37,7 @@ def langevin(target, convexity, smoothness):
 
 
 def test_a_softmax_regression_is_as_convex_as_its_prior(digits):
-    """Adding to all classes' scores changes nothing: without a prior there is no curvature."""
+    """A shift of all classes' scores has no effect: without a prior the curvature is 0."""
     model = t.SoftmaxRegression(64, 10)
     for precision, convexity in ((0.0, 20_000.0), (1.0, 1.5)):
         target = t.Posterior(
@@ -68,11 +68,11 @@ def test_records_of_zeros_show_a_likelihood_s_curvature():
         langevin(ten, 400.0, 500.0)
     with pytest.raises(ParameterError, match=r"smoothness must be at least 9\.99"):
         langevin(ten, 5.0, 9.0)
-    # Functions of clients stand for all records: two of 5 have the curvature of 10.
+    # Functions of clients represent all records: two of 5 have the curvature of 10.
     assert target([np.zeros((5, 1))] * 2).curvature == pytest.approx((10.0, 10.0), rel=2e-3)
 
 
-# ---- who is drawn, and what was spent
+# ---- drawn clients, and spent rounds
 
 
 def test_clients_that_take_each_other_s_place_are_not_apart():
@@ -101,7 +101,7 @@ def test_a_budget_alone_does_not_go_on_with_a_checkpoint(tmp_path, digits):
         t.train(other, digits, rounds=2, checkpoint=path)
         with pytest.raises(ParameterError, match="ledger must be given with a budget"):
             t.train(loop, digits, rounds=4, checkpoint=path, budget=fp.Budget(8.0, **ask))
-    # Nor is a state gone on with by another budget, whoever keeps it.
+    # Nor can another budget continue from a state, whoever holds it.
     state, budget = loop.init(), fp.Budget(8.0, **ask)
     for _ in range(2):
         state, _ = loop.step(state, digits, budget=budget)
@@ -117,7 +117,7 @@ def test_a_budget_alone_does_not_go_on_with_a_checkpoint(tmp_path, digits):
     # This very budget knows its rounds, from a file too.
     for rounds in (1, 2):
         t.train(loop, digits, rounds=rounds, checkpoint=tmp_path / "own", budget=budget)
-    # A fresh one has nothing behind it.
+    # A new one has no rounds before it.
     t.train(loop, digits, rounds=1, checkpoint=tmp_path / "new", budget=fp.Budget(8.0, **ask))
 
 
@@ -231,7 +231,7 @@ def test_agents_that_are_silent_are_those_that_were_named():
     assert found.history[0].arrived == 2 and not found.state.models[2:].any()
 
 
-# ---- losses of one's own
+# ---- user-defined losses
 
 
 def test_a_link_of_one_s_own_has_numbers_of_its_own():
@@ -464,7 +464,7 @@ def test_a_live_round_with_less_noise_than_planned_is_charged_as_such(tmp_path, 
     assert alone.spent().upper == pytest.approx(lost.upper, rel=2e-3)
     small = fp.Budget(5.0, 1e-3, adjacency="zero_out")
     step(loop.init(), 0.15, ledger=None, budget=small)
-    # It was released: it counts though it does not fit, and nothing more is allowed.
+    # It was released, so it counts although it does not fit; no further round is allowed.
     assert small.spent().upper > 20.0
     with pytest.raises(BudgetExhausted):
         step(loop.init(), 1.0, ledger=None, budget=small)

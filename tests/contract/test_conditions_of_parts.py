@@ -40,7 +40,7 @@ SELECTED = fp.PrivateSelection(STEP.sampled(TEN) * 1000, trials=fp.PoissonTrials
 
 
 def seen_delta(epsilon):
-    """Delta of 1000 rounds in which it is seen whether the unit is among the ten of 1000."""
+    """Delta of 1000 rounds that show whether the unit is among the ten of 1000."""
     return math.fsum(
         math.comb(1000, k) * 0.01**k * 0.99 ** (1000 - k) * gaussian_delta(math.sqrt(k), epsilon)
         for k in range(120)
@@ -152,7 +152,7 @@ def test_a_mixture_is_what_it_describes_for_the_server_too():
 
 @dataclass(frozen=True)
 class Forgetful(Mechanism):
-    """A wrapper that does not hand on what it was asked."""
+    """A wrapper that does not pass its arguments on."""
 
     inner: Mechanism
     protects = None
@@ -368,7 +368,7 @@ def test_other_trials_are_several(others):
         fp.PrivateSelection(STEP, trials=fp.PoissonTrials(2.0), others=others)
 
 
-# ---- what is drawn is what is accounted
+# ---- the drawn scheme is the accounted scheme
 
 
 @pytest.mark.parametrize("chance", [1e-17, 2.0**-53, 1e-6, 0.1, 0.3, 0.5, 1 - 2.0**-53, 1.0])

@@ -81,7 +81,7 @@ def test_whoever_knows_that_a_zeroed_unit_is_as_an_absent_one_says_so():
 
 
 class Foreign(Mechanism):
-    """Serves every adjacency and says nothing else of itself."""
+    """Supports every adjacency and states no trait."""
 
     protects = None
 
@@ -199,7 +199,7 @@ def test_rounds_of_unequal_length_lose_no_less(sizes):
         assert gap.mean() >= -6 * gap.std() / math.sqrt(len(gap))
 
 
-# ---- nobody to take the slot
+# ---- no unit takes the slot
 
 
 @pytest.mark.parametrize("inner", [ONE, ONE * 2, fp.Laplace(noise_multiplier=1.0)], ids=repr)

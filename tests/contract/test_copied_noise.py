@@ -38,7 +38,7 @@ def loop_of(noise=NOISE):
 
 
 def ran(path, rounds, noise=NOISE, account=None):
-    """Go on with a run, or begin it."""
+    """Resume a run, or begin it."""
     fresh = not path.exists()
     given = {"unit": "client", "adjacency": "zero_out", "claim": (50.0, DELTA), "plan": noise}
     ledger = fp.Ledger.create(path, **given) if fresh else fp.Ledger.open(path, resume=True)
@@ -142,7 +142,7 @@ def test_another_clip_norm_in_the_rest_of_a_copy_is_doubted(tmp_path):
     assert fp.audit(paths).void and fp.audit(paths[::-1]).void
 
 
-# What is bound to one copy
+# State that belongs to one copy
 
 
 def test_the_files_of_one_copy_are_refused_under_the_other(tmp_path):

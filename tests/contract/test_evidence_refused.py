@@ -40,7 +40,7 @@ def vectors(included, generator):
     return generator.normal(0, 1, (2, 3))
 
 
-# What is called, and the whole message but for what stands behind "...".
+# The call, and the whole message; "..." matches any text.
 REFUSED = {
     # attacks
     "scores of other canaries": (
@@ -368,7 +368,7 @@ def test_more_right_guesses_refute_more_and_more_canaries_less(guesses, wrong, l
     assert refuted(right, guesses, canaries, 1e-5, level / 2) <= here + 1e-9
     mu = refuted_mu(right, guesses, canaries, level)
     assert 0.0 <= mu <= refuted_mu(guesses, guesses, canaries, level)
-    # What a coin reaches with a good chance refutes nothing.
+    # A result that a coin reaches with a good chance refutes no claim.
     if right <= guesses / 2:
         assert here == 0.0 and mu == 0.0
 

@@ -237,7 +237,7 @@ def curve_of(run, adjacency, observer="aggregate"):
 
 
 def inside(curve):
-    """A curve and all that stands in it."""
+    """A curve and all values inside it."""
     yield curve
     for part in curve.components().inside:
         yield from inside(part)
@@ -340,7 +340,7 @@ def test_a_record_with_a_wrong_number_is_refused_by_the_kind_itself(kind, name, 
     words, wrong = RULES[rule]
     whole = encode(KINDS[kind][0], REGISTRY)
     for value in wrong:
-        # JSON has no infinity, and a whole number's field takes whole numbers.
+        # JSON has no infinity, and an integer field takes integers.
         if not math.isfinite(value):
             continue
         record = {**whole, "fields": {**whole["fields"], name: value}}

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 
 def engine(folder, job, *more):
-    """Start a job of ``flower_ray`` in a process group of its own, with its Ray workers."""
+    """Start a job of ``flower_ray`` in a separate process group, with its Ray workers."""
     command = [sys.executable, "-m", "tests.contract.flower_ray", job, str(folder), *map(str, more)]
     with open(folder / "log", "ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -160,11 +160,11 @@ def test_liars_are_counted_and_move_the_model_by_no_more_than_the_norm(tmp_path)
     finished(tmp_path, "hostile")
     rounds = json.loads((tmp_path / "told.json").read_text())
     everyone, silent, refused = apps.CLIENTS, 2, 5
-    # Nobody of the others is left out; the engine itself drops an answer in another's name.
+    # No other client is left out; the engine itself drops an answer in another's name.
     arrived = everyone - silent - refused
     assert rounds == [
         [everyone, everyone, 1, False],
-        # Beside those refused, the answer that came twice.
+        # In addition to the refused ones, the answer that came twice.
         [everyone, arrived, refused + 1, False],
         # The answer to the round before, which came too late, is no answer to this one.
         [everyone, everyone, 1, False],

@@ -126,7 +126,7 @@ def test_whole_numbers_pass_exactly_and_who_drops_is_left_out():
     assert len(numbers) == CLIENTS - 1 and sent.carries(strategy.answered)
     whole = np.round(total).astype(np.int64) % MODULUS
     assert np.array_equal(whole, sum(numbers) % MODULUS)
-    # What was trained, and noise of std .93 on 500 coordinates: fails once in 10^8 times.
+    # The trained update, and noise of std .93 on 500 coordinates: fails once in 10^8 times.
     plain = sum(
         update / np.linalg.norm(update)
         for node, update in updates.items()

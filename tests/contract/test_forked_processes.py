@@ -38,7 +38,7 @@ def in_child(work, seconds=20):
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
-        # Whatever happens the child must not go on as a test.
+        # The child must never continue as a test.
         try:
             signal.alarm(seconds)
             try:
@@ -74,7 +74,7 @@ def test_a_child_cannot_write(tmp_path, what):
         assert told.startswith(b"LedgerError: ") and b"forked from it" in told
         assert b"Write in the process" in told and b"\n" not in told
         assert (tmp_path / "run").read_bytes() == before
-        # The parent goes on unharmed.
+        # The parent continues unharmed.
         done(ledger, number)
         intent(ledger)
         ledger.close()
@@ -187,14 +187,14 @@ ASKS = {
 
 @pytest.mark.parametrize("what", ASKS)
 def test_a_child_cannot_spend(tmp_path, what):
-    """Four workers spent 2.123 of a budget of 1.0, of which the parent knew nothing."""
+    """Four workers spent 2.123 of a budget of 1.0, without the parent's knowledge."""
     account = budget()
     account.spend(ROUND)
     created(tmp_path / "run").close()
     ledger = fp.Ledger.open(tmp_path / "run")
     told = in_child(lambda: ASKS[what](account, ledger))
     assert told.startswith(b"LedgerError: the budget belongs to process ") and b"\n" not in told
-    # The parent goes on unharmed; a copy of its own spends for itself.
+    # The parent continues unharmed; a separate copy spends its own budget.
     before = account.spent().upper
     ASKS[what](account, ledger)
     account.spend(ROUND)

@@ -36,7 +36,7 @@ def ledgers(monkeypatch):
 
 
 def asked(ledgers, chosen, seconds=SECONDS):
-    """Return what came of the cases that are chosen, by name."""
+    """Return the outcomes of the chosen cases, by name."""
     return {
         case.name: ledgers.outcome(case, seconds, MEGABYTES)
         for case in ledgers.cases()
@@ -78,7 +78,7 @@ def test_a_hopeless_run_says_why():
     scheme = fp.WithReplacement(10**6, population=1000)
     run = fp.Gaussian(noise_multiplier=1.0).sampled(scheme) * 3
     bound = fp.epsilon(run, delta=1e-5, adjacency="add_remove")
-    # At least 900 draws of the unit, of which each adds 2 to the mean: the loss is above 10^6.
+    # At least 900 draws of the unit, each adding 2 to the mean: the loss is above 10^6.
     renyi = fp.epsilon(run, delta=1e-5, adjacency="add_remove", accountant="rdp").upper
     assert 1e6 < bound.upper <= renyi < float("inf") and "not refined" in bound.reason
 

@@ -133,7 +133,7 @@ def test_a_loss_that_is_a_table_in_later_steps_alone():
 
     def loss(outputs, targets):
         calls.append(1)
-        # The first call is the check's, on records that are nobody's.
+        # The first call is the check's, on artificial records.
         return functional.cross_entropy(outputs, targets) if len(calls) < 3 else outputs
 
     with pytest.raises(ParameterError, match="loss must return one differentiable real number"):
@@ -147,7 +147,7 @@ def test_a_loss_that_is_no_number_is_refused_and_counted(value):
     state, info = averaging(loss=lambda outputs, targets: outputs.sum() * value)
     assert (info.arrived, info.refused) == (0, 3) and torch.isfinite(state.parameters).all()
     state, info = agents(criterion=lambda outputs, target: outputs.sum() * value)
-    # A record whose gradient is not finite counts as nothing; its agent sends noise.
+    # A record whose gradient is not finite counts as 0; its agent sends noise.
     assert info.arrived == 3 and torch.isfinite(state.models).all()
 
 
@@ -346,7 +346,7 @@ def test_what_is_no_participation_and_no_solver(options):
         FederatedSplitting.on(data, loss=Logistic(regularisation=0.1), **given)
 
 
-# What is released
+# Releases
 
 
 class Unreadable:

@@ -40,7 +40,7 @@ def test_a_state_without_amplification_does_not_say_who_was_drawn(cohort, truth)
     assert fp.audit(flower(1000), claim=(9.5, DELTA)).verdict is Verdict.HOLDS
 
 
-# ---- what tells the size of random cohorts
+# ---- values that reveal the size of random cohorts
 
 
 def table(tmp_path, head, lines, **ask):
@@ -81,7 +81,7 @@ def test_what_tells_how_many_there_are_is_doubted(tmp_path, what, rounds):
     ask = {"accountant": "rdp"}
     found = table(tmp_path, head, [line(i, s) for i, s in enumerate(sizes)], **ask)
     assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
-    # One size, norm or noise for all tells nothing.
+    # One size, norm or noise for all reveals no size.
     plain = table(tmp_path, head, [line(i, 5) for i in range(9)], **ask)
     assert plain.verdict is Verdict.HOLDS
 
@@ -272,7 +272,7 @@ def test_not_everybody_took_part_where_the_record_says_so():
         found = fp.audit(told | more | {"adjacency": "add_remove"})
         assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
         assert any("in a round of everyone" in one for one in found.auditor_only)
-    # Others that stay away change nothing of what one's own data do.
+    # Absent other units do not change the effect of a unit's own data.
     kept = fp.audit(told | ZERO)
     assert kept.verdict is Verdict.HOLDS and kept.bound.lower == 0.0
 
@@ -520,7 +520,7 @@ def test_what_one_round_says_is_taken_for_granted_of_the_others(tmp_path):
     assert "steps_per_round" in table(tmp_path, head, lines, **ZERO).granted
 
 
-# ---- states of ours that nobody wrote
+# ---- artificial states of our accountant
 
 
 TORN = {

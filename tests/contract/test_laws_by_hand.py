@@ -15,7 +15,7 @@ from fedprivacy import factors
 from fedprivacy.bound import shown
 from fedprivacy.relations import Facts
 
-# ---- sums of whole numbers, every cohort and every outcome
+# ---- integer sums, every cohort and every outcome
 
 REACH = 60
 """Outcomes from -60 to 60: what lies beyond has less than 1e-17 of the noise."""
@@ -75,10 +75,10 @@ def excess(first, second, epsilon):
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_delta_of_a_noisy_sum_is_that_of_its_law(name, adjacency, rounds):
-    """Neighbours written out reach no more than the upper end, nor less than what is attained."""
+    """Enumerated neighbours reach at most the upper end, and at least the attained one."""
     scheme, cohorts = SCHEMES[name]
     one, other = (sampled_law(cohorts, moved) for moved in NEIGHBOURS[adjacency])
-    # Two rounds: every pair of outcomes, nothing convolved.
+    # Two rounds: every pair of outcomes, without convolution.
     if rounds == 2:
         one, other = (np.multiply.outer(each, each).ravel() for each in (one, other))
     step = fp.DiscreteLaplace(noise_parameter=NOISE)
@@ -179,7 +179,7 @@ def test_the_first_rounds_of_a_run_have_the_first_rows(factor, rows):
 
 @pytest.mark.parametrize("factor", FACTORS[:5], ids=lambda factor: type(factor).__name__)
 def test_noise_row_by_row_is_that_of_the_whole_matrix(factor):
-    """Each row from the rows before it and a draw of its own: the same product with C^-1."""
+    """Each row from the rows before it and a separate draw: the same product with C^-1."""
     rounds = 7
     draws = np.random.default_rng(1).normal(size=rounds)
     wanted = factor.noise_matrix(rounds) @ draws
@@ -191,7 +191,7 @@ def test_noise_row_by_row_is_that_of_the_whole_matrix(factor):
     np.testing.assert_allclose(made, wanted, atol=1e-12)
 
 
-# ---- what is printed
+# ---- printed values
 
 VALUES = [
     *(1.0, 0.1, 1 / 3, 2 / 3, math.pi, 10.05363, 9.9999995, 99.5, 1e-5, 1.00000001e-5),

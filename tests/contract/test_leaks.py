@@ -170,7 +170,7 @@ def test_a_saved_tensor_brings_no_memory_of_others_along(tmp_path):
     assert load(tmp_path / "run.pt", loop().init()).parameters.tolist() == [7.25] * 8
 
 
-# What is printed, and the table of it
+# Printed values, and their table
 
 
 def command(capsys, *words):
@@ -268,7 +268,7 @@ def written(path, removed=False, changed=False):
 
 
 def leaves(value, place):
-    """Return every number and text in what was written, by where it stands."""
+    """Return every number and text in a written file, by its place."""
     if isinstance(value, dict):
         return {k: v for n, x in value.items() for k, v in leaves(x, f"{place}.{n}").items()}
     if isinstance(value, list | tuple):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def whole(kind):
-    """Averaging whose noise is whole numbers."""
+    """Averaging with integer noise."""
     noise = kind(noise_multiplier=4.0, clip_norm=1.0, dimension=8, cohort=3, bits=10)
     scheme = fp.FixedSize(3, 6)
     loop = FederatedAveraging(
@@ -73,7 +73,7 @@ def begun(name):
 
 def new(path, unit, name):
     policy = "fixed" if name == "server" else "operating system"
-    # Of records some loops have theorems for those that are replaced alone.
+    # For records, some loops have theorems only for replacement.
     adjacency = "zero_out" if unit == "client" else "replace_one"
     return Ledger.create(path, unit=unit, adjacency=adjacency, seed_policy=policy)
 
@@ -120,7 +120,7 @@ def test_a_disk_that_becomes_full_loses_nothing(name, when, tmp_path):
     path, seen = tmp_path / "run.ledger", []
     step, state, unit = a_loop(name)
     ledger = new(path, unit, name)
-    # How long a line is, on a ledger of its own: what is written before a release, and after.
+    # The length of a line, on a separate ledger: the lines before a release, and after it.
     other, ends = new(tmp_path / "other.ledger", unit, name), []
     begun = other.path.stat().st_size
     real = Ledger.intent
@@ -140,7 +140,7 @@ def test_a_disk_that_becomes_full_loses_nothing(name, when, tmp_path):
     assert str(path) in str(told.value) and "could not be written" in str(told.value)
     ledger.release()
     spent = Ledger.open(path).spent_rounds
-    # DP-FTRL keeps its noise in a larger file beside the ledger, and writes that before a round.
+    # DP-FTRL keeps its noise in a larger file next to the ledger, written before a round.
     assert spent == (when == "done" and name != "dp-ftrl") and len(seen) <= spent
     with Ledger.open(path, resume=True) as again:
         step(state, again)
@@ -231,7 +231,7 @@ def test_a_csv_file_that_cannot_be_written_is_refused_before_a_round(tmp_path):
 
 
 def other_kinds(state):
-    """States whose tensors, or whose round, are of another kind, and what is said of them."""
+    """States whose tensors, or whose round, are of another type, and their messages."""
     name = next(one for one in ("parameters", "positions", "models") if hasattr(state, one))
     tensor = getattr(state, name)
     yield name, replace(state, **{name: tensor.numpy()})

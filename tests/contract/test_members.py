@@ -54,7 +54,7 @@ def test_single_uploads_are_found_in_every_mechanism_that_adds_no_noise():
     assert single_uploads(share(2.0).sampled(scheme) * 3) == alone.sampled(scheme) * 3
     kinds = fp.Parallel((share(2.0).sampled(scheme), share(4.0).sampled(scheme)))
     assert single_uploads(kinds).mechanisms == (alone.sampled(scheme), quiet.sampled(scheme))
-    # One kind without a secure sum: no line is made of the others alone.
+    # One kind without a secure sum: the others do not get a line by themselves.
     assert single_uploads(fp.Parallel((share(2.0), alone))) is None
     with pytest.raises(fp.UnsupportedCombination, match="topped up"):
         single_uploads(share(2.0, topped_up=True) * 2)

@@ -199,7 +199,7 @@ def test_denominators_that_follow_no_population_are_doubted(tmp_path, rounds, as
     """HOLDS at 1.852 of 4.357 and at 2.087 of 4.997 where rounds differed in a scheme's number."""
     found = audited(tmp_path, rounds, (12.0, 1e-5), **ask)
     assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
-    # One constant, or what is expected of one population, tells nothing.
+    # One constant, or the expected size of one population, reveals no size.
     constant = [(mechanism, cohort, std, 10.0) for mechanism, cohort, std, _ in rounds]
     assert audited(tmp_path, constant, (12.0, 1e-5), **ask).verdict is Verdict.HOLDS
 
@@ -352,7 +352,7 @@ def test_whoever_comes_between_epochs_is_priced(tmp_path):
     assert kept.verdict is Verdict.HOLDS
 
 
-# ---- one draw in a run or kind of its own
+# ---- one draw in a separate run or kind
 
 
 @pytest.mark.parametrize("made", WRAPPED)
@@ -439,7 +439,7 @@ def test_kinds_of_a_kind_are_kinds():
         fp.epsilon((Parallel((RECORD, loud)) * 3).in_cohort(fp.Poisson(0.1)), delta=1e-5, **ZERO)
 
 
-# ---- subclasses with numbers of their own
+# ---- subclasses with their own numbers
 
 
 @dataclass(frozen=True)
@@ -547,7 +547,7 @@ def test_what_equals_a_law_or_factor_is_not_given_its_numbers():
 @registered
 @dataclass(frozen=True)
 class Untold(Mechanism):
-    """It says nothing of its noise."""
+    """It does not state its noise."""
 
     protects = fp.Unit.CLIENT
 

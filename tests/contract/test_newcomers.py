@@ -323,7 +323,7 @@ def changed(root, new, edit):
     (root / path).write_text(old, encoding="utf-8")
 
 
-# Each in a folder of its own; the name of what goes wrong comes first.
+# Each in a separate folder; the name of a failing part comes first.
 PROGRAM = """
 import json, os, sys, traceback
 import fedprivacy as fp
@@ -342,9 +342,9 @@ print(json.dumps(wrong))
 
 @pytest.fixture(scope="module")
 def wrong(tmp_path_factory):
-    """What goes wrong when all six are made in one copy of the package, by change."""
+    """The failures if all six changes are made in one copy of the package, by change."""
     place = tmp_path_factory.mktemp("copy")
-    # With its bytecode, which stays valid: only what is changed is compiled again.
+    # With its bytecode, which stays valid: only changed files are compiled again.
     shutil.copytree(PACKAGE, place / "fedprivacy")
     for new, edit, _ in CHANGES.values():
         changed(place / "fedprivacy", new, edit)

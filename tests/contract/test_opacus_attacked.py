@@ -80,7 +80,7 @@ def test_a_batch_is_not_dropped_by_a_step_that_does_not_fit(ledger):
     optimizer.noise_multiplier = 2.0
     with pytest.raises(fp.ParameterError, match="dropping a batch selects the release"):
         next(draws)
-    # The run may end here, or go on with that batch.
+    # The run may end here, or continue with that batch.
     assert engine.get_epsilon(1e-5) < 9.0
     train(network, optimizer, loader, 2)
     books.close()
@@ -129,7 +129,7 @@ def test_the_accountant_alone_sees_noise_that_comes_again():
             continue
         with pytest.raises(fp.ParameterError, match="be unused, since its noise"):
             train(network, optimizer, [batch], 1)
-    # Nothing was released, and the batch is stepped with other noise.
+    # There was no release, and the batch is stepped with other noise.
     torch.seed()
     train(network, optimizer, loader, 1)
     assert engine.get_epsilon(1e-5) < 1.0 and len(engine.accountant) == 2

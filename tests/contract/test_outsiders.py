@@ -144,7 +144,7 @@ def test_their_certificate_is_told_to_be_nobody_s_to_prove(tmp_path):
 
 
 def checked(path):
-    """Return what the stand-alone checker says."""
+    """Return the result of the stand-alone checker."""
     command = [sys.executable, "-m", "fedprivacy.check_certificate", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 

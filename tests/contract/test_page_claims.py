@@ -115,7 +115,7 @@ def test_de_biased_trajectories_are_a_query_more_and_need_noise_on_gradients():
 
 
 def test_a_batch_is_accounted_with_the_fraction_that_is_really_used():
-    """A third of four records is two of them: half."""
+    """A third of four records is two records: half."""
     third, half = (langevin(batch_fraction=share) for share in (1 / 3, 0.5))
     assert upper(third.run(2)) == upper(half.run(2)) != upper(langevin().run(2))
     assert any("2 of 4" in note or "0.5" in note for note in third.notes), third.notes

@@ -77,7 +77,7 @@ def test_the_reference_table(scheme, adjacency, observer, z, printed, digits):
 )
 @pytest.mark.parametrize("z", [1.4, 1.0])
 def test_the_better_orientation(make, printed, digits, z):
-    """The absent -> present orientation alone."""
+    """Only the absent -> present orientation."""
     swap = make(z).privacy_loss("add_remove").curve.swap()
     low, high = (
         swap.composition(5e-4, side, 1e-12).epsilon(DELTA) for side in (Side.DOWN, Side.UP)
@@ -88,7 +88,7 @@ def test_the_better_orientation(make, printed, digits, z):
 
 @pytest.mark.parametrize("adjacency, witness", [("zero_out", 2.44730), ("replace_one", 3.214199)])
 def test_the_attained_pair_of_fixed_size(adjacency, witness):
-    """Known lower ends: certified ones lie below them, and within 1 % of them."""
+    """Known lower ends: certified ones lie at most 1 % below."""
     bound = fp.epsilon(fixed(1.4, R, N, ROUNDS), delta=DELTA, adjacency=adjacency)
     assert 0.99 * witness <= bound.lower <= witness + 5e-6
     assert bound.witness

@@ -36,7 +36,7 @@ def whole(**changed):
 
 
 class Drawing:
-    """A scheme of a user's own that draws what it is told to."""
+    """A user-defined scheme that draws the given units."""
 
     def __init__(self, drawn, population=None):
         self.drawn, self.population = drawn, population
@@ -55,7 +55,7 @@ def refusing(message):
 
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add_remove"}
-# What is called, and the whole message but for what stands behind "...".
+# The call, and the whole message; "..." matches any text.
 CALLS = {
     # errors
     "a number that is a text": (
@@ -425,7 +425,7 @@ CALLS = {
 
 
 def fits(told, wanted):
-    """Whether a message is the one wanted, where "..." stands for anything."""
+    """Whether a message is the expected one, where "..." matches any text."""
     at = 0
     parts = wanted.split("...")
     for part in parts:

@@ -80,7 +80,7 @@ def described(kind, **changed):
 
 
 class Blank(Mechanism):
-    """A mechanism of somebody's own of which nothing is said but its loss."""
+    """A user-defined mechanism that states only its loss."""
 
     protects = None
 
@@ -95,7 +95,7 @@ class Stubborn:
         raise RuntimeError("not today")
 
 
-# What is called, and the whole message but for what stands behind "...".
+# The call, and the whole message; "..." matches any text.
 VALUES = {
     # stated guarantees
     "guarantees of one number": (
@@ -239,7 +239,7 @@ VALUES = {
         lambda: sparse().contribution(np.ones(12), np.array([0, 1, 1, 2])),
         "mask must contain every index at most once, got 'an index twice'; pass the kept indices",
     ),
-    # noise in whole numbers
+    # integer noise
     "a norm of many whole numbers": (
         lambda: whole(granularity=1e-8, bits=40, cohort=1, dimension=1, noise_multiplier=0.01),
         "granularity must be at least clip_norm / 3.35544e+07, got 1e-08; increase it",
@@ -475,7 +475,7 @@ def priced(run, adjacency, observer="aggregate"):
 
 MANY = fp.FixedEpochs(4, at_most=2)
 
-# What has no theorem, and the whole message likewise.
+# Combinations without a theorem, and their whole messages.
 COMBINATIONS = {
     "another adjacency than was stated": (
         priced(lambda: described(fp.GaussianDp, mu=1.0), "zero_out"),
@@ -744,7 +744,7 @@ def test_a_grid_is_a_power_of_two_far_below_noise_and_contributions(std, clip_no
     for places in (1, 20, 30):
         grid = grid_for(std, clip_norm, places)
         assert math.frexp(grid)[0] == 0.5
-        # Never finer than asked, and coarser only so that the larger stays below 2^32 of it.
+        # Never finer than requested, and coarser only so that the larger stays below 2^32 of it.
         fine = min(std, clip_norm) * 2.0**-places
         assert 0.5 * fine <= grid <= max(2.0 * fine, max(std, clip_norm) * 2.0**-31)
         assert max(std, clip_norm) / grid <= 2.0**32

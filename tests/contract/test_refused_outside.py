@@ -74,7 +74,7 @@ def test_what_may_not_travel_is_refused(what):
     assert fits(str(caught.value), wanted), str(caught.value)
 
 
-# ---- what is not installed
+# ---- missing libraries
 
 
 @pytest.mark.parametrize("name", ["Accountant", "EQUALLY", "PrivateStrategy", "private_mod"])
@@ -95,7 +95,7 @@ def test_flower_has_no_other_names(monkeypatch):
     def broken(name):
         raise ModuleNotFoundError("No module named 'other'", name="other")
 
-    # Another module that is missing is not mended by the extra.
+    # The extra does not install another missing module.
     monkeypatch.setattr(flower, "import_module", broken)
     with pytest.raises(ModuleNotFoundError, match="other"):
         flower.Accountant  # noqa: B018
@@ -162,7 +162,7 @@ except fp.ParameterError as error:
 
 
 def test_whatever_trains_says_that_it_needs_torch(tmp_path):
-    """In a process of its own: here torch is imported already."""
+    """In a separate process: here torch is imported already."""
     told = "training needs torch; pip install 'fedprivacy[train]'"
     command = [sys.executable, "-c", WITHOUT_TORCH]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -298,7 +298,7 @@ CALLS = {
         lambda: run_specs.runs_of_grid({"noise_multiplier": [1.0]}, None, ["beauty"]),
         "--cost must be one of 'noise', 'averaged-noise', 'uploads' or 'rounds', got 'beauty'",
     ),
-    # what is told and drawn
+    # reported and drawn values
     "a budget of less than nothing": (
         lambda: progress_logging.Meter(None, delta=1e-5, adjacency="zero_out", epsilon=-1.0),
         "epsilon must be a finite number of at least 0, got -1.0",
@@ -618,7 +618,7 @@ def test_a_cluster_that_is_not_installed_is_named(monkeypatch, backend):
     )
 
 
-# ---- what is told after a round
+# ---- progress logging
 
 
 def round_info(number, **changed):

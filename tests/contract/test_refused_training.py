@@ -294,7 +294,7 @@ CALLS = {
         ).records(0),
         "labels must lie from 0 to 1, got (2, 2); leave out ...",
     ),
-    # what is trained
+    # training
     "a module that is none": (
         lambda: training.FlatModel(3, CPU),
         "model must build an nn.Module, got 'int'",
@@ -381,7 +381,7 @@ CALLS = {
         "loop must be a loop of fedprivacy.training with its own state, got 'object'; save only "
         "accounted values, with torch.save",
     ),
-    # what is sampled from
+    # sampling
     "weights of other clients": (
         lambda: posterior.checked_shares([0.5, 0.5], 3),
         "weights must be 3 numbers above 0, got [0.5, 0.5]",
@@ -448,7 +448,7 @@ CALLS = {
         "log_likelihood must be a differentiable function of tensors, got 'RuntimeError: a "
         "leaf Variable that requires grad is being ...",
     ),
-    # what was drawn
+    # draws
     "draws without chains": (
         lambda: training.inference_data(torch.zeros(4, 2)),
         "draws must have shape (chains, draws, d), got (4, 2)",

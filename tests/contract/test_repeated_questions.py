@@ -12,7 +12,7 @@ ZERO = {"adjacency": "zero_out"}
 
 
 def certified(run, adjacency="zero_out", told=None):
-    """Return a certificate as it is published, with another adjacency told than was asked."""
+    """Return a published certificate, with another adjacency than the requested one."""
     found = fp.epsilon(run, delta=1e-5, adjacency=adjacency).certificate()
     made = json.loads(json.dumps(found))
     made["bound"]["adjacency"] = told or adjacency

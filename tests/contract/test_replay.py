@@ -175,7 +175,7 @@ SETTINGS = [
         (averaging, kind, s)
         for kind in ("dp-fedavg", "top_k", "rand_k", "laplace")
         for s in SCHEMES
-        # Repeats have a theorem of Gaussian sums alone.
+        # Repeats have a theorem only for Gaussian sums.
         if (kind, s) != ("laplace", "replacement")
     ),
     *((sampler, kind, s) for kind in ("fa-ld", "fa-hmc") for s in ("full", "I", "II")),
@@ -196,7 +196,7 @@ def released(state):
 
 
 def written(folder):
-    """All that a run has left in files, less what is released and what is random by itself."""
+    """All values in the files of a run, except releases and values that are random anyway."""
     ledger = [json.loads(line) for line in (folder / "run.ledger").read_bytes().splitlines()]
     found = {"ledger": [{k: v for k, v in line.items() if k not in RANDOM} for line in ledger]}
     notes = (folder / "run.ledger.private").read_bytes().splitlines()
@@ -217,7 +217,7 @@ def scores(loop, state, data, other):
     if not hasattr(loop, "evaluate"):
         return None
     mine, theirs = loop.evaluate(state, data), loop.evaluate(state, other)
-    assert mine == theirs  # they depend on the state and on public records alone
+    assert mine == theirs  # they depend only on the state and on public records
     return [type(number).__name__ for number in mine]
 
 
@@ -251,7 +251,7 @@ def ran(loop, data, other, folder, unit):
 
 
 def compared(make, kind, scheme, seed, folder, capfd, caplog):
-    """Run both; return how far the release moved over what is allowed."""
+    """Run both; return how far the release moved, relative to the allowed distance."""
     (loop, one), (twin, other), allowed = make(kind, scheme, seed)
     unit, ends, told = "client" if make is averaging else "record", [], []
     for number, (each, data, rest) in enumerate(((loop, one, other), (twin, other, one))):
@@ -262,7 +262,7 @@ def compared(make, kind, scheme, seed, folder, capfd, caplog):
         told.append((seen, written(folder / f"{seed}-{number}"), shown, caplog.messages[:]))
     assert told[0] == told[1]
     assert told[0][2] == ("", "") and not told[0][3]
-    # What the checkpoint and the model's file hold is the released state and nothing else.
+    # The checkpoint and the model's file hold only the released state.
     for number, state in enumerate(ends):
         path = folder / f"{seed}-{number}"
         kept = torch.load(path / "state.pt", weights_only=True)

@@ -268,7 +268,7 @@ def test_a_run_without_privacy_is_gone_on_with_as_it_was_begun(tmp_path):
 
 
 def test_a_budget_for_two_ledgers_is_charged_with_the_rounds_of_both(tmp_path):
-    """As after a restart: a new budget, and what was spent is in the ledgers."""
+    """As after a restart: a new budget, and the spent rounds are in the ledgers."""
     task = job("dp-fedavg", rounds=4)
     loop = task.loop(2.0, None)
     facts = {"unit": "client", "adjacency": "zero_out"}
@@ -321,7 +321,7 @@ def test_a_round_beside_train_is_not_taken_for_one_before_it(tmp_path):
 
 
 def test_a_ledger_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
-    """A crash before the header is on disk leaves nothing in the way."""
+    """A crash before the header is on disk does not block the next start."""
 
     def broken(*arguments):
         raise KeyboardInterrupt

@@ -56,7 +56,7 @@ DRAWS = 500
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# What every loop is asked
+# The questions for every loop
 
 
 @dataclass
@@ -240,7 +240,7 @@ EVERY = pytest.mark.parametrize("name", BENCHES)
 
 
 def complaints(bench):
-    """What is wrong with a loop's released law; empty for a sound one."""
+    """The fault of a loop's released law; empty for a correct loop."""
     found = []
     noise, divided = bench.noise(12)
     count, far = noise.size, 6.5  # exceeded with probability below 1e-10
@@ -354,7 +354,7 @@ def test_a_tampered_loop_is_told_by_what_it_releases(name, told, monkeypatch):
         assert told.strip() in found
 
 
-# Sabotage that the record tells
+# Sabotage that the record shows
 
 
 def ledger_of(path, loop, data=None, unit="record", **options):
@@ -370,7 +370,7 @@ def half(spread):
 
 @EVERY
 def test_less_noise_that_is_drawn_stands_in_the_record(name, tmp_path, monkeypatch):
-    """What is written is what the mechanism says it drew, not what was planned."""
+    """The ledger has the noise that the mechanism drew, not the planned noise."""
     bench, unit = BENCHES[name], "record"
     if isinstance(bench, Averaging):
         loop, data, unit = bench.loop(), bench.data(), "client"
@@ -581,7 +581,7 @@ def test_a_centre_is_not_added_after_the_noise():
 
 
 class Hostile(torch.Tensor):
-    """A tensor that fails at whatever it is asked."""
+    """A tensor that fails at every access."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):

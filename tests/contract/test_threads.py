@@ -15,7 +15,7 @@ BOTH = Barrier(2, timeout=250.0)
 
 @dataclass(frozen=True)
 class Met(LaplacePair):
-    """A curve that tells a moment once two threads have asked for it."""
+    """A curve that returns a moment only after two threads have requested it."""
 
     def moments(self):
         return Waiting(self.shift)
@@ -37,7 +37,7 @@ def test_moments_that_two_threads_add_at_once_are_those_of_their_orders():
         found = [run.result() for run in runs]
     wanted = {n: Sampled(LaplacePair(0.5), 0.1).moments().log_moment(float(n)) for n in orders}
     assert found == [wanted[6]] * 2
-    # All are known now: nobody waits for another thread.
+    # All are known now, so no thread waits for another.
     assert {n: Sampled(Met(0.5), 0.1).moments().log_moment(float(n)) for n in orders} == wanted
     assert wanted[6] > wanted[5] > 0.0
 

@@ -28,7 +28,7 @@ VALUES = (-1, 0, 1)
 
 @functools.cache
 def around(total):
-    """The law of the noisy sum, on whole numbers from -HALF to HALF."""
+    """The law of the noisy sum, on the integers from -HALF to HALF."""
     return np.roll(NOISE, total)
 
 
@@ -137,7 +137,7 @@ def test_no_data_set_of_four_units_loses_more_than_is_said(name, adjacency, obse
         bounds = [fp.delta(run, epsilon=epsilon, **ask) for epsilon in EPSILONS]
     except fp.UnsupportedCombination:
         hopeless = adjacency == "add_remove" and (observer == "server" or name == "Shuffled")
-        # Under replace_one a sum of whole numbers has no theorem where slots are not exchanged.
+        # Under replace_one an integer sum has no theorem where slots are not exchanged.
         assert hopeless or (adjacency == "replace_one" and name in ("Poisson", "TruncatedPoisson"))
         return
     show = observer == "server"

@@ -79,7 +79,7 @@ def test_kinds_of_which_nothing_is_attained_compose_with_what_is():
 
 @pytest.mark.parametrize("kind", ["upload", "kinds"])
 def test_less_noise_than_planned_is_not_put_on_one_sum_alone(kind):
-    """Where one std stands for several kinds of noise, all of them are scaled."""
+    """If one std represents several kinds of noise, all of them are scaled."""
     gauss = fp.Gaussian(noise_multiplier=5.0, unit="record")
     both = fp.Parallel((gauss, fp.Gaussian(noise_multiplier=8.0, unit="record")))
     run = {"upload": SOLVE, "kinds": both}[kind] + gauss

@@ -21,7 +21,7 @@ def test_a_ledger_with_a_round_without_noise_fails(tmp_path, what):
     assert fp.audit(fine).verdict == "HOLDS"
     with pytest.raises(fp.UnsupportedCombination, match="no accountant applies"):
         RunEvidence.of(fp.Ledger.open(path)).loss(found.facts)
-    # What goes on spending has no number to go on with.
+    # A run without a certified number cannot continue to spend.
     account = fp.Budget(10.0, 1e-5, adjacency="zero_out")
     with fp.Ledger.open(path) as ledger, pytest.raises(LedgerError, match="has no epsilon"):
         account.charge(ledger)

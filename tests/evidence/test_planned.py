@@ -54,7 +54,7 @@ def price(found):
 
 
 def leaves(value, at=()):
-    """Yield where every number, word and truth of plain JSON values stands."""
+    """Yield the place of every number, word and truth value in plain JSON values."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from leaves(each, (*at, key)) if key != "version" else ()
@@ -77,7 +77,7 @@ def others(value):
 
 
 def edited(text, rows, at, value):
-    """Return a ledger whose rounds have another value in their mechanisms, the chain mended."""
+    """Return a ledger whose rounds have another value in their mechanisms, with a valid chain."""
     made, before, intents = [], "", 0
     for line in text.splitlines(keepends=True):
         body = line[: -TAIL - 1]
@@ -105,7 +105,7 @@ def judged(path):
 
 
 def edits(mechanism, every):
-    """Yield where a value stands and what is put there: all others, or one of them in turn."""
+    """Yield the place of a value, and its replacement: all others, or one at a time."""
     for number, (at, value) in enumerate(leaves(mechanism)):
         found = others(value)
         yield from ((at, other) for other in (found if every else [found[number % len(found)]]))
@@ -138,7 +138,7 @@ def test_no_field_of_a_rounds_mechanism_lowers_the_price(tmp_path, name, every):
 
 
 def test_a_hundredth_of_the_population_is_no_cheaper_run(tmp_path):
-    """Every round edited, by every accountant: the price that is shown is of the rounds alone."""
+    """Every round edited, by every accountant: the shown price is that of the rounds."""
     one, *rest = kind("FixedSize")
     claim = fp.epsilon(one * ROUNDS, delta=1e-5, adjacency="zero_out").lower / 2.0
     path = write(tmp_path / "run", one, *rest, claim=claim)

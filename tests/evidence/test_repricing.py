@@ -89,7 +89,7 @@ def test_noise_that_is_not_the_mechanisms_is_never_fine(tmp_path, name):
             fp.audit(less)
     else:
         found = fp.audit(less)
-        # Of two sums the one number may be of one of them alone.
+        # Of two sums, the one number may belong to only one.
         certain = "CANNOT BE CERTIFIED" if name == "two sums" else "FAILS"
         assert found.verdict == certain and found.defects == (Defect.LESS_NOISE,)
         nothing = {"clip_norm": clip_norm, "planned_std": 1e-9, "used_std": 1e-9}
@@ -168,7 +168,7 @@ def test_a_fraction_of_the_noise_is_priced_as_that():
 
 
 def test_what_the_record_does_not_tell_apart_is_priced_by_the_worst_of_it():
-    """Each way to lose noise that leaves the recorded std loses no more than what is priced."""
+    """Each way to lose noise without a change of the recorded std loses at most the priced loss."""
     eta, std = 0.5, TRAJECTORY.step_noise_std
     momentum = eta * TRAJECTORY.momentum_noise_std
     asked = 0.5 * eta**2 * TRAJECTORY.gradient_noise_std
@@ -360,7 +360,7 @@ def test_a_denominator_tells_how_many_were_drawn_under_every_adjacency(tmp_path,
     found = divided_by(tmp_path / "a", [5.0, 6.0], scheme, adjacency=adjacency)
     assert found.verdict == "CANNOT BE CERTIFIED" and found.void
     assert "divided by numbers that differ" in found.reasons[0]
-    # Who sees who takes part learns nothing from it.
+    # An observer of the participants learns no more from it.
     seen = fp.audit(tmp_path / "a", observer="server")
     assert seen.verdict == "HOLDS"
     assert divided_by(tmp_path / "b", [6.0] * 2, scheme, adjacency=adjacency).verdict == "HOLDS"
@@ -401,7 +401,7 @@ def test_noise_may_tell_how_many_were_drawn(tmp_path, stds, adjacency):
         fp.UnsupportedCombination, match="noise that differs from the mechanism by factors"
     ):
         fp.account(tmp_path / "a", delta=1e-5)
-    # As much more, or less, in every round tells nothing; nor where nothing is secret.
+    # The same factor in every round reveals no size; nor if no size is secret.
     alike = recorded(tmp_path / "b", [stds[0]] * 3, adjacency=adjacency)
     assert alike.verdict == "HOLDS"
     fixed = fp.FixedSize(5, population=50)
@@ -452,7 +452,7 @@ def test_aborts_may_tell_how_many_were_drawn(tmp_path):
 
 @pytest.mark.parametrize("claim", [(0.01, 1e-5), (50.0, 1e-5)])
 def test_aborts_that_tell_leave_neither_verdict(tmp_path, claim):
-    """FAILS is as unproven as HOLDS: neither end of the interval is about what was released."""
+    """FAILS is as unproven as HOLDS: neither end of the interval covers the release."""
     alone = recorded(tmp_path / "a", [1.0] * 3, claim=claim)
     assert alone.verdict == ("FAILS" if claim[0] < 1.0 else "HOLDS")
     found = recorded(tmp_path / "b", [1.0] * 3, aborted=1, claim=claim)

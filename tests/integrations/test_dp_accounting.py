@@ -537,7 +537,7 @@ def test_their_distributions_know_replace_one(count):
         assert ours.lower <= theirs <= ours.upper + 2e-3
 
 
-# ---- the library's errors, each against a truth of its own
+# ---- the library's errors, each against an independent value
 
 
 def test_their_distributions_forget_the_count_of_randomised_response():
@@ -610,7 +610,7 @@ def test_one_number_is_the_worst_vector_for_laplace(share, moves):
 
 
 def test_a_list_that_is_changed_later_changes_nothing_composed():
-    """Its state told .027 of what had cost 4.377."""
+    """Its state gave .027 for a run that had cost 4.377."""
     account, events = CertifiedAccountant(ADD), [dpa.GaussianDpEvent(1.0)]
     account.compose(dpa.ComposedDpEvent(events))
     events[0] = dpa.GaussianDpEvent(100.0)

@@ -56,7 +56,7 @@ def test_the_report():
         account = dpa.rdp.RdpAccountant().compose(EVENT, 100)
         found = account.get_epsilon(1e-5)
         account.get_epsilon(1e-5)
-        # What is composed later does not change an earlier answer.
+        # A later composition does not change an earlier answer.
         account.compose(EVENT, 100)
         from_gaussian_mechanism(1.0).self_compose(4).get_delta_for_epsilon(1.0)
         dpa.pld.PLDAccountant().compose(EVENT).get_true_positive_rates(np.array([0.1, 0.2]))

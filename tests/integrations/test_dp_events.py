@@ -217,7 +217,7 @@ def test_everything_is_infinite(relation, event):
 
 
 def test_a_state_is_audited_under_its_own_facts():
-    """What the server sees of a round of sampling is not what the sum alone shows."""
+    """The server's view of a sampled round differs from the sum's."""
     account = CertifiedAccountant(ZERO, observer="server", unit="record")
     account.compose(dpa.PoissonSampledDpEvent(0.01, G), 100)
     found = fp.audit(json.loads(json.dumps(account.state())), claim=(1.0, 1e-5))
@@ -372,7 +372,7 @@ def test_the_server_sees_who_took_part_in_all_runs():
 
 
 def test_the_best_of_sampled_runs_hides_nothing_from_the_server_by_any_way():
-    """One such run alone costs 2.318 to the server; of the best of two 0.788 was said."""
+    """One run costs 2.318 for the server; 0.788 was returned for the best of two."""
     once = dpa.PoissonSampledDpEvent(1e-3, dpa.GaussianDpEvent(1.0))
     event = dp_event.RepeatAndSelectDpEvent(once, 2.0, 1.0)
     seen = {"adjacency": "zero_out", "observer": "server"}

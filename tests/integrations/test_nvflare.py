@@ -166,7 +166,7 @@ def test_another_number_of_clients_ends_the_job(tmp_path, job, monkeypatch):
     flow.start_controller(SimpleNamespace(get_engine=lambda: Engine(5)))
     flow.control_flow(SimpleNamespace(triggered=False), None)
     assert "population must be the job's 5 clients, got 4" in said[0]
-    # Nothing was opened or asked.
+    # No file was opened, no client queried.
     assert not (tmp_path / "run.jsonl").exists()
 
 
@@ -244,7 +244,7 @@ def test_what_the_filter_cannot_hear_of_is_refused(tmp_path, perturbation):
 
 
 def test_a_job_that_is_stopped_has_spent_the_round_that_it_drew(tmp_path, job, monkeypatch):
-    """A cohort that was drawn and dropped left no line: whoever resumed the job chose it."""
+    """A dropped cohort left no line, so a person who resumed the job could choose the cohort."""
     flow = job.Workflow(str(tmp_path))
     flow._names = [f"site-{number + 1}" for number in range(job.CLIENTS)]
     asked = []

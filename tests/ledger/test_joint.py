@@ -44,7 +44,7 @@ def resumed(path, rounds, close=True):
 
 
 def copied(tmp_path, before=3, after=(10, 10), **changed):
-    """Return a ledger and copies of it, all resumed."""
+    """Return a ledger and its copies, all resumed."""
     paths = [tmp_path / f"{name}.ledger" for name in "abcdef"[: len(after)]]
     with created(paths[0], **changed) as ledger:
         write(ledger, before)
@@ -68,7 +68,7 @@ def budget(epsilon=500.0, **changed):
 
 
 def test_a_copy_that_a_cloned_process_goes_on_with_differs_at_the_next_line(tmp_path):
-    """A process in a copied machine opens nothing again: the tokens of rounds tell it apart."""
+    """A process in a copied machine does not reopen the file; the tokens of rounds show it."""
     first, second = cloned(tmp_path, under_way=False)
     for ledger in (first, second):
         write(ledger, 2)
@@ -417,7 +417,7 @@ def test_adaptive_schedules_are_not_added_up(tmp_path):
 
 
 def test_a_plan_is_held_against_copies(tmp_path):
-    """Rounds that a plan does not name are found in the rest of a copy alone."""
+    """Rounds that a plan does not name are also found in the rest of a copy."""
     cheaper = ROUND.sampled(fp.FixedSize(5, population=500))
     with created(tmp_path / "a", plan=ROUND * 4) as ledger:
         write(ledger, 2)
@@ -432,7 +432,7 @@ def test_a_plan_is_held_against_copies(tmp_path):
     assert fp.audit(paths).verdict is Verdict.CANNOT_BE_CERTIFIED
 
 
-# What is shown
+# Output
 
 
 def test_resumes_are_shown_in_text_json_and_report(tmp_path, capsys):

@@ -76,7 +76,7 @@ def small(path: Path) -> bytes:
     return path.read_bytes()
 
 
-# What is written is read
+# The read values are the written ones
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -471,7 +471,7 @@ def test_a_change_in_place_that_keeps_the_size_is_noticed(path, set_back):
         with open(path, "r+b") as other:
             other.seek(text.index(b'"cohort"') + 9)
             other.write(b"7")
-        # The file system's clock may go in steps that are longer than what was done since.
+        # The file system's clock may have coarse steps.
         while os.stat(path).st_ctime_ns == before.st_ctime_ns:
             os.utime(path)
         if set_back:
@@ -689,7 +689,7 @@ def test_the_disk_is_waited_for_before_noise_and_before_a_place_is_told(path, mo
 
 
 def test_ten_thousand_rounds_are_read_with_a_few_calls_each(path, monkeypatch):
-    """Calls are counted, since a busy machine takes longer; a line takes 37 of them, a round 74."""
+    """Calls are counted, since a busy machine takes longer: 37 for a line, 74 for a round."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     mechanism = SMP.sampled(fp.FixedSize(100, 6000))
     with new(path) as ledger:

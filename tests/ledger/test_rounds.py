@@ -72,7 +72,7 @@ class Story:
             self.mine = True
         elif what == "resume":
             ledger.release()
-            # Whoever resumes does not know what the other one released.
+            # A resumed copy does not know the other's releases.
             self.mine = False
             return fp.Ledger.open(path, resume=True)
         elif what == "out of turn":
@@ -218,7 +218,7 @@ def test_an_unconfirmed_round_costs_as_a_done_one_and_an_aborted_one_nothing(tmp
     assert price["aborted"].upper < price["done"].resolution[0]
     two = fp.epsilon(step * 2, delta=1e-4, adjacency="zero_out")
     assert price["aborted"].upper == two.upper
-    # What was never confirmed may not have been released: it makes no claim fail.
+    # An unconfirmed round may not have been released, so it makes no claim fail.
     assert price["begun"].lower <= price["done"].lower
     assert price["begun"].lower == pytest.approx(two.lower, rel=1e-6)
 
@@ -237,7 +237,7 @@ def test_less_noise_than_planned_is_priced_as_used(tmp_path, used):
 
 @pytest.mark.parametrize("used", [2.0, 3.0, 1e6])
 def test_more_noise_than_planned_is_no_cheaper(tmp_path, used):
-    """What a client adds beside the plan is not known to be independent of the data."""
+    """A client's addition to the plan may depend on the data."""
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
         ledger.done(ledger.intent(STEP, **ROUND), **{**DONE, "noise_std": used})
         ledger.close()
@@ -460,6 +460,6 @@ def test_lines_of_another_run_are_no_lines_of_this_one(tmp_path):
         (tmp_path / "e").write_bytes(b"".join(first[:left_out] + first[left_out + 1 :]))
         with pytest.raises((DamagedLedger, ForeignLedger)):
             fp.Ledger.open(tmp_path / "e")
-    # The last line alone is not missed: that is what closing is for.
+    # Without a close, a missing last line cannot be noticed.
     (tmp_path / "f").write_bytes(b"".join(first[:-1]))
     assert not fp.Ledger.open(tmp_path / "f").closed and fp.Ledger.open(one).closed

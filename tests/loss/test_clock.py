@@ -44,7 +44,7 @@ ALLOCATED = STEP.sampled(fp.RandomAllocation(rounds_per_epoch=601)) * 6010
 @pytest.mark.parametrize("run", [MANY_LABELS, ALLOCATED], ids=["labels", "allocated"])
 @pytest.mark.parametrize("ask", [fp.epsilon, fp.delta], ids=["epsilon", "delta"])
 def test_an_attempt_ends_when_the_time_is_up(run, ask, slow):
-    """A finite upper end is there all the same; it holds what is found without a deadline."""
+    """A finite upper end exists all the same, and contains the answer without a deadline."""
     given = {"delta": 1e-9} if ask is fp.epsilon else {"epsilon": 1.0}
     early = ask(run, adjacency="zero_out", deadline=0.02, **given)
     # No deadline ends the making of the law, which takes 7,900 looks the first time.
@@ -57,7 +57,7 @@ def test_an_attempt_ends_when_the_time_is_up(run, ask, slow):
 
 
 def test_a_deadline_before_the_first_moments_is_no_error():
-    """Of many different rounds, which are grouped and whose moments alone take longer."""
+    """Many different rounds, which are grouped; even their moments take longer."""
     scheme = fp.FixedSize(2, population=40)
     steps = [fp.Gaussian(noise_multiplier=2.0 + i / 100) for i in range(50)]
     run = functools.reduce(operator.add, (step.sampled(scheme, held=3) for step in steps))

@@ -69,7 +69,7 @@ def check_contribution(own, length, seed, single, numbers=7):
     part = np.asarray(own.contribution(given_), dtype=np.float64)
     points = part / own.grid
     assert np.array_equal(points, np.round(points))
-    # Exactly: whole numbers have no rounding.
+    # Exactly: integers have no rounding.
     assert sum(int(p) ** 2 for p in points) <= (own.clip_norm / own.grid) ** 2
     if length > 1.001:
         assert part[-1] == -own.bit
@@ -117,7 +117,7 @@ class ZeroOrOne(fp.AdaptiveClipping):
 
 
 class QuietBits(fp.AdaptiveClipping):
-    """Half of the noise on the bits, and nothing said of it."""
+    """Half of the noise on the bits, without a statement of it."""
 
     def noise(self, like, generator=None, *, shares=None):
         noise, std = super().noise(like, generator, shares=shares)
@@ -138,7 +138,7 @@ def test_what_does_otherwise_is_found(kind, told, tries):
     def release(updates, generator):
         return own.release(sum(map(own.contribution, updates)), generator)
 
-    # Updates of one coordinate, so that the bit is half of what is looked at.
+    # Updates of one coordinate, so the bit is half of the tested values.
     stated = {"clip_norm": own.clip_norm, "noise_std": own.full_noise_std, "dimension": 1}
     how = dict(zip(("pairs", "draws"), tries, strict=True))
     found = fp.verify(release, **stated, **how, generator=np.random.default_rng(2))

@@ -13,7 +13,7 @@ from fedprivacy.mechanisms import integer_laws as laws
 
 @pytest.mark.parametrize("variance", [0.3, 2.25, 40.0])
 def test_every_node_is_above_its_cumulant_and_next_to_it(variance):
-    """Cumulants of a shift by one against 60 digits; the unit is above all of them."""
+    """Cumulants of a shift by one against 60 digits; the unit is above all cumulants."""
     most = 2.0 * variance
     law, unit = laws._UnitShift.of(variance, most), laws.concentrated_unit(variance, 1.0 + most)
     reach = int(40 + 30 * math.sqrt(variance) + 8 * variance)

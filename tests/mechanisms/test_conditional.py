@@ -24,7 +24,7 @@ RNG = np.random.default_rng(3)
 
 @pytest.mark.parametrize("most", [1, 4, 16])
 def test_rounds_drawn_in_secret_lose_no_more_than_known_ones(most):
-    """Of 16 rounds of 256 the common part alone loses more than the worst pattern of rounds."""
+    """In 16 rounds of 256 the common part loses more than the worst pattern of rounds."""
     rule = fp.MinimumSeparation(1, at_most=most)
     run = noise_of(factors.SquareRootToeplitz(), 8.0, 256, rule)
     ask = {"delta": 1e-5, "adjacency": "zero_out"}
@@ -85,7 +85,7 @@ def test_a_hardly_possible_round_is_not_forgotten():
     line = unknown_position.rank_one(np.full(3, shift), q, 1.0)
     least = q * (deltas(Gdp(shift), [0.0])[0] - 1e-9)
     assert 0.0 < least <= line.swap().moments().log_moment(2.0) + line.moments().log_moment(2.0)
-    # Tails of nothing are bounded as well: something is always left beyond.
+    # Tails of empty laws are bounded as well, by a positive rest.
     above = sums_above(np.array([5, 5]), np.array([1e-41, 1e-41]))
     assert len(above) == 2 and 2e-41 <= above[1] < 1e-36
 

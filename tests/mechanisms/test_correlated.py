@@ -42,7 +42,7 @@ def factors_of(rounds, separation):
 
 @pytest.mark.parametrize("factor", list(factors_of(13, 3)), ids=lambda f: type(f).__name__)
 def test_the_noise_undoes_the_factor(factor):
-    """B C is the identity: what is added to the sums is a function of C x + z."""
+    """B C is the identity: the addition to the sums is a function of C x + z."""
     noise, matrix = factor.noise_matrix(13), factor.matrix(13)
     np.testing.assert_allclose(noise @ matrix, np.eye(13), atol=1e-10)
     assert np.allclose(np.triu(noise[:, :13], 1) if noise.shape[1] == 13 else 0.0, 0.0)

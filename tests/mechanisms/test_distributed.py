@@ -10,7 +10,7 @@ import fedprivacy as fp
 
 
 def topped(std, width=1, cohort=2, **more):
-    """Topped-up discrete Gaussians of a std in whole numbers, of which one is moved."""
+    """Topped-up discrete Gaussians of an integer std, one of them moved."""
     return fp.DistributedDiscreteGaussian(
         noise_multiplier=std, clip_norm=1.0, granularity=1.0, dimension=width, cohort=cohort,
         bits=16, rotated=False, topped_up=True, **more,
@@ -59,7 +59,7 @@ def test_the_distance_is_counted_over_all_coordinates_and_rounds():
     [gaussian] = [fp.Gaussian(noise_multiplier=6.0 / math.sqrt(run.square)) * 10]
     ideal = fp.epsilon(gaussian, delta=1e-5, adjacency="add_remove").lower
     assert ideal < wide.upper < 1.2 * ideal
-    # Where the distance is not small beside delta nothing is certified, and that is said.
+    # Where the distance is not small compared with delta, no number is certified.
     none = fp.epsilon(topped(5.0, width=50) * 1000, delta=1e-9, adjacency="add_remove")
     assert none.upper == math.inf and "no room in this delta" in none.reason
     with pytest.raises(fp.UnsupportedCombination, match="are too small for every theorem here"):

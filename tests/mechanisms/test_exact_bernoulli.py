@@ -10,7 +10,7 @@ from fedprivacy.mechanisms import exact_bernoulli
 
 @pytest.mark.parametrize("a", [0.01, 0.7, 3.0])
 def test_digits_of_geometric_numbers_are_independent_coins(a):
-    """Their product is (1 - r) r^k; what is above the last digit is such a number again."""
+    """Their product is (1 - r) r^k; the digits above the last one form another such number."""
     rate, digits = Fraction(a), []
     while rate < 1:
         digits.append(exact_bernoulli._odds(rate, 200) / 2**200)

@@ -164,7 +164,7 @@ def test_noisy_descent_without_convexity_composes_its_steps():
 @pytest.mark.parametrize("dimension", [1, 100, 10_000])
 @pytest.mark.parametrize("noise", [0.1, 1.0, 20.0])
 def test_rounding_of_hidden_steps_is_paid_for_in_noise(noise, dimension):
-    """The noise over a record's move and two roundings is no less than what is accounted."""
+    """The noise over a record's move and two roundings is at least the accounted one."""
     mechanism = fp.NoisyGradientDescent(
         step_size=0.5,
         noise_std=noise,

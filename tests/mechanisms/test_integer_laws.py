@@ -56,7 +56,7 @@ def test_sums_of_shares_are_within_their_factor_of_one_number(shares, variance):
         ]
         spread = max(ratios) / min(ratios)
         assert 1 <= spread <= (1 + mp.mpf(eta)) / (1 - mp.mpf(eta))
-        # And the bound is of the right size: the true spread is not a thousandth of it.
+        # And the bound is of the right size: the true spread is below a thousandth.
         assert spread - 1 > 1e-3 * eta
 
 
@@ -154,7 +154,7 @@ def test_witness_is_below_the_exact_pair_at_every_epsilon(skellam):
 
 
 def exact_profile(law, moves, epsilon):
-    """Return delta of a law {k: mass} moved by whole numbers, with 60 digits."""
+    """Return delta of a law {k: mass} moved by an integer, with 60 digits."""
     total, a = mp.fsum(law.values()), mp.exp(mp.mpf(epsilon))
     gains = (law.get(k - moves, mp.mpf(0)) - a * law.get(k, mp.mpf(0)) for k in law)
     return mp.fsum(gain for gain in gains if gain > 0) / total
@@ -250,7 +250,7 @@ KINDS = [fp.DistributedDiscreteGaussian, fp.Skellam]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rotated", [True, False])
 def test_shares_sum_modulo_a_power_of_two_to_the_noisy_sum(kind, rotated):
-    """The root mean square is within 6 of its own deviations of what is stated."""
+    """The root mean square is within 6 of its deviations of the stated one."""
     mechanism = kind(**FACTS | {"dimension": 3000, "bits": 16}, rotated=rotated).of_round()
     updates = np.random.default_rng(0).normal(size=(10, 3000))
     total = sum(mechanism.release(update) for update in updates)
@@ -283,7 +283,7 @@ def test_what_is_sent_is_whole_and_within_the_counted_norm(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_roundings_are_unbiased(kind):
-    """A mean of 4000 roundings is within 6 of its deviations of what was rounded."""
+    """A mean of 4000 roundings is within 6 of its deviations of the unrounded value."""
     mechanism = kind(**FACTS, rotated=False).of_round(np.random.default_rng(2))
     update = np.full(100, 0.01234)
     mean = sum(mechanism.contribution(update) for _ in range(4000)) / 4000
@@ -396,7 +396,7 @@ def test_what_samplers_are_off_is_in_delta(accountant):
         account = how().compose(replace(loss, tv_error=off), 3)
         at = account.epsilon(1e-5)
         ends.append(at.upper)
-        # Whatever epsilon is told, its delta holds the distance of the laws.
+        # For every returned epsilon, its delta includes the distance of the laws.
         ideal = how().compose(replace(loss, tv_error=0.0), 3).delta(at.upper).lower
         assert ideal + (1 + math.exp(at.upper)) * 3 * off <= 1e-5
         told = account.delta(1.0).upper
@@ -425,7 +425,7 @@ class Off:
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_what_samplers_are_off_is_in_rates_of_attackers(accountant):
-    """Laws that are off by 1e-4 each, the worst of them: rates reach t(x + off) + off."""
+    """Laws that are off by 1e-4 each, the worst ones: rates reach t(x + off) + off."""
     ask = {"adjacency": "zero_out", "accountant": accountant}
     off, rates = 1e-4, np.array([0.0, 1e-5, 1e-3, 0.05, 0.5, 1.0])
     worst = np.minimum(

@@ -20,13 +20,13 @@ def test_beyond_the_largest_loss_nothing_has_mass():
 
 @pytest.mark.parametrize("scale", [1 / 299.0, 1 / 301.0, 1e-3, 1e-9])
 def test_noise_that_hides_nothing_has_answers_too(scale):
-    """Exponentials of such losses leave doubles: above 300 scales F(S, S) stands."""
+    """Exponentials of these losses leave doubles: above 300 scales F(S, S) is used."""
     run = fp.Laplace(noise_multiplier=scale).sampled(fp.Poisson(0.5))
     facts = {"adjacency": "replace_one"}
     pure = fp.epsilon(run * 3, delta=0.0, **facts)
     assert pure.lower <= 3 * (2.0 / scale) and pure.upper >= 3 * (1.0 / scale - 1.0)
     found = fp.delta(run, epsilon=1.0, **facts)
-    # A unit that is drawn is told apart for certain, one that is not never.
+    # A drawn unit is distinguished with certainty, an undrawn one never.
     assert found.lower <= 0.5 <= found.upper <= 0.5 * (1 + 1e-9)
 
 

@@ -99,7 +99,7 @@ ALONE = [None, fp.Everyone()]
 
 @pytest.mark.parametrize("scheme", ALONE, ids=repr)
 def test_a_share_of_the_noise_goes_with_its_client(scheme):
-    """A million coordinates of N(0, 99/100) and not N(0, 1): the mean square tells, 71 sigma."""
+    """A million coordinates of N(0, 99/100) instead of N(0, 1): the mean square shows 71 sigma."""
     step = sparse(cohort=100, kept=400)
     run = step if scheme is None else step.sampled(scheme)
     for adjacency in ("zero_out", "replace_one"):
@@ -142,7 +142,7 @@ def test_shorter_rounds_of_a_shuffled_epoch_have_less_noise():
 
 
 def test_more_noise_than_a_shuffled_epoch_asks_for_is_no_error():
-    """All four shares were there: nothing certain is known of the rounds that have three."""
+    """All four shares arrived; no certain part is known for rounds with three."""
     epoch = sparse(cohort=4, missing=1).sampled(fp.Shuffled(rounds_per_epoch=3, population=10))
     used = {"clip_norm": 0.5, "planned_std": math.sqrt(0.75), "used_std": 1.0}
     assert as_released(epoch, **used) == epoch and as_observed(epoch, **used) is None

@@ -188,7 +188,7 @@ class TestTable:
         assert np.isnan(exact_normals.signed_sizes(TAILS[name], words + np.uint64(1), space)).all()
 
     def test_what_is_believed_leaves_a_factor_of_eight(self):
-        """For what is rounding; what is left out of a polynomial is the same on every machine."""
+        """The rounding differs between machines; the omitted part of a polynomial does not."""
         assert exact_normals.MARGIN >= 8 * 2.0**-43
         assert exact_normals.QUICK_MARGIN >= exact_tails.QUICK_ERROR + exact_normals.MARGIN
 
@@ -261,7 +261,7 @@ class TestBits:
 
     @pytest.mark.parametrize("name", TAILS)
     def test_one_question_is_enough_between_two_numbers(self, name, monkeypatch):
-        """Where the table has told which two they are."""
+        """Where the table has determined the two candidates."""
         generator, asked = np.random.default_rng(11), []
         words = boundary_words(name, 7.0, 0.25, 40, generator)
         below = Uniform.below
@@ -471,7 +471,7 @@ class TestContributions:
 
 
 class TestShares:
-    """A sum of rounded shares beside the rounding of a sum, with the whole noise and more."""
+    """A sum of rounded shares compared with a rounded sum with the whole noise and more."""
 
     @staticmethod
     def masses(std, reach=60):
@@ -540,7 +540,7 @@ class TestUse:
 
     @pytest.mark.system_randomness
     def test_many_numbers_come_from_a_generator_that_the_system_keys(self, monkeypatch):
-        """A key for each request, so that no copy of this process goes on as this one does."""
+        """A key for each request, so that no copy of this process draws the same numbers."""
         told, drawn, add, give = [], [], ssl.RAND_add, ssl.RAND_bytes
         monkeypatch.setattr(ssl, "RAND_add", lambda key, bits: told.append(key) or add(key, bits))
         monkeypatch.setattr(ssl, "RAND_bytes", lambda n: drawn.append(n) or give(n))

@@ -61,7 +61,7 @@ def epsilon(run, delta, accountant="pld", adjacency="add_remove"):
 
 
 def orders(p, q):
-    """Return the pair with its outcomes in every order, or in some hundreds of them."""
+    """Return the pair with its outcomes in every order, or in some hundreds of orders."""
     for order in itertools.islice(itertools.permutations(range(len(p))), 0, 720, 1):
         yield p[list(order)], q[list(order)]
 
@@ -103,7 +103,7 @@ def test_randomised_responses_with_ties_broken_finely_are_contained(law, account
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_gaussians_that_show_the_largest_are_contained(law):
-    """The score is the output: cells of a line, which only lose less than points of it."""
+    """The score is the output: cells of a line, which lose less than its points."""
     run = fp.PrivateSelection(fp.Gaussian(noise_multiplier=2.0), trials=law)
     cells = np.linspace(-6.0, 7.0, 1500)
     p, q = (np.diff(np.concatenate([[0.0], ndtr(cells - x), [1.0]])) for x in (0.5, 0.0))

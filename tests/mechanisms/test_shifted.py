@@ -19,7 +19,7 @@ def test_small_rows_before_a_large_one_are_not_lost():
 
 
 def test_sums_are_bounded_beyond_what_is_held():
-    """Against exact binomial tails in whole numbers, cut off and moved ones included."""
+    """Against exact binomial tails in integers, with truncated and moved ones."""
     steps, chance = np.full(60, 3), 2.0**-12
     above = sums_above(steps, np.full(60, chance))
     for k in range(0, 180, 7):

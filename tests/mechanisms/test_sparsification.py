@@ -41,7 +41,7 @@ SPARSE = {
 
 
 def test_a_block_keeps_its_mask_and_an_audit_draws_it_again(tmp_path):
-    """Nothing moves off the mask within a block; masks of blocks follow from the ledger's nonce."""
+    """The mask is constant within a block; masks of blocks follow from the ledger's nonce."""
     noise, path, seen = noise_of(**SPARSE), tmp_path / "run", []
     loop = loop_of(noise, seed=None)
     with ledger_of(path, noise, seed_policy="operating system", observer="server") as ledger:

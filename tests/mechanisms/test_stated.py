@@ -238,7 +238,7 @@ def test_masses_that_are_no_pair_are_refused(points, infinite, vanishing):
 
 
 def test_infinite_loss_counts_on_both_sides():
-    """(0, delta): all that is not infinite says nothing, so the composition is 1 - (1 - d)^k."""
+    """(0, delta): finite losses are 0, so the composition is 1 - (1 - d)^k."""
     curve = stated_pair(((0.0, 1e-3),))
     true = -math.expm1(12 * math.log1p(-1e-3))
     for side in Side:
@@ -396,7 +396,7 @@ def test_fixed_size_sampling_of_replace_one_guarantees():
     assert fp.epsilon(stated, delta=2e-7, adjacency="replace_one").upper <= wanted
     renyi = fp.RenyiDp(divergences=((4.0, 0.2),), adjacency="replace_one").sampled(scheme)
     assert fp.epsilon(renyi, delta=1e-5, adjacency="add_remove").upper > 0
-    # A Gaussian keeps these divergences: nothing less than it loses is said.
+    # A Gaussian keeps these divergences, so the bound is at least its loss.
     divergences = tuple((a, 0.5 * a) for a in (1.5, 2.0, 4.0, 8.0, 16.0, 32.0))
     run = fp.RenyiDp(divergences=divergences, adjacency="replace_one").sampled(scheme) * 5
     found = fp.epsilon(run, delta=1e-5, adjacency="replace_one")
@@ -445,14 +445,14 @@ def test_bad_values_are_refused(make, words):
 @pytest.mark.parametrize("accountant", ["pld", "advanced"])
 @pytest.mark.parametrize("one", [0.7, 1.0, 1.5, 2.5, 40.0])
 def test_what_leaks_with_some_probability_is_found_at_any_epsilon(one, accountant):
-    """Beyond the largest finite loss nothing is left but the leak."""
+    """Beyond the largest finite loss only the leak is left."""
     bound = epsilon(approximate((one, 1e-6)), 1e-5, accountant)
     assert 0.9 * one <= bound.upper <= one - 5e-6
 
 
 @pytest.mark.parametrize("epsilon, rounds", [(1.0, 100), (0.1, 1000), (0.5, 7)])
 def test_pure_guarantees_compose_on_their_own_lattice(epsilon, rounds):
-    """Every loss is a multiple of one number: nothing is rounded but floating point."""
+    """Every loss is a multiple of one number, so only floating point rounds."""
     run = Composed(((stated_pair(((epsilon, 0.0),)), rounds),))
     low, high = epsilon_interval(run, 1e-5)
     assert high - low < 1e-6

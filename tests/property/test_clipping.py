@@ -17,7 +17,7 @@ KINDS += [torch.float16, torch.bfloat16]
 
 
 def made(kind, numbers):
-    """An array or tensor of a kind, what does not fit being the largest that does."""
+    """An array or tensor of a kind; the largest one that fits replaces one that does not."""
     if isinstance(kind, torch.dtype):
         return (
             torch.from_numpy(numbers).clamp(*(torch.finfo(kind).max * s for s in (-1, 1))).to(kind)
@@ -32,7 +32,7 @@ def clipped(value, limit):
 
 
 def true_points(found, limit):
-    """What was found in spacings of its grid: whole numbers."""
+    """The values in spacings of the grid: integers."""
     array = found.double().numpy() if isinstance(found, torch.Tensor) else found
     return array / grid_for(limit, limit, 24)
 
@@ -94,7 +94,7 @@ def test_long_updates_of_single_precision_are_put_on_the_grid_in_single_precisio
     found = on_grid(value, clip_norm=1.0, grid=grid)
     points = found.double().numpy() / grid
     assert found.dtype == torch.float32 and (points == np.rint(points)).all()
-    # Whole numbers below 2^53: the sum is exact.
+    # Integers below 2^53: the sum is exact.
     squares = int((points.astype(np.int64) ** 2).sum())
     assert (1.0 - 2.0**-13) * min(length, 1.0) ** 2 < squares * grid * grid <= 1.0
     # Rounded once in single precision, and once to the grid.
@@ -113,7 +113,7 @@ def test_an_entry_that_is_too_large_for_single_precision_goes_the_careful_way():
 
 @pytest.mark.parametrize("share", [0.5, 0.9999])
 def test_a_norm_that_was_measured_wrongly_is_noticed(share, monkeypatch):
-    """The norm is too small, so that too little is clipped: what is returned is looked at."""
+    """The norm is too small, so too little is clipped: the result is checked."""
     value, real, calls = torch.randn(LONG), rounded._row_norms, []
 
     def wrong(flat):

@@ -173,7 +173,7 @@ def test_a_memory_comes_back_as_it_was_for_its_owner_alone(tmp_path):
         file.write(state)
         found = file.read(begun(own))
         assert found.round == 3 and file.path.stat().st_mode & 0o777 == 0o600
-        # The next row is the same from what was read.
+        # The next row is the same after reading.
         ways = [rows.noisy(each, own, np.random.default_rng(9))[0] for each in (state, found)]
         assert torch.equal(*ways)
         file.path.write_bytes(b"none")

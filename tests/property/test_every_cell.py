@@ -114,7 +114,7 @@ def test_whoever_is_drawn_more_often_loses_more(cell):
         # Once an epoch either way, and the server sees in which round.
         assert worse.upper == pytest.approx(asked(cell).upper, rel=1e-9)
     elif name == "RandomAllocation" and adjacency == "replace_one":
-        # Its two ends are of two pairs: only what is attained has an order.
+        # Its two ends belong to two pairs: only the attained one has an order.
         assert worse.lower > asked(cell).lower
     else:
         below(asked(cell), worse)
@@ -127,7 +127,7 @@ def test_delta_at_that_epsilon_is_that_delta(cell):
     at_upper = fp.delta(run, epsilon=found.upper, **ask)
     at_low = fp.delta(run, epsilon=found.resolution[0], **ask)
     assert at_upper.resolution[0] <= DELTA <= at_low.upper
-    # Beyond the interval, on either side, the other answer is told apart.
+    # Beyond the interval, on either side, the other answer is distinguished.
     assert fp.delta(run, epsilon=found.upper + 0.5, **ask).upper < DELTA
     assert fp.delta(run, epsilon=found.resolution[0] - 0.5, **ask).resolution[0] > DELTA
 
@@ -193,7 +193,7 @@ def test_whoever_sees_the_cohort_sees_no_less(cell):
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_one_draw_is_one_draw_with_replacement_or_without(adjacency):
-    """Of one participant nobody can tell whether it was put back."""
+    """For one participant, replacement has no effect."""
     put_back = STEP.sampled(fp.WithReplacement(1, population=12)) * 3
     kept = STEP.sampled(fp.FixedSize(1, population=12)) * 3
     for question in ({"delta": 1e-3}, {"delta": 1e-9}):

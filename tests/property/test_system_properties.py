@@ -93,7 +93,7 @@ def test_the_iterations_that_are_needed_are_enough_and_one_less_is_not(local, rh
 
     assert count == needed.value and bound(count) <= accuracy * (1.0 + 1e-9)
     bias = bound(10**15)
-    # The transient alone is above its half one step before.
+    # One step before, the transient is above its half.
     assert count == 0 or bound(count - 1) - bias > 0.5 * accuracy * (1.0 - 1e-9)
 
 
@@ -232,7 +232,7 @@ def test_inputs_are_scaled_into_the_ball_one_by_one(sizes, bound, seed):
 @given(sizes=SIZES, seed=st.integers(0, 9))
 @SETTINGS
 def test_an_agent_s_gradient_is_the_mean_over_its_own_records(sizes, seed):
-    """Padding counts for nothing, whatever the others have."""
+    """Padding has no effect, whatever the other agents have."""
     parts, draw = agents(sizes, seed=seed), np.random.default_rng(seed)
     own = AgentData.of(parts)
     points = torch.from_numpy(draw.normal(size=(len(sizes), 3)))

@@ -49,7 +49,7 @@ def averaging(**changed):
     return training.FederatedAveraging(**{**given, **changed})
 
 
-# ---- which records are in which step
+# ---- the records of each step
 
 
 @given(
@@ -201,7 +201,7 @@ def test_a_flat_vector_is_its_module_s_parameters_in_order(shapes):
     )
 
 
-# ---- a run that is stopped goes on as if it were not
+# ---- a stopped run continues like an uninterrupted one
 
 
 def sampler(kind, **changed):
@@ -244,7 +244,7 @@ def test_a_run_that_was_stopped_ends_where_one_that_was_not_does(tmp_path, name,
     whole = training.train(loop, own, rounds=5).state
     path = tmp_path / "run.pt"
     training.train(loop, own, rounds=stop, checkpoint=path)
-    # Another process: nothing is left but the file.
+    # Another process has only the file.
     again, own = LOOPS[name]()
     ended = training.train(again, own, rounds=5, checkpoint=path)
     assert len(ended.history) == 5 - stop and ended.state.round == 5

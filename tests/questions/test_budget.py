@@ -112,7 +112,7 @@ def test_names_are_checked():
 
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_units_do_not_add(adaptive):
-    """A filter added them, and told 6 of a client of 20 records that had lost 284."""
+    """A filter added them, and returned 6 for a client of 20 records that had lost 284."""
     account = budget(adaptive=adaptive, epsilon=6.0)
     account.spend(fp.Gaussian(noise_multiplier=50.0))
     account.spend(fp.Gaussian(noise_multiplier=50.0, unit="client"))
@@ -129,7 +129,7 @@ def test_units_do_not_add(adaptive):
     [("epsilon", 0.1), ("delta", 0.5), ("adjacency", "zero_out"), ("adaptive", True)],
 )
 def test_what_was_allowed_by_its_settings_keeps_them(name, value):
-    """Set anew, a budget that had spent 3.85 told .1, or let as many rounds out again."""
+    """After a reset, a budget that had spent 3.85 returned .1, or allowed as many rounds again."""
     account = budget()
     account.spend(ROUND)
     with pytest.raises(FrozenInstanceError, match=name):
@@ -162,7 +162,7 @@ def write(ledger, round_, count, noise_std=1.5, used=None, cohort=None):
 
 
 def test_a_new_budget_is_charged_with_what_a_ledger_holds(tmp_path):
-    """A loop that went on with a new budget began to spend anew."""
+    """A loop that continued with a new budget began to spend anew."""
     other = fp.Gaussian(noise_multiplier=3.0, unit="client").sampled(fp.Poisson(0.02))
     with new_ledger(tmp_path / "run.ledger") as ledger:
         write(ledger, ROUND, 3)
@@ -199,7 +199,7 @@ CLIENTS = fp.Gaussian(noise_multiplier=1.5, unit="client").sampled(fp.Poisson(0.
 
 
 def test_recorded_rounds_are_charged_with_the_noise_that_they_had(tmp_path):
-    """A fifth of the noise was charged as all of it: 2.35 of 61.2."""
+    """A fifth of the noise was charged as the full noise: 2.35, the truth is 61.2."""
     account = budget(epsilon=100.0)
     with new_ledger(tmp_path / "run.ledger") as ledger:
         write(ledger, CLIENTS, 5, used=0.3)
@@ -207,7 +207,7 @@ def test_recorded_rounds_are_charged_with_the_noise_that_they_had(tmp_path):
         known = fp.account(ledger, delta=1e-5)
         with pytest.raises(BudgetExhausted, match=r"the rounds of .* exceed epsilon = 1 "):
             (small := budget()).charge(ledger)
-        # What was spent was spent: nothing fits any more.
+        # The spent part stays spent: no round fits any more.
         assert small.spent().upper == pytest.approx(known.upper, rel=2e-3)
         assert not small.allows(CLIENTS)
         small.charge(ledger)
@@ -239,7 +239,7 @@ def test_a_filter_that_a_ledger_went_beyond_certifies_nothing(tmp_path):
 
 
 def test_a_ledger_that_speaks_against_its_rounds_is_not_charged(tmp_path):
-    """An account refused what a budget told a number of."""
+    """An account refused a run for which a budget returned a number."""
     account, scheme = budget(epsilon=50.0), fp.FixedSize(10, population=100)
     step = fp.Gaussian(noise_multiplier=1.5, unit="client").sampled(scheme)
     with fp.Ledger.create(tmp_path / "l", unit="client", adjacency="zero_out") as ledger:
@@ -408,7 +408,7 @@ def test_of_a_copy_that_went_another_way_the_rest_is_counted(tmp_path):
 
 
 def test_a_ledger_far_beyond_a_budget_is_counted_at_once(tmp_path):
-    """Every round was asked about, and had an account of its own: 93 s of 10,000."""
+    """Every round was queried separately, with its own account: 93 s for 10,000."""
     account = budget(epsilon=0.01)
     with new_ledger(tmp_path / "run.ledger") as ledger:
         write(ledger, CLIENTS, 300)

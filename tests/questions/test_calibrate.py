@@ -75,7 +75,7 @@ def probability(q):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-6, 1e-4])
 def test_a_budget_below_the_tolerance_is_met(epsilon):
-    """Delta alone allows some noise multiplier: TV of N(0, z^2) and N(1, z^2), over the rate."""
+    """Delta allows some noise multiplier: TV of N(0, z^2) and N(1, z^2), over the rate."""
     found = fp.calibrate(
         lambda z: fp.Gaussian(noise_multiplier=z).sampled(fp.Poisson(0.25)),
         epsilon=epsilon,

@@ -26,7 +26,7 @@ def answer(capsys, *arguments):
     return stopped.value.code, told.out, told.err
 
 
-# ---- a claim that promises nothing
+# ---- a claim without content
 
 TAKERS = {
     "audit": lambda delta, path: fp.audit(SMALL, claim=(1e-5, delta), **ZERO),
@@ -171,7 +171,7 @@ def test_commands_say_it_in_their_first_line(tmp_path, capsys):
         assert code == 0 and "delta" in out and "is not below 1" in out.splitlines()[0]
         code, out, _ = answer(capsys, command, *options, "--json")
         assert code == 0 and "is not below 1" in json.dumps(json.loads(out))
-    # Poisson sampling has no number of units: it is stated beside.
+    # Poisson sampling has no number of units: it is stated separately.
     rate = ["--sampling-probability", "0.1", "--rounds", "5", *ZERO_OUT]
     options = [*noise, *rate, "--delta", "0.01"]
     _, out, _ = answer(capsys, "epsilon", *options, "--population", "100")

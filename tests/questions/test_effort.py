@@ -95,7 +95,7 @@ def test_every_question_refuses_the_same_values_in_the_same_words(question, how,
 @every
 @pytest.mark.parametrize("accountant", ["rdp", "advanced"])
 def test_every_question_asks_the_accountant_that_is_named(question, accountant):
-    """An account by upper ends alone is certified, and looser than the interval."""
+    """An account by upper ends only is certified, and looser than the interval."""
     if accountant == "advanced" and question in ("tradeoff_curve", "attack_risk"):
         pytest.skip("a quarter of a minute: a curve is made of many deltas")
     best = published(question, QUESTIONS[question](ONE, tolerance=0.05))
@@ -113,7 +113,7 @@ def test_every_question_asks_the_accountant_that_is_named(question, accountant):
 @every
 def test_a_deadline_ends_every_question_with_a_certified_answer(question):
     fine = {"tolerance": 1e-8}
-    # The clock of the tests goes on with each look at it: see randomness.py.
+    # The clock of the tests advances with each look: see randomness.py.
     before = clock.now.count
     hasty = QUESTIONS[question](SLOW, deadline=1e-6, accountant="pld", **fine)
     assert clock.now.count - before < 2_000

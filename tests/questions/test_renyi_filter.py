@@ -15,7 +15,7 @@ LOUD = fp.Gaussian(noise_multiplier=1.2).sampled(fp.Poisson(0.02))
 
 
 def test_the_filter_for_adaptive_schedules_is_never_exceeded():
-    """Whatever is asked next, the rounds together stay within the budget, by RDP and by PLD."""
+    """For any next request, the rounds together stay within the budget, by RDP and by PLD."""
     account = budget(adaptive=True, epsilon=2.0)
     kinds = [ROUND, LOUD, fp.Gaussian(noise_multiplier=30.0)]
     spent = [0, 0, 0]

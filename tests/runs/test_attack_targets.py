@@ -24,7 +24,7 @@ SETTINGS = {
     "fed-smp-top-k": EVERYBODY,
     "fed-smp-rand-k": EVERYBODY,
     "fa-ld": {"local_steps": 1},
-    # Long steps, whose gradients are not lost beside the momentum.
+    # Long steps, so that gradients are not small compared with the momentum.
     "fa-hmc": {"local_steps": 1, "step_size": 4.0},
     "fed-plt": {"local_steps": 1},
 }

@@ -131,7 +131,7 @@ PLACES = ["run.ledger.noise", "run.ledger.private", "run.ledger", "run.ledger.tm
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["checkpoint", "output"])
 def test_no_file_takes_the_place_of_a_private_one(tmp_path, name, place):
-    """The noise's memory and the key are needed to go on, and nobody is to be handed them."""
+    """The noise's memory and the key are needed to resume, and must stay secret."""
     files = {"ledger": tmp_path / "run.ledger", "checkpoint": None, "output": None}
     experiment = Experiment(job=job("dp-ftrl", rounds=2), epsilon=8.0)
     with pytest.raises(ParameterError, match=f"{name} must (be|differ)"):

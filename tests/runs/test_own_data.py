@@ -129,7 +129,7 @@ def here(tmp_path, monkeypatch):
 
 
 def arrays(**changed):
-    """Scikit-learn's digits as 8 x 8 images of 40 people, each with an own number of them."""
+    """Scikit-learn's digits as 8 x 8 images of 40 people, with different numbers of images."""
     inputs, labels = load_digits(return_X_y=True)
     images = (inputs / 16.0).reshape(-1, 8, 8)
     people = np.array([f"person {n % 40 if n < 900 else n % 7}" for n in range(1400)])

@@ -43,7 +43,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert len(told) == 8
     assert two.together().upper == one.together().upper
-    # As ``train`` gives them, from what is on disk.
+    # As ``train`` returns them, from the files on disk.
     assert both[0][1] == two.train(two.labels[0])
 
 

@@ -16,5 +16,5 @@ def test_a_picture_of_a_curve_takes_rates_in_any_order(tmp_path):
     assert (np.diff(drawn.x) > 0).all() and (np.diff(drawn.lower) <= 0).all()
     assert drawn.lower[drawn.x == 0.1][0] == asked.worst.lower[2]
     one = fp.tradeoff_curve(LONG, fpr=[0.1], **PLAIN)
-    # A rate that was asked for alone is a marker.
+    # A single requested rate is a marker.
     assert draw_tradeoff(one, tmp_path / "a.svg").read_text().count("<use ") >= 2

@@ -79,7 +79,7 @@ def test_the_best_of_the_trials_is_shown(tmp_path, monkeypatch, accuracies):
         return {"accuracy": next(scores)}
 
     monkeypatch.setattr(Sweep, "once", once)
-    # What is made up here leaves no ledgers.
+    # Artificial trials leave no ledgers.
     monkeypatch.setattr(PrivateSweep, "_check_priced", lambda self, ledger: None)
     monkeypatch.setattr(
         Sweep, "model", lambda self, label, repeat, path: path.write_text(f"{repeat}")
@@ -155,7 +155,7 @@ def test_a_private_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path, monk
 
 
 def test_two_private_sweeps_do_not_share_a_folder(tmp_path, monkeypatch):
-    """Each drew trials of its own, and two models were shown for the charge of one."""
+    """Each drew its own trials, and two models were shown for the cost of one."""
     one, said = best_of(tmp_path / "s", monkeypatch, 1), []
 
     def meanwhile():

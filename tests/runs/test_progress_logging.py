@@ -47,7 +47,7 @@ def test_a_line_a_round(tmp_path, data):
 
 
 def test_what_the_number_depends_on_is_told_beside_it(tmp_path, data):
-    """A seeded run's epsilon stood in the table without a word of the seed."""
+    """A seeded run's epsilon was in the table without a mention of the seed."""
     secret = "the seed was fixed"
     fresh, seeds = replace(loop(), seed=None), {0: "fixed", None: "operating system"}
     for number, (averaging, book, words) in enumerate(
@@ -229,7 +229,7 @@ def regression(scale):
 
 @pytest.mark.slow
 def test_the_widening_that_is_told_is_the_one_that_comes():
-    """Long chains of the clipped gradients, without private noise of their own to account for."""
+    """Long chains of the clipped gradients, without private noise, so without an account."""
     target = regression(scale=2.0)
     sampler = training.LangevinSampling(
         target=target, step_size=4e-4, local_steps=20, burn_in=20, draws=200, chains=6, seed=0
@@ -243,7 +243,7 @@ def test_the_widening_that_is_told_is_the_one_that_comes():
 
 
 def test_a_meter_tells_no_number_of_a_ledger_that_certifies_none(tmp_path, data):
-    """Rows of correlated noise that came twice were told as one run: 5.59 of 8.79."""
+    """Repeated rows of correlated noise were shown as one run: 5.59, the truth is 8.79."""
     noise = fp.CorrelatedNoise(
         factor=fp.factors.Tree(),
         noise_multiplier=4.0,
@@ -284,7 +284,7 @@ def test_a_meter_asks_when_it_is_made(tmp_path):
 
 
 def test_a_meter_is_of_one_run(data):
-    """Of two runs it told the second alone."""
+    """Of two runs it showed only the second."""
     meter, averaging = progress_logging.Meter(loop(), **BUDGET), loop()
     for _ in range(2):
         _, info = averaging.step(averaging.init(), data)
@@ -296,7 +296,7 @@ def test_a_meter_is_of_one_run(data):
 
 
 def test_a_meter_s_ledger_is_the_one_that_is_written_to(tmp_path, data):
-    """Another ledger's 1.35 was told of three rounds that cost 2.63."""
+    """Another ledger's 1.35 was shown for three rounds that cost 2.63."""
     averaging = replace(loop(), seed=None)
     facts = {"unit": "client", "adjacency": "zero_out"}
     with (

@@ -83,7 +83,7 @@ def test_a_doubt_is_as_rare_as_it_says(rounds, most, known):
 
 
 def test_how_rare_it_is_that_cohorts_go_with_a_schedule():
-    """Every order of few cohorts beside every schedule of two kinds of noise."""
+    """Every order of few cohorts, with every schedule of two kinds of noise."""
     for sizes in ([1, 2, 3, 4, 5, 6], [1, 1, 1, 2, 2, 9]):
         for noise in ([1.0] * 3 + [2.0] * 3, [1.0] * 5 + [2.0]):
             for chance in (0.9, 0.5, 0.3, 0.1):

@@ -119,7 +119,7 @@ def test_an_epoch_is_drawn_as_a_whole():
 
 
 def test_a_replaced_unit_in_a_shuffle_shows_twice_its_norm():
-    """Two rounds of one unit each, the other sends -1: brute force, beside what is attained."""
+    """Two rounds of one unit each, the other sends -1: brute force, and the attained number."""
     ends = np.concatenate([[-np.inf], np.linspace(-9.0, 9.0, 301), [np.inf]])
     one = {s: np.diff(ndtr((ends - s) / Z)) for s in (-1.0, 1.0)}
     both = (np.multiply.outer(one[1.0], one[-1.0]) + np.multiply.outer(one[-1.0], one[1.0])) / 2

@@ -317,7 +317,7 @@ def test_upper_ends_contain_lower_ends(near):
 
 
 def test_the_following_loss_finds_every_sign():
-    """Well apart places: nothing is lost to groups that hold both signs."""
+    """Distant places: no loss comes from groups that hold both signs."""
     for rho, gamma, steps, rounds in ((10, 0.09, 30, 6), (3, 0.2, 12, 4), (1, 0.93, 25, 1)):
         run = private(rho, gamma, steps, rounds, high=1.02)
         found = attained(run, "final", 1e-12)

@@ -56,7 +56,7 @@ def test_no_more_made_clients_wait_than_four_groups_hold():
         test_features=torch.zeros(0, 1),
         test_labels=torch.zeros(0).long(),
     )
-    # Nobody has the size of another: the first group is made by the wait alone.
+    # No client has the size of another: the first group is made by the wait.
     groups = own.groups(range(20), 2)
     assert len(next(groups).clients) == 1 and len(asked) == 8
     assert len(list(groups)) == 19 and sorted(asked) == list(range(20))

@@ -25,7 +25,7 @@ REMEMBERED = ["tensor", "in place", "list", "dict", "new", "frozen", "past torch
 
 
 class Centred(nn.Module):
-    """Mixes the records of a batch, in a way that no type tells."""
+    """Mixes the records of a batch, in a way that no type shows."""
 
     def forward(self, inputs):
         return inputs - inputs.mean(0)
@@ -143,7 +143,7 @@ def test_a_client_s_update_is_what_it_is_alone(build):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_a_smaller_last_batch_is_not_filled_up(momentum):
-    """Beside others or alone: a layer that mixes records must not see padding."""
+    """With others or by itself: a layer that mixes records must not see padding."""
     module = nn.Sequential(Centred(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     model, own = FlatModel(module, CPU), data(sizes=(5, 5, 5, 2))
     optimiser, order = LocalSGD(epochs=2, batch_size=3), np.random.default_rng(0)

@@ -57,7 +57,7 @@ def peeked():
 
 
 class Own(nn.Sequential):
-    """A sequence with a forward of its own."""
+    """A sequence with its own forward."""
 
     def forward(self, inputs):
         return super().forward(inputs) + self[1].weight.mean()

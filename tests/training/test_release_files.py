@@ -32,7 +32,7 @@ def test_constant_buffers_are_handed_over_as_they_were():
 
 
 class Remembers(nn.Linear):
-    """Keeps what it saw, where zeros show nothing."""
+    """Keeps its inputs, where zeros reveal no data."""
 
     def __init__(self):
         super().__init__(3, 1)

@@ -92,7 +92,7 @@ def path_of(name, text, folder):
     return path
 
 
-# What is asked for, and what is refused
+# Requested facts, and refusals
 
 PLAIN = Rounds(2.0)
 WHOLE = Rounds(2.0, sampling=Sampling.POISSON, rate=0.25, cohort=25, population=100)
@@ -156,7 +156,7 @@ def test_what_is_stated_completes_what_is_recorded(what):
 def test_several_sums_and_lost_shares_are_priced_together():
     said = Stated(sampling="fixed", steps_per_round=4, missing_shares=9, trials=2)
     made, cohort = assemble(trace(FIXED), said), fp.FixedSize(25, population=100)
-    # 16 of 25 shares are left, which is a mechanism with conditions of its own.
+    # 16 of 25 shares are left, which needs a mechanism with further conditions.
     quiet = fp.SparsifiedPerturbation(
         noise_multiplier=2.0, clip_norm=1.0, kept=1, dimension=1, cohort=25, missing=9
     )
@@ -214,7 +214,7 @@ def test_a_scheme_of_a_smaller_share_is_told_and_of_a_larger_one_is_not():
 
 
 class Odd:
-    """A scheme of somebody's own, of which a record knows no facts."""
+    """A user-defined scheme; no record knows its facts."""
 
     rate = 0.5
     amplify = group = draw = visible = None

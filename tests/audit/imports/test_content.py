@@ -221,7 +221,7 @@ def test_a_pass_that_is_not_whole_counts_up_for_upper_ends_and_down_for_lower(tm
     assert found.upper == pytest.approx(high.upper, abs=1e-3)
     path.write_text(path.read_text().replace("7,2.0", "7,4.0"))
     mixed = fp.audit(path, **facts)
-    # Whoever is in another round of that pass has the noise of the others, in all three.
+    # A unit in another round of that pass gets the same noise, in all three.
     assert mixed.bound.upper == found.upper and mixed.bound.lower < found.lower
 
 

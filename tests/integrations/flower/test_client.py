@@ -183,7 +183,7 @@ def test_the_budget_stops_the_run_and_a_closed_ledger_stays_closed(tmp_path):
     grid = apps.HereGrid(apps.client_app())
     result = strategy.start(grid, apps.arrays_of(apps.module()), 9)
     assert len(strategy.history) == 2 and len(result.train_metrics_clientapp) == 2
-    # Nobody was asked for a third round.
+    # No client was queried for a third round.
     assert len(grid.asked) == 2 * apps.CLIENTS
     claim = (budget.epsilon, budget.delta)
     assert fp.audit(tmp_path / "run.jsonl", claim=claim).verdict == "HOLDS"

@@ -37,7 +37,7 @@ def test_a_saved_model_belongs_to_its_ledger(tmp_path):
         saved.read()
 
 
-# ---- Flower, without Flower: what is on disk
+# ---- Flower, without Flower: the files on disk
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_model_of_another_run_is_refused(tmp_path, ledger, head):
 
 
 def test_a_model_beyond_a_ledger_that_was_put_back_is_refused(tmp_path, ledger):
-    """Only the nonce was compared: a run went on to round 7 with 3 rounds in its ledger."""
+    """Only the nonce was compared: a run continued to round 7 with 3 rounds in its ledger."""
     place, path = ledger.path, tmp_path / "model.npz"
     backup = place.read_bytes()
     round_ = fp.Gaussian(noise_multiplier=2.0, unit="client")
@@ -174,7 +174,7 @@ def test_a_ledger_is_gone_on_with_under_its_own_budget_alone(tmp_path, what):
         opened(path, BUDGETS[what], None, "Flower")
     told = "resume with the original budget, or name another file"
     assert str(path) in str(caught.value) and str(caught.value).endswith(told)
-    # Let go of: the right budget may go on.
+    # Released: the right budget may continue.
     again = opened(path, own, None, "Flower")
     assert again.claim == (8.0, 1e-5) and again.description == "Flower, by fedprivacy"
     again.release()

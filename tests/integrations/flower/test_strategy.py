@@ -78,7 +78,7 @@ def test_a_learned_norm_equals_that_of_our_own_loop(tmp_path):
     assert len(here) == ROUNDS + 1 and len(set(here)) == ROUNDS + 1
     assert here == pytest.approx(there, rel=1e-6)
     told = result.train_metrics_clientapp
-    # What a round's metrics say of the next one is what the ledger says of it.
+    # The metrics of a round agree with the ledger about the next round.
     assert [told[n]["next-clip-norm"] for n in (2, 3)] == here[2:]
     plain = fp.Gaussian(noise_multiplier=1.0, unit="client").sampled(apps.SCHEME) * (ROUNDS + 1)
     spent = fp.account(tmp_path / "run.jsonl", delta=1e-3)
@@ -114,7 +114,7 @@ class FailingGrid(apps.HereGrid):
 
 
 def test_a_cohort_that_was_dropped_is_a_round_that_counts(tmp_path):
-    """It left no line, so that whoever started again chose the cohort."""
+    """It left no line, so a person who started again could choose the cohort."""
     strategy = apps.private(apps.equal(FedAvg), tmp_path, scheme=fp.Poisson(0.4))
     grid = FailingGrid(apps.client_app())
     with pytest.raises(ConnectionError):

@@ -61,7 +61,7 @@ def test_a_resumed_ledger_is_charged_to_a_new_budget(tmp_path):
 
 
 def test_steps_of_somebody_else_on_the_ledger_are_charged_as_well(tmp_path):
-    """They were in the ledger alone: 7 of 10 rounds, 2.57 of 6.18."""
+    """They were only in the ledger: 7 of 10 rounds, 2.57 of 6.18."""
     budget = fp.Budget(50.0, 1e-5, adjacency="zero_out")
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
         _, network, optimizer, loader = private()
@@ -285,7 +285,7 @@ def test_steps_that_were_taken_stay_spent():
 
 
 def test_our_own_state_says_how_batches_were_drawn(tmp_path):
-    """Ten passes in order, audited as Poisson: HOLDS at 10.13 of 17.86, and nothing was told."""
+    """Ten passes in order, audited as Poisson: HOLDS at 10.13, the truth is 17.86, no remark."""
     engine, network, optimizer, loader = private(False)
     engine.accountant.look_at(loader)
     for _ in range(10):
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_ours_is_read_as_any_other(tmp_path):
 
 
 def test_adaptive_clipping_is_refused_before_a_step():
-    """Its count of clipped records is released beside the sum, with a sensitivity of its own."""
+    """Its count of clipped records is a second release with its own sensitivity."""
     engine, network, optimizer, loader = adaptively()
     engine.accountant.look_at(loader)
     with pytest.raises(fp.ParameterError, match="AdaClipDPOptimizer"):

@@ -228,13 +228,13 @@ def test_a_batch_that_another_optimizer_stepped_is_missing_here(tmp_path):
 
 @pytest.mark.parametrize("kind", ["poisson", "shuffled"])
 def test_a_step_is_of_the_whole_batch(kind, ledger):
-    """Who leaves out what is in a small batch selects as well."""
+    """To leave out the records of a small batch is a selection as well."""
     _, network, optimizer, loader = private(**{**SAMPLERS[kind][0], "batch_size": 20})
     books = live.keep_books(optimizer, loader, ledger=ledger)
     x, y = next(iter(loader))
     with pytest.raises(fp.ParameterError, match="a step's gradients must come from"):
         train(network, optimizer, [(x[:-1], y[:-1])], 1)
-    # A run that ends here, and goes on later, has dropped a batch.
+    # A run that ends here, and continues later, has dropped a batch.
     assert ledger.voids == ("a batch was drawn, but its step did not follow",)
     train(network, optimizer, [(x, y)], 1)
     assert not ledger.voids
@@ -257,7 +257,7 @@ def test_noise_is_added_by_the_optimizer(ledger):
 
 
 def test_a_refusal_that_does_not_look_at_the_batch_voids_nothing(ledger):
-    """The run is mended and resumed: what was refused had nothing to do with what was drawn."""
+    """The run is repaired and resumed: the refusal did not depend on the draw."""
     _, network, optimizer, loader = private()
     live.keep_books(optimizer, loader, ledger=ledger)
     train(network, optimizer, loader, 2)

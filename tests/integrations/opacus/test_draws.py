@@ -27,7 +27,7 @@ def test_two_draws_are_not_one_step_and_two_batches_of_a_pass_may_be(tmp_path):
     _, network, optimizer, loader = private()
     live.keep_books(optimizer, loader)
     with pytest.raises(fp.ParameterError, match=NOT_DRAWN):
-        # Two draws of which one is empty are one.
+        # Two draws, one of them empty, are one.
         for _ in range(9):
             accumulate(network, optimizer, loader)
     _, network, optimizer, loader = private(False, shuffle=True)

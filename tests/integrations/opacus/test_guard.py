@@ -48,7 +48,7 @@ def stepping(attach):
 
 
 def second_engine(engine, network, optimizer, loader):
-    """Make what is private so once more: Opacus wraps the same optimizer again."""
+    """Make the training private once more: Opacus wraps the same optimizer again."""
     made = PrivacyEngine(accountant="rdp").make_private(
         module=network,
         optimizer=optimizer,

@@ -136,7 +136,7 @@ def test_a_loader_without_a_theorem_is_refused(kind):
 
 
 def test_opacus_prices_a_weighted_loader_as_poisson_and_ours_does_not():
-    """Its own accountant says 1.4 or so of seven steps; nobody here says anything."""
+    """Its own accountant returns about 1.4 for seven steps; ours returns no number."""
     _, network, optimizer, loader = private(
         False, PrivacyEngine(accountant="rdp"), **REFUSED["weights"]
     )
@@ -159,7 +159,7 @@ def test_batches_of_another_loader_are_not_stepped():
     live.keep_books(optimizer, loader)
     with pytest.raises(fp.ParameterError, match="got 8; 0 drawn batches were left; draw one batch"):
         train(network, optimizer, DataLoader(DATA, batch_size=BATCH), 1)
-    # Nor is one that is larger than what was drawn.
+    # Nor is a batch that is larger than the drawn one.
     next(iter(loader))
     with pytest.raises(fp.ParameterError, match="got 40; 1 drawn batches were left"):
         train(network, optimizer, DataLoader(DATA, batch_size=SIZE), 1)

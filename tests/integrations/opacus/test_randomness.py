@@ -27,7 +27,7 @@ def registered():
 
 
 class Listener:
-    """Hears what is handed out."""
+    """Records the returned batches."""
 
     def __init__(self, seen):
         self.seen = seen
@@ -162,7 +162,7 @@ def test_a_budget_alone_has_noise_of_its_own_too():
 
 
 def test_a_fixed_seed_is_a_fixed_seed(tmp_path):
-    """What is to be reproducible is: the ledger says that it is not private."""
+    """A run with a fixed seed is reproducible, and the ledger states that it is not private."""
     noises = []
     for number in range(2):
         torch.manual_seed(5)
@@ -255,7 +255,7 @@ def test_a_new_generator_is_seeded_by_nobody_and_so_by_everybody(seed, tmp_path)
 
 @pytest.mark.parametrize("poisson", [True, False])
 def test_a_budget_without_a_ledger_says_that_torch_was_seeded(poisson):
-    """A ledger would have refused it; a budget alone said nothing, in a pass not even later."""
+    """A ledger would have refused it; a budget without a ledger did not."""
     _, network, optimizer, loader = private(poisson=poisson)
     budget = fp.Budget(500.0, 1e-5, adjacency="zero_out")
     live.keep_books(optimizer, loader, budget=budget)

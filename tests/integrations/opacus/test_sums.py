@@ -46,7 +46,7 @@ def test_a_denominator_that_follows_the_records_is_declared_for_add_remove(tmp_p
 
 
 def by_layer():
-    """Return what is made private with a norm for every layer, sqrt(2) in all."""
+    """Return a private training with one norm per layer, sqrt(2) in all."""
     engine, network = PrivacyEngine(accountant=live.NAME), torch.nn.Linear(3, 1)
     return engine, *engine.make_private(
         module=network,
@@ -60,7 +60,7 @@ def by_layer():
 
 @pytest.mark.parametrize("books", [True, False])
 def test_noise_goes_with_the_norm_that_layers_were_clipped_to(books, tmp_path):
-    """Opacus's scheduler moves the noise alone: ten passes HOLD at 2.594 and attain 13.001."""
+    """Opacus's scheduler changes only the noise: ten passes HOLD at 2.594 and attain 13.001."""
     engine, network, optimizer, loader = by_layer()
     engine.accountant.look_at(loader)
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:

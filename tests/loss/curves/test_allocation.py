@@ -209,7 +209,7 @@ def test_probabilities_and_mean_are_one(mu, rounds):
 @pytest.mark.parametrize("mu, rounds", GRID)
 @pytest.mark.parametrize("swapped", [False, True])
 def test_lattices_keep_their_side(mu, rounds, swapped):
-    """Rounding to a lattice, coarse or fine beside the law, loses little and never the side."""
+    """Rounding to a lattice, coarse or fine, loses little and stays on its side."""
     curve = Allocated(mu, rounds, swapped)
     scale = min(mu, math.sqrt(math.expm1(mu * mu) / rounds))
     for step in (scale / 7.3, scale / 300.0):
@@ -421,7 +421,7 @@ def test_coarser_laws_hold_the_finest(mu, rounds, swapped):
         low, high = (direct.delta(rough, losses, side) for side in ENDS)
         assert (low <= above).all()
         assert (below <= high).all()
-        # The left tail, which the swapped pair is read from, is narrow beside coarse cells.
+        # The left tail, which gives the swapped pair, is narrow compared with coarse cells.
         near = (below > 1e-6) & (losses > 0.0)
         assert swapped or (high - low <= 0.15 * high)[near].all()
     for step in (losses[-1] / 60.0, losses[-1] / 300.0):
@@ -496,7 +496,7 @@ def test_wide_cells_of_one_ratio_hold_what_they_should(mu, cell, side):
 
 
 def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
-    """Nothing is known from below: no lattice would ever be fine enough for a width."""
+    """No lower end is known, so no lattice would ever be fine enough for a width."""
     facts = Facts(Unit.CLIENT, Adjacency.REPLACE_ONE, Observer.AGGREGATE)
     curve = Allocated(1.0, 20, replaced=True)
     for epochs in (1, 5):

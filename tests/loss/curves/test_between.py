@@ -117,7 +117,7 @@ def drawn(draws, z, population=1000):
         (10, 1000, 1.0, 100, "replace_one", 9.580, 9.753),
         (10, 1000, 1.4, 180, "replace_one", 3.518, 3.700),
         (10, 1000, 1.4, 180, "zero_out", 2.957, 3.583),
-        # Much noise: who is told how often the unit was drawn learns less.
+        # Much noise: an observer of the number of draws learns less.
         (10, 100, 10.0, 100, "replace_one", 0.762, 0.847),
         (20, 1000, 5.0, 200, "zero_out", 0.219, 0.266),
     ],

@@ -1,4 +1,4 @@
-"""What is left out moves a profile by no more than is said."""
+"""Omitted components move a profile by no more than the stated amount."""
 
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def test_mass_that_moves_within_q_counts_by_the_epsilon():
     before, after = (direct.delta(one, epsilons, Side.UP) for one in (turned, trimmed.curve))
     assert trimmed.curve != turned
     assert np.all(np.abs(before - after) <= trimmed.slack)
-    # With nothing to spare nothing is left out.
+    # Without spare delta no component is left out.
     assert trim(turned, 1e-12).curve == turned
 
 

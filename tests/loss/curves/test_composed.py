@@ -1,4 +1,4 @@
-"""Curves made of composed curves: what is dominated from both sides still is."""
+"""Curves made of composed curves keep bounds on both sides."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Moments that follow from tails alone."""
+"""Moments that follow from tails only."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fedprivacy.loss import Curve, LaplacePair, MaxLoss, Side, Support
 
 @dataclass(frozen=True)
 class TailsOnly(Curve):
-    """A Laplace pair whose moments nobody states."""
+    """A Laplace pair without stated moments."""
 
     shift: float
     bounded: bool = True

@@ -270,7 +270,7 @@ def test_one_round_with_replacement_has_the_profile_of_theorem_t5(z, draws, popu
 
 
 def test_orientations_are_composed_apart():
-    """The worse orientation alone is the run's number; both are bounded by it."""
+    """The worse orientation is the run's number; both are bounded by it."""
     run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Poisson(0.05)) * 40
     loss = run.privacy_loss("add_remove")
     bound = PldAccountant().compose(loss).epsilon(1e-5)

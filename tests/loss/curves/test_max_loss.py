@@ -64,7 +64,7 @@ def test_stated_guarantees():
     pure = fp.ApproximateDp(guarantees=((1.0, 0.0),), adjacency="zero_out") * 3
     found = fp.epsilon(pure, delta=0, adjacency="zero_out")
     assert 3.0 <= found.upper <= 3.0 * (1 + 1e-14)
-    assert found.lower == 0.0  # nobody says which data sets lose that much
+    assert found.lower == 0.0  # no data sets are named that lose that much
     leaky = fp.ApproximateDp(guarantees=((1.0, 1e-6),), adjacency="zero_out") * 3
     found = fp.epsilon(leaky, delta=0, adjacency="zero_out")
     assert (found.lower, found.upper) == (0.0, math.inf)
@@ -209,7 +209,7 @@ def test_budgets_claims_and_calibration_at_zero():
         fp.Budget(4, 0, adaptive=True, **ADD)
     for claim, verdict in (((4, 0), "HOLDS"), ((3.99, 0), "FAILS")):
         assert fp.audit(LAPLACES, claim=claim, **ADD).verdict == verdict
-    # At delta = 1 a claim promises nothing.
+    # At delta = 1 a claim has no content.
     with pytest.raises(fp.ParameterError, match="did you swap epsilon and delta"):
         fp.audit(LAPLACES, claim=(0, 1), **ADD)
     assert fp.audit(GAUSSIAN, claim=(1e9, 0), **ADD).verdict == "FAILS"

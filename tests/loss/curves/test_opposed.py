@@ -74,7 +74,7 @@ def test_opposed_data_lose_far_more_than_absent_data(noise, rounds, draws, least
 
 
 def test_a_law_that_is_not_the_true_one_is_not_used():
-    """Two atoms stand for so long a law, and a law that starts late has one moved to 0."""
+    """Two atoms represent a law this long, and a law that starts late has one moved to 0."""
     for scheme in (
         fp.WithReplacement(10**9, probability=0.5),
         fp.WithReplacement(600, probability=0.5),
@@ -82,7 +82,7 @@ def test_a_law_that_is_not_the_true_one_is_not_used():
         witness = fp.Gaussian(noise_multiplier=1e5).sampled(scheme).privacy_loss("zero_out").witness
         assert not isinstance(witness.curve, Opposed)
     assert not Opposed.serves(1.0, ((1e-30, 0), (1.0, 7)))
-    # Where means are farther out than doubles can place, nothing is shown of them.
+    # Where means are farther out than doubles can place, no lower end is shown.
     assert Opposed.serves(1e-8, law(9, 0.5)) and not Opposed.serves(1e-9, law(9, 0.5))
 
 

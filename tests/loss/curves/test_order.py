@@ -1,4 +1,4 @@
-"""Many different rounds drawn with replacement: each lies between the two that stand for it."""
+"""Many different rounds drawn with replacement: each lies between its two representatives."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_groups_hold_the_answer_of_all_rounds(adjacency, name, monkeypatch):
     monkeypatch.setattr(between, "MOST", 5 if adjacency == "add_remove" else 8)
     wide = asked()
     assert wide.resolution[0] <= exact.resolution[0] <= exact.upper < wide.upper
-    # What is attained may be asked with another tolerance.
+    # The attained end may be computed with another tolerance.
     assert wide.lower <= exact.upper and math.isfinite(wide.upper)
     if name == "pld":
         assert "grouped" in wide.reason and not exact.reason

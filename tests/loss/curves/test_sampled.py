@@ -1,4 +1,4 @@
-"""A composition that was sampled as one: what is certified from below holds, and is close."""
+"""A composition that was sampled as one: the certified lower end is valid, and close."""
 
 import math
 

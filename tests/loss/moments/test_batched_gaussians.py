@@ -1,4 +1,4 @@
-"""Moments near 1, side by side: against high precision, against those taken alone, and in runs."""
+"""Batched moments near 1, compared with high precision, with single moments, and in runs."""
 
 import itertools
 import random
@@ -129,14 +129,14 @@ def test_what_a_moment_exceeds_one_by_is_as_close_as_it_says(maker, tilt, spacin
 
 
 def some_alike(rng):
-    """Six curves of one shape, some of which need many more nodes than others."""
+    """Six curves of one shape; some need many more nodes than others."""
     maker = rng.choice(MAKERS)
     z, q = (float(np.exp(rng.uniform(*np.log(ends)))) for ends in ((0.5, 8.0), (1e-9, 0.1)))
     return [maker(z * rng.uniform(0.5, 2), q * rng.uniform(0.3, 3)) for _ in range(6)]
 
 
 def test_what_moments_exceed_one_by_is_what_it_is_alone():
-    """Every error that is counted alone is counted side by side, the errors being as large."""
+    """Every error of a single moment is also counted in a batch, with the same size."""
     rng, met = random.Random(3), 0
     for _ in range(150):
         tilt, spacing = (float(np.exp(rng.uniform(a, b))) for a, b in ((-5, 3.4), (-4, 3)))
@@ -155,7 +155,7 @@ def test_what_moments_exceed_one_by_is_what_it_is_alone():
 
 
 def a_few_rules(tilt):
-    """Rules of four rare rounds, and what is sure of them."""
+    """Rules of four rare rounds, and certain facts about them."""
     curves = [sampled(z, q) for z, q in ((0.8, 1e-4), (1.0, 1e-3), (2.0, 1e-3), (3.0, 3e-3))]
     stack = Stack.of([curve.moments().pairs()[0][1] for curve in curves])
     plan = stack._plan(Contour(tilt, 0.0, 1))

@@ -1,4 +1,4 @@
-"""Many different rounds: side by side they are what they are alone, and it takes little time."""
+"""Many different rounds in a batch: the same results as one by one, in little time."""
 
 import time
 
@@ -126,7 +126,7 @@ def test_masses_at_loss_zero_that_count_are_kept_apart():
 )
 def test_an_account_of_many_different_rounds_takes_little(name, setting, rounds, seconds):
     every = losses(*setting, rounds)
-    # It takes a second where nothing else runs: each round on a lattice of its own takes minutes.
+    # It takes a second on an idle machine; a separate lattice for each round takes minutes.
     start = time.process_time()
     assert np.isfinite(composed(name, every).epsilon(1e-5).upper)
     assert time.process_time() - start < seconds

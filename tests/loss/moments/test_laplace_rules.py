@@ -1,4 +1,4 @@
-"""Moments of Laplace pairs and of samples of them, against quadratures in high precision."""
+"""Moments of Laplace pairs and of their samples, against quadratures in high precision."""
 
 import math
 import random
@@ -177,7 +177,7 @@ def test_exchanged_at_rates_next_to_one(shift, rare):
         )
         mass = (1 - mpf(q)) * mpmath.exp(-s) / 2 + mpf(q) / 2
         for delta in (0.0, 1e-300, 1e-5):
-            # Of the outcomes with the largest loss alone; others add to delta.
+            # Only of the outcomes with the largest loss; others add to delta.
             least = top + mpmath.log1p(-mpf(delta) / mass)
             found = fp.epsilon(mechanism, delta=delta, adjacency="replace_one")
             assert found.lower <= (least if delta < 1e-5 else top)

@@ -87,7 +87,7 @@ def delta_of(points, rounds, epsilon):
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("rate", [1e-3, 0.2, 0.9])
 def test_folds_of_three_losses_lie_on_a_lattice(rate, swapped):
-    """-l, 0 and l: nothing is moved, and only rounding is left of the interval."""
+    """-l, 0 and l: no point is moved, and the interval has only rounding."""
     mass = math.exp(0.7) / (1 + math.exp(0.7)) * 0.8
     one = Sampled(Atoms(((-0.7, 0.8 - mass), (0.0, 0.2), (0.7, mass))), rate)
     curve = Fold(one, one)

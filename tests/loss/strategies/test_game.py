@@ -1,4 +1,4 @@
-"""Fixed cohorts under replace_one: the game of adaptive rounds, against arithmetic of its own."""
+"""Fixed cohorts under replace_one: the game of adaptive rounds, against independent arithmetic."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def test_rounds_that_hardly_count_meet_their_lattice(curve, rounds, delta, step)
 
 
 def some_alike(rng):
-    """Ten different curves of one shape, some of which need many more nodes than others."""
+    """Ten different curves of one shape; some need many more nodes than others."""
     maker, swapped = rng.choice([sampled, replaced, zeroed]), rng.random() < 0.5
     z, q = log_uniform(rng, 0.3, 10), log_uniform(rng, 1e-9, 0.3)
     found = [maker(z * rng.uniform(0.5, 2), q * rng.uniform(0.3, 3)) for _ in range(10)]
@@ -427,7 +427,7 @@ def test_quadrature_weights_are_right_to_the_last_bit(count):
 
 
 def check_decay(rng):
-    """Bounds on what is left of A at and above a height."""
+    """Bounds on the rest of A at and above a height."""
     curve, tilt = some_curve(rng), log_uniform(rng, 1e-2, 20)
     spread = math.sqrt(max(curve.moments().cumulants(tilt).variance, 1e-24))
     heights = np.geomspace(0.1, 60, 24) / spread

@@ -1,4 +1,4 @@
-"""Questions that say what does not matter: a ceiling, spare room, bins that vanish."""
+"""Questions that allow an error: a ceiling, spare room, bins that vanish."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_room_is_left_at_both_ends(name):
     less, more = asked(curve, (1.0 - share) * delta), asked(curve, (1.0 + share) * delta)
     assert found.high >= less.low
     assert found.low <= more.high
-    # Not more room than is asked for.
+    # Not more room than requested.
     assert found.high <= less.high + 1e-3
     assert found.low >= more.low - 1e-3
 
@@ -67,7 +67,7 @@ def test_laws_that_are_off_are_answered_as_from_two_questions():
     found = PldAccountant().compose(loss).epsilon(1e-6)
     alone = asked(loss.curve)
     assert found.resolution[0] <= alone.high and alone.low <= found.upper <= alone.high + 1e-6
-    # Where laws are so far off that nothing is left, it is said.
+    # If laws are too far off for any answer, the reason states this.
     none = PldAccountant().compose(loss, 1).epsilon(0.5 * loss.tv_error)
     assert none.upper == math.inf and "no room" in none.reason
 

@@ -56,7 +56,7 @@ def exact_rdp(z, q, rounds, delta):
     ],
 )
 def test_sampled_laplace_noise_has_its_exact_renyi_account(z, q, rounds):
-    """It was up to 68 times too large: Jensen's bound stood in for one orientation."""
+    """It was up to 68 times too large: Jensen's bound was used for one orientation."""
     run = fp.Laplace(noise_multiplier=z).sampled(fp.Poisson(q)) * rounds
     found = fp.epsilon(run, accountant="rdp", **ASK).upper
     exact = exact_rdp(z, q, rounds, 1e-6)

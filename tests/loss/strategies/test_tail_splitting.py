@@ -279,7 +279,7 @@ def test_rare_patterns_among_the_counted_numbers_are_left_out_with_their_mass():
     assert math.exp(terms.log_rest) >= least + math.exp(beyond) * (1 - 1e-6)
 
 
-# Whole runs whose law is known in closed form: labels with Gaussians of their own.
+# Whole runs with a law in closed form: labels with separate Gaussians.
 
 
 def labels_delta(count, q, calm, jump, alone, epsilon):

@@ -12,7 +12,7 @@ from fedprivacy.systems.fa_ld.law import DecayingSteps, LangevinChain, w2_curve
 from fedprivacy.theory.gaussian import point
 from tests.systems.fa_ld.test_law import problem, random_target
 
-# The theorems hold what is exact.
+# The bounds contain the exact values.
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -29,7 +29,7 @@ def line(centres, curvatures, weights=None):
 
 
 def round_of(run):
-    """The mechanism of which a run repeats one round."""
+    """The mechanism of one repeated round."""
     ((one, _),) = run.sequence()
     return one
 

@@ -208,7 +208,7 @@ def test_a_sparsified_bound_is_in_the_loss_s_units_too(scale, sparsifier):
     before, after = fed_smp_bound(one), fed_smp_bound(other)
     assert after.value == pytest.approx(scale**2 * before.value, rel=1e-9)
     assert math.fsum(value for _, value in before.terms) == pytest.approx(before.value)
-    # More noise is dearer by its square alone.
+    # More noise costs more only by its square.
     louder = fed_smp_bound(replace(one, noise_multiplier=2.6))
     assert louder.term("privacy noise") == pytest.approx(4.0 * before.term("privacy noise"))
     assert louder.term("optimisation") == before.term("optimisation")

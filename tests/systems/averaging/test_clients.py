@@ -26,7 +26,7 @@ EMPTY = torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64)
 
 
 def made(client):
-    """Return a client's records: 3 to 5 of them, that follow from its number."""
+    """Return a client's 3 to 5 records, determined by its number."""
     generator = np.random.default_rng(client)
     inputs = generator.normal(size=(3 + client % 3, 5)).astype(np.float32)
     return torch.from_numpy(inputs), torch.from_numpy((inputs[:, 0] > 0).astype(np.int64))
@@ -117,7 +117,7 @@ def test_a_cohort_is_drawn_as_from_one_array(population):
 
 
 class HerePool:
-    """Stands for joblib's processes: everything goes through pickle, nothing leaves."""
+    """Replaces joblib's processes: all values pass through pickle, in this process."""
 
     def __init__(self, **named):
         assert named["n_jobs"] > 1 and named["return_as"] == "generator"

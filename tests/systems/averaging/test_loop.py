@@ -170,7 +170,7 @@ class Purse:
 
 
 def explicit_sum(averaging, data, state, mask, secure, left_out=()):
-    """The sum of contributions, each client trained alone on its own copy."""
+    """The sum of contributions, each client trained by itself on its own copy."""
     total = np.zeros(len(mask))
     for number, rows in enumerate(data.clients):
         if number in left_out:
@@ -282,7 +282,7 @@ def test_rates_momentum_and_decay_against_an_independent_computation():
 
 
 class Wrapped(torch.nn.Module):
-    """A module that nothing is known about."""
+    """A module of unknown kind."""
 
     def __init__(self):
         super().__init__()
@@ -636,7 +636,7 @@ def test_too_many_missing_aborts_and_releases_nothing(scheme):
 
 
 def test_neither_the_abort_nor_the_noise_depends_on_a_client_s_data():
-    """One client's data decide whether its update is finite: nobody else may notice."""
+    """One client's data decide whether its update is finite: no other client may notice."""
     averaging = loop(fed_smp(missing=0))
     state = averaging.init()
     infos = [averaging.step(state, small(poisoned=bad))[1] for bad in ((), (2,))]
@@ -663,7 +663,7 @@ def test_a_ledger_of_a_run_with_dropouts_states_what_was_priced(tmp_path):
         assert (done.cohort, done.arrived, done.refused) == (6, 4, 1)
 
 
-# What a client sends, and what is refused
+# Messages of a client, and refusals
 
 
 def travels(kept=3, dimension=8, sparsifier="rand_k"):
@@ -751,7 +751,7 @@ def test_a_fresh_budget_is_charged_with_what_the_ledger_says():
 
 
 def test_rounds_without_the_budget_are_charged_when_it_comes_back():
-    """They were in the ledger alone: 47 rounds of 17 that were told, 15.76 of a budget of 8."""
+    """They were only in the ledger: 47 rounds, 17 reported, 15.76 of a budget of 8."""
     averaging, journal, purse = loop(fed_smp()), Journal(), Purse(9)
     state, _ = averaging.step(averaging.init(), small(), ledger=journal, budget=purse)
     for _ in range(3):

@@ -83,7 +83,7 @@ def test_a_run_is_accounted_as_one_gaussian(factor, tmp_path):
 
 
 def test_what_is_released_is_the_sums_plus_the_rows():
-    """With updates of zero length the models move by C^-1 z alone: C takes it apart again."""
+    """With updates of zero length the models move only by C^-1 z; C recovers z."""
     noise = noise_of(factors.BufferedToeplitz(2), rounds=8)
     loop = loop_of(noise, learning_rate=1e-30, expected_cohort=1)
     states = [loop.init()]
@@ -400,7 +400,7 @@ def test_an_audit_prices_who_may_have_taken_part(tmp_path):
 
 
 def test_rows_with_less_noise_refute_the_claim_that_the_plan_keeps(tmp_path):
-    """What surely ran is a lower end: the leading rows, with the noise of the loudest of them."""
+    """The certain part gives a lower end: the leading rows, with their largest noise."""
     noise = noise_of()
     rows = [noise.row(i) for i in range(noise.rounds)]
     ask = {"delta": 1e-5, "adjacency": "zero_out"}
@@ -445,7 +445,7 @@ def test_less_noise_is_priced(tmp_path):
     rows = [noise.row(row) for row in range(12)]
     path = rows_recorded(tmp_path / "less", noise, rows, std=1.0)
     assert fp.account(path, delta=1e-5).upper == pytest.approx(half)
-    # Rows to come have what is planned.
+    # Future rows have the planned noise.
     path = rows_recorded(tmp_path / "begun", noise, rows[:2], std=1.0)
     planned = fp.epsilon(noise, delta=1e-5, adjacency="zero_out").upper
     assert planned < fp.account(path, delta=1e-5).upper < half

@@ -108,7 +108,7 @@ def test_a_private_round_is_that_of_dp_fedavg(tmp_path):
 
 
 def test_the_servers_variate_follows_from_what_was_released():
-    """Recomputed from public numbers alone, from round to round: no second sum is released."""
+    """Recomputed only from public numbers, from round to round: no second sum is released."""
     private = loop(scheme=fp.Poisson(0.5), perturbation=gaussian(0.5), learning_rate_decay=0.9)
     state, control = private.init(), torch.zeros(650)
     for _ in range(3):

@@ -39,7 +39,7 @@ def one_round(server, folder, updates, budget=None, state=START):
 
 
 def units(size=0.1):
-    """Return client -> an update along an axis of its own."""
+    """Return client -> an update along a separate axis."""
     return [(client, size * torch.eye(DIMENSION)[client]) for client in range(CLIENTS)]
 
 
@@ -152,7 +152,7 @@ def test_without_flwr_the_names_say_what_to_install(name):
 
 
 def test_the_intent_is_there_before_the_cohort_is_drawn(tmp_path):
-    """A cohort that was drawn and dropped left no line: whoever drew again chose it."""
+    """A dropped cohort left no line, so a person who drew again could choose it."""
     server, budget = a_server(), a_budget()
     path = tmp_path / "run.jsonl"
     facts = {"unit": "client", "adjacency": "zero_out", "seed_policy": "fixed"}

@@ -359,7 +359,7 @@ def test_gradient_noise_alone_is_bounded_by_composing_the_queries():
 
 
 def test_alike_coordinates_count_d_times():
-    """Section 5.2 of the paper by one coordinate, and by all of them."""
+    """Section 5.2 of the paper by one coordinate, and by all coordinates."""
     dimension, start = 40, 0.0
     eyes = np.repeat(np.eye(dimension)[None], 2, axis=0) * np.array([1.0, 0.25])[:, None, None]
     centres = np.array([20.0, 1.0])[:, None]

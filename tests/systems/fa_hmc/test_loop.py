@@ -101,7 +101,7 @@ def test_the_first_round_differs_from_the_printed_one_unless_chains_start_at_zer
         ours, printed = by_hand(loop, rounds, start, start), by_hand(loop, rounds, start)
         assert np.allclose(found, ours, rtol=0.0, atol=1e-12)
         assert np.linalg.norm(found - printed) > 0.05
-    # The laws follow the loop: noise alone moves the first round.
+    # The laws follow the loop: only noise moves the first round.
     assert np.array_equal(loop.exact_laws.law(point(np.array(start)), 1).mean, np.array(start))
 
 
@@ -158,7 +158,7 @@ def test_a_round_costs_the_plain_round_and_one_gradient_more():
             (upload, once), (release, also) = kind.sequence()
             assert (upload, once, also) == (plain._client(0, weight, fraction), 1, 1)
             assert release.gradient_noise_std == upload.gradient_noise_std > 0.0
-            # Nothing of a momentum hides it: a batch's Gaussian.
+            # No momentum hides it: a batch's Gaussian.
             assert math.isclose(exact_epsilon(release), batch_epsilon(2.0, fraction), rel_tol=1e-9)
         more, less = (fp.epsilon(each.run(1), **ask).upper for each in (loop, plain))
         assert more > less

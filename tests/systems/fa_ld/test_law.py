@@ -226,7 +226,7 @@ def test_draws_of_a_whole_round(correlation):
 
 
 def test_draws_with_gradient_noise():
-    """As above, 5e4 draws and 8 standard errors, for one client alone."""
+    """As above, 5e4 draws and 8 standard errors, for one client."""
     target, runs = random_target(12), 50_000
     noise = np.repeat(np.array([[[2.0, 0.5], [0.5, 1.0]]]), 3, axis=0)
     chain = LangevinChain(target=target, step_size=0.2, local_steps=5, gradient_covariance=noise)

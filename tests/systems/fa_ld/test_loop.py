@@ -97,7 +97,7 @@ def epsilon(mechanism):
 
 
 def whitened(loop, rounds):
-    """Final positions in the coordinates in which the exact law is standard normal."""
+    """Final positions in coordinates where the exact law is standard normal."""
     state = train(loop, loop.target, rounds=rounds).state
     law = next(islice(loop.exact.laws(point(np.zeros(loop.target.dimension))), rounds, None))
     factor = np.linalg.cholesky(law.covariance)

@@ -212,7 +212,7 @@ class OneOutput(nn.Module):
         return self.linear(inputs)[..., 0]
 
 
-# What is refused
+# Refusals
 
 PARTS = agents("classes")
 REFUSED = {
@@ -364,7 +364,7 @@ def test_killed_at_random_moments_it_never_counts_too_little(tmp_path, seed):
 
 @pytest.mark.parametrize(("tiny", "target"), [(1e-170, 1e168), (1e-161, 1e161), (0.0, 1e300)])
 def test_an_input_whose_square_vanishes_is_clipped_all_the_same(tiny, target):
-    """A norm that underflows would clip nothing, and slopes of squares have no bound."""
+    """A norm that underflows would not clip, and slopes of squares have no bound."""
     inputs, targets = torch.ones(1, 2, 3, dtype=torch.float64), torch.ones(1, 2)
     inputs[0, 0], targets = tiny, targets.double()
     targets[0, 0] = target

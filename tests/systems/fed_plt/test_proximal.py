@@ -148,5 +148,5 @@ def test_a_regulariser_s_point_has_the_point_s_precision():
     assert checked_prox(None, point, 1.0) is point
     found = checked_prox(lambda p, step: p.float() + step, point, 2.0)
     assert found.dtype is torch.float64 and found.tolist() == [2.0, 2.0]
-    # What is not finite already is no fault of the regulariser's.
+    # An input that is not finite already is not the regulariser's fault.
     assert checked_prox(lambda p, step: p, point * math.nan, 1.0).isnan().all()

@@ -42,7 +42,7 @@ def test_newton_solves_the_local_problems_that_gradient_steps_solve(far):
 
 
 def test_quasi_newton_solves_a_networks_local_problems():
-    """No Hessian is asked for: what is left of the local gradient after some thirty steps."""
+    """No Hessian is computed: the rest of the local gradient after some thirty steps."""
     data = AgentData.of(agents("classes"))
     data = replace(data, targets=data.targets.clamp(min=0.0))
     loss = ModuleLoss(model=lambda: torch.nn.Linear(3, 2))
