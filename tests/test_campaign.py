@@ -108,7 +108,7 @@ def test_what_never_ends_is_given_up():
 
 
 def test_an_alarm_that_the_collector_swallows_comes_again(monkeypatch):
-    """And nobody is told of it, nor is anything else that was lost kept back."""
+    """The user sees no message about it, but other lost errors are reported."""
     told, began = [], time.process_time()
 
     def tell(lost):

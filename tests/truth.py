@@ -30,7 +30,7 @@ def gaussian_delta(epsilon, mu):
 
 
 def erased_delta(epsilon, mu, rounds, q):
-    """delta of ``rounds`` mu-GDP rounds, each of which happens with probability q, visibly."""
+    """delta of ``rounds`` mu-GDP rounds; each happens with probability q, visibly."""
     total, q = mpf(0), mpf(q)
     for j in range(1, rounds + 1):
         weight = mpmath.binomial(rounds, j) * q**j * (1 - q) ** (rounds - j)

@@ -69,7 +69,7 @@ def test_curves_bound_what_mechanisms_reach(m, r):
 
 
 def test_the_gaussian_mechanism_in_one_run():
-    """More is shown than by theorem A1; what is refuted is the mechanism's own mu or less."""
+    """The lower end exceeds theorem A1's; the refuted mu is at most the mechanism's own."""
     step = fp.Gaussian(noise_multiplier=1.0815413087653432)
     for seed in (3, 4):
         given = {"runs": 1, "claim": step, "adjacency": "zero_out"}

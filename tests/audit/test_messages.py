@@ -44,7 +44,7 @@ PLAIN = {"adjacency": "zero_out"}
 
 
 def test_correlated_noise_is_told_as_what_it_is(tmp_path):
-    """Its one release is of all rounds: no course to draw, and nobody takes part in all of them."""
+    """Its one release covers all rounds: no course is drawn, and no unit is in all rounds."""
     noise = LEFT["not a sum whose rounds hang together"][0]
     found = fp.audit(noise, claim=(9.0, 1e-5), **PLAIN)
     rows = dict(rows_of(found))

@@ -116,7 +116,7 @@ def test_damaged_ledgers_give_no_traceback_no_hang_and_no_new_holds(tmp_path):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.filterwarnings("ignore")
 def test_noise_at_the_ends_of_doubles_gives_a_verdict_or_a_refusal(tmp_path, noise, sparse):
-    """Never a traceback: what overflows within one way of answering says nothing."""
+    """Never a traceback: an overflow inside one strategy decides no answer."""
     one = fp.Gaussian(noise_multiplier=noise, unit="client").sampled(fp.Poisson(0.1))
     if sparse:
         shares = {"kept": 3, "dimension": 9, "cohort": 4, "missing": 1, "colluding": 1}

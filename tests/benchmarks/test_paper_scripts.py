@@ -155,7 +155,7 @@ def test_a_cell_that_does_not_agree_with_itself_is_not_compared(two_sided, monke
     assert two_sided.agrees(kept)
     other = kept | {"accuracy": [one + 0.1 for one in kept["accuracy"]]}
     assert not two_sided.agrees(other)
-    # Moved by more than rounding the start decides what comes out.
+    # If it moves by more than rounding, the start decides the result.
     monkeypatch.setattr(two_sided, "ROUNDING", 1.0)
     monkeypatch.setattr(two_sided, "apart", lambda one, two: 0.0 if one is two else 1.0)
     with pytest.raises(two_sided.Parted):

@@ -82,7 +82,7 @@ def test_help_has_every_option_and_ends_with_0(name, capsys):
 
 
 def test_an_option_of_one_name_says_one_thing():
-    """The same words wherever it stands, but where a command means another thing by it."""
+    """An option has the same help everywhere, unless its meaning differs in a command."""
     told = {}
     for name, each in OPTIONS:
         told.setdefault(each.opts[0], {}).setdefault(each.help, []).append(name)

@@ -101,14 +101,14 @@ def test_a_budget_alone_does_not_go_on_with_a_checkpoint(tmp_path, digits):
         t.train(other, digits, rounds=2, checkpoint=path)
         with pytest.raises(ParameterError, match="ledger must be given with a budget"):
             t.train(loop, digits, rounds=4, checkpoint=path, budget=fp.Budget(8.0, **ask))
-    # Nor can another budget continue from a state, whoever holds it.
+    # Nor can another budget continue from a state.
     state, budget = loop.init(), fp.Budget(8.0, **ask)
     for _ in range(2):
         state, _ = loop.step(state, digits, budget=budget)
     with pytest.raises(ParameterError, match="ledger must be given with a budget"):
         loop.step(state, digits, budget=fp.Budget(8.0, **ask))
     loop.step(state, digits, budget=budget)
-    # As many rounds of another model are not those before this state: told 2.808 of 3.753.
+    # Rounds of another model do not replace those before this state: 2.808, the truth is 3.753.
     other, spent = loop.init(), fp.Budget(8.0, **ask)
     for _ in range(2):
         other, _ = loop.step(other, digits, budget=spent)
@@ -166,7 +166,7 @@ def test_a_round_without_a_server_rate_is_refused_before_it_is_spent(digits):
 
 @pytest.mark.parametrize(("inputs", "width", "seed"), [(784, 32, 341), (1, 32, 35), (16, 8, 3)])
 def test_one_client_moves_the_sum_by_no_more_than_the_clip_norm(inputs, width, seed):
-    """A client that is left alone was rounded otherwise: by up to 1.71 clip norms with threads."""
+    """A client in a group of one was rounded differently: by up to 1.71 clip norms with threads."""
     size, norm, rng = 20, 0.1, np.random.default_rng(seed)
     features = torch.tensor(3 * rng.normal(size=(2 * size, inputs)), dtype=torch.float32)
     labels = torch.tensor(rng.integers(0, 10, 2 * size))

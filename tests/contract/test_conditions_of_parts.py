@@ -76,7 +76,7 @@ def test_trials_beside_a_kind_that_shares_their_draw_are_refused(first):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_rows_of_correlated_noise_are_not_drawn_one_by_one(number):
-    """Drawn for row 1 and not for row 0 a unit paid nothing; four rows: delta .068 of .139."""
+    """A unit drawn for row 1 but not for row 0 cost 0; four rows: delta .068, the truth is .139."""
     row = fp.CorrelatedNoise(
         factor=fp.factors.Identity(),
         noise_multiplier=1.0,
@@ -126,7 +126,7 @@ def test_the_server_sees_which_move_was_drawn(epsilon):
     found = fp.delta(MOVES, epsilon=epsilon, observer="server", **ZERO)
     assert truth <= found.upper * (1 + 1e-9)
     assert found.upper == pytest.approx(truth, rel=1e-6)
-    # Whether it really sees it is not stated: what is attained for sure is the hidden move's.
+    # Whether it really sees it is not stated, so the attained pair is that of the hidden move.
     hidden = fp.delta(MOVES, epsilon=epsilon, **ZERO)
     assert found.lower == hidden.lower <= hidden.upper < truth
 
@@ -173,7 +173,7 @@ FORGOTTEN = [
 
 @pytest.mark.parametrize("made", FORGOTTEN)
 def test_an_answer_to_another_question_is_refused(made):
-    """A cohort's round was told as replace_one, 3.80, at the price of add_remove (it is 8.88)."""
+    """A cohort's round was accounted as add_remove, 3.80, for replace_one (it is 8.88)."""
     with pytest.raises(
         ParameterError, match=r"Forgetful\.loss_under must return a loss for replace_one"
     ):
@@ -231,7 +231,7 @@ def test_whose_data_is_one_unit_is_said_once():
 
 @dataclass(frozen=True, kw_only=True)
 class Entries(fp.Gaussian):
-    """A unit has several entries in the sum, each of them clipped; it says so of its loss alone."""
+    """A unit has several clipped entries in the sum, and only the loss states this."""
 
     entries: int = 10
 
@@ -283,7 +283,7 @@ class Uncompared(Mechanism):
 
 
 class Undeclared(fp.Gaussian):
-    """No dataclass of its own: what it adds is no field."""
+    """Not a dataclass: its addition is no field."""
 
     def __init__(self, noise):
         object.__setattr__(self, "noise", noise)
@@ -304,13 +304,13 @@ def test_what_is_equal_need_not_lose_alike(kind):
     nested = fp.Parallel((little * 1, much * 1))
     assert fp.epsilon(nested, delta=1e-5, **ZERO).upper == alone
     assert fp.epsilon(little + much, delta=1e-5, **ZERO).upper == more
-    # One and the same is still counted, and so is what equality tells.
+    # Equal mechanisms are counted, and so are mechanisms that compare equal.
     assert (much + much).parts == ((much, 2),)
     assert (STEP + fp.Gaussian(noise_multiplier=1.0)).parts == ((STEP, 2),)
 
 
 class Lists(fp.Poisson):
-    """Who is drawn is posted on a list: nothing is amplified, whoever looks."""
+    """The drawn units are published, so no observer allows amplification."""
 
     rows: ClassVar = {
         (observer, adjacency): fp.Poisson.rows[fp.Observer.SERVER, adjacency]
@@ -325,7 +325,7 @@ class Account(fp.RandomAllocation):
 
 
 def test_theorems_about_a_scheme_are_not_about_its_subclasses():
-    """A scheme with rows of its own was taken for its base: 1.53 of 11.72 where ``held=2``."""
+    """A scheme with its own rows was accounted as its base class: 1.53 of 11.72 for ``held=2``."""
     assert fp.epsilon(STEP.sampled(Lists(0.01)), delta=1e-5, **ZERO).upper > 3.0
     with pytest.raises(fp.UnsupportedCombination, match="no theorem covers a client"):
         RECORD.sampled(Lists(0.01), held=2)

@@ -388,7 +388,7 @@ def test_an_attack_sees_no_more_than_its_plan_and_less_through_more_noise(estima
 
 
 def test_the_observer_of_the_end_sees_the_last_release():
-    """What was shown before the last round is not seen by whoever comes at its end."""
+    """An observer of the end does not see the earlier releases."""
     directions = np.eye(16)
 
     def early(included, generator):

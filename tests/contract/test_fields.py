@@ -336,7 +336,7 @@ def test_a_record_without_a_field_or_with_another_is_refused(name):
 
 @pytest.mark.parametrize(("kind", "name", "rule"), CASES)
 def test_a_record_with_a_wrong_number_is_refused_by_the_kind_itself(kind, name, rule):
-    """What is read is no better than what is typed: the same rule, in the same words."""
+    """A read value obeys the same rule as a typed value, with the same message."""
     words, wrong = RULES[rule]
     whole = encode(KINDS[kind][0], REGISTRY)
     for value in wrong:

@@ -77,7 +77,7 @@ def test_it_equals_our_own_loop_on_two_workers(tmp_path):
         here = rayed.stepped(kind, named, tmp_path / f"here-{name}", grid)
         # Adam divides by what may be small.
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), here, rtol=0, atol=1e-5)
-    # Ray's own table of its state has both workers, and clients were trained by each of them.
+    # Ray's table of its state has both workers, and both trained clients.
     actors = json.loads((tmp_path / "actors.json").read_text())
     assert len(actors) == 2 and {one["worker"] for one in told.values()} == set(actors)
     assert len({one["process"] for one in told.values()}) == 2

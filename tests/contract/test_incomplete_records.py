@@ -73,7 +73,7 @@ TELLING = {
 @pytest.mark.parametrize("rounds", [60, 1000])
 @pytest.mark.parametrize("what", TELLING)
 def test_what_tells_how_many_there_are_is_doubted(tmp_path, what, rounds):
-    """HOLDS at .11 to .14, where sizes alone tell 20 from 21 clients: delta(1) is .13 to .93."""
+    """HOLDS at .11 to .14, where sizes distinguish 20 from 21 clients: delta(1) is .13 to .93."""
     if what == "noise" and rounds == 1000:
         pytest.skip("priced round by round, and doubted for its correlation")
     head, line = TELLING[what]
@@ -373,7 +373,7 @@ NOT_DRAWN = {
 
 @pytest.mark.parametrize("what", NOT_DRAWN)
 def test_cohorts_that_the_sampling_does_not_draw_certify_nothing(what, tmp_path):
-    """Held at .718 of 1.427, 1.609, 4.377 of 6.573 and 11.564 of 15.119; FAILS of what is met."""
+    """It HELD at .718 (truth 1.427), 1.609, 4.377 (6.573), 11.564 (15.119), or FAILED wrongly."""
     head, lines, epsilon = NOT_DRAWN[what]
     found = table(tmp_path, head, lines, claim=(epsilon, DELTA), **ZERO)
     assert found.verdict is Verdict.CANNOT_BE_CERTIFIED
@@ -478,7 +478,7 @@ def test_everybodys_part_tells_beside_other_rounds(tmp_path):
 
 @pytest.mark.parametrize("what", FEWER)
 def test_where_fewer_took_part_than_all_nothing_is_attained(what, tmp_path):
-    """FAILS at 17.86 of what is met: of an empty cohort, and where no population was told."""
+    """True claims FAILED at 17.86: with an empty cohort, and without a stated population."""
     head, lines, epsilon = FEWER[what]
     ask = {"claim": (epsilon, DELTA), "observer": "server", **ZERO}
     found = table(tmp_path, head, lines, **ask)
@@ -499,7 +499,7 @@ def test_passes_of_flower_are_of_no_known_order():
 
 
 def test_behind_a_gap_a_pass_begins_anywhere(tmp_path):
-    """Rounds 5 to 14 of passes of ten are of two: 4.377 of 6.104, and FAILS of what is met."""
+    """Rounds 5 to 14 of passes of ten are in two passes: 4.377, the truth is 6.104; wrong FAILS."""
     head = "round,noise_multiplier,sampling,rounds_per_epoch"
     lines = [f"{i},1,shuffled,10" for i in range(5, 15)]
     ask = {"observer": "server", **ZERO}

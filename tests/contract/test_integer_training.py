@@ -101,7 +101,7 @@ def test_dropouts_within_the_declared_number_leave_less_noise_and_more_end_the_r
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_move_the_sum_by_no_more_than_is_counted(kind):
-    """Whatever one client sends, zeros in its place are within the counted norm of it."""
+    """For any vector of one client, zeros in its place are within the counted norm."""
     mechanism = loop(kind, bits=14).perturbation.of_round(np.random.default_rng(0))
     rng = np.random.default_rng(1)
     others = sum(mechanism.contribution(rng.normal(size=12)) for _ in range(11))

@@ -188,7 +188,7 @@ DECLARED += ["--set", "expected_cohort=100", "--method", "dp-fedavg", "--rounds"
 def test_add_remove_is_run_with_declared_numbers_and_no_file_names_the_number(
     tmp_path, monkeypatch, capsys
 ):
-    """Run with 397 clients, whose number no text holds; 400 follow from what was declared."""
+    """Run with 397 clients, a number that no text contains; 400 follow from the declaration."""
     monkeypatch.chdir(tmp_path)
     words = ["train", *DECLARED, "--clients", "397", "--checkpoint", "run.pt"]
     printed = command(capsys, *words, "--output", "model.pt", "--json")

@@ -75,7 +75,7 @@ def audited(tmp_path, rounds, claim=(3.0, 1e-5), unit="client", adjacency="zero_
     ],
 )
 def test_a_row_stands_in_no_other_mechanism(made, number):
-    """Inside a run rows but the first cost nothing, and none was missed: 0 of 17.107."""
+    """Inside a run only the first row had a cost, and its absence was not noticed: 0 of 17.107."""
     with pytest.raises(fp.UnsupportedCombination):
         made(ROWS.row(number))
 
@@ -110,7 +110,7 @@ def test_a_budget_pays_for_a_run_at_its_first_row(adaptive):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_secret_sizes_do_not_depend_on_the_first_round(tmp_path, order):
-    """Told denominators cost 4.357; HOLDS at 1.856 where a round without secrets came first."""
+    """Revealed denominators cost 4.357; it HELD at 1.856 if the first round had no secret."""
     cohort = fp.FixedSize(50, population=100)
     plain = fp.Gaussian(noise_multiplier=50.0, unit="record").in_cohort(cohort)
     secret = RECORD.sampled(fp.Poisson(0.1)).in_cohort(cohort)
@@ -126,7 +126,7 @@ SECRET = [*WRAPPED, lambda one: fp.PrivateSelection(one, trials=TRIALS)]
 
 @pytest.mark.parametrize("made", SECRET)
 def test_denominators_and_aborts_tell_sizes_inside_others(tmp_path, made):
-    """Three rounds whose sizes are told attain 4.997; HOLDS at 2.104 for the best of one trial."""
+    """Three rounds with revealed sizes attain 4.997; it HELD at 2.104 for the best of one trial."""
     one = made(DRAWN)
     told = audited(tmp_path, [(one, size, 1.0, float(size)) for size in (10, 13, 7)])
     assert told.verdict is Verdict.CANNOT_BE_CERTIFIED
@@ -216,7 +216,7 @@ def test_expected_sizes_of_one_population_tell_nothing(tmp_path):
 
 
 def test_a_mixture_s_draw_is_a_secret(tmp_path):
-    """Three rounds of it are three of Poisson(.1): HOLDS at 2.087, and told sizes are 4.997."""
+    """Three rounds of it are three of Poisson(.1): HOLDS at 2.087; with revealed sizes 4.997."""
     mixed = fp.MixtureOfGaussians(
         standard_deviation=1.0, sensitivities=(0.0, 1.0), probabilities=(0.9, 0.1), unit="client"
     )
@@ -232,7 +232,7 @@ def test_a_mixture_s_draw_is_a_secret(tmp_path):
 
 @pytest.mark.parametrize(("observer", "counts"), [("aggregate", True), ("server", False)])
 def test_a_stated_guarantee_may_count_on_a_secret_draw(tmp_path, observer, counts):
-    """What Poisson(.1) gives, stated: three rounds HOLDS at 1.85, and told sizes are 4.357."""
+    """Poisson(.1)'s guarantee, stated: three rounds HOLD at 1.85; with revealed sizes 4.357."""
     known = {"adjacency": "zero_out", "unit": "client", "observer": observer}
     step = fp.mechanisms.ApproximateDp(guarantees=((0.6, 1e-6),), **known)
     told = audited(tmp_path, [(step, size, 1.0, float(size)) for size in (10, 13, 7)])
@@ -256,7 +256,7 @@ def test_another_observer_is_told_nothing_that_its_own_audit_would_not(tmp_path)
 
 @pytest.mark.parametrize("follows", [True, False])
 def test_clip_norms_that_go_with_cohorts_are_doubted(tmp_path, follows):
-    """Sums of updates clipped to 1 / cohort are means, and their noise tells the sizes."""
+    """Sums of updates clipped to 1 / cohort are means, and their noise reveals the sizes."""
     sizes = np.random.default_rng(1).binomial(100, 0.1, size=120)
     path = tmp_path / "run.ledger"
     with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(20.0, 1e-5)) as ledger:
@@ -289,7 +289,7 @@ def rows_audited(tmp_path, run, recorded, claim):
 
 
 def test_rows_of_one_run_have_one_clip_norm(tmp_path):
-    """Row 1 holds what was clipped in row 0, to ten times the norm: HOLDS at 1.356 of 13.29."""
+    """Row 1 contains the part clipped in row 0, at ten times the norm: it HELD at 1.356 (13.29)."""
     run = fp.CorrelatedNoise(
         factor=fp.factors.Matrix(np.array([[1.0, 0.0], [1.0, 1.0]])),
         noise_multiplier=4.0,
@@ -406,7 +406,7 @@ EVERYBODY = SplittingRun(
     ],
 )
 def test_a_run_of_everybody_is_not_drawn_inside_others(made):
-    """Whose agents were drawn anew in each round lost nothing at all: 0 of .210."""
+    """If its agents were drawn anew in each round, its loss was 0 instead of .210."""
     with pytest.raises(fp.UnsupportedCombination, match="with every agent in every round"):
         made().in_cohort(fp.FixedSize(1, population=10))
 
@@ -595,7 +595,7 @@ def test_a_move_that_nobody_draws_is_none():
 
 
 def test_less_noise_in_all_may_be_of_one_kind(tmp_path):
-    """Half of the noise of 1 beside that of 1.01 is 11.45: FAILS was said at 11.57, of 15.36."""
+    """Half of the noise of 1 together with 1.01 is 11.45: it FAILED at 11.57 (truth 15.36)."""
     both = CLIENT + fp.Gaussian(noise_multiplier=1.01, unit="client")
     path = tmp_path / "run.ledger"
     with fp.Ledger.create(path, unit="client", adjacency="zero_out", claim=(11.57, 1e-5)) as ledger:

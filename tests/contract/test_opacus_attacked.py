@@ -108,7 +108,7 @@ def test_a_loader_draws_as_it_was_looked_at(change, kept, ledger):
 @pytest.mark.parametrize("change", ["expected_batch_size", "loss_reduction"])
 @pytest.mark.parametrize("kept", ["budget", ""])
 def test_a_divisor_does_not_follow_the_batch(change, kept):
-    """Without a ledger nobody saw it; an audit of the ledger does."""
+    """Without a ledger it was not noticed; an audit of the ledger shows it."""
     _, network, optimizer, loader = looked_at()
     if kept:
         live.keep_books(optimizer, loader, budget=fp.Budget(9.0, 1e-5, adjacency="zero_out"))

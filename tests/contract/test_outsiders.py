@@ -150,7 +150,7 @@ def checked(path):
 
 
 def test_less_noise_than_priced_asks_for_their_word(tmp_path):
-    """A record with less noise is repriced by ``rescaled``; without it nothing is made up."""
+    """A record with less noise is repriced by ``rescaled``; without it there is no number."""
     with fp.Ledger.create(tmp_path / "a", unit="client", **ASK, plan=RUN) as ledger:
         number = ledger.intent(RUN.parts[0][0], clip_norm=1.0, noise_std=1.0)
         ledger.done(number, cohort=5, arrived=5, refused=0, noise_std=0.5)

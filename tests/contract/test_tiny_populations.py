@@ -153,7 +153,7 @@ def test_no_data_set_of_four_units_loses_more_than_is_said(name, adjacency, obse
         assert true - LOST <= bound.upper, (true, bound)
         if name not in ("Shuffled", "RandomAllocation", "TruncatedPoisson"):
             assert bound.lower <= true + LOST, (true, bound)
-    # Not by far: where nothing is amplified, or a unit's sum is the pair, the ends are the truth.
+    # Without amplification, or if a unit's sum is the pair, the ends equal the truth.
     exact = observer == "server" or name == "Everyone"
     if exact and name != "TruncatedPoisson":
         assert worst == pytest.approx([bound.upper for bound in bounds], abs=1e-9)
@@ -175,7 +175,7 @@ def test_two_rounds_on_tiny_data_lose_no_more_than_is_composed(name, adjacency):
     pairs = [p for p in neighbours(adjacency) if abs(sum(p[0][: N - 1])) in (0, N - 1)]
     laws = {data: law(len(data), data, False)[()] for pair in pairs for data in pair}
     bounds = {e: fp.delta(run, epsilon=e, adjacency=adjacency) for e in (0.0, 0.69, 1.7)}
-    # A neighbour stays a neighbour: only in which direction a round goes is fixed by the unit.
+    # A neighbour stays a neighbour; the unit fixes only the direction of a round.
     seconds = {size: [p for p in pairs if len(p[0]) == size] for size in (N - 1, N)}
     for x, y in pairs:
         for u, v in seconds[len(x)][:: 5 if adjacency == "replace_one" else 4]:

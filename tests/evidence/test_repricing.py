@@ -367,7 +367,7 @@ def test_a_denominator_tells_how_many_were_drawn_under_every_adjacency(tmp_path,
 
 
 def test_the_size_of_a_random_cohort_is_worth_what_is_refused():
-    """What was certified of a random cohort lies below what its known size certainly costs."""
+    """The certified number of a random cohort is below the certain cost of its known size."""
     facts = {"delta": 1e-5, "adjacency": "zero_out"}
     hidden = fp.epsilon(ONE.sampled(fp.Poisson(0.02)) * 20, **facts)
     known = fp.epsilon(ONE.sampled(fp.FixedSize(20, population=1000)) * 20, **facts)

@@ -143,7 +143,7 @@ def test_an_error_in_a_step_leaves_a_ledger_that_counts_every_release(tmp_path):
 
 
 class Manual(fits.Linear):
-    """Steps by itself, several times if told so."""
+    """Steps by itself, several times on request."""
 
     def __init__(self, steps=1, skips=False):
         super().__init__()

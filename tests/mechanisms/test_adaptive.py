@@ -117,7 +117,7 @@ class ZeroOrOne(fp.AdaptiveClipping):
 
 
 class QuietBits(fp.AdaptiveClipping):
-    """Half of the noise on the bits, without a statement of it."""
+    """Half of the noise on the bits, not stated."""
 
     def noise(self, like, generator=None, *, shares=None):
         noise, std = super().noise(like, generator, shares=shares)

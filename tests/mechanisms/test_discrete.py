@@ -28,7 +28,7 @@ def response(chance, answers, adjacency):
 
 
 def laplace(a, moves):
-    """Laws (P, Q) of the steps that matter: everything left of 0 together, and right of it."""
+    """Laws (P, Q) of the relevant steps: all outcomes left of 0 together, and right of 0."""
     with mpmath.workdps(40):
         r = mpmath.exp(-mpmath.mpf(a))
         rest = [(1 - r) / (1 + r) * r**w for w in range(1, moves)]

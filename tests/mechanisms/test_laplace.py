@@ -31,7 +31,7 @@ def test_noise_that_hides_nothing_has_answers_too(scale):
 
 
 def sends(counts, unit, q, y):
-    """Density of a sum of +-1, one unit's by chance and three others' that send nothing or 1."""
+    """Density of a sum of +-1 from one unit, by chance, and of 0 or 1 from three others."""
     found = mpf(0)
     for drawn, chance in ((1, mpf(q)), (0, 1 - mpf(q))):
         for others, weight in enumerate(counts):

@@ -357,7 +357,7 @@ def test_what_a_mechanism_does_not_say_is_not_guessed():
     told = str(caught.value)
     assert "Silent cannot be accounted with 0.25 of its noise" in told
     assert "of its noise; define its method rescaled, or" in told
-    # It may show who takes part: no draw hides anything of it.
+    # It may reveal its participants, so no draw hides them.
     ask = {"delta": 1e-5, "adjacency": "zero_out"}
     visible = fp.epsilon(mine.sampled(fp.Poisson(0.2)), **ask)
     hidden = fp.epsilon(STEP.sampled(fp.Poisson(0.2)), **ask)

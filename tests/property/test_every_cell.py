@@ -111,7 +111,7 @@ def test_whoever_is_drawn_more_often_loses_more(cell):
     often = STEP.sampled(MORE[name]) * 4
     worse = fp.epsilon(often, delta=DELTA, adjacency=adjacency, observer=observer)
     if name == "RandomAllocation" and observer == "server":
-        # Once an epoch either way, and the server sees in which round.
+        # Once an epoch either way, and the server sees the round.
         assert worse.upper == pytest.approx(asked(cell).upper, rel=1e-9)
     elif name == "RandomAllocation" and adjacency == "replace_one":
         # Its two ends belong to two pairs: only the attained one has an order.
@@ -166,7 +166,7 @@ def test_one_more_kind_of_round_costs_more_and_its_place_is_nothing(cell):
 
 @pytest.mark.parametrize("scheme", ["Poisson", "FixedSize", "Everyone"])
 def test_to_leave_a_unit_out_loses_no_more_than_to_replace_it(scheme):
-    """A unit's data may be replaced by nothing; and leaving and joining replaces one."""
+    """A unit may be replaced by an empty contribution; leaving and joining replaces a unit."""
     zeroed, replaced = (asked((scheme, a, "aggregate")) for a in ("zero_out", "replace_one"))
     assert zeroed.resolution[0] <= replaced.upper
     assert zeroed.lower <= replaced.upper
@@ -175,7 +175,7 @@ def test_to_leave_a_unit_out_loses_no_more_than_to_replace_it(scheme):
     for epsilon in (0.5, 1.5):
         swapped = fp.delta(run, epsilon=2 * epsilon, adjacency="replace_one")
         left = fp.delta(run, epsilon=epsilon, adjacency="zero_out")
-        # x -> nothing -> x': group privacy over the two moves (Vadhan 2017, Lemma 2.2).
+        # x -> empty -> x': group privacy over the two moves (Vadhan 2017, Lemma 2.2).
         assert swapped.lower <= (1 + math.exp(epsilon)) * left.upper * (1 + 1e-12)
 
 

@@ -341,7 +341,7 @@ def test_what_is_no_ledger_and_no_steps_is_refused(call, told):
     ],
 )
 def test_two_budgets_of_one_spending_do_not_count_by_different_settings(first, changed):
-    """One told the 1 of its own filter of 7.39 that the other had let through."""
+    """One budget reported 1 by its own filter, although the other had spent 7.39."""
     one = budget(**first)
     other = replace(one, **changed)
     other.spend(ROUND)

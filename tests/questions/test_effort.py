@@ -54,7 +54,7 @@ def published(question, answer):
 
 
 def test_no_question_is_left_out():
-    """Whatever is public and takes one of the three is asked here; who sets a budget aside."""
+    """Every public function with one of the three is tested here, unless it sets a budget."""
     asked = {
         name
         for name in fp.__all__

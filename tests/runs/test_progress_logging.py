@@ -113,7 +113,7 @@ def test_aborted_rounds_cost_nothing(tmp_path, data):
 
 
 def test_what_a_crash_lost_is_told_by_the_ledger_alone(tmp_path, data):
-    """By the rounds behind the state eleven spent rounds were told as two: 4.85 of 10.99."""
+    """By the rounds of the state, eleven spent rounds counted as two: 4.85, the truth is 10.99."""
     averaging = replace(loop(), seed=None)
     path, ask = tmp_path / "run", {"delta": 1e-5, "adjacency": "zero_out"}
 
@@ -264,7 +264,7 @@ def test_a_meter_tells_no_number_of_a_ledger_that_certifies_none(tmp_path, data)
 
 
 def test_a_meter_asks_when_it_is_made(tmp_path):
-    """A round was spent before a word of it, or the number was told all the same."""
+    """A round was spent before the refusal, or a number was reported in spite of it."""
     open_ended = replace(loop(), expected_cohort=None, scheme=fp.Poisson(0.3))
     add_remove = BUDGET | {"adjacency": "add_remove"}
     with pytest.raises(ParameterError, match="expected_cohort must be given for add_remove"):

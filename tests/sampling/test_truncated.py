@@ -34,7 +34,7 @@ def edges(dimension):
 
 
 def masses(law, sends):
-    """Return the noisy sum's mass in each cell of a grid: a function of it, so it loses no more."""
+    """Return the noisy sum's mass in each cell of a grid, a function of the sum."""
     ends = edges(sends.shape[1])
     total = 0.0
     for cohort, chance in law.items():

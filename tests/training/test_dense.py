@@ -18,7 +18,7 @@ from fedprivacy.training.outer_product_layers import wide_layers
 
 
 def test_a_layer_used_twice_is_not_taken_for_two_uses_of_once():
-    """Going through ``children`` skips what came before."""
+    """A walk through ``children`` skips the second use."""
     first, relu, second = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)
     assert DenseNetwork.of(nn.Sequential(nn.Flatten(), first, relu, second)) is not None
     assert DenseNetwork.of(nn.Sequential(nn.Flatten(), first, relu, second, relu, first)) is None

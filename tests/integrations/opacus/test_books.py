@@ -275,7 +275,7 @@ def test_a_refusal_that_does_not_look_at_the_batch_voids_nothing(ledger):
 
 
 def test_every_bookkeeper_must_begin_a_step(ledger):
-    """Books that come first do not stand in for an accountant whose hook was never attached."""
+    """Earlier bookkeeping does not replace an accountant whose hook was never attached."""
     _, network, optimizer, loader = private()
     live.keep_books(optimizer, loader, ledger=ledger)
     late = PrivacyEngine(accountant=live.NAME).accountant

@@ -239,7 +239,7 @@ def test_a_seed_is_seen_at_every_step(what, tmp_path):
 def test_a_new_generator_is_seeded_by_nobody_and_so_by_everybody(seed, tmp_path):
     generator = torch.Generator() if seed is None else torch.Generator().manual_seed(seed)
     with fp.Ledger.create(tmp_path / "a", **FACTS) as ledger:
-        # Draws that can be repeated hide nobody; in passes nothing is hidden by them.
+        # Repeatable draws hide no unit; passes hide none in any case.
         _, _, optimizer, loader = private(generator=generator)
         with pytest.raises(fp.ParameterError, match="seed_policy"):
             live.keep_books(optimizer, loader, ledger=ledger)

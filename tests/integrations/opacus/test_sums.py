@@ -77,7 +77,7 @@ def test_noise_goes_with_the_norm_that_layers_were_clipped_to(books, tmp_path):
 
 
 def test_the_norm_stays_within_a_step(tmp_path):
-    """Parts of a step clipped at 1.5 and noise of a tenth of it: HOLDS, and a record is seen."""
+    """Parts of a step clipped at 1.5, with a tenth of the noise: it HELD, and a record is seen."""
     engine, network, optimizer, loader = private(batch_size=20)
     engine.accountant.look_at(loader, optimizer)
     norm = ExponentialGradClip(optimizer, gamma=0.1)

@@ -425,7 +425,7 @@ def test_coarser_laws_hold_the_finest(mu, rounds, swapped):
         near = (below > 1e-6) & (losses > 0.0)
         assert swapped or (high - low <= 0.15 * high)[near].all()
     for step in (losses[-1] / 60.0, losses[-1] / 300.0):
-        # A lattice that leaves out a trillionth stands on a law that reveals more.
+        # A lattice that omits a trillionth uses a law that reveals more.
         ends = [curve.lattice(step, side, 1e-12) for side in ENDS]
         low, high = (np.array([on_lattice(one, at) for at in losses]) for one in ends)
         assert (low <= above + 1e-16).all()

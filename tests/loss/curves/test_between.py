@@ -197,7 +197,7 @@ def test_an_account_of_two_pairs_is_saved_and_taken_up():
 
 @pytest.mark.parametrize("z", [1e-3, 1.0])
 def test_who_is_always_drawn_as_often_is_told_exactly(z):
-    """A unit that is alone, or holds every record, moves the sum by a known number of norms."""
+    """A unit in every draw moves the sum by a known number of norms."""
     alone = drawn(3, z, population=1)
     step = fp.Gaussian(noise_multiplier=z, unit="record")
     every = step.sampled(fp.FixedSize(3, population=7), held=7)

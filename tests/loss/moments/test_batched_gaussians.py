@@ -204,7 +204,7 @@ LEAVES = [(0.6, 1e-5), (0.8, 4e-5), (1.1, 1e-4)]
 @pytest.mark.parametrize("maker", [sampled, given])
 @pytest.mark.parametrize("rounds, delta", [(2_000_000, 1e-9), (200_000, 1e-6)])
 def test_six_rare_rounds_are_known_as_closely_as_three(maker, rounds, delta):
-    """Each leaf twice, the second's noise another in its last digits: too many to go alone."""
+    """Each leaf twice, with noise that differs in the last digits: too many for single moments."""
     three = [(maker(z, q), 2 * rounds) for z, q in LEAVES]
     six = [(maker(z * (1 + k * 1e-14), q), rounds) for z, q in LEAVES for k in range(2)]
     assert len({curve for curve, _ in six}) == 6

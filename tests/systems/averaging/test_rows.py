@@ -77,7 +77,7 @@ def test_a_run_is_accounted_as_one_gaussian(factor, tmp_path):
     rows = [one.mechanism for one in fp.Ledger.open(path).rounds]
     assert [row.row for row in rows] == list(range(12))
     assert all(row.kept for row in rows)
-    # Of 36 places 24 at least go to clients that were there before; in which rounds is random.
+    # At least 24 of 36 places go to clients with an earlier place; the rounds are random.
     apart = [row.separation for row in rows if row.separation is not None]
     assert apart and min(apart) >= 3
 
@@ -259,7 +259,7 @@ def test_another_run_s_noise_file_is_not_overwritten(tmp_path, content):
 
 
 def test_another_run_s_memory_is_no_noise_of_this_one(tmp_path):
-    """It fits: rows of one run went on with the noise of the other, and two releases shared it."""
+    """Rows of one run continued with the noise of the other, so two releases shared it."""
     ours, other = loop_of(noise_of()), loop_of(noise_of(noise_multiplier=1.0))
     with ledger_of(tmp_path / "run", noise_of()) as ledger:
         state, theirs = ours.init(), other.init()

@@ -38,7 +38,7 @@ def test_laws_agree_with_each_other():
 
 
 def test_clients_with_one_hessian_have_the_plain_chains_law_a_round_late():
-    # Then every client already pulls to the common mode once it is told the mean gradient.
+    # Then every client pulls to the common mode once it has the mean gradient.
     chain = HamiltonianChain(
         target=target(kinds=1), step_size=0.3, leapfrog_steps=2, iterations=3, correlation=0.2
     )
