@@ -2,7 +2,7 @@
 
     python tests/plain_words.py
 
-Prose is docstrings and comments of the package, and Markdown without code, tables and formulas.
+Prose is docstrings and comments, and Markdown without code, tables and formulas.
 Messages are the other string literals of the package with three words or more. A count says where
 to look. Whether a sentence is clear only a reader can say.
 """
@@ -48,6 +48,9 @@ MESSAGE_MARKS = (
     r"\bno such thing\b",
 )
 """Marks of messages: those of prose, and words that a reader of a message may not know."""
+
+AROUND = ("tests", "benchmarks", "examples")
+"""Folders of code around the package; each is one room, without its messages."""
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )")
@@ -100,7 +103,7 @@ def prose_of_page(text: str) -> str:
 def room_of(path: Path) -> str:
     """Return the room that a file counts for: a folder of the package or of docs, or the file."""
     parts = path.relative_to(ROOT).parts
-    if len(parts) == 1:
+    if len(parts) == 1 or parts[0] in AROUND:
         return parts[0]
     return "/".join(parts[:2]) if len(parts) > 2 else f"{parts[0]}/*"
 
@@ -110,7 +113,8 @@ def prose() -> dict[str, list[str]]:
     """Return the paragraphs of every room: of docstrings, comments and Markdown."""
     found: dict[str, list[str]] = defaultdict(list)
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    for path in [*sorted((ROOT / "fedprivacy").rglob("*.py")), *sorted(pages)]:
+    code = [path for folder in ("fedprivacy", *AROUND) for path in (ROOT / folder).rglob("*.py")]
+    for path in sorted([*code, *pages]):
         if {"_build", "_generated", "generated"} & set(path.parts):
             continue
         text = path.read_text(encoding="utf-8")

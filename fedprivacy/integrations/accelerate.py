@@ -68,7 +68,7 @@ class PrivateLoop(PrivateRun):
         """
         self._check()
         if isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-            way_out = "pass it to this method alone"
+            way_out = "pass it only to this method"
             refuse("optimizer", type(optimizer).__name__, "not be prepared yet", way_out)
         draws = self.loader(loader)
         prepared = self._accelerator.prepare_model(module)
