@@ -67,7 +67,8 @@ def each(source: Any, **facts: Any) -> list[RunAudit]:
     Args:
         source: a file with several runs, a folder, or a list of sources. The runs of a file are the
             rows of a table of settings, the entries of a list, or the states of several
-            accountants. A folder is searched for records; files that hold no record are left out.
+            accountants. A folder is searched for records; files that hold no record are left out. A
+            folder ``params`` of MLflow is one run.
         facts: the named arguments of ``audit``, the same for every run.
 
     Returns:
@@ -84,7 +85,11 @@ def each(source: Any, **facts: Any) -> list[RunAudit]:
         refuse("source", type(source).__name__, "be a file, a folder or a list of sources")
     path = Path(source)
     if path.is_dir():
-        return [found for file in _files(path) for found in _of_file(file, path, facts)]
+        runs = [
+            _one(str(place.relative_to(path)), settings, facts)
+            for place, settings in _tracked(path)
+        ]
+        return runs + [found for file in _files(path) for found in _of_file(file, path, facts)]
     return _rows(path, "", facts) or [_one(path.name, path, facts)]
 
 
@@ -146,6 +151,27 @@ def _files(folder: Path) -> Iterator[Path]:
             if count > MAX_FILES:
                 refuse("source", str(folder), f"hold at most {MAX_FILES} files to look at")
             yield here / name
+
+
+_LARGEST = 6000
+"""Largest file of one setting that MLflow writes, in bytes."""
+
+
+def _tracked(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield the runs that MLflow tracked in a folder: one file for each setting, in ``params``."""
+    places = [folder] if folder.name == "params" else []
+    for depth in range(1, 5):
+        places += sorted(folder.glob("*/" * (depth - 1) + "params"))
+    for place in places[:MAX_FILES]:
+        files = sorted(each for each in place.iterdir() if each.is_file()) if place.is_dir() else []
+        if not 0 < len(files) <= MAX_FILES or any(file.suffix in SUFFIXES for file in files):
+            continue
+        settings = {
+            file.name: beginning(file, _LARGEST).decode("utf-8", "replace").strip()
+            for file in files
+        }
+        if imports.is_configuration(settings):
+            yield place, settings
 
 
 def _of_file(path: Path, folder: Path, facts: Mapping[str, Any]) -> list[RunAudit]:

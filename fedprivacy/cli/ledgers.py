@@ -334,6 +334,12 @@ def _row_data(row: RunAudit) -> dict[str, Any]:
     return {"name": row.name, "audit": found, "refused": row.refused}
 
 
+_APART = (
+    "Each run is judged by itself. If several used the same data, all of them count: "
+    "state how many by --trials."
+)
+
+
 def show_rows(rows: list[RunAudit]) -> None:
     """Print one line for each of several runs: its verdict, or why there is none."""
     for row in rows:
@@ -344,6 +350,8 @@ def show_rows(rows: list[RunAudit]) -> None:
             numbers = "" if row.audit.void else f" [{low}, {high}]"
             line = f"{str(row.audit).splitlines()[0]}{numbers}"
         say(f"{row.name}: {line}")
+    if len(rows) > 1 and any(row.audit is not None for row in rows):
+        say(_APART)
 
 
 def audit_data(found: Audit) -> dict[str, Any]:

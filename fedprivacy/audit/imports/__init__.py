@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from . import events, flower, opacus, runs, statement, table
+from . import doubts, events, flower, opacus, runs, statement, table
 from .assembling import Assembled, assemble
 from .content import beginning, digest, unreadable
-from .draft import OPTIONS, Claim, check_asked, complete, refuse_unauditable
-from .fields import Fields
-from .readers import READERS, tensorflow_privacy
+from .draft import OPTIONS, Claim, check_asked, complete
+from .fields import MAX_FIELDS, Fields, as_number
+from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
 from .trace import (
     Denominator,
@@ -48,6 +48,7 @@ __all__ = [
     "Unseen",
     "assemble",
     "check_asked",
+    "is_configuration",
     "is_ledger",
     "is_record",
     "read",
@@ -127,14 +128,15 @@ def is_record(path: Path) -> bool:
         return True
     values = content_of(path).values
     if isinstance(values, str):
-        return tensorflow_privacy.of_statement(values) is not None
-    fields = Fields(values)
+        return (nvflare.of_text(values) or tensorflow_privacy.of_statement(values)) is not None
     known = any(recognises(values) for recognises, _, _ in _OF_VALUES)
-    return (
-        known
-        or bool(runs.states_in(values))
-        or any(reader.recognises(fields, values) for reader in READERS)
-    )
+    return known or bool(runs.states_in(values)) or is_configuration(values)
+
+
+def is_configuration(values: Any) -> bool:
+    """Return whether plain values are a configuration with a noise, or of a known program."""
+    fields = Fields(values)
+    return any(reader.recognises(fields, values) for reader in READERS)
 
 
 def several(path: Path) -> list[tuple[str, Any]]:
@@ -175,11 +177,11 @@ def _read_content(
     content: Content, origin: Callable[[str], Origin], name: str, stated: Stated, claim: Claim
 ) -> Trace:
     if isinstance(content.values, str):
-        data = tensorflow_privacy.of_statement(content.values)
+        data = nvflare.of_text(content.values) or tensorflow_privacy.of_statement(content.values)
         if data is None:
             _plain_text(content, name)
         return read_data(data, origin, name, stated, claim)
-    return read_data(content.values, origin, name, stated, claim, content.problems)
+    return read_data(content.values, origin, name, stated, claim)
 
 
 def _plain_text(content: Content, name: str) -> NoReturn:
@@ -187,7 +189,11 @@ def _plain_text(content: Content, name: str) -> NoReturn:
     numbers = numbers_in(content.values)
     about = [word for word in _TEXT_WORDS if word in content.values.lower()]
     if not about:
-        _unknown(name, "; ".join(content.problems))
+        _no_audit(
+            name,
+            "it is text without the fields of a record, and mentions no noise or epsilon; see "
+            "docs/auditing.md, What is read",
+        )
     noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
     shown = shown if noise else ", ".join(about)
@@ -200,7 +206,7 @@ def _plain_text(content: Content, name: str) -> NoReturn:
     )
 
 
-_TEXT_WORDS = ("noise", "epsilon", "differential", "privacy")
+_TEXT_WORDS = ("noise", "epsilon", "differential", "privacy", "sigma", "dpsgd", "dp-sgd")
 _NOISE_WORDS = {"noise", "sigma", "std"}
 _PASTED = ("noise_multiplier", "rounds", "sampling", "adjacency", "claim")
 
@@ -211,7 +217,6 @@ def read_data(
     name: str,
     stated: Stated | None = None,
     claim: Claim = None,
-    problems: tuple[str, ...] = (),
 ) -> Trace:
     """Return the trace in plain values, for example a state that was never written to a file.
 
@@ -221,7 +226,6 @@ def read_data(
         name: name of the source, for messages.
         stated: facts that the user states; they complete a configuration.
         claim: the claim that the user states, with None for a part that the values may have.
-        problems: why other syntaxes do not fit a file, for messages.
 
     Raises:
         ConversionError: if the format is not supported, or a value does not fit it.
@@ -234,6 +238,7 @@ def read_data(
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
+        _beside(state, data, place, name, stated)
         trace = read_data(state, origin, name, stated, claim)
         return replace(
             trace, other_facts={"found in the file at": printable(place)[:80], **trace.other_facts}
@@ -243,28 +248,39 @@ def read_data(
             f"{printable(name)} holds {len(inside)} states; fp.audit.each judges each of them"
         )
     fields = Fields(data)
+    if not fields.whole:
+        unreadable(name, f"more than {MAX_FIELDS} fields, which no configuration has")
     for one in READERS:
         if one.recognises(fields, data):
             draft = one.read(fields, name)
-            off = draft.switched_off()
-            if off is not None:
-                refuse_unauditable(name, draft.tool, f"{off} turns its noise off")
-            shared = draft.correlated()
-            if shared is not None:
-                why = f"{shared} names noise that rounds share, which no multiplier describes"
-                refuse_unauditable(name, draft.tool, why)
-            draft.doubt()
+            doubts.check(draft, name)
             return complete(draft, origin(one.kind), stated or Stated(), claim)
-    if _about_privacy(fields):
-        shown = ", ".join(map(str, _about_privacy(fields)[:6]))
-        options = " ".join(OPTIONS[key] for key in _PASTED)
-        raise ConversionError(
-            printable(
-                f"{name}: no audit is possible, since no noise is recorded (found "
-                f"{shown}); state the run in place of the file: fedprivacy audit {options}"
-            )
-        )
-    _unknown(name, "; ".join(problems))
+    _nothing(fields, name)
+
+
+def _beside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:
+    """Refuse fields beside a state that contradict it, or that count several runs."""
+    fields = Fields(data)
+    noises = {as_number(entry[0]) for entry in _history(state) if entry}
+    for one in fields.every:
+        value = as_number(one.value) if one.name in runs.NOISES else None
+        if value is None or one.place.startswith(place) or value in noises or not noises:
+            continue
+        unreadable(name, f"{one}, where the state at {place} has another noise; pass only it")
+    off = doubts.switched_off(fields)
+    if off is not None:
+        unreadable(name, f"{off} turns the noise off, where the state at {place} has noise")
+    trials = doubts.trials_in(fields)
+    if trials is not None and (stated is None or stated.trials is None):
+        known = "how many runs were made on these data"
+        raise ParameterError(printable(f"{name}: {trials}: {known}. State it: --trials N"))
+
+
+def _history(state: Any) -> list[Any]:
+    """Return the triples of an Opacus state; empty for other states."""
+    inside = state.get(opacus.INSIDE, state) if isinstance(state, dict) else None
+    history = inside.get("history") if isinstance(inside, dict) else None
+    return [each for each in history or [] if isinstance(each, list | tuple)]
 
 
 def _without_answers(trace: Trace, stated: Stated | None) -> Trace:
@@ -283,11 +299,29 @@ def _about_privacy(fields: Fields) -> list[Any]:
 _PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
 
 
-def _unknown(name: str, why: str = "") -> NoReturn:
-    formats = ", ".join(FORMATS[:6])
-    raise ConversionError(
-        printable(
-            f"{name} is none of the formats that are read: {formats}, or the configuration of a "
-            f"known program; see docs/auditing.md{f' ({why[:250]})' if why else ''}"
+def _nothing(fields: Fields, name: str) -> NoReturn:
+    """Refuse a file without noise in one sentence."""
+    other = doubts.other_noise(fields)
+    if other is not None:
+        _no_audit(name, doubts.why_not_gaussian(other))
+    about = [one for one in _about_privacy(fields) if one.value not in ("", [], {}, None)]
+    if about:
+        shown = ", ".join(map(str, about[:6]))
+        options = " ".join(OPTIONS[key] for key in _PASTED)
+        _no_audit(
+            name,
+            f"no noise is recorded (found {shown}); state the run in place of the file: "
+            f"fedprivacy audit {options}",
         )
+    found = ", ".join(printable(one.place)[:40] for one in fields.every[:4])
+    _no_audit(
+        name,
+        f"no field states the noise or the epsilon of a run (found {found}); name the record of a "
+        "private run"
+        if found
+        else "it has no fields; name the record of a private run",
     )
+
+
+def _no_audit(name: str, why: str) -> NoReturn:
+    raise ConversionError(printable(f"{name}: nothing here can be audited, because {why}"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -150,7 +152,7 @@ def yaml_of(text: bytes, name: str) -> Any:
 
     if len(text) > MAX_YAML:
         unreadable(name, f"longer than {MAX_YAML} bytes, the most that is read of YAML")
-    parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    parser = _loader()
     depth, aliases = 0, 0
     try:
         # The events come first: they need no recursion, so deep nesting cannot exhaust the stack.
@@ -164,12 +166,38 @@ def yaml_of(text: bytes, name: str) -> Any:
                 unreadable(name, f"more than {MAX_ALIASES} references to other parts of the file")
         node = yaml.compose(text, Loader=parser)
         _check_keys(node, name)
-        return None if node is None else yaml.safe_load(text)
+        return None if node is None else yaml.load(text, Loader=parser)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
         first = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
         unreadable(name, f"not readable as YAML: {first}{where}")
+
+
+@cache
+def _loader() -> Any:
+    """Return PyYAML's safe loader, without numbers that other readers of YAML read otherwise.
+
+    YAML 1.1 reads 0100 as 64 and 1:40 as 100; YAML 1.2 reads 100 and a text. Both are texts here.
+    """
+    import yaml
+
+    safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    resolvers = {
+        first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in known]
+        for first, known in safe.yaml_implicit_resolvers.items()
+    }
+    return type("Loader", (safe,), {"yaml_implicit_resolvers": resolvers})
+
+
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)\Z"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+][0-9]+)?"
+        r"|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+}
+"""Tag of YAML -> the texts that are numbers of it."""
 
 
 def _check_keys(node: Any, name: str) -> None:

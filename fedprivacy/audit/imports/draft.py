@@ -15,7 +15,7 @@ from ...errors import ConversionError, ParameterError, claimed, refuse
 from ...outputs import printable
 from ...relations import Adjacency
 from ...sampling.scheme import TableScheme
-from .fields import Field, Fields, as_flag, as_number, plain_name
+from .fields import Field, Fields, as_number, plain_name
 from .trace import Origin, Rounds, Sampling, Stated, Trace
 
 Claim = tuple[float | None, float | None] | None
@@ -64,9 +64,6 @@ _FACTS: dict[str, Any] = {
 }
 """Fact -> its field in ``Rounds``."""
 
-_NOISY = ("noise", "sigma", "std", "stddev", "noisy")
-_PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
-_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
 _PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
 _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
@@ -77,20 +74,9 @@ def _noisy(field: Field) -> bool:
     return field.name in ("noise_multiplier", "noise_mult")
 
 
-_SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
-"""Words for noise that several rounds share."""
-_CLIPPING = {"clip", "clipping"}
-_TRIALS = ("trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats")
-_GATHERS = {"accumulation", "accumulate", "accum", "accumulated"}
-_DEVICES = ("world_size", "n_gpus", "num_gpus", "num_devices", "n_devices")
-_CLIPS: tuple[str, ...] = (
-    "max_grad_norm",
-    "max_per_sample_grad_norm",
-    "l2_norm_clip",
-    "clip_norm",
-    "clipping_norm",
-)
-_CLIPS += ("clipping_bound", "clipping_value", "max_norm")
+_ELSEWHERE = {"optimizer", "optim", "optimiser", "adam", "adamw", "rmsprop", "norm", "layernorm"}
+_ELSEWHERE |= {"batchnorm", "scheduler", "loss", "huber", "stopping", "exploration", "model"}
+"""Words of parts whose epsilon or delta is no claim."""
 
 
 @dataclass(frozen=True)
@@ -183,91 +169,22 @@ class Draft:
     def claims(self, epsilon: tuple[str, ...], delta: tuple[str, ...]) -> None:
         """Take the claim of the file: one epsilon and one delta, by their names in the file."""
         for name, names in (("epsilon", epsilon), ("delta", delta)):
-            given = [one for one in self.fields.all(*names) if self.about_the_run(one)]
+            given = [one for one in self.fields.all(*names) if self._claimed(one)]
             found = {as_number(one.value) for one in given} - {None}
             # Several epsilons are several claims. The user says which one is judged.
             if len(found) == 1:
                 self.facts[name] = found.pop()
 
-    def switched_off(self) -> Field | None:
-        """Return the field that turns the privacy of the run off, or None."""
-        for one in self.fields.every:
-            words = {*one.name.split("_")}
-            # A switch is about privacy by its own name, or by the name of its part of the file.
-            if not {*plain_name(one.place).split("_")} & _PRIVATE:
-                continue
-            flag = as_flag(one.value)
-            if flag is False and (words & _SWITCHES or words <= _PRIVATE | {"is", "with"}):
-                return one
-            if flag is True and words & {"disable", "disabled", "no", "non", "without", "off"}:
-                return one
-        return None
-
-    def correlated(self) -> Field | None:
-        """Return the field that names noise shared by several rounds, or None."""
-        for one in self.fields.every:
-            words = {*one.name.split("_")}
-            if isinstance(one.value, str):
-                words |= {*plain_name(one.value[:200]).split("_")}
-            if as_flag(one.value) is not False and words & _SHARED:
-                return one
-        return None
-
-    def doubt(self) -> None:
-        """Ask for facts that other fields of the file put in doubt."""
-        for one in self.fields.every:
-            words = {*one.name.split("_")}
-            if words & _CLIPPING and as_flag(one.value) is False and "adaptive" not in words:
-                self.ask("noise_multiplier", f"{one}: it holds for clipped contributions only")
-            many = len(one.value) if isinstance(one.value, list) else as_number(one.value)
-            if many is None or many <= 1:
-                continue
-            if one.name in _TRIALS:
-                self.ask("trials", f"{one}: how many runs were made on these data")
-            # A step sums several batches, or batches of several devices.
-            if one.place not in self.fields.used and (words & _GATHERS or one.name in _DEVICES):
-                known = self.facts.keys() & {"sampling_probability", "cohort"}
-                if known:
-                    why = f"{one} may multiply the batch of a step"
-                    self.ask("sampling_probability", why)
-                    self.facts.pop("cohort", None)
-                    self.facts.pop("rounds_per_epoch", None)
-            if one.place not in self.fields.used and words & {"microbatch", "microbatches"}:
-                why = f"{one}: with microbatches a record moves the sum by two clip norms"
-                self.ask("noise_multiplier", why)
-        self.doubt_noise()
-
-    def doubt_noise(self) -> None:
-        """Ask for the noise if the file has another field on noise that is not understood."""
-        clips = [one for one in self.fields.every if one.name in _CLIPS]
-        loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
-        loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
-        if loose and self.facts.get("noise_multiplier"):
-            self.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
-        for one in self.fields.unread():
-            words = one.name.split("_")
-            if one.value in (None, False, 0, "", [], {}, "false", "none") or "seed" in words:
-                continue
-            if any(word in _NOISY for word in words):
-                self.ask("noise_multiplier", f"{one} concerns the noise and is not understood here")
-                return
+    def _claimed(self, one: Field) -> bool:
+        """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
+        parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
+        elsewhere = one.name in ("epsilon", "eps", "delta") and parent & _ELSEWHERE
+        return self.about_the_run(one) and not elsewhere
 
     def found(self) -> str:
         """Return the fields that were read, with their values, in words."""
         known = [str(one) for one in self.fields.used.values() if _is_value(one.value)]
         return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
-
-
-def _is_norm(value: Any) -> bool:
-    # Opacus takes one norm for every layer as a list.
-    if isinstance(value, list):
-        return True
-    number = as_number(value)
-    return number is not None and number > 0
-
-
-def _norm_in(field: Field) -> bool:
-    return field.value is not None and _is_norm(field.value)
 
 
 def _is_value(value: Any) -> bool:
@@ -442,4 +359,6 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
 
 def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:
     """Raise an error for a file that no statement of the user can complete."""
-    raise ConversionError(printable(f"{name}: read as {tool}; no audit is possible: {why}"))
+    raise ConversionError(
+        printable(f"{name}: read as {tool}; nothing here can be audited, because {why}")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ...outputs import printable
@@ -12,8 +13,10 @@ from ...outputs import printable
 MAX_FIELDS = 20_000
 """Largest number of fields that are looked at in one file."""
 
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
-"""A number in text. YAML gives 1e-5 as a text, and so does every cell of a table."""
+NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+"""A number in text. YAML gives 1e-5 as a text, and so does every cell of a table. With a leading
+zero it is no number here, because some programs read 010 as 8.
+"""
 
 
 class Field(NamedTuple):
@@ -37,6 +40,29 @@ def plain_name(name: object) -> str:
     """Return a name in lower case with underscores: "clippingNorm" and "clipping-norm" agree."""
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name).strip())
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+_PATH = re.compile(r"[A-Za-z_][\w-]*(?:[./][A-Za-z_][\w-]*)+", re.ASCII)
+_GROUP = re.compile(r"(?:params|user_attrs)_(?=.)", re.ASCII)
+
+
+def setting_name(name: object) -> str:
+    """Return the plain name of a setting, without the groups that programs write before it.
+
+    MLflow writes "params.noise_multiplier", Optuna "params_noise_multiplier", and Weights & Biases
+    "dp/noise_multiplier".
+    """
+    text = str(name).strip()
+    last = re.split(r"[./]", text)[-1] if _PATH.fullmatch(text) else text
+    return plain_name(_GROUP.sub("", last, count=1) if _GROUP.match(last) else last)
+
+
+_TESTS = {"eval", "evaluation", "test", "val", "valid", "validation", "predict"}
+
+
+def of_a_test(field: Field) -> bool:
+    """Return whether a field belongs to the evaluation of a model, which releases no noisy sum."""
+    return bool({*plain_name(field.place).split("_")} & _TESTS)
 
 
 def as_number(value: Any) -> float | int | None:
@@ -71,13 +97,8 @@ _FLAGS |= {"false": False, "no": False, "off": False, "0": False}
 
 
 def fields_of(data: Any) -> list[Field]:
-    """Return the fields of plain values in their order, at most ``MAX_FIELDS``."""
-    found = []
-    for field in _walk(data, "", 0):
-        found.append(field)
-        if len(found) >= MAX_FIELDS:
-            break
-    return found
+    """Return the fields of plain values in their order, at most one more than ``MAX_FIELDS``."""
+    return list(islice(_walk(data, "", 0), MAX_FIELDS + 1))
 
 
 def _nested(value: Any) -> bool:
@@ -93,17 +114,18 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
         return
     if isinstance(data, Mapping):
         for name, value in data.items():
-            inside = f"{place}.{name}" if place else str(name)
+            text = str(name).replace("/", ".") if _PATH.fullmatch(str(name)) else str(name)
+            inside = f"{place}.{text}" if place else text
             # Weights & Biases writes every setting as an object with a description.
             if isinstance(value, Mapping) and "value" in value and value.keys() <= _WRAPPED:
                 value = value["value"]
             if isinstance(value, Mapping | list):
                 # The parts of a list of plain values have no names, so it is one field.
                 flat = isinstance(value, list) and not any(map(_nested, value))
-                yield Field(inside, plain_name(name), value[:20] if flat else type(value)())
+                yield Field(inside, setting_name(name), value[:20] if flat else type(value)())
                 yield from _walk(value, inside, depth + 1)
             else:
-                yield Field(inside, plain_name(name), value)
+                yield Field(inside, setting_name(name), value)
     elif isinstance(data, list):
         for at, value in enumerate(data):
             yield from _walk(value, f"{place}[{at}]", depth + 1)
@@ -114,11 +136,13 @@ class Fields:
 
     Attributes:
         every: all fields in the order of the file.
+        whole: whether these are all fields, and not only the first ``MAX_FIELDS``.
         used: fields that a reader looked up, by place.
     """
 
     def __init__(self, data: Any) -> None:
-        self.every = fields_of(data)
+        every = fields_of(data)
+        self.every, self.whole = every[:MAX_FIELDS], len(every) <= MAX_FIELDS
         self.used: dict[str, Field] = {}
         self._by_name: dict[str, list[Field]] = {}
         for field in self.every:
@@ -143,14 +167,18 @@ class Fields:
         return next(iter(self.all(*names)), None)
 
     def number(self, *names: str) -> float | int | None:
-        """Return the first number with one of these names, or None."""
-        found = (as_number(field.value) for field in self.all(*names))
-        return next((value for value in found if value is not None), None)
+        """Return the number with one of these names; None if there is none, or several ones.
+
+        The numbers of an evaluation do not count.
+        """
+        found = {as_number(each.value) for each in self.all(*names) if not of_a_test(each)}
+        known = found - {None}
+        return known.pop() if len(known) == 1 else None
 
     def flag(self, *names: str) -> bool | None:
-        """Return the first truth value with one of these names, or None."""
-        found = (as_flag(field.value) for field in self.all(*names))
-        return next((value for value in found if value is not None), None)
+        """Return the truth value with one of these names; None if there is none, or both."""
+        found = {as_flag(field.value) for field in self.all(*names)} - {None}
+        return found.pop() if len(found) == 1 else None
 
     def text(self, *names: str) -> str:
         """Return the first text with one of these names in lower case; empty if there is none."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import events, flower, opacus
-from .fields import Fields, plain_name
+from .doubts import is_part
+from .fields import Fields, setting_name
 
 MAX_RUNS = 1000
 """Largest number of runs of one file."""
@@ -59,13 +60,14 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
     if isinstance(data, list):
         return _rows(data, {}, "row" if kind == "table" else "run")
     if isinstance(data, Mapping):
-        lists = [value for value in data.values() if isinstance(value, list) and _all_runs(value)]
+        lists = [
+            value
+            for key, value in data.items()
+            if isinstance(value, list) and _all_runs(value) and not is_part(key)
+        ]
         if len(lists) == 1:
-            common = {
-                key: value
-                for key, value in data.items()
-                if not isinstance(value, list | Mapping) or not value
-            }
+            # The other parts may put every run in doubt, for example a switch or a list of seeds.
+            common = {key: value for key, value in data.items() if value is not lists[0]}
             return _rows(lists[0], common, "run")
         return _by_name(data)
     return []
@@ -76,7 +78,7 @@ def _all_runs(rows: list[Any]) -> bool:
 
 
 def _noisy(row: Mapping[Any, Any]) -> bool:
-    return bool({plain_name(key) for key in row} & NOISES)
+    return bool({setting_name(key) for key in row} & NOISES)
 
 
 def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:
@@ -91,13 +93,20 @@ def _named(row: Mapping[Any, Any], word: str, at: int) -> str:
     return f"{word} {at}" + (f" ({str(name)[:40]})" if name not in ("", None) else "")
 
 
+_TEMPLATES = {"base", "default", "defaults", "template", "common", "shared"}
+"""Names of parts that other parts refer to, and that did not run."""
+
+
 def _by_name(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Return runs by name: parts of a file that have the same fields, a noise among them."""
     parts = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-    if len(parts) < 2 or not all(map(_noisy, parts.values())):
+    if (
+        any(is_part(key) or str(key).lower() in _TEMPLATES for key in parts)
+        or len(parts) < 2
+        or not all(map(_noisy, parts.values()))
+    ):
         return []
     if len({frozenset(Fields(part).names()) for part in parts.values()}) > 1:
         return []
     common = {key: value for key, value in data.items() if key not in parts}
-    plain = {key: value for key, value in common.items() if not isinstance(value, list)}
-    return [(str(key)[:60], {**plain, **part}) for key, part in parts.items()]
+    return [(str(key)[:60], {**common, **part}) for key, part in parts.items()]

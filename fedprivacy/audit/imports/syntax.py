@@ -7,13 +7,14 @@ as ``[`` begins a list of JSON, a table of TOML and a line of a log.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConversionError
 from . import table
-from .content import MAX_TEXT, MAX_TOML, json_of, toml_of, unreadable, whole, yaml_of
+from .content import MAX_TEXT, MAX_TOML, MAX_YAML, json_of, toml_of, unreadable, whole, yaml_of
 from .fields import NUMBER, as_number, plain_name
 
 MAX_ROWS = 10_000
@@ -27,12 +28,10 @@ class Content:
     Attributes:
         kind: the syntax.
         values: the plain values; a list of objects for lines of JSON and for tables.
-        problems: why other syntaxes do not fit, for messages.
     """
 
     kind: str
     values: Any
-    problems: tuple[str, ...] = ()
 
 
 def content_of(path: Path) -> Content:
@@ -44,14 +43,14 @@ def content_of(path: Path) -> Content:
     """
     text = whole(path)
     start = text.removeprefix(b"\xef\xbb\xbf").lstrip()
-    problems: list[str] = []
+    problems: dict[str, ConversionError] = {}
     if start.startswith(b"{"):
         return _of_braces(start, path.name)
     if start.startswith(b"["):
         try:
             return Content("JSON", json_of(start, path.name))
         except ConversionError as error:
-            problems.append(str(error))
+            problems["JSON"] = error
     if len(text) > MAX_TEXT:
         # Only tables and JSON may be long.
         found = _table(start, path.name)
@@ -65,18 +64,43 @@ def _of_braces(text: bytes, name: str) -> Content:
     """Return JSON, or lines of JSON."""
     try:
         return Content("JSON", json_of(text, name))
-    except ConversionError:
-        lines = [line for line in text.splitlines() if line.strip()]
-        # One object over several lines is no list of objects; its own error is the useful one.
-        if len(lines) < 2 or not all(line.strip().startswith(b"{") for line in lines[:20]):
-            raise
+    except ConversionError as error:
+        problem = error
+    lines = [line for line in text.splitlines() if line.strip()]
+    # One object over several lines is no list of objects; its own error is the useful one.
+    if len(lines) < 2 or not all(line.strip().startswith(b"{") for line in lines[:20]):
+        return _in_braces(text, name, problem)
     if len(lines) > MAX_ROWS:
         unreadable(name, f"more than {MAX_ROWS} lines that are no rounds")
-    rows = [json_of(line, f"{name}, line {at}") for at, line in enumerate(lines, start=1)]
+    rows = [_line(line, f"{name}, line {at}") for at, line in enumerate(lines, start=1)]
     return Content("lines of JSON", rows)
 
 
-def _of_words(text: bytes, name: str, problems: list[str]) -> Content:
+def _line(line: bytes, name: str) -> Any:
+    try:
+        return json_of(line, name)
+    except ConversionError as problem:
+        return _in_braces(line, name, problem).values
+
+
+def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
+    """Return a mapping of YAML in braces, as Python prints one; else raise the problem of JSON."""
+    # A repeated key is repeated in YAML too.
+    if len(text) <= MAX_YAML and _PYTHON.match(text):
+        plain = _NAMES.sub(lambda found: _PLAIN[found[0]], text)
+        values = yaml_of(plain, name)
+        if isinstance(values, dict) and values:
+            return Content("YAML", values)
+    raise problem
+
+
+_PYTHON = re.compile(rb"\{\s*('|[A-Za-z_][\w.-]*:\s)", re.ASCII)
+"""Beginnings that JSON does not have: a single quote, or a bare name."""
+_PLAIN = {b"None": b"null", b"True": b"true", b"False": b"false"}
+_NAMES = re.compile(rb"(?<=[\s:\[])(?:None|True|False)(?=[\s,}\]])", re.ASCII)
+
+
+def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> Content:
     if b"\x00" in text:
         unreadable(name, "not a text file, and no checkpoint of torch")
     found = _table(text, name)
@@ -89,16 +113,24 @@ def _of_words(text: bytes, name: str, problems: list[str]) -> Content:
         try:
             values = parse(text, name)
         except ConversionError as error:
-            problems.append(str(error).removeprefix(f"{name}: "))
+            problems[kind] = error
             continue
         # Plain words are YAML too: only fields make a record.
         if isinstance(values, dict | list) and values:
-            return Content(kind, values, tuple(problems))
+            return Content(kind, _overrides(values))
     try:
         words = text.decode("utf-8")
     except UnicodeDecodeError:
         unreadable(name, "not UTF-8 text, and no checkpoint of torch")
-    return Content("plain text", words, tuple(problems))
+    # A file with a suffix is taken for what it says; other text has no syntax to complain about.
+    expected = _SYNTAX.get(Path(name).suffix.lower(), "")
+    for kind, problem in problems.items():
+        if kind == expected or "is there twice" in str(problem):
+            raise problem
+    return Content("plain text", words)
+
+
+_SYNTAX = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
 
 
 _NAME = re.compile(r"[A-Za-z_][\w ./%()\[\]-]{0,59}", re.ASCII)
@@ -114,6 +146,7 @@ def _table(text: bytes, name: str) -> Content | None:
     if separator is None:
         return None
     names = [each.strip().strip('"') for each in header.split(separator)]
+    decimal = _decimal_comma(lines[1:], separator)
     # A header consists of names. A line of text with a comma has other characters or no rows.
     if not all(_NAME.fullmatch(each) for each in names if each) or not names[-1]:
         return None
@@ -133,11 +166,44 @@ def _table(text: bytes, name: str) -> Content | None:
             if at == 2:
                 return None
             unreadable(f"{name}, line {at}", f"{len(cells)} cells under {len(names)} names")
+        cells = [decimal(cell) for cell in cells]
         values = {key: _cell(cell) for key, cell in zip(names, cells, strict=True) if key}
         rows.append({key: value for key, value in values.items() if value != ""})
     if len({*names}) != len(names):
         unreadable(name, "a column occurs twice")
     return Content("table", rows)
+
+
+_COMMA = re.compile(
+    rb"(?<=[;\t\"])-?\d+,(?:\d{1,2}|\d{4,})(?=[;\t\"]|$)|(?<=[;\t\"])0,\d+", re.ASCII
+)
+"""A number with a decimal comma; 1,500 is left out, because it may be a thousand and a half."""
+
+
+def _decimal_comma(lines: list[bytes], separator: str) -> Callable[[str], str]:
+    """Return the function that writes a point for the decimal comma of a table.
+
+    A table has one only if commas do not separate its cells, one number has a decimal comma without
+    doubt, and no number has a point.
+    """
+    text = b"\n".join(lines)
+    if (
+        separator == ","
+        or b"." in text
+        or not re.search(_COMMA, b"\n".join(b";" + x for x in lines))
+    ):
+        return str
+    return lambda cell: re.sub(r"^(\s*-?\d+),(\d+\s*)$", r"\1.\2", cell)
+
+
+def _overrides(values: Any) -> Any:
+    """Return a list of ``name=value``, as Hydra writes its overrides, as a mapping."""
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        return values
+    pairs = [each.lstrip("+~").partition("=") for each in values]
+    names = [name for name, sign, _ in pairs if sign and name]
+    whole_list = len({*names}) == len(values)
+    return {name: value for name, _, value in pairs} if whole_list else values
 
 
 def _cell(text: str) -> Any:

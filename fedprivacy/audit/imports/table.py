@@ -79,7 +79,9 @@ _DELICATE: tuple[str, ...] = (
     "sampled",
     "cohort",
 )
-_DELICATE += ("population", "shares", "adjacency", "missing")
+_DELICATE += ("population", "shares", "adjacency", "missing", "mechanism", "distribution")
+_DELICATE += ("enabled", "disabled", "dp", "private", "local", "client", "site", "party", "group")
+_DELICATE += ("optimizer", "layer", "phase", "laplace")
 """Words of columns that may change the price of a round, so that they are never skipped."""
 
 

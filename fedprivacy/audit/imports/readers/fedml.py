@@ -21,7 +21,8 @@ _MARKS = ("enable_dp", "dp_solution_type", "mechanism_type", "client_num_per_rou
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS[:3]) or {"client_num_per_round", "comm_round"} <= fields.names()
+    solution = fields.has("dp_solution_type") or {"enable_dp", "mechanism_type"} <= fields.names()
+    return solution or {"client_num_per_round", "comm_round"} <= fields.names()
 
 
 def _read(fields: Fields, name: str) -> Draft:
@@ -46,8 +47,9 @@ def _read(fields: Fields, name: str) -> Draft:
         because = "the server sees the noisy model of one client, so no cohort hides it"
         draft.know("observer", Observer.SERVER, because)
     sensitivity, epsilon, delta = (fields.number(n) for n in ("sensitivity", "epsilon", "delta"))
-    why = f"{solution or 'this solution'} ties the noise to no clip norm"
-    if sensitivity and epsilon and delta and 0 < delta < 1:
+    fields.all("noise_multiplier", "clipping_norm", "train_data_num_in_total")
+    why = f"how {solution or 'this solution'} ties its noise to a clip is not known here"
+    if solution in ("ldp", "cdp") and sensitivity and epsilon and delta and 0 < delta < 1:
         std = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
         clip = fields.number("max_grad_norm", "clipping_norm")
         over = "the largest norm that your code allows" if clip is None else f"{clip:g}"

@@ -59,8 +59,11 @@ def _client_level(draft: Draft) -> None:
             f"{noise} in the file is of a sum weighted by examples; state it over the largest "
             "weighted update that one client can send",
         )
-    if fields.flag("adaptive_clipping") and noise != 0:
+    adaptive = fields.flag("adaptive_clipping")
+    if adaptive is not None:
+        # Without adaptive clipping these have no effect.
         fields.all("clipping_bit_noise_multiplier", "clipping_quantile", "clipping_learning_rate")
+    if adaptive and noise != 0:
         draft.ask(
             "noise_multiplier",
             f"{noise} in the file is relative to the next clipping bound, because FL4Health moves "

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....relations import Observer, Unit
 from ..draft import Draft, refuse_unauditable
-from ..fields import Fields
+from ..fields import Fields, as_number
 from ..trace import Sampling
 from .base import Reader, named
 
@@ -99,11 +99,12 @@ def _cohort(draft: Draft) -> None:
     clients = draft.take("population", *_CLIENTS, whole=True)
     fraction, sampled = fields.number(*_FRACTION), fields.number(*_SAMPLED)
     fields.all("min_train_nodes", "min_fit_clients", "min_available_nodes", "min_available_clients")
-    least = fields.number("min_train_nodes", "min_fit_clients")
+    minima = [as_number(one.value) for one in fields.all("min_train_nodes", "min_fit_clients")]
+    least = max((value for value in minima if value is not None), default=2)
     if clients is None or fraction is None or not 0 <= fraction <= 1:
         return
     # As FedAvg computes it: the part of the clients, rounded down, and at least the minimum.
-    size = max(int(clients * fraction), int(least if least is not None else 2))
+    size = max(int(clients * fraction), int(least))
     if sampled is not None and sampled != size:
         draft.ask(
             "cohort",
@@ -139,7 +140,8 @@ def _local(draft: Draft, name: str) -> None:
             "noise_multiplier",
             std / clip,
             f"LocalDpMod adds noise of std {std:.4g} to an update of norm {clip:g} at most "
-            "(sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon)",
+            "(sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon); the number of examples and the "
+            "metrics leave without noise, and are not counted",
         )
     draft.know(
         "observer",

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
-from ..fields import Fields
+from ..fields import Fields, as_number
 from .base import Reader, named
 
 KIND = "FLSim configuration"
@@ -28,11 +28,13 @@ def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (flsim 0.1), {named(fields, *_MARKS)}")
     if not fields.has("noise_multiplier"):
         refuse_unauditable(name, draft.tool, "it has no noise_multiplier")
+    if any(_of_client(one.place) for one in fields.all("privacy_setting", "noise_multiplier")):
+        return _records(draft)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     cohort = draft.take("cohort", "users_per_round", whole=True)
     users = draft.take("population", "num_users", "num_total_users", whole=True)
-    epochs = fields.number("epochs")
+    epochs = _epochs(fields)
     kind = fields.text("aggregation_type")
     if noise and kind not in ("", "average", "aggregationtype.average"):
         draft.ask("denominator", f"aggregation_type {kind[:30]} divides by weights of the users")
@@ -47,6 +49,29 @@ def _read(fields: Fields, name: str) -> Draft:
     if "rounds" not in draft.facts:
         draft.ask("rounds", f"epochs = {epochs} needs num_users and users_per_round")
     return draft
+
+
+def _of_client(place: str) -> bool:
+    return "client" in place.lower().split(".")
+
+
+def _records(draft: Draft) -> Draft:
+    """Read a ``base_dp_client``: clients take noisy steps, and the unit is a record."""
+    draft.take("noise_multiplier", "noise_multiplier")
+    draft.fields.all("epochs", "users_per_round", "clipping_value")
+    draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
+    because = "the unit is a record, because the privacy_setting of clients clips its gradient"
+    draft.know("unit", Unit.RECORD, because)
+    draft.ask("rounds", "steps of one client in all: its rounds times its local steps")
+    return draft
+
+
+def _epochs(fields: Fields) -> float | int | None:
+    """Return the epochs beside ``users_per_round``; those of a client are local."""
+    beside = {one.place.rpartition(".")[0] for one in fields.all("users_per_round")}
+    epochs = [one for one in fields.all("epochs") if one.place.rpartition(".")[0] in beside]
+    found = {as_number(one.value) for one in epochs}
+    return found.pop() if len(found) == 1 else None
 
 
 READER = Reader(KIND, _recognises, _read)

@@ -17,19 +17,21 @@ from .base import Reader, named
 
 KIND = "jax-privacy parameters"
 
-_MARKS = ("gradient_accumulation_steps", "train_size", "poisson_sampling_in_fit")
+_MARKS: tuple[str, ...] = ("gradient_accumulation_steps", "train_size", "poisson_sampling_in_fit")
+_MARKS += ("rescale_to_unit_norm", "stop_training_at_epsilon")
+_STEPS = ("train_steps", "num_updates")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    marks = {"clipping_norm", "train_steps"} <= fields.names()
+    marks = fields.has("clipping_norm") and fields.has(*_STEPS)
     return fields.has("poisson_sampling_in_fit") or (marks and fields.has(*_MARKS))
 
 
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (jax-privacy 1 and 2), {named(fields, *_MARKS)}")
     noise = draft.take("noise_multiplier", "noise_multiplier")
-    draft.take("rounds", "train_steps", whole=True)
-    draft.claims(("epsilon",), ("delta",))
+    draft.take("rounds", *_STEPS, whole=True)
+    draft.claims(("epsilon", "stop_training_at_epsilon"), ("delta", "target_delta"))
     batch, size = fields.number("batch_size"), fields.number("train_size")
     gathered = fields.number("gradient_accumulation_steps")
     fields.all("microbatch_size", "rescale_to_unit_norm")
@@ -38,9 +40,9 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", "jax-privacy computes it; state get_noise_multiplier()")
     elif fields.number("clipping_norm") is None:
         draft.ask("noise_multiplier", f"{noise} in the file, but no clipping_norm is recorded")
-    if gathered is not None and gathered != 1:
+    if fields.all("gradient_accumulation_steps") and gathered != 1:
         # A record may be in several of the batches that one step sums.
-        draft.ask("sampling", f"how the {gathered:g} batches of one step were drawn")
+        draft.ask("sampling", f"how the {gathered or 'several'} batches of one step were drawn")
         return draft
     if batch and size and 0 < batch <= size:
         draft.facts |= {"cohort": int(batch), "population": int(size)}

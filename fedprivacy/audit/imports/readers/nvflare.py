@@ -19,6 +19,16 @@ _FILTERS = ("task_result_filters", "task_data_filters")
 _RECORDS = ("svt_privacy_budget", "svt_privacy_accountant")
 
 
+_CLASSES = ("SVTPrivacy", "PercentilePrivacy")
+
+
+def of_text(text: str) -> dict[str, Any] | None:
+    """Return the privacy filters that a job in HOCON names; None for other text."""
+    if "task_result_filters" not in text and "task_data_filters" not in text:
+        return None
+    return {_FILTERS[0]: [{"name": name} for name in _CLASSES if name in text]}
+
+
 def _recognises(fields: Fields, data: Any) -> bool:
     return fields.has(*_FILTERS, *_RECORDS, "executors", "min_responses_required")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
+from ..doubts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
@@ -17,7 +18,9 @@ from .base import Reader, federated, named
 
 KIND = "Opacus settings"
 
-_CLIP = ("max_grad_norm", "max_per_sample_grad_norm")
+_CLIP: tuple[str, ...] = ("max_grad_norm", "max_per_sample_grad_norm", "per_sample_max_grad_norm")
+_CLIP += ("per_example_max_grad_norm",)
+_SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
 _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
 
 
@@ -49,8 +52,8 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.know("sampling", Sampling.POISSON, "poisson_sampling is true")
     elif poisson is False:
         draft.know("sampling", Sampling.SHUFFLED, "poisson_sampling is false: the loader shuffles")
-    epochs, rate = fields.number("epochs", "num_epochs"), draft.facts.get("sampling_probability")
-    batch, size = fields.number("batch_size"), fields.number("dataset_size", "train_size")
+    epochs, rate = fields.number(*EPOCHS), draft.facts.get("sampling_probability")
+    batch, size = fields.number("batch_size"), fields.number(*_SIZES)
     # Opacus draws with one over the number of batches, which is this only if they are equal.
     if rate is None and batch and size and batch <= size and size % batch == 0:
         draft.facts["sampling_probability"] = batch / size
@@ -58,22 +61,11 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.inferred.append(f"a batch of {batch:g} of {size:g} records")
     rate, steps = draft.facts.get("sampling_probability"), draft.facts.get("rounds")
     if steps is None:
-        draft.ask("rounds", _steps(epochs, rate))
-    elif epochs and rate and steps < 0.99 * (epochs - 1) / rate:
-        # Both may be true, if the run ended early or the epochs are of something else.
-        draft.ask("rounds", f"{steps} in the file, where {_steps(epochs, rate)}")
+        draft.ask("rounds", steps_of(epochs, rate))
     mode = fields.text("clipping", "grad_clip_mode")
     if mode not in ("", "flat", "per_layer", "ghost"):
         draft.ask("noise_multiplier", f"clipping = {mode[:30]} is not understood here")
     return draft
-
-
-def _steps(epochs: float | None, rate: float | None) -> str:
-    if epochs is None:
-        return "how many steps ran"
-    if rate is None or not 0 < rate <= 1:
-        return f"steps of {epochs:g} epochs: epochs times the batches of one"
-    return f"steps of {epochs:g} epochs: {epochs:g} times the batches of one, about {1 / rate:.6g}"
 
 
 READER = Reader(KIND, _recognises, _read)

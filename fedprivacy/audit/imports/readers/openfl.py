@@ -33,9 +33,8 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.take("rounds", "rounds_to_train", whole=True)
     draft.claims((), ("delta",))
     if not fields.has("clip_frequency"):
-        draft.ask(
-            "noise_multiplier", f"{noise} in the file; state the noise of the sum of the updates"
-        )
+        draft.ask("noise_multiplier", f"{noise} in the file; state it of the released sums")
+        draft.ask("rounds", "noisy sums that were released; local steps count if they are noisy")
         return draft
     draft.know("unit", Unit.CLIENT, "the unit is a client: OpenFL clips a collaborator's update")
     draft.know("sampling", Sampling.POISSON, "OpenFL draws collaborators by Poisson sampling")

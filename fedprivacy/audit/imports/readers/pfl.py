@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....relations import Unit
-from ..draft import Draft
+from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from .base import Reader, named
 
@@ -31,6 +31,9 @@ def _recognises(fields: Fields, data: Any) -> bool:
 
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, f"{KIND} (pfl 0.6), {named(fields, *_MARKS)}")
+    if fields.text("central_privacy_mechanism") in ("none", "null", "no_privacy"):
+        why = "central_privacy_mechanism is none, and the noise of single users is not recorded"
+        refuse_unauditable(name, draft.tool, why)
     draft.take("rounds", "central_num_iterations", "num_compositions", whole=True)
     draft.take("population", "population", whole=True)
     draft.take("sampling_probability", "sampling_probability")

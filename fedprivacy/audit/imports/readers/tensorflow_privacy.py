@@ -51,7 +51,8 @@ def _recognises(fields: Fields, data: Any) -> bool:
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    draft = Draft(fields, f"{KIND} (tensorflow-privacy 0.9), {named(fields, *_MARKS)}")
+    tool = f"{KIND} (tensorflow-privacy 0.9), {named(fields, *_MARKS)}"
+    draft = Draft(fields, tool, anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
     size, batch = fields.number("number_of_examples"), fields.number("batch_size")
@@ -76,11 +77,12 @@ def _read(fields: Fields, name: str) -> Draft:
 
 def _microbatches(draft: Draft, noise: Any, batch: Any) -> None:
     fields = draft.fields
+    said = fields.all("num_microbatches", "microbatches")
     many, used = (
         fields.number("num_microbatches", "microbatches"),
         fields.flag("used_microbatching"),
     )
-    if used or (many is not None and many != batch):
+    if used or (said and many != batch):
         draft.ask(
             "noise_multiplier",
             f"{noise} in the file is of microbatches: their means are clipped, so a record moves "

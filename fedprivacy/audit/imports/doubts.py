@@ -1,0 +1,333 @@
+"""Fields of a configuration that put its facts in doubt: each one ends in a question or a refusal.
+
+A reader takes facts by name. Another field of the same file may contradict them: it turns the noise
+off, names another kind of noise, gathers several batches into a step, or counts several runs. Such
+a field never changes a number. It makes the fact a question, which the user answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...relations import Unit
+from .draft import Draft, refuse_unauditable
+from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
+
+_PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
+_SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
+_OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
+_OFF |= {"false", "null", "noiseless"}
+_NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip"}
+_METHODS = {"mechanism", "algorithm", "method", "defense", "defence"}
+_ASIDE = {"scheduler", "schedule", "secure", "rng", "seed", "poisson", "adaptive", "layer", "log"}
+_ASIDE |= {"accountant", "accounting", "verbose", "ghost", "shared", "decay", "alphas", "secagg"}
+_ASIDE |= {"epsilon", "delta", "eps", "budget", "target", "generator", "logging", "aggregation"}
+_ASIDE |= {"batch", "empty", "save", "store", "sampling"}
+"""Words of fields in a part about privacy whose absence does not turn the noise off."""
+
+_NOISY = {"noise", "sigma", "std", "stddev", "noisy"}
+_SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
+"""Words for noise that several rounds share."""
+_KINDS = {"mechanism", "noise", "distribution", "perturbation", "perturb", "mech"}
+_OTHERS = {"exponential", "staircase", "geometric", "student", "cauchy", "uniform", "skellam"}
+_OTHERS |= {"binomial", "gumbel", "randomized", "randomised", "response", "discrete", "svt"}
+_LAPLACE = {"laplace", "laplacian"}
+
+_CLIPPING = {"clip", "clipping", "clipped"}
+_BY_COORDINATE = {"value", "linf", "inf", "coordinate", "coordinatewise", "elementwise"}
+_OTHER_NORMS = {"1", "l1", "inf", "linf", "infinity", "max", "value", "elementwise", "l_inf"}
+_CLIPS: tuple[str, ...] = (
+    "max_grad_norm",
+    "max_per_sample_grad_norm",
+    "per_sample_max_grad_norm",
+    "per_example_max_grad_norm",
+    "l2_norm_clip",
+    "clip_norm",
+    "clipping_norm",
+)
+_CLIPS += ("clipping_bound", "clipping_value", "max_norm")
+_OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per_sample_grad_norm"}
+
+_TRIALS = {"trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats"}
+_TRIALS |= {"n_seeds", "num_seeds", "n_repeats", "num_repeats", "repetitions", "folds", "n_folds"}
+_TRIALS |= {"num_repetitions", "num_folds", "k_folds", "ensemble_size", "num_teachers"}
+_GATHERS = {"accumulation", "accumulate", "accum", "accumulated", "virtual"}
+_GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"}
+_DEVICES = {"world_size", "n_gpus", "num_gpus", "num_devices", "n_devices", "devices", "gpus"}
+_DEVICES |= {"nproc_per_node", "num_processes", "n_proc"}
+_BATCHES = {"batch", "lot", "batchsize"}
+EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs")
+_STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
+_BEGUN = {"start_step", "start_epoch", "initial_step", "start_iteration", "step_offset"}
+_UNITS = {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
+_MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
+_MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
+
+
+def check(draft: Draft, name: str) -> None:
+    """Refuse a draft whose noise no multiplier describes, and ask for the facts in doubt.
+
+    Raises:
+        ConversionError: if the noise is off, of another kind than Gaussian, or shared by rounds.
+    """
+    off = switched_off(draft.fields)
+    if off is not None:
+        refuse_unauditable(name, draft.tool, f"{off} turns its noise off")
+    shared = _first(draft.fields, _is_shared)
+    if shared is not None:
+        why = f"{shared} names noise that rounds share, which no multiplier describes"
+        refuse_unauditable(name, draft.tool, why)
+    other = other_noise(draft.fields)
+    if other is not None:
+        refuse_unauditable(name, draft.tool, why_not_gaussian(other))
+    for one in draft.fields.every:
+        for question in (_clip, _trials, _gathered, _resumed, _of_users, _perhaps_off):
+            question(draft, one)
+    _parts(draft)
+    _larger_batch(draft)
+    _of_epochs(draft)
+    _noise(draft)
+
+
+def other_noise(fields: Fields) -> Field | None:
+    """Return the field that names noise of another kind than Gaussian, or None."""
+    return _first(fields, _is_other)
+
+
+def why_not_gaussian(field: Field) -> str:
+    """Return why a file with noise of another kind is not audited."""
+    return (
+        f"{field} is not Gaussian noise, which an audit of settings assumes; account it in Python, "
+        "for example fp.epsilon(fp.Laplace(noise_multiplier=...) * rounds, ...)"
+    )
+
+
+def _first(fields: Fields, wanted: Any) -> Field | None:
+    return next((one for one in fields.every if wanted(one)), None)
+
+
+def _words(text: object) -> set[str]:
+    return {*plain_name(text).split("_")} - {""}
+
+
+def _value_words(one: Field) -> set[str]:
+    return _words(one.value[:200]) if isinstance(one.value, str) else set()
+
+
+def _empty(value: Any) -> bool:
+    return value in (None, False, 0, "", [], {}) or str(value).strip().lower() in ("false", "none")
+
+
+def _is_other(one: Field) -> bool:
+    words, said = _words(one.name), _value_words(one)
+    if (words | said) & _LAPLACE:
+        return not _empty(one.value) and "smoothing" not in words
+    # A noise_scheduler that is exponential changes the std of Gaussian noise.
+    return bool(words & _KINDS and said & _OTHERS) and not words & _ASIDE
+
+
+def _is_shared(one: Field) -> bool:
+    words = _words(one.name) | _value_words(one)
+    return as_flag(one.value) is not False and bool(words & _SHARED)
+
+
+def switched_off(fields: Fields) -> Field | None:
+    """Return the field that turns the privacy of the run off, or None."""
+    for one in fields.every:
+        words = _words(one.name)
+        # A switch is about privacy by its own name, or by the name of its part of the file.
+        if not _words(one.place) & _PRIVATE:
+            continue
+        flag = as_flag(one.value)
+        if flag is False and (words & _SWITCHES or words <= _PRIVATE | {"is", "with"}):
+            return one
+        if flag is True and words & _NEGATIONS:
+            return one
+    return None
+
+
+def _perhaps_off(draft: Draft, one: Field) -> None:
+    """Ask for the noise if a field may turn it off, for example ``noise_type: none``."""
+    words, said = _words(one.name), _value_words(one)
+    if words & _ASIDE or one.place in draft.fields.used or draft.facts.get("noise_multiplier") == 0:
+        return
+    if as_flag(one.value) is False:
+        off = bool(words & _PRIVATE) and not words & _NEGATIONS
+    else:
+        about = _words(one.place) & _PRIVATE or words & (_METHODS | _CLIPPING)
+        off = bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
+    if off:
+        draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
+
+
+def _clip(draft: Draft, one: Field) -> None:
+    """Ask for the noise if contributions are not clipped to one fixed norm."""
+    words, said = _words(one.name), _value_words(one)
+    about, why = bool(words & _CLIPPING), ""
+    flag = as_flag(one.value)
+    if about and flag is False and not words & {"adaptive", "layer"}:
+        why = "it holds for clipped contributions only"
+    elif one.place in draft.fields.used or _empty(one.value):
+        return
+    elif about and (words | said) & _BY_COORDINATE:
+        why = "a clip of values is not one of norms"
+    elif words >= {"norm", "type"} or (words & {"ord", "order"} and words & (_CLIPPING | {"norm"})):
+        if str(one.value).strip().lower() in _OTHER_NORMS:
+            why = "the clip is of another norm"
+    elif (words | said) & {"layer", "layerwise"} and (about or "per" in words):
+        why = "the norm of all layers together counts"
+    elif about and (words | said) & {"adaptive", "auto"}:
+        why = "a norm that follows the data may cost more"
+    elif one.name == "sensitivity" and as_number(one.value) != 1:
+        why = "the noise over the clip norm counts, whatever sensitivity it was computed for"
+    if why and draft.facts.get("noise_multiplier") != 0:
+        draft.ask("noise_multiplier", f"{one}: {why}")
+
+
+def _size(value: Any) -> float | int | None:
+    return len(value) if isinstance(value, list) else as_number(value)
+
+
+def _trials(draft: Draft, one: Field) -> None:
+    many = _size(one.value)
+    if one.name in _TRIALS and many is not None and many > 1:
+        draft.ask("trials", f"{one}: how many runs were made on these data")
+
+
+def trials_in(fields: Fields) -> Field | None:
+    """Return the field that counts several runs on the same data, or None."""
+    many = (one for one in fields.every if one.name in _TRIALS)
+    return next((one for one in many if (_size(one.value) or 0) > 1), None)
+
+
+def _gathered(draft: Draft, one: Field) -> None:
+    """Ask for the rate if a step sums several batches, or batches of several devices."""
+    many, words = _size(one.value), _words(one.name)
+    if many is None or many <= 1 or one.place in draft.fields.used:
+        return
+    if words & {"microbatch", "microbatches"}:
+        why = f"{one}: with microbatches a record moves the sum by two clip norms"
+        draft.ask("noise_multiplier", why)
+    gathers = words & _GATHERS or one.name in _GATHERING or one.name in _DEVICES
+    if gathers and draft.facts.keys() & {"sampling_probability", "cohort"}:
+        _ask_rate(draft, f"{one} may multiply the batch of a step")
+
+
+def _ask_rate(draft: Draft, why: str) -> None:
+    draft.ask("sampling_probability", why)
+    draft.facts.pop("cohort", None)
+    draft.facts.pop("rounds_per_epoch", None)
+
+
+def _larger_batch(draft: Draft) -> None:
+    """Ask for the rate if the batch in use may be the part of one that fits into memory."""
+    used = draft.fields.used
+    taken = [as_number(one.value) for one in used.values() if one.name in ("batch_size",)]
+    least = min((value for value in taken if value is not None), default=None)
+    if least is None or not draft.facts.keys() & {"sampling_probability", "cohort"}:
+        return
+    for one in draft.fields.every:
+        words, many = _words(one.name), as_number(one.value)
+        if one.place in used or not words & _BATCHES or "norm" in words or of_a_test(one):
+            continue
+        if many is not None and many > least:
+            _ask_rate(draft, f"{one}, where the batch was taken for {least:g}")
+            return
+
+
+def _of_epochs(draft: Draft) -> None:
+    """Ask for the rounds if the steps in the file are fewer than those of its epochs."""
+    epochs = [one for one in draft.fields.every if one.name in EPOCHS]
+    many = {as_number(one.value) for one in epochs if draft.about_the_run(one)} - {None}
+    rounds, rate = (draft.facts.get(name) for name in ("rounds", "sampling_probability"))
+    steps = [one for one in draft.fields.used.values() if as_number(one.value) == rounds]
+    at = next((one for one in draft.fields.every if one.name in ("epoch", "current_epoch")), None)
+    if at is not None and any(one.name in _STEPS for one in steps):
+        draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
+    if not many or rounds is None or not steps:
+        return
+    number = max(value for value in many if value is not None)
+    if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
+        draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
+    # Both may be true, if the run ended early or the epochs are of something else.
+    elif rate and rounds < 0.99 * (number - 1) / rate:
+        draft.ask("rounds", f"{rounds} in the file, where {steps_of(number, rate)}")
+
+
+def steps_of(epochs: float | None, rate: float | None) -> str:
+    """Return the number of steps of some epochs, in words."""
+    if epochs is None:
+        return "how many steps ran"
+    if rate is None or not 0 < rate <= 1:
+        return f"steps of {epochs:g} epochs: epochs times the batches of one"
+    return f"steps of {epochs:g} epochs: {epochs:g} times the batches of one, about {1 / rate:.6g}"
+
+
+_PARTS = {"optimizer", "optimizers", "generator", "discriminator", "encoder", "decoder", "actor"}
+_PARTS |= {"critic", "group", "groups", "layer", "layers", "module", "modules", "head", "backbone"}
+_PARTS |= {"phase", "phases", "stage", "stages", "pretrain", "pretraining", "finetune"}
+_PARTS |= {"finetuning", "enc", "dec", "teacher", "student"}
+
+
+def is_part(place: object) -> bool:
+    """Return whether a place of a file is a part of one run, for example one of two optimizers."""
+    return bool({word.rstrip("0123456789") for word in _words(place)} & _PARTS)
+
+
+def _parts(draft: Draft) -> None:
+    """Ask for the rounds if several parts of one run release noisy sums."""
+    every = draft.fields.every
+    noisy = [one for one in every if one.name == "noise_multiplier" and is_part(one.place)]
+    if len({one.place for one in noisy}) > 1:
+        draft.ask("rounds", f"{noisy[0]} and {noisy[1]}: the noisy sums of all parts count")
+
+
+def _resumed(draft: Draft, one: Field) -> None:
+    begun = one.name in _BEGUN and (as_number(one.value) or 0) > 1
+    resumed = _words(one.name) & {"resume", "resumed"} and not _empty(one.value)
+    if "rounds" in draft.facts and (begun or (resumed and one.value != "never")):
+        draft.ask("rounds", f"{one}: the steps before a resumption count too")
+
+
+def _of_users(draft: Draft, one: Field) -> None:
+    """Ask for the noise if the file is about all records of a user, and its clip about one."""
+    if one.name not in _UNITS or not _value_words(one) & _MANY:
+        return
+    if draft.facts.get("unit") == Unit.RECORD:
+        why = f"{one}, but the noise is relative to the clip of one record"
+        draft.ask("noise_multiplier", why)
+
+
+def _noise(draft: Draft) -> None:
+    """Ask for the noise if the file has another field on noise that is not understood."""
+    clips = [one for one in draft.fields.every if one.name in _CLIPS]
+    if any(one.name in _OF_RECORDS for one in clips):
+        # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
+        clips = [one for one in clips if one.name != "max_grad_norm"]
+    loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
+    loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
+    if loose and draft.facts.get("noise_multiplier"):
+        draft.ask("noise_multiplier", f"{loose[0]} is no norm that a contribution is clipped to")
+    for one in _understood_by_nobody(draft):
+        draft.ask("noise_multiplier", f"{one} concerns the noise and is not understood here")
+        return
+
+
+def _understood_by_nobody(draft: Draft) -> Iterable[Field]:
+    for one in draft.fields.unread():
+        words = _words(one.name)
+        if words & _NOISY and not _empty(one.value) and "seed" not in words:
+            yield one
+
+
+def _is_norm(value: Any) -> bool:
+    # Opacus takes one norm for every layer as a list.
+    if isinstance(value, list):
+        return True
+    number = as_number(value)
+    return number is not None and number > 0
+
+
+def _norm_in(field: Field) -> bool:
+    return field.value is not None and _is_norm(field.value)
