@@ -80,7 +80,9 @@ def test_standard_input_is_a_file(name, capsys, monkeypatch):
 
 def test_rows_have_a_verdict_each_in_text_and_in_json(capsys):
     code, out, _ = command(capsys, "audit", str(CORPUS / "settings.csv"), *SAID)
-    low, high = out.splitlines()
+    low, high, note = out.splitlines()
+    # Nothing in a file says whether its runs used the same data, so every answer says it.
+    assert note.startswith("Each run is judged by itself.") and "--trials" in note
     assert code == 0 and low.startswith("row 1 (low): FAILS") and high.startswith("row 2 (high): H")
     code, out, _ = command(capsys, "audit", str(CORPUS / "settings.csv"), *SAID, "--json")
     rows = json.loads(out)["rows"]
@@ -101,10 +103,26 @@ def test_a_folder_is_searched_for_records(tmp_path, capsys):
     rows = fp.audit.each(tmp_path, **FACTS)
     names = ["settings.csv, row 1 (low)", "settings.csv, row 2 (high)", "runs/a/state.json"]
     assert [row.name for row in rows] == names and all(row.audit for row in rows)
-    assert len(command(capsys, "audit", str(tmp_path), *SAID)[1].splitlines()) == 3
+    assert len(command(capsys, "audit", str(tmp_path), *SAID)[1].splitlines()) == 4
     (tmp_path / "empty").mkdir()
     code, _, err = command(capsys, "audit", str(tmp_path / "empty"), *SAID)
     assert code == 2 and "none was found in this folder" in err
+
+
+def test_a_run_that_mlflow_tracked_is_one_run(tmp_path):
+    place = tmp_path / "mlruns" / "0" / "abc" / "params"
+    place.mkdir(parents=True)
+    settings = {"noise_multiplier": 1.1, "max_grad_norm": 1.0, "sample_rate": 0.01, "steps": 900}
+    for name, value in settings.items():
+        (place / name).write_text(str(value))
+    direct = fp.audit(settings, **FACTS)
+    for folder, name in ((tmp_path, "mlruns/0/abc/params"), (place, ".")):
+        (row,) = fp.audit.each(folder, **FACTS)
+        assert row.name == name and row.audit is not None
+        assert row.audit.bound == direct.bound
+    (place / "noise_multiplier").write_text("none")
+    (row,) = fp.audit.each(tmp_path, **FACTS)
+    assert row.audit is None and "noise multiplier" in row.refused
 
 
 def test_what_is_missing_is_listed_with_its_options(capsys):
