@@ -192,7 +192,7 @@ def _plain_text(content: Content, name: str) -> NoReturn:
         _no_audit(
             name,
             "it is text without the fields of a record, and mentions no noise or epsilon; see "
-            "docs/auditing.md, What is read",
+            "docs/auditing.md",
         )
     noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
@@ -324,4 +324,4 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
 
 
 def _no_audit(name: str, why: str) -> NoReturn:
-    raise ConversionError(printable(f"{name}: nothing here can be audited, because {why}"))
+    raise ConversionError(printable(f"{name}: no audit is possible, because {why}"))

@@ -360,5 +360,5 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
 def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:
     """Raise an error for a file that no statement of the user can complete."""
     raise ConversionError(
-        printable(f"{name}: read as {tool}; nothing here can be audited, because {why}")
+        printable(f"{name}: read as {tool}; no audit is possible, because {why}")
     )
