@@ -359,6 +359,4 @@ def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoRet
 
 def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:
     """Raise an error for a file that no statement of the user can complete."""
-    raise ConversionError(
-        printable(f"{name}: read as {tool}; no audit is possible, because {why}")
-    )
+    raise ConversionError(printable(f"{name}: read as {tool}; no audit is possible, because {why}"))
