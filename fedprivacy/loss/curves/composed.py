@@ -31,13 +31,12 @@ from .support import Support
 Parts = Sequence[tuple[Moments, int]]
 """Moments of curves, with the numbers of rounds."""
 
-_FEW = 10
-"""Number of parts of a long composition that are used, twice, to choose parameters."""
-_FALLING = 25
-"""In a very long composition, one part in this many is evaluated closely, which takes half the
-time."""
-_FALL = 200.0
-"""The total fall, in the exponent, that the evaluated parts should allow, if possible."""
+_FEW = 20
+"""Up to this number of parts, each has its closest bound on the fall of its moments."""
+_STRONG = 10
+"""Number of the strongest parts of a long composition that are used to choose parameters."""
+_STRATA = 54
+"""Number of the other parts that are used for that."""
 
 
 @registered
@@ -162,65 +161,42 @@ class ComposedMoments(Moments):
         return Bundle(self.parts)
 
     @functools.cached_property
-    def _typical(self) -> tuple[Bundle, Parts, Bundle | None]:
-        """Return (sample of the parts with counts, parts that fall with the height, all others).
+    def _sample(self) -> tuple[Bundle, frozenset[int]]:
+        """Return parts that stand for all, with their counts, and their indices.
 
-        The sample and the falling parts both contain the strongest parts, and some of the rest.
+        The strongest parts decide, so they stand for themselves. The others are sorted by strength
+        and cut into strata of nearly equal numbers of rounds. The middle of each stands for it.
         """
-        if len(self.parts) <= 2 * _FEW:
-            return self._bundle, self.parts, None
+        if len(self.parts) <= _STRONG + _STRATA:
+            return self._bundle, frozenset(range(len(self.parts)))
         strength = np.empty(len(self.parts))
         for at, found, _ in self._bundle.cumulants(1.0):
             strength[at] = found.value
-        # The strongest parts decide. Of the others every n-th represents its neighbours.
-        ordered = [self.parts[k] for k in np.argsort(-strength, kind="stable")]
-        strong, rest = ordered[:_FEW], ordered[_FEW:]
-        chosen = rest[:: -(-len(rest) // _FEW)]
-        # Bounds at heights come from the falling parts. With very many parts of few runs, more of
-        # these are needed.
-        each = -(-len(rest) // max(_FEW, len(rest) // _FALLING))
-        falling, others = rest[::each], [part for k, part in enumerate(rest) if k % each]
-        # A moment never falls below its atom. If rounds often have loss 0, many of them must fall.
-        more = _until([*strong, *falling], others)
-        falling, others = falling + others[:more], others[more:]
-        # Counts are scaled, so that the sample weighs as much as all the parts it represents.
-        share = sum(count for _, count in rest) / sum(count for _, count in chosen)
-        few = [(part, count * share) for part, count in chosen]
-        left = Bundle(others) if others else None
-        return Bundle([*strong, *few]), [*strong, *falling], left
+        order = np.argsort(-strength, kind="stable")
+        strong, rest = order[:_STRONG], order[_STRONG:]
+        counts = np.array([self.parts[k][1] for k in rest], dtype=np.float64)
+        upto = np.cumsum(counts)
+        stratum = np.minimum((upto - 0.5 * counts) * (_STRATA / upto[-1]), _STRATA - 1).astype(int)
+        chosen = [(int(k), float(self.parts[k][1])) for k in strong]
+        for here in np.unique(stratum):
+            at = np.flatnonzero(stratum == here)
+            chosen.append((int(rest[at[len(at) // 2]]), float(counts[at].sum())))
+        bundle = Bundle([(self.parts[k][0], count) for k, count in chosen])
+        return bundle, frozenset(k for k, _ in chosen)
 
     def cumulants(self, tilt: float) -> Cumulants:
         """Return the sums of the cumulants of the parts; with many parts, of a sample."""
-        found = self._typical[0].cumulants(tilt)
+        found = self._sample[0].cumulants(tilt)
         return spectra.power_cumulants([(part, count) for _, part, count in found])
 
     def decay(self, tilt: float, heights: Array, fine: bool = False) -> Decay:
-        """Return the product of the bounds of the parts; with many parts, only some fall."""
-        _, falling, others = self._typical
-        found = [(part.decay(tilt, heights, fine), n) for part, n in falling]
-        # Parts that are not evaluated do not fall, and their level is always a bound.
-        bound = spectra.power_decay(found + (others.level(tilt, heights) if others else []))
+        """Return the product of the bounds of the parts."""
+        if len(self.parts) <= _FEW:
+            found = [(part.decay(tilt, heights, fine), n) for part, n in self.parts]
+        else:
+            found = self._bundle.decay(tilt, heights, fine, self._sample[1])
+        bound = spectra.power_decay(found)
         return bound.of_all() if self._bundle.keeps_atoms else bound
-
-
-def _until(parts: Parts, others: Parts) -> int:
-    """Return how many of the others, with the parts, have moments that can fall by e^-_FALL."""
-    left = _FALL
-    for k, (part, count) in enumerate((*parts, *others)):
-        left -= count * _deepest(part)
-        if left <= 0.0:
-            return max(k + 1 - len(parts), 0)
-    return len(others)
-
-
-def _deepest(part: Moments) -> float:
-    """Return minus the approximate log of a curve's mass at loss 0; inf if there is none."""
-    if part.lone_pair() is not None:
-        return math.inf
-    try:
-        return -part.spectrum(Contour(1.0, 0.0, 1)).log_atom
-    except NoMoments:
-        return math.inf
 
 
 def spread(curve: Curve) -> float:

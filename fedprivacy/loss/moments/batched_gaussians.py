@@ -25,6 +25,7 @@ from .gaussian_rules import DEPTH, Ends, Weighed, chosen_rows, log_top, phase_bo
 from .legendre import legendre
 from .mixtures import Columns, columns
 from .spectrum import Cumulants, Rule, Spectrum
+from .staircase import batched_slabs
 from .truncated_moments import LOG_OFF_ATOM, Part, Piece
 
 Rows = NDArray[np.intp]
@@ -119,6 +120,12 @@ class _Half:
         found = np.array(Weighed.at(self.p, self.q, y, log_width, tilt).cumulants())[..., 0]
         found[0] += np.log(self.weight[:, 0])
         return found
+
+    def slabs(self, here: Spectrum) -> tuple[Array, Array]:
+        """Return masses and widths of slabs below the density of the loss, weights included."""
+        ends = self.start, self.stop(here.tilt)
+        mass, width = batched_slabs(self.p, self.q, ends, here.tilt, here.log_size)
+        return self.weight * mass, width
 
     def top(self, low: Array, high: Array, tilt: float) -> Array:
         """Return the log of a bound on the integrand on each interval."""
@@ -238,6 +245,12 @@ class Folds:
         """Return every fold's cumulants, to a few digits, shape ``(rows,)``."""
         found = np.array([half.cumulants(tilt) for half in self.halves])
         return spectra.mixed_cumulants(found, self.log_atom[:, 0])
+
+    def slabs(self, rows: Rows, here: Spectrum) -> tuple[Array, Array]:
+        """Return slabs below the densities of the chosen rows; ``here`` are their moments."""
+        found = [half.rows(rows).slabs(here) for half in self.halves]
+        mass, width = (np.concatenate(column, axis=1) for column in zip(*found, strict=True))
+        return mass, width
 
     def _blocks(self, line: Contour) -> Iterator[Rows]:
         """Yield the indices of rows, grouped by similar numbers of panels."""

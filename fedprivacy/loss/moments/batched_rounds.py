@@ -15,8 +15,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...rounding import TENS
 from ..clock import check_deadline
-from . import gaussian_rules
+from . import gaussian_rules, staircase
 from .batched_gaussians import Folds, enough, stackable
 from .contour import Array, Contour, PerRow
 from .mixtures import Columns, columns
@@ -31,6 +32,8 @@ _HELD = 1 << 15
 """Largest number of (row, node) pairs in memory: their phases at 17 heights fill a cache."""
 _LEAST = 4
 """Fewer pairs than this are not batched."""
+_ROWS = 256
+"""Up to this number of rounds, each has a bound of its own on the fall of its moments."""
 
 
 class Together(NamedTuple):
@@ -81,6 +84,7 @@ class Bundle:
                 self._stacks.append((at, Folds.of(folds)))
         stacked = {int(k) for at, _ in self._stacks for k in at}
         self._single = [(k, part, n) for k, (part, n) in enumerate(parts) if k not in stacked]
+        self._known: tuple[float, list[_Falling]] | None = None
 
     @property
     def keeps_atoms(self) -> bool:
@@ -121,10 +125,92 @@ class Bundle:
                 sums.extend((counts * np.ravel(spectrum.log_moment)).tolist())
         return [(k, count) for k, _, count in self._single], sums
 
-    def level(self, tilt: float, heights: Array) -> list[tuple[Decay, PerRow]]:
-        """Return bounds for all rounds; these need no evaluation at the heights."""
-        at_tilt = self.spectra(Contour(tilt, 0.0, 1))
-        return [(some.spectrum.level(heights), some.count) for some in at_tilt]
+    def decay(
+        self, tilt: float, heights: Array, fine: bool, chosen: frozenset[int]
+    ) -> list[tuple[Decay, PerRow]]:
+        """Return bounds for all rounds.
+
+        Every batched round falls with the height. Of the others, those that are chosen fall, and
+        those with a mass at loss 0, below which no moment falls.
+
+        Args:
+            tilt: above 0.
+            heights: increasing, shape ``(n,)``.
+            fine: see ``Moments.decay``.
+            chosen: indices of rounds.
+        """
+        here = Contour(tilt, 0.0, 1)
+        found: list[tuple[Decay, PerRow]] = []
+        for k, part, count in self._single:
+            check_deadline()
+            at = part.spectrum(here)
+            falls = k in chosen or at.log_atom > -math.inf
+            found.append((part.decay(tilt, heights, fine) if falls else at.level(heights), count))
+        return found + [one.decay(heights) for one in self._falling(here)]
+
+    def _falling(self, here: Contour) -> list[_Falling]:
+        """Return the slabs of all batched rounds on a line; those of the last line are kept."""
+        known = self._known
+        if known is None or known[0] != here.tilt:
+            known = here.tilt, []
+            for at, stack in self._stacks:
+                counts = self._counts[at][:, None]
+                rows = [
+                    _Falling(some.log_size, _size(some), counts[chosen], *stack.slabs(chosen, some))
+                    for chosen, some in stack.spectra(here)
+                ]
+                known[1].extend(rows if len(at) <= _ROWS else [_total(rows)])
+            self._known = known
+        return known[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Falling:
+    """Rounds whose moments fall: with a size of at most ``most`` e^log_size at height 0, and slabs.
+
+    Numbers are columns, one row per round; masses and widths have the shape ``(rows, slabs)``.
+    """
+
+    log_size: PerRow
+    most: Array
+    count: Array
+    mass: Array
+    width: Array
+
+    def decay(self, heights: Array) -> tuple[Decay, PerRow]:
+        """Return the bounds for all rounds, with their counts."""
+        kept = np.maximum(self.most - staircase.lost(self.mass, self.width, heights), 1e-300)
+        return Decay(-math.inf, self.log_size + np.log(kept)), self.count
+
+
+@dataclass(frozen=True, eq=False)
+class _Total(_Falling):
+    """The product of many rounds, as one row; its log falls by at least the mass of its slabs."""
+
+    def decay(self, heights: Array) -> tuple[Decay, PerRow]:
+        """Return the bound for the product of all rounds."""
+        fallen = staircase.lost(self.mass, self.width, heights)
+        return Decay(-math.inf, self.log_size - fallen), self.count
+
+
+def _total(rows: Sequence[_Falling]) -> _Falling:
+    """Return the product of many rounds.
+
+    The log of (most - lost) is at most log(most) - lost / most, so the falls add up.
+    """
+    logs = [some.count * (some.log_size + np.log(some.most)) for some in rows]
+    every = np.concatenate(
+        [np.broadcast_to(one, some.count.shape) for one, some in zip(logs, rows, strict=True)]
+    )
+    size = math.fsum(every.ravel()) + TENS * math.fsum(1.0 + np.abs(every.ravel()))
+    shares = [some.mass * (some.count / some.most) for some in rows]
+    mass, width = staircase.joined(shares, [some.width for some in rows])
+    return _Total(size, np.ones(1), np.ones(1), mass, width)
+
+
+def _size(spectrum: Spectrum) -> Array:
+    """Return bounds on the sizes at height 0, in units of e^log_size, as a column."""
+    return np.atleast_2d(np.abs(spectrum.values[..., :1]) + spectrum.error[..., :1])
 
 
 class _Plan(NamedTuple):
@@ -176,6 +262,12 @@ class Stack:
                 if len(chosen):
                     rule = weighed.rows(chosen).rule(log_error, bool(near[chosen[0]]))
                     yield rows[chosen], rule.spectrum(line)
+
+    def slabs(self, rows: Rows, here: Spectrum) -> tuple[Array, Array]:
+        """Return slabs below the densities of the chosen rows; ``here`` are their moments."""
+        p, q = (gaussian_rules.chosen_rows(side, rows) for side in (self.p, self.q))
+        low, high = self.ends.span(here.tilt, gaussian_rules.DEPTH + 1.0)
+        return staircase.batched_slabs(p, q, (low[rows], high[rows]), here.tilt, here.log_size)
 
     def _plan(self, line: Contour) -> _Plan:
         """Return the needs of every row; more than CHEAP_NODES for a row that is not served."""

@@ -23,16 +23,9 @@ from scipy.special import ndtr
 from ...rounding import FEW, TENS
 from .contour import Array, NoMoments, PerRow
 from .legendre import legendre
-from .mixtures import (
-    Columns,
-    Mixture,
-    log_sum,
-    log_sum_error,
-    posterior_mean,
-    posterior_mean_error,
-    rounding,
-)
-from .spectrum import Cumulants, Rule, Spectrum, log_total, uniform_envelope
+from .mixtures import Columns, Mixture, log_sum, posterior_mean, rounding
+from .spectrum import Cumulants, Rule, Spectrum, log_total
+from .staircase import Edges, lost, slabs
 
 DEPTH = 40.0
 """The error of each rule is at most a few exp(-40) = 4e-18."""
@@ -318,20 +311,12 @@ class GaussianPair:
         The answer is in units of the size of ``at``. A is the integral between ``start`` and
         ``stop``.
 
-        A staircase lies below the tilted density of the loss. It is a sum of uniform laws, one per
-        slab. The transform of a slab of width w has size |sin(vw/2) / (vw/2)|.
+        The answer is that of a staircase below the density of the loss; see ``staircase``.
         """
         # 160 cells: finer cells increased the covered mass by less than 1 %.
         edges = np.linspace(*self._heavy_range(at.tilt, start, stop), 161)
-        log_p, log_q = log_sum(self.p, edges), log_sum(self.q, edges)
-        means = posterior_mean(self.p, edges), posterior_mean(self.q, edges)
-        off = log_sum_error(self.p, edges) + log_sum_error(self.q, edges)
-        turn_off = posterior_mean_error(self.p, edges) + posterior_mean_error(self.q, edges)
-        stairs = _Edges(edges, log_p, log_q, *means, off, turn_off)
-        density, width = stairs.staircase(at.tilt, at.log_size)
-        mass, width = _slabs(density, width)
-        kept = uniform_envelope(0.5 * np.multiply.outer(heights, width))
-        return np.asarray((1.0 - kept) @ mass * (1 - 1e-9))
+        stairs = Edges.at(self.p, self.q, edges).staircase(at.tilt, at.log_size)
+        return lost(*slabs(*stairs), heights)
 
     def _heavy_range(self, tilt: float, start: float, stop: float) -> tuple[float, float]:
         """Return an interval with nearly all the tilted mass between two points."""
@@ -540,59 +525,3 @@ _RADIUS = math.sqrt(2.0 * (DEPTH + 1.0))
 """At this distance from its means, a Gaussian's mass is below e^-DEPTH."""
 _LEFT_OUT = 45.0
 """Nodes with at most e^-45 times the largest weight are left out and counted as an error."""
-
-
-class _Edges(NamedTuple):
-    """Cell edges with log S_P, log S_Q, their derivatives there, and bounds on the errors."""
-
-    y: Array
-    log_p: Array
-    log_q: Array
-    mean_p: Array
-    mean_q: Array
-    off: Array
-    turn_off: Array
-
-    def staircase(self, tilt: float, log_size: float) -> tuple[Array, Array]:
-        """Return (a lower bound on the density of the loss, width in loss) for each cell.
-
-        Replace log S_P by its tangent at either end of the cell. The log of the tilted density in y
-        then becomes concave, so its minimum is at an end. If the loss may not be monotone, the
-        result is 0.
-        """
-        length = np.diff(self.y)
-        rest = -0.5 * (self.y**2 + LOG_2PI) - tilt * self.log_q - log_size
-        exact = rest + (1 + tilt) * self.log_p
-        from_left = rest[1:] + (1 + tilt) * (self.log_p[:-1] + self.mean_p[:-1] * length)
-        from_right = rest[:-1] + (1 + tilt) * (self.log_p[1:] - self.mean_p[1:] * length)
-        # Either tangent gives a lower bound, so the larger one is used.
-        least = np.maximum(np.minimum(exact[:-1], from_left), np.minimum(exact[1:], from_right))
-        # The means given y rise with y, so the slope of the loss lies between these two.
-        slow, fast = self.mean_p[:-1] - self.mean_q[1:], self.mean_p[1:] - self.mean_q[:-1]
-        turn_off = self.turn_off[1:] + self.turn_off[:-1]
-        steepest = np.maximum(np.abs(slow), np.abs(fast)) + turn_off
-        width = np.abs(np.diff(self.log_p - self.log_q)) - self.off[1:] - self.off[:-1]
-        sure = np.minimum(np.abs(slow), np.abs(fast)) > turn_off
-        good = sure & (np.sign(slow) == np.sign(fast)) & (width > 0)
-        # Where the loss turns back, neighbours cover one loss twice, so one of the two is removed.
-        good[1:] &= ~(good[:-1] & (np.sign(slow[1:]) != np.sign(slow[:-1])))
-        density = np.exp(np.minimum(least, 600.0)) / np.where(good, steepest, 1.0)
-        return np.where(good, density, 0.0), np.maximum(width, 0.0)
-
-
-def _slabs(height: Array, width: Array) -> tuple[Array, Array]:
-    """Cut a staircase into horizontal slabs; return their masses and widths."""
-    mass, wide = [], []
-    stack: list[tuple[float, float]] = []
-    at = 0.0
-    for level, step in zip([*height.tolist(), 0.0], [*width.tolist(), 0.0], strict=True):
-        left = at
-        while stack and stack[-1][1] > level:
-            left, top = stack.pop()
-            below = max(stack[-1][1] if stack else 0.0, level)
-            mass.append((top - below) * (at - left))
-            wide.append(at - left)
-        if not stack or stack[-1][1] < level:
-            stack.append((left, level))
-        at += step
-    return np.array(mass), np.array(wide)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,14 +102,17 @@ def log_sum_error(mixture: Mixture | Columns, y: Array) -> Array:
     return np.asarray(UNIT * (through_powers + far))
 
 
-def posterior_mean_error(mixture: Mixture, y: Array) -> Array:
+def posterior_mean_error(mixture: Mixture | Columns, y: Array) -> Array:
     """Return the error of ``posterior_mean`` if weights, means and y have errors of a unit."""
-    powers = [math.log(w) + mean * y - 0.5 * mean * mean for w, mean in mixture]
-    sizes = [abs(math.log(w)) + np.abs(mean * y) + mean * mean for w, mean in mixture]
+    terms: list[tuple[Any, Any]] = [(np.log(w), mean) for w, mean in mixture]
+    powers = [log + mean * y - 0.5 * mean * mean for log, mean in terms]
+    sizes = [np.abs(log) + np.abs(mean * y) + mean * mean for log, mean in terms]
     top = functools.reduce(np.maximum, powers)
     shares = [np.exp(power - top) for power in powers]
     total = functools.reduce(np.add, shares)
-    absolute = sum(abs(mean) * share for (_, mean), share in zip(mixture, shares, strict=True))
+    absolute = functools.reduce(
+        np.add, [np.abs(mean) * share for (_, mean), share in zip(terms, shares, strict=True)]
+    )
     most = functools.reduce(np.maximum, sizes)
     return np.asarray(UNIT * (8.0 + 2 * len(mixture) + 12.0 * most) * absolute / total)
 
