@@ -93,20 +93,28 @@ def alike(value: object) -> bool:
     if isinstance(value, tuple):
         # A matrix has rows of plain numbers, which need no check one by one.
         return set(map(type, value)) <= _PLAIN or all(map(alike, value))
-    if not equality_tells(type(value)):
-        return False
-    if not is_dataclass(value):
+    kind: type = type(value)
+    if kind in _PLAIN:
         return True
-    return all(alike(getattr(value, each.name)) for each in fields(value))
+    if not equality_tells(kind):
+        return False
+    return all(alike(getattr(value, name)) for name in _names(kind))
+
+
+@lru_cache(maxsize=1024)
+def _names(kind: type, shown: bool = False) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, or of those in its repr; none of another class."""
+    own = fields(kind) if is_dataclass(kind) else ()
+    return tuple(field.name for field in own if field.repr or not shown)
 
 
 def held_by(value: object, kind: type[T]) -> tuple[T, ...]:
     """Return the objects of a kind in a value's fields, in order, also inside tuples and lists."""
-    listed = [each.name for each in fields(value)] if is_dataclass(value) else []
-    names = dict.fromkeys([*listed, *getattr(value, "__dict__", ())])
+    own: type = type(value)
+    names = dict.fromkeys([*_names(own), *getattr(value, "__dict__", ())])
     # Cached properties are derived from the other fields.
-    own = [name for name in names if not isinstance(_of_class(value, name), cached_property)]
-    return tuple(_found([getattr(value, name) for name in own], kind))
+    stated = [name for name in names if not isinstance(_of_class(value, name), cached_property)]
+    return tuple(_found([getattr(value, name) for name in stated], kind))
 
 
 def _of_class(value: object, name: str) -> object:
@@ -139,9 +147,8 @@ def plain_fields(value: object) -> dict[str, object]:
     Fields without a value are omitted, and so are enumerated words such as a unit or an adjacency.
     An object that is not a dataclass has no fields.
     """
-    if not is_dataclass(value):
-        return {}
-    found = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
+    kind: type = type(value)
+    found = {name: getattr(value, name) for name in _names(kind, shown=True)}
     return {
         name.replace("_", " "): one if isinstance(one, int | float | str) else None
         for name, one in found.items()

@@ -9,7 +9,7 @@ samples the clients that hold them, ``m * count`` repeats a mechanism and ``a + 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, reduce
 from typing import Any, Self, cast, overload
@@ -82,7 +82,7 @@ class Algebra:
         """Return this mechanism followed by another."""
         if not isinstance(other, Mechanism):
             return NotImplemented
-        return Run(together(self.sequence() + other.sequence()))
+        return Run.of(cast(Mechanism, self), other)
 
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return the mechanism as (part, count) pairs, in the order of their first run."""
@@ -378,7 +378,13 @@ class Several(Combined):
 @registered
 @dataclass(frozen=True)
 class Run(Several):
-    """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``."""
+    """Mechanisms in sequence, each ``count`` times; made by ``*`` and ``+``.
+
+    A sum keeps its two terms until its parts are read, so that a long sum takes linear time.
+    """
+
+    # Slots, because attributes in ``__dict__`` count as what a mechanism holds.
+    __slots__ = ("_terms", "_unit")
 
     parts: tuple[tuple[Mechanism, int], ...]
 
@@ -399,6 +405,45 @@ class Run(Several):
         # This refuses parts with different units now.
         _ = self.protects
 
+    @classmethod
+    def of(cls, first: Mechanism, second: Mechanism) -> Run:
+        """Return the first mechanism followed by the second; equal parts are merged.
+
+        Raises:
+            ParameterError: the units differ.
+            UnsupportedCombination: the loss of one of them is not valid in a sequence.
+        """
+        # The constructor checks the parts of everything that is no run.
+        terms = tuple(one if type(one) is Run else cls(one.sequence()) for one in (first, second))
+        run = object.__new__(cls)
+        object.__setattr__(run, "_unit", merge_units(terms[0].protects, terms[1].protects))
+        object.__setattr__(run, "_terms", terms)
+        return run
+
+    def __getattr__(self, name: str) -> Any:
+        """List the parts of a sum when they are first read."""
+        if name != "parts":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        parts = together(_listed(self))
+        object.__setattr__(self, "parts", parts)
+        # From here on the terms are not needed. Another thread may have listed the same parts.
+        object.__setattr__(self, "_terms", None)
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parts: terms may be nested deeper than a file can hold."""
+        return {"parts": self.parts}
+
+    @property
+    def protects(self) -> Unit | None:
+        """The common unit of all parts."""
+        try:
+            unit: Unit | None = self._unit
+        except AttributeError:
+            unit = super().protects
+            object.__setattr__(self, "_unit", unit)
+        return unit
+
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return an empty dict: the losses of the parts have their own public numbers."""
         del adjacency
@@ -412,6 +457,19 @@ class Run(Several):
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return ``parts``."""
         return self.parts
+
+
+def _listed(run: Run) -> Iterator[tuple[Mechanism, int]]:
+    """Yield the parts of a sum in order, without recursion: sums of many terms are nested."""
+    waiting = [run]
+    while waiting:
+        one = waiting.pop()
+        # The terms are read first: they are dropped only after the parts are there.
+        terms: tuple[Run, Run] | None = getattr(one, "_terms", None)
+        if terms is None or "parts" in vars(one):
+            yield from one.parts
+        else:
+            waiting += reversed(terms)
 
 
 @dataclass(frozen=True)

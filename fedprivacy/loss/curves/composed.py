@@ -24,6 +24,7 @@ from . import max_loss as max_losses
 from .components import Components, Trimmed, parts_of, trim
 from .curve import TAIL_MASS, Curve
 from .gaussian import IDENTITY, Gdp
+from .kept import kept
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import MaxLoss
 from .support import Support
@@ -57,14 +58,12 @@ class Composed(Curve):
         index = np.searchsorted(losses, loss, side="right")
         return Tails(p_above[index], q_above[index], p_below[index], q_below[index])
 
+    @kept
     def moments(self) -> Moments:
         """Return the products of the moments of the parts."""
-        return self._moments
-
-    @functools.cached_property
-    def _moments(self) -> Moments:
         return ComposedMoments([(curve.moments(), count) for curve, count in self.parts])
 
+    @kept
     def support(self) -> Support:
         """Return the sums of the losses of the rounds."""
         parts = [(curve.support(), count) for curve, count in self.parts]
@@ -79,6 +78,7 @@ class Composed(Curve):
             cover=lambda: math.hypot(*(math.sqrt(n) * part.cover for part, n in parts)),
         )
 
+    @kept
     def components(self) -> Components:
         """Return the curves of all rounds with their counts."""
         inside = tuple(curve for curve, _ in self.parts)

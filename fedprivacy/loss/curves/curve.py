@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from . import lattice as lattices
 from .components import ONE, Components, Trimmed
 from .dots import dotted_moment
 from .finite_support import few_of
+from .kept import kept, without_kept
 from .lattice import Array, Lattice, Side, Tails
 from .support import Support
 
@@ -34,6 +36,10 @@ TAIL_MASS = 1e-30
 
 class Curve(ABC):
     """One dominating pair in one orientation."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields and what follows from them, without results that hold functions."""
+        return without_kept(self)
 
     @abstractmethod
     def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
@@ -92,10 +98,12 @@ class Swapped(Curve):
         p_above, q_above, p_below, q_below = self.curve.tails(-loss, side)
         return Tails(q_below, p_below, q_above, p_above)
 
+    @kept
     def moments(self) -> Moments:
         """Return the curve's moments with the pairs swapped."""
         return SwappedMoments(self.curve.moments())
 
+    @kept
     def support(self) -> Support:
         """Return the curve's support; Gaussian pairs are symmetric, so the cover is the same."""
         inner = self.curve.support()
@@ -108,6 +116,7 @@ class Swapped(Curve):
             cover=lambda: inner.cover,
         )
 
+    @kept
     def components(self) -> Components:
         """Return the other orientation, and how it is trimmed."""
         remove = self.curve.components().swapped_trim

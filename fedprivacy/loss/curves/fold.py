@@ -20,6 +20,7 @@ from .components import Components, Order, Trimmed, trim
 from .curve import Curve
 from .dots import dots
 from .finite_support import mesh_of
+from .kept import kept
 from .lattice import Array, Side, Tails
 from .order import bound
 from .support import Support
@@ -45,10 +46,12 @@ class Fold(Curve):
             column[rising], column[~rising] = r, ell
         return found
 
+    @kept
     def moments(self) -> Moments:
         """Return the moments of the half lines; see ``FoldMoments``."""
         return FoldMoments(self)
 
+    @kept
     def support(self) -> Support:
         """Return ``up``'s losses, which give the fold's profile at epsilon >= 0."""
         up, down = self.up.support(), self.down.support()
@@ -62,6 +65,7 @@ class Fold(Curve):
             cover=lambda: max(up.cover, down.cover),
         )
 
+    @kept
     def components(self) -> Components:
         """Return both halves; a fold of mixtures over one label is a mixture of folds."""
         up, down = self.up.components(), self.down.components()

@@ -21,6 +21,7 @@ from ..moments.moments import Labelled, Moments, PairMoments
 from ..moments.spectrum import Cumulants, Decay, Near, Spectrum, log_total
 from .components import Components, Order, Trimmed, UnitDraws, Unordered, moved
 from .curve import TAIL_MASS, Curve
+from .kept import kept
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import NO_LIMIT, MaxLoss
 from .order import FARTHEST, NEAREST, law, tails_of_weights
@@ -62,10 +63,12 @@ class Gdp(Curve):
             log_ndtr(scaled + half),
         )
 
+    @kept
     def moments(self) -> Moments:
         """Return the moments in closed form."""
         return GdpMoments(self.mu)
 
+    @kept
     def support(self) -> Support:
         """Return the facts about a Gaussian loss: no limit, or 0 without a loss."""
         some = self.mu > 0.0
@@ -77,6 +80,7 @@ class Gdp(Curve):
             cover=self.mu,
         )
 
+    @kept
     def components(self) -> Components:
         """Return the order by mu."""
         return Components(order=Order(_bound_gaussians, draws=UnitDraws(1, 1.0, self.mu)))

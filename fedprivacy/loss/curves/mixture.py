@@ -22,6 +22,7 @@ from . import lattice as lattices
 from .components import Components, Order, Trimmed, Unordered, gaussian_shift, moved
 from .curve import TAIL_MASS, Curve
 from .gaussian import GaussianMix, Gdp
+from .kept import kept
 from .lattice import Array, Lattice, Side, Tails
 from .max_loss import MaxLoss
 from .order import bound, draws_of, law, rise, tails_of_weights
@@ -53,10 +54,12 @@ class Mix(Curve):
             )
         )
 
+    @kept
     def moments(self) -> Moments:
         """Return the weighted sums of the parts' moments."""
         return MixedMoments(tuple((weight, curve.moments()) for weight, curve in self.parts))
 
+    @kept
     def support(self) -> Support:
         """Return the losses of all labels."""
         parts = [(weight, part.support()) for weight, part in self.parts]
@@ -71,6 +74,7 @@ class Mix(Curve):
             cover=lambda: max(part.cover for part in each),
         )
 
+    @kept
     def components(self) -> Components:
         """Return the curves of all labels, and their weights."""
         shift = gaussian_shift(self.parts[0][1]) or None

@@ -18,6 +18,7 @@ from . import max_loss as max_losses
 from .components import Components, Order, Trimmed, UnitDraws, gaussian_shift, trim
 from .curve import Curve
 from .finite_support import mesh_of
+from .kept import kept
 from .lattice import Array, Side, Tails
 from .max_loss import MaxLoss, log_kept
 from .order import FARTHEST, bound
@@ -60,10 +61,12 @@ class Sampled(Curve):
             np.where(none_below, -np.inf, inner.q_below),
         )
 
+    @kept
     def moments(self) -> Moments:
         """Return the moments of the sampled pairs; see ``SampledMoments``."""
         return SampledMoments(self.inner, self.q)
 
+    @kept
     def support(self) -> Support:
         """Return the losses log(1 - q + q e^L), where L are the losses of the inner curve.
 
@@ -92,6 +95,7 @@ class Sampled(Curve):
         low, high = (-log_kept(self.q, loss) for loss in (inner.certain, inner.possible))
         return MaxLoss(lowered(low), raised(high))
 
+    @kept
     def components(self) -> Components:
         """Return the inner curve; sampling acts within every label."""
         inner = self.inner.components()
