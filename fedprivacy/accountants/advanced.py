@@ -96,12 +96,12 @@ def _near(share: float) -> list[float]:
 
 def _best_split(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
     """Return (epsilon, rule) of the best rule over all shares of delta inside the rounds."""
+    if len(parts) > _MANY:
+        return _guided(parts, delta)
     best = _basic_alone(parts, delta)
     # With one round there is no share to choose.
     if _rounds(parts) == 1:
         return best
-    if len(parts) > _MANY:
-        return min(best, _with_share(parts, delta, _guessed_share(parts, delta)))
     # Any share is valid. A coarse search suffices, because the middle is flat.
     split, best_share = (Up(math.inf), ""), 0.5
     for share in _SHARES:
@@ -117,12 +117,26 @@ _MANY = 64
 """From this number of kinds on, the search for the share uses a few representatives."""
 
 
-def _guessed_share(parts: Sequence[tuple[Curve, int]], delta: float) -> float:
-    """Return the best share if one kind represents each group of several kinds."""
+_CLOSE = 1.05
+"""Rules whose epsilons on representatives have at most this ratio are both tried on all kinds."""
+
+
+def _guided(parts: Sequence[tuple[Curve, int]], delta: float) -> tuple[Up, str]:
+    """Return (epsilon, rule) of the rule and share that are best for a few representatives.
+
+    One kind represents each group of several kinds. Every rule and share is valid.
+    """
     step = math.ceil(len(parts) / (_MANY // 4))
     groups = [parts[i : i + step] for i in range(0, len(parts), step)]
     few = [(group[len(group) // 2][0], _rounds(group)) for group in groups]
-    return min(_SHARES, key=lambda share: _with_share(few, delta, share)[0])
+    split, share = min((_with_share(few, delta, share)[0], share) for share in _SHARES)
+    plain = _basic_alone(few, delta)[0]
+    found = []
+    if plain <= _CLOSE * split:
+        found.append(_basic_alone(parts, delta))
+    if not plain * _CLOSE < split:
+        found.append(_with_share(parts, delta, share))
+    return min(found)
 
 
 def _rule_for(parts: Sequence[tuple[Curve, int]], delta: float, epsilon: float) -> str:
