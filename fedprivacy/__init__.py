@@ -9,36 +9,38 @@
 
 import typing as _typing
 
-from . import accountants, audit, errors, factors, mechanisms, published, sampling
-from .audit import (
-    Attack,
-    Audit,
-    Conformance,
-    Crosscheck,
-    account,
-    attack,
-    crosscheck,
-    report,
-    verify,
-)
+from . import accountants, errors, factors, mechanisms, sampling
 from .bound import Bound, Verdict
 from .errors import ParameterError, UnsupportedCombination
 from .factors import FixedEpochs, MinimumSeparation, SingleParticipation
-from .ledger import Ledger
 from .mechanisms import *
 from .privacy_loss import PrivacyLoss
-from .questions.budget import Budget
 from .questions.calibrate import Calibration, calibrate
 from .questions.epsilon import Profile, delta, epsilon, profile
 from .questions.risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
 from .relations import Adjacency, Observer, Unit
-from .runs.pareto import Pareto, pareto
 from .sampling import *
 from .version import VERSION as __version__
 
 if _typing.TYPE_CHECKING:
+    from . import published
+
     # At run time ``audit`` is the module, which can be called; see there.
-    from .audit import audit  # type: ignore[no-redef]
+    from .audit import (
+        Attack,
+        Audit,
+        Conformance,
+        Crosscheck,
+        account,
+        attack,
+        audit,
+        crosscheck,
+        report,
+        verify,
+    )
+    from .ledger import Ledger
+    from .questions.budget import Budget
+    from .runs.pareto import Pareto, pareto
 
 __all__ = [
     "Adjacency",
@@ -87,17 +89,50 @@ __all__ += mechanisms.__all__
 __all__ += sampling.__all__
 
 
+_LATER = {
+    **dict.fromkeys(
+        (
+            "Attack",
+            "Audit",
+            "Conformance",
+            "Crosscheck",
+            "account",
+            "attack",
+            "crosscheck",
+            "report",
+            "verify",
+        ),
+        "audit",
+    ),
+    "Budget": "questions.budget",
+    "Ledger": "ledger",
+    "Pareto": "runs.pareto",
+    "pareto": "runs.pareto",
+}
+"""Names that are imported when they are first used, with their modules."""
+
+_MODULES = ("audit", "ledger", "published", "runs", "training")
+"""Modules that are imported when they are first used. Training needs torch."""
+
+
 def __getattr__(name: str) -> _typing.Any:
-    """Import ``training`` when it is first used: it needs torch.
+    """Import audits, records and training when they are first used.
 
     Raises:
         AttributeError: torch is not installed, or there is no such name.
     """
-    if name != "training":
+    if name not in _LATER and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        return import_module(f"{__name__}.training")
+        module = import_module(f"{__name__}.{_LATER.get(name, name)}")
     except ParameterError as missing:
         raise AttributeError(str(missing)) from missing
+    found = getattr(module, name) if name in _LATER else module
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_MODULES})
