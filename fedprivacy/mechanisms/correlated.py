@@ -482,10 +482,10 @@ class SampledNoise(Combined):
         matrix = noise.factor.magnitudes(noise.rounds)
         if self._kind == "line":
             assert isinstance(self.scheme, Poisson)
-            curve, why = unknown_position.poisson(
+            curve, reasons = unknown_position.poisson(
                 matrix, self.scheme.rate, noise.noise_multiplier, known
             )
-            return curve, None, _POISSON[why]
+            return curve, None, "; or ".join(_POISSON[why] for why in reasons)
         count = noise.rounds if self._kind == "some" else noise.participation.gap(noise.rounds)
         gram = unknown_position.kernel(matrix, count, noise.noise_multiplier)
         if self._kind == "some":

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..loss import Allocated, Curve, Gdp, Nested, compose, rough_epsilon, scale
+from ..loss import Allocated, Curve, Gdp, LeastOf, Nested, compose, rough_epsilon, scale
 from ..rounding import SPACING, TENS, THOUSANDS, rounded_down, rounded_up
 from . import conditional
 from .shifted import moved_up, shifts, sums_above
@@ -186,8 +186,11 @@ def rank_one(norms: Array, probability: float, multiplier: float) -> Curve:
 
 def poisson(
     matrix: Array, probability: float, multiplier: float, known: Curve
-) -> tuple[Curve, Why]:
-    """Return the best curve known to dominate Poisson sampling in every round, and its theorem.
+) -> tuple[Curve, tuple[Why, ...]]:
+    """Return what is known to dominate Poisson sampling in every round, and the theorems.
+
+    The best curve depends on delta: the rows reveal everything with some probability. So every
+    curve is kept, the one with the smallest rough epsilon first.
 
     Args:
         matrix: |C|, shape (m, n).
@@ -196,7 +199,7 @@ def poisson(
         known: curve that dominates if the rounds of the unit are known.
     """
     if probability == 1.0:
-        return known, "known"
+        return known, ("known",)
     # Rounded up, to cover rounding and underflow in squares and roots.
     norms = rounded_up((matrix**2).sum(axis=0) ** 0.5, THOUSANDS)
     line = rank_one(np.maximum(norms, matrix.max(axis=0)), probability, multiplier)
@@ -210,7 +213,5 @@ def poisson(
         if mass <= 0.5:
             able.append((conditional.unless_unlikely(rows, mass), "rows", rows))
     # Negligible losses count as ties, and ties go to the curve without revelation.
-    curve, why, _ = min(
-        able, key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE)
-    )
-    return curve, why
+    able.sort(key=lambda one: max(conditional.rough_epsilon_of_rows(one[2]), _LITTLE))
+    return LeastOf(tuple(curve for curve, _, _ in able)), tuple(why for _, why, _ in able)

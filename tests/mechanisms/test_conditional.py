@@ -66,8 +66,8 @@ def test_chances_given_likely_pasts():
 def test_where_too_much_is_revealed_one_dimension_answers():
     matrix = np.tril(np.ones((16, 16)))
     assert conditional.revealed(conditional.rows_of(matrix, 0.5, 0.3)) > 1.0
-    _, why = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
-    assert why == "line"
+    _, reasons = unknown_position.poisson(matrix, 0.5, 0.3, Gdp(1e3))
+    assert reasons == ("line", "known")
 
 
 def test_chances_of_almost_certain_and_of_hardly_possible_rounds():

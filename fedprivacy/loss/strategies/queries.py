@@ -195,6 +195,13 @@ class EpsilonAt(_Query):
         least = self.delta - self.slack
         return self.floor > 0 and _holds(self.curve, least, self.floor)
 
+    @property
+    def revealed(self) -> bool:
+        """Whether more than delta of P has an infinite loss, so that no epsilon suffices."""
+        if not is_composed(self.whole):
+            return False
+        return self.whole.support().largest.infinite_low > self.delta + self.spare
+
     def inverted(self) -> tuple[Down, Up]:
         """Return epsilon from the moments."""
         return inversion.epsilon_interval(self.curve, self.delta, self.tolerance, self.slack)

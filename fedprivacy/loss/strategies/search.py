@@ -46,6 +46,7 @@ from .too_large import REASON, crude
 _COARSE = "the tolerance needs a lattice of more than 2 million points"
 _INVERTED = "PLD, moments inverted"
 _UNTOLD = Interval(Down(0.0), Up(math.inf), _INVERTED, STUCK)
+_REVEALED = Interval(Down(math.inf), Up(math.inf), "PLD, the mass at infinite loss")
 _RAREST = (1e-12, 1e-18)
 """A question for a small delta leaves out components with at most this total probability."""
 
@@ -422,6 +423,8 @@ def _or_bounded(question: Question, found: Interval, bound: tuple[Up, float]) ->
 def _tried(question: Question) -> Interval:
     """Return the intersection of the strategies' intervals: until the tolerance or deadline."""
     found = _UNTOLD
+    if isinstance(question, EpsilonAt) and question.revealed:
+        return _REVEALED
     # Checked before any computation: each moment of a run like this takes too long.
     if crude(question.curve) is not None:
         return _TOO_LARGE
