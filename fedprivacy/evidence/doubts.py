@@ -15,7 +15,8 @@ from ..mechanisms import (
     Parallel,
     Run,
 )
-from ..mechanisms.base import mechanisms_in, noise_mismatch
+from ..mechanisms.base import mechanisms_in
+from ..mechanisms.noise_shares import noise_mismatch
 from ..mechanisms.sparsification import fingerprint
 from ..sampling import Poisson, Scheme
 from ..sampling.cohorts import FALSE_DOUBT, told_by

@@ -10,8 +10,9 @@ from ..errors import LedgerError, UnsupportedCombination
 from ..ledger import Joint, Ledger, LedgerRound
 from ..loss import IDENTITY
 from ..mechanisms import Mechanism
-from ..mechanisms.base import ROUNDING, single_uploads
+from ..mechanisms.base import ROUNDING
 from ..mechanisms.correlated import whole_run
+from ..mechanisms.noise_shares import single_uploads
 from ..privacy_loss import PrivacyLoss, Witness
 from ..relations import Adjacency, Facts, Observer
 from .defects import Defect, qualifiers

@@ -9,7 +9,7 @@ samples the clients that hold them, ``m * count`` repeats a mechanism and ``a + 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, reduce
 from typing import Any, Self, cast, overload
@@ -30,6 +30,8 @@ from ..relations import Adjacency, Facts, Observer, Unit
 from ..sampling import MOST_HELD, Scheme, holding
 from ..sampling.scheme import check_kind, independent_draws
 from ..sampling.traits import Traits
+from .noise_shares import Shared, noise_mismatch, single_uploads
+from .sums import listed, together
 
 ROUNDING = 1e-9
 """Relative shortfall of a noise std that counts as rounding."""
@@ -240,16 +242,6 @@ class Mechanism(Algebra, ABC):
         return replace(loss, public=merged([loss.public, in_words(own)]))
 
 
-def together(parts: Iterable[tuple[Mechanism, int]]) -> tuple[tuple[Mechanism, int], ...]:
-    """Return parts in sequence with equal parts merged. Composition does not depend on order."""
-    counts: dict[object, tuple[Mechanism, int]] = {}
-    for part, count in parts:
-        # Equal parts may have different losses.
-        key = part if part._equals_lose_alike else id(part)
-        counts[key] = part, counts.get(key, (part, 0))[1] + count
-    return tuple(counts.values())
-
-
 def mechanisms_in(mechanism: Mechanism) -> tuple[Mechanism, ...]:
     """Return the mechanisms in a mechanism's fields, in order; those inside them are not listed."""
     return held_by(mechanism, Mechanism)  # type: ignore[type-abstract]
@@ -277,39 +269,6 @@ class UnitGiven(Mechanism):
     def protects(self) -> Unit | None:
         """The given unit, if any."""
         return None if self.unit is None else Unit(self.unit)
-
-
-class Shared(ABC):
-    """A mechanism whose noise may come in shares of many clients; an audit asks about them."""
-
-    @abstractmethod
-    def noise_mismatch(self, *, shares: int, noise_multiplier: float) -> str:
-        """Return an error text if a round's noise is inconsistent; empty if it is consistent.
-
-        Args:
-            shares: number of clients that sent a share of the noise.
-            noise_multiplier: recorded std of the noise in their sum over the clip norm.
-        """
-
-    @abstractmethod
-    def single_uploads(self) -> Mechanism | None:
-        """Return the mechanism of one upload without a secure sum; None if there is no sum.
-
-        Raises:
-            UnsupportedCombination: it depends on an unknown value.
-        """
-
-
-def noise_mismatch(mechanism: Mechanism, *, shares: int, noise_multiplier: float) -> str:
-    """Return ``Shared.noise_mismatch`` of a mechanism; empty if its noise has no shares."""
-    if not isinstance(mechanism, Shared):
-        return ""
-    return mechanism.noise_mismatch(shares=shares, noise_multiplier=noise_multiplier)
-
-
-def single_uploads(mechanism: Mechanism) -> Mechanism | None:
-    """Return ``Shared.single_uploads`` of a mechanism; None if its noise has no shares."""
-    return mechanism.single_uploads() if isinstance(mechanism, Shared) else None
 
 
 class Combined(Shared, Mechanism):
@@ -424,7 +383,7 @@ class Run(Several):
         """List the parts of a sum when they are first read."""
         if name != "parts":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        parts = together(_listed(self))
+        parts = together(listed(self))
         object.__setattr__(self, "parts", parts)
         # From here on the terms are not needed. Another thread may have listed the same parts.
         object.__setattr__(self, "_terms", None)
@@ -457,19 +416,6 @@ class Run(Several):
     def sequence(self) -> tuple[tuple[Mechanism, int], ...]:
         """Return ``parts``."""
         return self.parts
-
-
-def _listed(run: Run) -> Iterator[tuple[Mechanism, int]]:
-    """Yield the parts of a sum in order, without recursion: sums of many terms are nested."""
-    waiting = [run]
-    while waiting:
-        one = waiting.pop()
-        # The terms are read first: they are dropped only after the parts are there.
-        terms: tuple[Run, Run] | None = getattr(one, "_terms", None)
-        if terms is None or "parts" in vars(one):
-            yield from one.parts
-        else:
-            waiting += reversed(terms)
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from ..registry import alike, plain_fields, registered
 from ..relations import Adjacency, Facts, Observer
 from ..rounding import FEW, HUNDREDS, TENS, THOUSANDS, rounded_down, rounded_up
 from ..sampling import Scheme
-from .base import Mechanism, Several, check_not_nested, mechanisms_in, noise_mismatch
+from .base import Mechanism, Several, check_not_nested, mechanisms_in
 from .noise import drawn_from
+from .noise_shares import noise_mismatch
 
 Points = tuple[tuple[float, float], ...]
 

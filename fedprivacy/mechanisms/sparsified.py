@@ -15,8 +15,9 @@ from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts, Unit
 from ..sampling import Everyone, FixedSize, Scheme, Shuffled, WithReplacement, priced_as
 from ..sampling.traits import Traits
-from .base import ROUNDING, Shared
+from .base import ROUNDING
 from .gaussian import Gaussian, gaussian_sum_loss
+from .noise_shares import Shared
 from .perturbation import Perturbation
 from .rounded import noise_like, noisy_like
 from .sparsification import Indices, Sparsification, Sparsifier

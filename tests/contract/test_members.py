@@ -7,7 +7,8 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.mechanisms import Encoding, Mechanism, Perturbation, Traits
-from fedprivacy.mechanisms.base import Algebra, single_uploads
+from fedprivacy.mechanisms.base import Algebra
+from fedprivacy.mechanisms.noise_shares import single_uploads
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 

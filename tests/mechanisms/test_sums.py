@@ -10,7 +10,8 @@ import threading
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.mechanisms.base import Run, together
+from fedprivacy.mechanisms.base import Run
+from fedprivacy.mechanisms.sums import together
 
 
 def steps(count):
