@@ -15,7 +15,8 @@ from ..errors import MODERATE, LedgerError, ParameterError, UnsupportedCombinati
 from ..factors import Matrix
 from ..ledger import LedgerRound
 from ..mechanisms import CorrelatedNoise, CorrelatedRow, Mechanism, Run
-from ..mechanisms.base import ROUNDING, mechanisms_in, together
+from ..mechanisms.base import ROUNDING, mechanisms_in
+from ..mechanisms.sums import together
 
 _TOLD_APART = 1024
 """Above this number of rounds, rows with different noise are priced together."""
