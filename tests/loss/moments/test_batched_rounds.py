@@ -106,6 +106,7 @@ def test_many_kinds_agree_with_each_alone(setting, monkeypatch):
 
 def _alone(self, parts):
     self._counts = np.array([count for _, count in parts], dtype=np.float64)
+    self._known = None
     self._stacks = []
     self._single = [(k, part, count) for k, (part, count) in enumerate(parts)]
 
