@@ -18,15 +18,10 @@ ALONE = {"check_certificate.py"}
 
 SHARED_NAMES = {
     "Accountant": "the word of Flower's interface, and of the package",
-    "Averaging": "the rule of a chain, and the settings of a method",
     "CertifiedAccountant": "an accountant for dp-accounting, and one for Opacus",
     "Interval": "a public enclosure of a number, and the answer of a strategy",
-    "Participation": "the rule of correlated noise, and the scheme of a convergence theorem",
     "RdpAccountant": "of this package, and with the constructor of dp-accounting's",
-    "Rule": "of a setting, and of an integral",
-    "State": "the word of Opacus's files, and of FederatedAveraging",
     "Statement": "of a run in a file, and of a theorem",
-    "StepSizes": "of two theorems",
     "_Plan": "of two strategies",
 }
 """Class names with two meanings, and the meanings. Remove a name once a class is renamed."""

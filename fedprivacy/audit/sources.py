@@ -39,7 +39,7 @@ class EventLike(Protocol):
 
 
 @runtime_checkable
-class Accountant(Protocol):
+class StatefulAccountant(Protocol):
     """An accountant of Opacus or Flower."""
 
     def state_dict(self) -> Any:
@@ -48,7 +48,9 @@ class Accountant(Protocol):
 
 Books = Ledger | str | PathLike[str]
 """A ledger, or the path of a ledger."""
-Source = Mechanism | EventLike | Accountant | Trace | Mapping[str, Any] | Books | Sequence[Books]
+Source = (
+    Mechanism | EventLike | StatefulAccountant | Trace | Mapping[str, Any] | Books | Sequence[Books]
+)
 """Everything that can be accounted: a ledger, a mechanism, an event, an imported record, the state
 of an accountant as plain values, the path of a ledger or of any importable file, or several ledgers
 together."""
@@ -170,7 +172,7 @@ def read_source(
 
 
 def _traced(
-    source: Trace | Mapping[str, Any] | EventLike | Accountant,
+    source: Trace | Mapping[str, Any] | EventLike | StatefulAccountant,
     stated: Stated,
     auditor: str,
     claim: imports.Claim,
@@ -184,7 +186,7 @@ def _traced(
     if isinstance(source, EventLike):
         return _of_event(source, auditor)
     # A model has a state_dict too, and its tensors are no record.
-    if isinstance(source, Accountant) and "ccountant" in type(source).__name__:
+    if isinstance(source, StatefulAccountant) and "ccountant" in type(source).__name__:
         origin = partial(Origin.imported, by=auditor)
         state = dict(source.state_dict())
         return imports.read_data(state, origin, type(source).__name__, stated, claim)

@@ -38,7 +38,7 @@ from .conformance import (
     gaussian_ends,
     shape_p_value,
 )
-from .verify_integers import whole_numbers
+from .verify_integers import integer_replay
 
 Array = NDArray[np.float64]
 Release = Callable[[Array, np.random.Generator], Any]
@@ -130,7 +130,7 @@ def verify(
     tries, times = integer(1, pairs=pairs), integer(20, draws=draws)
     if isinstance(release, IntegerPerturbation):
         adjacencies = _requested(_served(release), adjacency)
-        return whole_numbers(release, adjacencies, tries, times, chance, source)
+        return integer_replay(release, adjacencies, tries, times, chance, source)
     if isinstance(release, Mechanism):
         stated = _of_mechanism(release, source)
     else:

@@ -33,7 +33,7 @@ _COORDINATES = 12
 """Numbers of clients and coordinates in the noise tests. The law is the same for all others."""
 
 
-def whole_numbers(
+def integer_replay(
     mechanism: IntegerPerturbation,
     adjacencies: Sequence[Adjacency],
     pairs: int,

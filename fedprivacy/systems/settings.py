@@ -38,7 +38,7 @@ Axis = float | None | Sequence[float | None]
 
 
 @dataclass(frozen=True)
-class Rule:
+class SettingRule:
     """Rule for a value.
 
     Args:
@@ -56,19 +56,19 @@ def _whole(at_least: int) -> Callable[..., int]:
     return lambda **named: integer(at_least, **named)
 
 
-COUNT = Rule("an integer of at least 1", _whole(1), int)
-WHOLE = Rule("an integer of at least 0", _whole(0), int)
-SIZE = Rule("an integer from 1 to 1e15", count, int)
-MODERATE = Rule("from 1e-50 to 1e50", moderate)
-MODERATE_OR_ZERO = Rule("0, or from 1e-50 to 1e50", moderate_or_zero)
-POSITIVE = Rule("above 0", positive)
-NON_NEGATIVE = Rule("at least 0", non_negative)
-SHARE = Rule("in (0, 1]", share)
-OPEN_SHARE = Rule("strictly between 0 and 1", open_unit)
-CLOSED_SHARE = Rule("in [0, 1]", closed_unit)
+COUNT = SettingRule("an integer of at least 1", _whole(1), int)
+WHOLE = SettingRule("an integer of at least 0", _whole(0), int)
+SIZE = SettingRule("an integer from 1 to 1e15", count, int)
+MODERATE = SettingRule("from 1e-50 to 1e50", moderate)
+MODERATE_OR_ZERO = SettingRule("0, or from 1e-50 to 1e50", moderate_or_zero)
+POSITIVE = SettingRule("above 0", positive)
+NON_NEGATIVE = SettingRule("at least 0", non_negative)
+SHARE = SettingRule("in (0, 1]", share)
+OPEN_SHARE = SettingRule("strictly between 0 and 1", open_unit)
+CLOSED_SHARE = SettingRule("in [0, 1]", closed_unit)
 
 
-def setting(rule: Rule, text: str, *, default: Any = MISSING, unit: str = "") -> Any:
+def setting(rule: SettingRule, text: str, *, default: Any = MISSING, unit: str = "") -> Any:
     """Return a dataclass field that declares a setting.
 
     Args:
@@ -94,7 +94,7 @@ class Setting:
     """
 
     name: str
-    rule: Rule
+    rule: SettingRule
     help: str
     unit: str
     default: Any

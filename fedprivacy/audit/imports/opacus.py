@@ -37,7 +37,7 @@ _Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 _Steps = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OpacusState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The result of ``accountant.state_dict()``. States of this package also hold the sampling."""
 
     history: list[tuple[_Noise, _Rate, _Steps]]
@@ -75,7 +75,7 @@ def read(data: Any, origin: Origin) -> Trace:
         )
     inside = whole.get(INSIDE, whole)
     other = _strange(inside, name) if isinstance(inside, dict) else []
-    state = as_type(_whole_steps(inside, other), State, name)
+    state = as_type(_whole_steps(inside, other), OpacusState, name)
     if not state.history:
         unreadable(name, "its history is empty: no step was recorded")
     if state.void:
@@ -96,7 +96,7 @@ _DELICATE = {"noise", "sigma", "std", "clip", "clipping", "sampling", "sample", 
 
 def _strange(state: dict[Any, Any], name: str) -> list[str]:
     """Return the fields that are not of a state; refuse those that may contradict it."""
-    other = [str(key) for key in state if key not in State.__struct_fields__]
+    other = [str(key) for key in state if key not in OpacusState.__struct_fields__]
     delicate = [key for key in other if {*plain_name(key).split("_")} & _DELICATE]
     if delicate:
         unreadable(
@@ -125,7 +125,7 @@ def _triple(each: Any) -> Any:
     return [*each[:2], int(steps) if isinstance(steps, float) and steps.is_integer() else steps]
 
 
-def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
+def _rounds(state: OpacusState, name: str) -> Iterator[tuple[Rounds, int]]:
     """Yield kinds of rounds. A state of this package gives the sampling; its passes are rounds."""
     if state.scheme is None:
         yield from ((Rounds(noise, rate=rate), steps) for noise, rate, steps in state.history)
@@ -150,7 +150,7 @@ def _rounds(state: State, name: str) -> Iterator[tuple[Rounds, int]]:
     yield from ((Rounds(noise, rate=share, **facts), steps) for noise, _, steps in state.history)
 
 
-def _check_rates(state: State, share: float, name: str) -> None:
+def _check_rates(state: OpacusState, share: float, name: str) -> None:
     """Refuse steps with another rate than that of the scheme."""
     for _, rate, _ in state.history:
         if not math.isclose(rate, share, rel_tol=1e-6):

@@ -24,7 +24,7 @@ _ASSUMED = (
 _PRIVATE = "no update is clipped; the privacy noise is independent of everything else"
 
 
-class Participation(StrEnum):
+class ParticipationScheme(StrEnum):
     """Scheme of the participation in a round."""
 
     EVERYONE = "everyone"
@@ -49,7 +49,7 @@ class ConvergenceBound(Statement):
         return dict(self.terms)[name]
 
 
-class StepSizes(NamedTuple):
+class FedAvgSteps(NamedTuple):
     """The clients' step size and the server's."""
 
     local: float
@@ -79,7 +79,7 @@ def two_sided_bound(
     heterogeneity: float,
     learning_rate: float,
     server_learning_rate: float,
-    participation: Participation | str = Participation.EVERYONE,
+    participation: ParticipationScheme | str = ParticipationScheme.EVERYONE,
     cohort: int | None = None,
     noise_std: float = 0.0,
     dimension: int | None = None,
@@ -121,7 +121,7 @@ def two_sided_bound(
         moderate(learning_rate=learning_rate),
         moderate(server_learning_rate=server_learning_rate),
     )
-    kind = member(Participation, participation=participation)
+    kind = member(ParticipationScheme, participation=participation)
     m, n = _sizes(clients, cohort, kind)
     weight = 1.0 if as_printed else 2.0
     draw = _draw(kind, m, n, weight, as_printed)
@@ -144,7 +144,7 @@ def two_sided_bound(
     }
     return ConvergenceBound(
         value=math.fsum(terms.values()) / c,
-        theorem=f"Yang et al., Theorem {1 if kind is Participation.EVERYONE else 2}"
+        theorem=f"Yang et al., Theorem {1 if kind is ParticipationScheme.EVERYONE else 2}"
         + (", as printed" if as_printed else ", repaired"),
         checked=(*checked, f"c = {c:.6g} > 0"),
         assumed=(*_ASSUMED, _PRIVATE) if terms["privacy noise"] else _ASSUMED,
@@ -155,7 +155,7 @@ def two_sided_bound(
 
 def recommended_steps(
     *, local_steps: int, rounds: int, smoothness: float, cohort: int
-) -> StepSizes:
+) -> FedAvgSteps:
     """Return the step sizes of Corollaries 1 and 2: 1 / (sqrt(T) K L) and sqrt(K n).
 
     With them, from ``rounds_needed`` rounds on, the bound falls as 1/sqrt(m K T) + 1/T if all
@@ -172,14 +172,14 @@ def recommended_steps(
     """
     k = count(local_steps=local_steps)
     slow = math.sqrt(count(rounds=rounds)) * k * moderate(smoothness=smoothness)
-    return StepSizes(1.0 / slow, math.sqrt(k * count(cohort=cohort)))
+    return FedAvgSteps(1.0 / slow, math.sqrt(k * count(cohort=cohort)))
 
 
 def rounds_needed(
     *,
     clients: int,
     local_steps: int,
-    participation: Participation | str = Participation.EVERYONE,
+    participation: ParticipationScheme | str = ParticipationScheme.EVERYONE,
     cohort: int | None = None,
     as_printed: bool = False,
 ) -> int:
@@ -189,7 +189,7 @@ def rounds_needed(
     every round it is also at least m K as printed and 4 m K corrected. Arguments and errors are
     those of ``two_sided_bound``.
     """
-    kind = member(Participation, participation=participation)
+    kind = member(ParticipationScheme, participation=participation)
     k = count(local_steps=local_steps)
     m, n = _sizes(clients, cohort, kind)
     draw = _draw(kind, m, n, 1.0 if as_printed else 2.0, as_printed)
@@ -210,7 +210,7 @@ def rounds_needed(
                 learning_rate=steps.local,
                 server_learning_rate=steps.server,
                 participation=kind,
-                cohort=None if kind is Participation.EVERYONE else n,
+                cohort=None if kind is ParticipationScheme.EVERYONE else n,
                 as_printed=as_printed,
             )
         # A failed condition raises; here it means that the number of rounds is too small.
@@ -222,25 +222,25 @@ def rounds_needed(
     return search.first(meets, max(rounds - 1, 1))
 
 
-def _sizes(clients: int, cohort: int | None, kind: Participation) -> tuple[int, int]:
+def _sizes(clients: int, cohort: int | None, kind: ParticipationScheme) -> tuple[int, int]:
     """Return (m, n)."""
     m = count(clients=clients)
-    if kind is Participation.EVERYONE:
+    if kind is ParticipationScheme.EVERYONE:
         if cohort is not None:
             refuse("cohort", cohort, "be left out", "all clients take part")
         return m, m
     n = count(cohort=cohort)
-    enough = n <= m or kind is Participation.WITH_REPLACEMENT
+    enough = n <= m or kind is ParticipationScheme.WITH_REPLACEMENT
     require(enough, "cohort", n, f"be at most clients = {m}")
     return m, n
 
 
-def _draw(kind: Participation, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
+def _draw(kind: ParticipationScheme, m: int, n: int, weight: float, as_printed: bool) -> _Draw:
     """Return the moments of a draw; second moments are multiplied by ``weight``."""
     # If all clients are drawn, no client is left out by chance.
-    if n == m and kind is not Participation.WITH_REPLACEMENT:
+    if n == m and kind is not ParticipationScheme.WITH_REPLACEMENT:
         return _Draw(1.0 / m, 0.0, 1.0 / weight)
-    if kind is Participation.WITHOUT_REPLACEMENT:
+    if kind is ParticipationScheme.WITHOUT_REPLACEMENT:
         limit = _limit(n * (m - 1), weight * m * (n - 1))
         return _Draw(1.0 / n, (m - n) / (n * (m - 1)), limit)
     if as_printed:

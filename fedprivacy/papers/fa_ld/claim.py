@@ -22,7 +22,7 @@ from ...systems.settings import (
     OPEN_SHARE,
     POSITIVE,
     SHARE,
-    Rule,
+    SettingRule,
     Settings,
     setting,
 )
@@ -42,7 +42,7 @@ _AMPLIFIED = (
     "probability of participation (T4)."
 )
 
-BELOW_1 = Rule("in [0, 1)", half_open_unit)
+BELOW_1 = SettingRule("in [0, 1)", half_open_unit)
 
 
 @dataclass(frozen=True, kw_only=True)

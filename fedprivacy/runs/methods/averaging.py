@@ -28,7 +28,7 @@ from ...systems.settings import (
     POSITIVE,
     SHARE,
     WHOLE,
-    Rule,
+    SettingRule,
     Settings,
     setting,
 )
@@ -65,12 +65,12 @@ def _noise(*, noise: object) -> str:
     return str(noise)
 
 
-NOISE = Rule(f"one of {', '.join(NOISES)}", _noise, str)
-STRATEGY = Rule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
+NOISE = SettingRule(f"one of {', '.join(NOISES)}", _noise, str)
+STRATEGY = SettingRule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Averaging(Settings):
+class AveragingSettings(Settings):
     """Settings of every averaging method. None means the default of the data set."""
 
     rounds: int | None = setting(COUNT, "number of rounds", default=None)
@@ -150,7 +150,7 @@ class Sparse(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeNumbers(Settings):
+class IntegerNoise(Settings):
     """Settings of averaging with sums over integers."""
 
     noise: str = setting(
@@ -211,7 +211,7 @@ class AveragingJob:
     source: FederatedData
     method: Method
     model: ModelFactory
-    chosen: Averaging
+    chosen: AveragingSettings
     progress: Progress | None = field(default=None, compare=False)
     unit = Unit.CLIENT
     adjacency = Adjacency.ZERO_OUT
@@ -230,7 +230,7 @@ class AveragingJob:
         factory, values = preset_for(source, model, given)
         known = {name: values[name] for name in method.settings.known() if name in values}
         chosen = method.of(known)
-        assert isinstance(chosen, Averaging)
+        assert isinstance(chosen, AveragingSettings)
         job = cls(source=source, method=method, model=factory, chosen=chosen, progress=progress)
         # Builds the loop, so wrong settings are refused here.
         _ = job.settings
@@ -382,8 +382,8 @@ class AveragingJob:
     def _noise(self) -> tuple[type[SparsifiedPerturbation], dict[str, int]]:
         """Return the perturbation for the law of the noise, and the bits of its integers."""
         chosen = self.chosen
-        noise = chosen.noise if isinstance(chosen, WholeNumbers) else "gaussian"
-        bits = chosen.bits if isinstance(chosen, WholeNumbers) else None
+        noise = chosen.noise if isinstance(chosen, IntegerNoise) else "gaussian"
+        bits = chosen.bits if isinstance(chosen, IntegerNoise) else None
         if noise == "gaussian":
             if bits is not None:
                 rule = "be left out, since gaussian noise is not an integer"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...relations import Unit
-from .averaging import NOISE_KNOB, Adaptive, Averaging, AveragingJob, Noisy, WholeNumbers
+from .averaging import NOISE_KNOB, Adaptive, AveragingJob, AveragingSettings, IntegerNoise, Noisy
 from .base import Method, register
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyAveraging(Adaptive, WholeNumbers, Noisy, Averaging):
+class NoisyAveraging(Adaptive, IntegerNoise, Noisy, AveragingSettings):
     """DP-FedAvg."""
 
 
@@ -24,5 +24,5 @@ register(
         AveragingJob,
         compared=True,
     ),
-    declares=(Noisy, Adaptive, WholeNumbers),
+    declares=(Noisy, Adaptive, IntegerNoise),
 )

@@ -21,7 +21,7 @@ from ...mechanisms import CorrelatedNoise
 from ...relations import Adjacency, Unit
 from ...sampling import Everyone, FixedSize, Poisson, Scheme
 from ...systems.settings import CLOSED_SHARE, COUNT, SHARE, WHOLE, setting
-from .averaging import NOISE_KNOB, STRATEGY, Averaging, AveragingJob, Clipped
+from .averaging import NOISE_KNOB, STRATEGY, AveragingJob, AveragingSettings, Clipped
 from .base import Method, register
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Correlated(Clipped):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DpFtrl(Correlated, Averaging):
+class DpFtrl(Correlated, AveragingSettings):
     """DP-FTRL."""
 
 

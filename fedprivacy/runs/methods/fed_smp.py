@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...relations import Unit
-from .averaging import NOISE_KNOB, Averaging, AveragingJob, Noisy, Sparse
+from .averaging import NOISE_KNOB, AveragingJob, AveragingSettings, Noisy, Sparse
 from .base import Method, register
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSmp(Sparse, Noisy, Averaging):
+class FedSmp(Sparse, Noisy, AveragingSettings):
     """Fed-SMP."""
 
 

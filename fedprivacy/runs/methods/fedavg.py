@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...relations import Unit
-from .averaging import Averaging, AveragingJob, Sparse
+from .averaging import AveragingJob, AveragingSettings, Sparse
 from .base import Method, register
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseAveraging(Sparse, Averaging):
+class SparseAveraging(Sparse, AveragingSettings):
     """FedAvg top-k and rand-k."""
 
 
 register(
-    Method("fedavg", "FedAvg", Averaging, None, Unit.CLIENT, AveragingJob, "dp-fedavg", True),
+    Method(
+        "fedavg", "FedAvg", AveragingSettings, None, Unit.CLIENT, AveragingJob, "dp-fedavg", True
+    ),
     Method(
         "fedavg-top-k",
         "FedAvg top-k",
@@ -34,5 +36,5 @@ register(
         AveragingJob,
         "fed-smp-rand-k",
     ),
-    declares=(Averaging,),
+    declares=(AveragingSettings,),
 )
