@@ -39,6 +39,10 @@ def seeded_samplers(monkeypatch):
 def test_example(path, tmp_path, monkeypatch, capsys, request):
     if path.stem in ("opacus_loop", "verify_framework"):
         pytest.importorskip("opacus")
+    if path.stem == "jax_plan":
+        pytest.importorskip(
+            "jax_privacy", reason="pip install jax-privacy optax '.[test]' elsewhere"
+        )
     if path in SAMPLING:
         request.getfixturevalue("seeded_samplers")
     monkeypatch.chdir(tmp_path)
