@@ -22,7 +22,7 @@ from fedprivacy.integrations.dp_accounting import CertifiedAccountant, from_even
 
 with np.load(files("fedprivacy") / "training" / "digits.npz") as held:
     images, labels = held["images"].reshape(-1, 64).astype(np.float32) / 16, held["labels"]
-# The relation belongs to the accountant: here a record is replaced by nothing (zero_out).
+# The relation belongs to the accountant: REPLACE_SPECIAL is zero_out.
 relation = dpa.NeighboringRelation.REPLACE_SPECIAL
 plan = BandMFExecutionPlanConfig(
     strategy=[1.0], iterations=60, epsilon=4.0, delta=1e-5, sampling_prob=0.1, normalize_by=140.0,
