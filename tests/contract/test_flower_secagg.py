@@ -1,6 +1,7 @@
 """Flower's SecAgg+: noise shares pass exactly under its masks of 32 bits."""
 
 import runpy
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,11 @@ from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, pa
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.server import LegacyContext
 from flwr.server.workflow import SecAggPlusWorkflow
+from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedprivacy as fp
+from fedprivacy.integrations.flower import private_mod
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower" / "secagg_shares.py"
 RECIPE = runpy.run_path(str(EXAMPLE))  # the mod of docs/howto/flower.md
@@ -134,6 +137,92 @@ def test_whole_numbers_pass_exactly_and_who_drops_is_left_out():
     )
     noise = sent.decoded(whole) - plain
     assert 0.76 < np.std(noise) < 1.1
+
+
+ORDERS = {
+    "ours inside": lambda grid: partial(wrapped, secaggplus_mod, private_mod, grid.app),
+    "ours outside": lambda grid: partial(wrapped, private_mod, secaggplus_mod, grid.app),
+}
+"""The two orders of mods of a client app."""
+
+
+def wrapped(first, second, app, message, context):
+    return first(message, context, lambda *given: second(*given, app))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_private_mod_lets_no_update_into_the_workflow(order):
+    """A round of the workflow states no clip norm, so that our mod never calls the app."""
+    trained = []
+
+    class Refusing(Grid):
+        def app(self, message, context):
+            trained.append(context.node_id)
+            return super().app(message, context)
+
+    sent = fp.DistributedDiscreteGaussian(
+        noise_multiplier=1.0, clip_norm=1.0, kept=WIDTH, dimension=WIDTH, cohort=CLIENTS, bits=16
+    ).of_round(np.random.default_rng(1))
+    nodes = range(1, CLIENTS + 1)
+    grid = Refusing(dict.fromkeys(nodes, np.ones(WIDTH)), sent)
+    mods, replies = ORDERS[order](grid), []
+
+    def asked(messages, *, timeout=None):
+        found = []
+        for message in messages:
+            context = grid.contexts[message.metadata.dst_node_id]
+            # The engine makes an error of what a mod raises.
+            try:
+                found.append(mods(message, context))
+            except Exception as problem:
+                found.append(Message(Error(code=1, reason=repr(problem)), reply_to=message))
+            found[-1].metadata.__dict__["_src_node_id"] = context.node_id
+        replies.extend(found)
+        return found
+
+    grid.send_and_receive = asked
+    strategy = Kept(nodes)
+    config = ConfigRecord({"current_round": 1})
+    state = RecordDict({"config": config, "parameters": ArrayRecord()})
+    context = Context(run_id=1, node_id=0, node_config={}, state=state, run_config={})
+    manager = SimpleNamespace(num_available=lambda: CLIENTS)
+    legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
+    SecAggPlusWorkflow(CLIENTS, 4)(grid, legacy)
+    assert replies[-1].has_error() and not trained and strategy.average is None
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_round_of_ours_gets_no_update_through_the_masks(order, tmp_path):
+    """Every client's answer is an error, so that each counts as zero."""
+    from tests.integrations.flower import apps
+
+    mods = [private_mod, secaggplus_mod]
+    app = apps.client_app(mods=mods if order == "ours outside" else reversed(mods))
+
+    class Reporting(apps.HereGrid):
+        def answers(self, message, client):
+            try:
+                return super().answers(message, client)
+            except Exception as problem:
+                reply = Message(Error(code=1, reason=repr(problem)), reply_to=message)
+                reply.metadata.__dict__["_src_node_id"] = self.nodes[client]
+                return [reply]
+
+    strategy = apps.private(apps.equal(FedAvg), tmp_path)
+    strategy.start(Reporting(app), apps.first_arrays(), 1)
+    assert [(one.arrived, one.refused) for one in strategy.history] == [(0, 4)]
+
+
+def test_the_workflow_refuses_our_strategy(tmp_path):
+    from tests.integrations.flower import apps
+
+    strategy = apps.private(apps.equal(FedAvg), tmp_path)
+    state = RecordDict({"config": ConfigRecord({"current_round": 1}), "parameters": ArrayRecord()})
+    context = Context(run_id=1, node_id=0, node_config={}, state=state, run_config={})
+    manager = SimpleNamespace(num_available=lambda: CLIENTS)
+    legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
+    with pytest.raises(fp.ParameterError, match=r"run by PrivateStrategy\.start"):
+        SecAggPlusWorkflow(CLIENTS, 4)(apps.HereGrid(None), legacy)
 
 
 def test_a_key_of_256_bits_makes_one_of_2_to_the_32_masks():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from logging import INFO, WARNING, LogRecord, getLogger
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -371,6 +372,15 @@ class PrivateStrategy(Strategy):
     def _save(self, arrays: Arrays, rounds: int) -> None:
         if self._saved is not None:
             self._saved.write(SavedContent(arrays, rounds, self._clip_norm))
+
+    def configure_fit(self, *_: object) -> NoReturn:
+        """Refuse Flower's workflows of the older API, such as ``SecAggPlusWorkflow``.
+
+        Raises:
+            ParameterError: always.
+        """
+        rule = "run by PrivateStrategy.start, since a workflow's sums are neither clipped nor noisy"
+        refuse("strategy", "a workflow of Flower's older API", rule, "see the page on Flower")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -97,9 +97,9 @@ def trained(message, client):
     return Message(RecordDict({"arrays": arrays_of(model), "metrics": metrics}), reply_to=message)
 
 
-def client_app(train=trained):
+def client_app(train=trained, mods=(private_mod,)):
     """Return the private app; ``train`` gets the message and the client's number."""
-    app = ClientApp(mods=[private_mod])
+    app = ClientApp(mods=list(mods))
 
     @app.train()
     def _train(message: Message, context: Context) -> Message:
