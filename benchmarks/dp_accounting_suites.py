@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class Suite:
         tests: files or folders below the source.
         sdist: the source distribution with the tests; empty if the package holds them.
         repository: OWNER/NAME, if only the repository has them.
-        alone: packages installed without their dependencies, since they exclude dp-accounting 0.6.
+        alone: packages installed without their dependencies, since others exclude them, or they
+            exclude dp-accounting 0.6.
     """
 
     packages: tuple[str, ...]
@@ -236,8 +238,11 @@ class Place:
 
     def _install(self) -> None:
         done([sys.executable, "-m", "venv", str(self.folder)])
-        self._pip("install", str(ROOT), "pytest", "pytest-timeout", "absl-py", *self.suite.packages)
-        for package in self.suite.alone:
+        alone = {package.partition("==")[0] for package in self.suite.alone}
+        # Ours too without its dependencies, which may be among those that the program excludes.
+        needed = [one for one in _dependencies() if one.partition(">=")[0] not in alone]
+        self._pip("install", *needed, "pytest", "pytest-timeout", "absl-py", *self.suite.packages)
+        for package in (str(ROOT), *self.suite.alone):
             self._pip("install", "--no-deps", package)
 
     def _pip(self, *arguments: str) -> None:
@@ -289,6 +294,13 @@ class Place:
         command = [str(self.python), *(OURS if ours else []), str(script)]
         text = subprocess.run(command, capture_output=True, text=True, check=True, env=TREE).stdout
         return [float(each) for each in re.findall(r"^    Epsilon.*?([\d.]+)$", text, re.M)]
+
+
+def _dependencies() -> list[str]:
+    """Return what this package needs."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found: list[str] = declared["project"]["dependencies"]
+    return found
 
 
 def done(command: list[str]) -> None:

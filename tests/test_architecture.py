@@ -385,7 +385,7 @@ SUITES = {"contract", "property", "statistical", "benchmarks", "traces"}
 """Folders of tests that span several modules, and their data."""
 
 WHOLE = {"architecture", "benchmarks", "campaign", "docs", "examples", "import"}
-WHOLE |= {"light_core", "names", "plain_words", "randomness", "words"}
+WHOLE |= {"light_core", "names", "recipe", "plain_words", "randomness", "words"}
 """Tests of the repository as a whole, directly in ``tests``."""
 
 MIRRORED = 0.8
