@@ -21,7 +21,7 @@ from ..relations import Facts, Observer, Unit
 from ..rounding import FEW
 from .dp_answers import note, silent, uncertified
 from .dp_events import NOTHING, EventFacts, culprit, read
-from .dp_losses import LossSettings, PrivacyLossDistribution, Recipe
+from .dp_losses import LossSettings, PrivacyLossDistribution, Recipe, array_of
 from .dp_runs import adjacency_of
 from .dp_states import plain, rebuilt
 
@@ -238,7 +238,7 @@ class PLDAccountant(_DropIn, pld_privacy_accountant.PLDAccountant):  # type: ign
         neighboring_relation: dpa.NeighboringRelation = _ADD,
         value_discretization_interval: float = 1e-4,
     ) -> None:
-        settings = LossSettings(value_discretization_interval)
+        settings = LossSettings.of(value_discretization_interval)
         super().__init__(neighboring_relation, tolerance=settings.tolerance)
         self._value_discretization_interval = value_discretization_interval
 
@@ -286,7 +286,7 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
     on ``orders``.
 
     Args:
-        orders: shape (n,); only ``rdp`` and the reported optimal order use them.
+        orders: shape (n,), at least 1; only ``rdp`` and the reported optimal order use them.
         neighboring_relation: how neighbouring data sets differ.
 
     Raises:
@@ -300,7 +300,9 @@ class RdpAccountant(_DropIn, rdp_privacy_accountant.RdpAccountant):  # type: ign
     ) -> None:
         super().__init__(neighboring_relation, tolerance=LossSettings().tolerance)
         given = rdp_privacy_accountant.DEFAULT_RDP_ORDERS if orders is None else orders
-        self._orders = np.array(given)
+        self._orders = np.array(np.atleast_1d(array_of(orders=given)))
+        well = self._orders.size and (self._orders >= 1.0).all()
+        require(well, "orders", given, "be one or more numbers of at least 1")
 
     def _own(self) -> Any:
         return own(rdp_privacy_accountant.RdpAccountant, self._orders, self.neighboring_relation)

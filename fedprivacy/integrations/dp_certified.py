@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 from dp_accounting.pld import pld_privacy_accountant, privacy_loss_distribution
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from ..errors import ParameterError
+from ..errors import ParameterError, require
 from .dp_accountants import PLDAccountant, RdpAccountant
 from .dp_answers import OPEN, Answers, substituting
 from .dp_constructors import SERVED
@@ -45,10 +45,12 @@ def certified(out: TextIO | None = None) -> Iterator[Answers]:
         The answers, as a list that grows inside the block.
 
     Raises:
-        ParameterError: inside another such block.
+        ParameterError: inside another such block, or ``out`` cannot be written to.
     """
     if OPEN:
         raise ParameterError("certified() is open already; use one block")
+    # At once, not after the program has run.
+    require(out is None or hasattr(out, "write"), "out", out, "be an open text file or None")
     answers = Answers()
     undo: list[Restore] = []
     OPEN.append(answers)
@@ -147,6 +149,9 @@ def main() -> NoReturn:
         print(_USAGE, file=sys.stderr)
         raise SystemExit(2)
     as_module = arguments[0] == "-m"
+    if not as_module and not Path(arguments[0]).is_file():
+        print(f"{arguments[0]!r} is not a script; {_USAGE}", file=sys.stderr)
+        raise SystemExit(2)
     sys.argv = arguments[1:] if as_module else arguments
     # As Python does: the folder of a script, or the working folder for a module.
     sys.path.insert(0, "" if as_module else str(Path(sys.argv[0]).parent))

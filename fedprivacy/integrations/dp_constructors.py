@@ -9,14 +9,15 @@ from fractions import Fraction
 from typing import Any
 
 import dp_accounting as dpa
+import numpy as np
 from dp_accounting.pld import common
 
 from .. import mechanisms
-from ..errors import integer, non_negative, probability, refuse, require
+from ..errors import integer, positive, probability, refuse, require
 from ..rounding import FEW
 from ..sampling import Poisson, TruncatedPoisson
 from .dp_events import NOTHING, EventContent
-from .dp_losses import LossSettings, PrivacyLossDistribution, UnsupportedLossError
+from .dp_losses import LossSettings, PrivacyLossDistribution, UnsupportedLossError, array_of
 
 _ADD = dpa.NeighboringRelation.ADD_OR_REMOVE_ONE
 _SPECIAL = dpa.NeighboringRelation.REPLACE_SPECIAL
@@ -32,9 +33,9 @@ def _made(
     build: Callable[[], mechanisms.Mechanism],
     relations: Sequence[dpa.NeighboringRelation] = _ANY,
 ) -> PrivacyLossDistribution:
-    interval = non_negative(value_discretization_interval=named["value_discretization_interval"])
-    require(interval > 0.0, "value_discretization_interval", interval, "be above 0")
-    settings = LossSettings(interval, bool(named.get("pessimistic_estimate", True)))
+    settings = LossSettings.of(
+        named["value_discretization_interval"], named.get("pessimistic_estimate", True)
+    )
     reading = EventContent(Counter({build(): 1}))
     return PrivacyLossDistribution.of(reading, relations, settings, (name, (), named))
 
@@ -50,9 +51,7 @@ def _related(
 
 def _multiplier(name: str, scale: float, sensitivity: float) -> float:
     """Return noise scale over sensitivity, rounded down."""
-    scale, moved = non_negative(**{name: scale}), non_negative(sensitivity=sensitivity)
-    require(scale > 0.0, name, scale, "be above 0")
-    require(moved > 0.0, "sensitivity", moved, "be above 0")
+    scale, moved = positive(**{name: scale}), positive(sensitivity=sensitivity)
     found = scale / moved
     exact = Fraction(scale) / Fraction(moved)
     return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
@@ -67,7 +66,7 @@ def identity(
     value_discretization_interval: float = 1e-4, pessimistic_estimate: bool = True
 ) -> PrivacyLossDistribution:
     """Return the distribution of a release that is independent of the data."""
-    settings = LossSettings(value_discretization_interval, pessimistic_estimate)
+    settings = LossSettings.of(value_discretization_interval, pessimistic_estimate)
     named = dict(
         value_discretization_interval=value_discretization_interval,
         pessimistic_estimate=pessimistic_estimate,
@@ -167,7 +166,9 @@ def from_discrete_laplace_mechanism(
         "from_discrete_laplace_mechanism",
         named,
         lambda: _sampled(
-            mechanisms.DiscreteLaplace(noise_parameter=parameter, sensitivity=sensitivity),
+            mechanisms.DiscreteLaplace(
+                noise_parameter=positive(parameter=parameter), sensitivity=sensitivity
+            ),
             sampling_prob,
         ),
         _UNSAID,
@@ -243,13 +244,17 @@ def from_mixture_gaussian_mechanism(
         UnsupportedLossError: no theorem covers the run.
     """
     named = dict(locals())
+    moves = np.ravel(array_of(sensitivities=sensitivities))
+    chances = np.ravel(array_of(sampling_probs=sampling_probs))
+    rule = f"have one entry for each of the {len(moves)} sensitivities"
+    require(len(moves) == len(chances), "sampling_probs", sampling_probs, rule)
     return _made(
         "from_mixture_gaussian_mechanism",
         named,
         lambda: mechanisms.MixtureOfGaussians(
             standard_deviation=standard_deviation,
-            sensitivities=tuple(map(float, sensitivities)),
-            probabilities=tuple(map(float, sampling_probs)),
+            sensitivities=tuple(map(float, moves)),
+            probabilities=tuple(map(float, chances)),
         ),
         _UNSAID,
     )
@@ -282,6 +287,8 @@ def from_truncated_subsampled_gaussian_mechanism(
         UnsupportedLossError: no theorem covers the run.
     """
     named = dict(locals())
+    integer(1, dataset_size=dataset_size)
+    integer(1, truncated_batch_size=truncated_batch_size)
     return _made(
         "from_truncated_subsampled_gaussian_mechanism",
         named,
@@ -314,6 +321,8 @@ def from_randomized_response(
         ParameterError: a value that breaks its rule; also a ``ValueError``.
     """
     named = dict(locals())
+    probability(noise_parameter=noise_parameter)
+    integer(2, num_buckets=num_buckets)
     return _made(
         "from_randomized_response",
         named,
@@ -332,6 +341,9 @@ def from_privacy_parameters(
         ParameterError: a value that breaks its rule; also a ``ValueError``.
     """
     named = dict(locals())
+    if not isinstance(privacy_parameters, common.DifferentialPrivacyParameters):
+        kind = "dp_accounting.pld.common.DifferentialPrivacyParameters"
+        refuse("privacy_parameters", privacy_parameters, f"be {kind}")
     point = (privacy_parameters.epsilon, privacy_parameters.delta)
     return _made(
         "from_privacy_parameters",

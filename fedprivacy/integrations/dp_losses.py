@@ -24,6 +24,8 @@ from ..errors import (
     ParameterError,
     closed_unit,
     integer,
+    positive,
+    refuse,
     require,
 )
 from ..questions.epsilon import epsilon as epsilon_of
@@ -45,11 +47,39 @@ class UnsupportedLossError(ParameterError, dpa.UnsupportedEventError):  # type: 
     """No theorem covers a distribution: an unsupported event, and a ``ValueError``."""
 
 
+def array_of(**named: object) -> Array:
+    """Return one ``name=value`` as an array of numbers, none of them NaN.
+
+    Raises:
+        ParameterError: it is something else; also a ``ValueError``.
+    """
+    ((name, value),) = named.items()
+    rule = "be a number or an array of numbers"
+    # numpy reads None as NaN.
+    require(value is not None, name, value, rule)
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        refuse(name, value, rule)
+    require(not np.isnan(found).any(), name, value, rule, "NaN is never accepted")
+    return found
+
+
 class LossSettings(NamedTuple):
     """Lattice spacing of the caller, and whether upper ends are wanted (else lower ends)."""
 
     interval: float = 1e-4
     pessimistic: bool = True
+
+    @classmethod
+    def of(cls, value_discretization_interval: float, pessimistic_estimate: bool = True) -> Self:
+        """Return the settings that a caller gives.
+
+        Raises:
+            ParameterError: the spacing is not above 0; also a ``ValueError``.
+        """
+        interval = positive(value_discretization_interval=value_discretization_interval)
+        return cls(interval, bool(pessimistic_estimate))
 
     @property
     def tolerance(self) -> float:
@@ -192,7 +222,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         Raises:
             ParameterError: an epsilon is not a number; also a ``ValueError``.
         """
-        given = np.asarray(epsilon, dtype=np.float64)
+        given = array_of(epsilon=epsilon)
         found = self._delta(given.ravel()).reshape(given.shape)
         answer: Any = float(found) if given.ndim == 0 else found
         self._noted("get_delta_for_epsilon", answer, epsilon)
@@ -223,7 +253,7 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
         Raises:
             ParameterError: a rate outside [0, 1]; also a ``ValueError``.
         """
-        rates = np.atleast_1d(np.asarray(false_positive_rates, dtype=np.float64))
+        rates = np.atleast_1d(array_of(false_positive_rates=false_positive_rates))
         found = self._rates(rates)
         answer: Any = float(found[0]) if np.ndim(false_positive_rates) == 0 else found
         self._noted("get_true_positive_rates", answer, false_positive_rates, deltas)
@@ -260,7 +290,8 @@ class PrivacyLossDistribution(privacy_loss_distribution.PrivacyLossDistribution)
             ParameterError: no rate, or a rate outside (0, 1]; also a ``ValueError``.
             UnsupportedLossError: ``pessimistic_estimate=False``: a lower end has no use here.
         """
-        given = [1e-12] if false_positive_rates is None else np.ravel(false_positive_rates)
+        rates = 1e-12 if false_positive_rates is None else false_positive_rates
+        given = np.ravel(array_of(false_positive_rates=rates))
         smallest = min(map(float, given), default=math.nan)
         require(0.0 < smallest <= 0.5, "false_positive_rates", smallest, "begin in (0, 1/2]")
         if not self._settings.pessimistic:

@@ -37,6 +37,24 @@ _CELLS = 100_000
 class CertifiedPmf(pld_pmf.DensePLDPmf):  # type: ignore[misc]
     """Dense masses of this module. dp-accounting's own masses do not compose with them."""
 
+    def validate_composable(self, other: object) -> None:
+        """Check that other masses can be composed with these.
+
+        Raises:
+            ValueError: dp-accounting's own masses, another spacing, or another estimate.
+        """
+        if not isinstance(other, CertifiedPmf):
+            raise ValueError(
+                f"masses of a {type(other).__name__} have no certificate; {_WAY_OUT}, or compose "
+                "the distributions"
+            )
+        super().validate_composable(other)
+
+
+_WAY_OUT = "make both with fedprivacy.integrations.dp_accounting"
+# dp-accounting's refusal of these masses names the two classes and nothing else.
+CertifiedPmf.__name__ = f"{CertifiedPmf.__qualname__} ({_WAY_OUT})"
+
 
 class Divergence:
     """Upper ends of a run's divergence h, the larger of both orientations, at points of a lattice.
