@@ -5,9 +5,8 @@ No test depends on unseeded randomness or on the load: see ``randomness.py`` and
 Of a test with three or more parameters the cells that show no pair of values for the first time
 are slow, and so are two of three seeds where there are many: ``make test-slow`` runs them.
 
-A test that is not slow should take no more than ``LONG`` seconds of processor time. Which ones do
-is told at the end of a run and fails nobody, since a busy machine is slower; CONTRIBUTING.md says
-what to do about it.
+A test that is not slow should take at most ``LONG`` seconds of processor time. A list of the slower
+ones ends a run. It does not fail the run, since a busy machine is slower; see CONTRIBUTING.md.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 
 Everything that Python code draws from the operating system comes from one seeded stream instead:
 noise, cohorts, nonces and keys. The stream begins anew with every test, with every fixture of a
-module, and with every module that is imported, each with a seed of its own name. A generator that
+module, and with every module that is imported, each seeded by its name. A generator that
 a module keeps begins anew with every test as well. So a test draws the same numbers in every order
 and on every worker. A forked child and a new process draw from the operating system.
 

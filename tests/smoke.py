@@ -1,4 +1,4 @@
-"""Checks of an installed package in an environment that contains nothing else.
+"""Checks of an installed package in an environment that contains only this package.
 
 Not a test of pytest: ``make dist`` runs it where the package was installed from its wheel or sdist.
 """

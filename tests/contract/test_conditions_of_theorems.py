@@ -49,9 +49,9 @@ SCHEMES += [fp.FixedSize(1, population=100)]
 def test_who_shows_the_size_of_a_batch_is_not_hidden_by_sampling(scheme):
     """One unit, a mechanism that releases |batch| and, of the unit, a value that is (1, 0)-DP.
 
-    It keeps what is stated. The size tells whether the unit was drawn, so that k ~ Bin(1000, q) of
-    the rounds are randomised response and the others nothing: delta at epsilon is the average over
-    k of that of k rounds, by enumeration of how many of them answer truly.
+    It keeps its statement. The size reveals whether the unit was drawn. So k ~ Bin(1000, q) of the
+    rounds are randomised response, and the others have no loss. Delta at epsilon is the mean over
+    k of delta of k rounds, by enumeration of the number of true answers.
     """
     run = participant().sampled(scheme) * 1000
     bound = fp.epsilon(run, **ZEROED)

@@ -189,7 +189,7 @@ def begun(folder):
 def verdict(folder):
     """Return the audit of a claim just above what all rounds that were begun cost.
 
-    Of a copy that is closed here: what has no end may have lost rounds, as any audit says.
+    It audits a copy that is closed here, since a ledger without an end may have lost rounds.
     """
     copy = folder / "copy.jsonl"
     shutil.copy(folder / "run.jsonl", copy)

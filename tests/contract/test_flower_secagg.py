@@ -32,7 +32,7 @@ HALF = (MODULUS - 1) / 2
 
 
 class Grid:
-    """Clients in this process; one does not answer once training is asked for.
+    """Clients in this process; one does not answer a request for training.
 
     Args:
         updates: what each client would send, by its node.
@@ -243,9 +243,9 @@ def test_masks_are_not_uniform():
 
 
 def test_whoever_tries_seeds_knows_when_one_is_right():
-    """Of two clients whom the others have left alone with the server, one pairwise mask is left.
+    """If all clients but two have revealed their secrets, one pairwise mask is left.
 
-    An upload of small numbers stands out: a wrong seed gives numbers from the whole range. Here
+    Small numbers are recognisable: a wrong seed gives numbers of the whole range. Here
     1,000 of the 2^32 seeds are tried; a wrong one passes in 2^-2500 of all cases.
     """
     generator = np.random.default_rng(3)

@@ -226,10 +226,10 @@ def test_a_new_budget_in_a_child_is_its_own():
 
 
 def test_a_child_draws_noise_of_its_own():
-    """Nothing that was drawn ahead, nor a generator's state, is there twice.
+    """Neither numbers that were drawn ahead nor a generator's state are used twice.
 
-    128 numbers of standard deviation 2^20 spacings and more: that two arrays share their first
-    eight has a probability below 2^-160.
+    There are 128 numbers of a standard deviation of at least 2^20 spacings. Two arrays share their
+    first eight numbers with a probability below 2^-160.
     """
     value = np.zeros(128)
     sum_of = fp.Gaussian(noise_multiplier=1.0)

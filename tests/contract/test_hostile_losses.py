@@ -1,7 +1,7 @@
 """Losses, models and records that are not real functions: one line of error, no traceback.
 
-Each is told before anything is spent, where it can be; whatever a record makes of its own gradient
-is clipped or counts as nothing.
+If possible the refusal comes before a round is spent. A record's own gradient is clipped, or counts
+as 0.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Every loop stops if its ledger is removed or the disk is full.
 
-Nothing is released that is not counted before, no noise is drawn for a round that cannot be
-written down, and the next start goes on.
+No round is released before it is counted, no noise is drawn for a round that is not recorded, and
+the next start resumes.
 """
 
 import resource

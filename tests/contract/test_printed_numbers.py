@@ -1,7 +1,7 @@
 """Numbers printed by others, or by an earlier independent computation.
 
 A printed number has an error of half its last digit, plus, where it says so, its own method's. The
-certified interval must meet it, and be as narrow as was asked.
+certified interval must meet it, and have the requested width.
 """
 
 import pytest

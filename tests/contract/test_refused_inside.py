@@ -744,7 +744,7 @@ def test_a_grid_is_a_power_of_two_far_below_noise_and_contributions(std, clip_no
     for places in (1, 20, 30):
         grid = grid_for(std, clip_norm, places)
         assert math.frexp(grid)[0] == 0.5
-        # Never finer than requested, and coarser only so that the larger stays below 2^32 of it.
+        # Never finer than requested, and coarser only to keep the larger below 2^32 spacings.
         fine = min(std, clip_norm) * 2.0**-places
         assert 0.5 * fine <= grid <= max(2.0 * fine, max(std, clip_norm) * 2.0**-31)
         assert max(std, clip_norm) / grid <= 2.0**32

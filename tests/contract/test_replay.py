@@ -2,9 +2,9 @@
 
 Sizes, cohorts, masks, stds, denominators, every line of the ledger, every entry of the checkpoint,
 of the private notes and of the model's file, scores, and whatever is printed, logged or warned of
-are the same; the released parameters move by no more than a clipped contribution. What may differ
-besides is random by itself: a nonce, a key, and what is made with them. Fixed seeds: no chance of
-failing.
+are the same; the released parameters move by no more than a clipped contribution. Only values that
+are random by themselves may differ too: a nonce, a key, and values made with them. With fixed seeds
+no test fails by chance.
 """
 
 import json
@@ -222,7 +222,7 @@ def scores(loop, state, data, other):
 
 
 def ran(loop, data, other, folder, unit):
-    """Run a round with everything that ``train`` leaves; return the state and what was told."""
+    """Run a round with everything that ``train`` leaves; return the state and the reports."""
     folder.mkdir()
     told, facts = [], {"unit": unit, "adjacency": "replace_one", "seed_policy": "fixed"}
     with warnings.catch_warnings(record=True) as caught:

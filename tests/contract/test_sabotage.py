@@ -1,9 +1,9 @@
 """A fault in drawing, clipping, sampling or dividing is found, by the record or by the law.
 
-Every loop runs on data that add nothing to the release, so that what comes out is its noise, and
-on neighbours with the noise replayed, so that what differs is one unit. The same checks are made
-of the loops as they are and of loops that were tampered with; the first must pass, the second not.
-A sound loop fails a check of the law with probability below ``FAILS``.
+Every loop runs on data with a sum of 0, so the release is its noise, and on neighbours with the
+noise replayed, so that only one unit differs. The same checks are made of the loops and of loops
+with a fault. The first must pass, the second must fail. A correct loop fails a check of the law
+with probability below ``FAILS``.
 """
 
 import math
@@ -99,8 +99,8 @@ class Averaging:
             state = loop.init()
             after, info = loop.step(state, data)
             moved = (state.parameters - after.parameters).numpy() * 5.0 / info.noise_std
-            # What is not kept is not touched. A number may be drawn as 0 or be lost in the last
-            # bit of a parameter, with a chance of 1e-6; four of 402 are with one of 1e-15.
+            # Coordinates that are not kept do not change. A number may be drawn as 0 or be lost in
+            # the last bit of a parameter, with a chance of 1e-6; four of 402 with one of 1e-15.
             there = moved[moved != 0.0]
             assert len(there) == 0 or self.kept - 3 <= len(there) <= self.kept
             found.append(np.concatenate([there, np.zeros(self.kept - len(there))]))
@@ -256,7 +256,7 @@ def complaints(bench):
         for one in pairs:
             if abs(one.sum()) > far * max(1.0, squares / count) * math.sqrt(one.size):
                 found.append("independence")
-    if not 0.9 < bench.moved() <= 1.0 + 1e-5:  # of the clip norm; what is stored is float32
+    if not 0.9 < bench.moved() <= 1.0 + 1e-5:  # of the clip norm, stored as float32
         found.append("clip norm")
     cohorts, rates = bench.cohorts(120)
     for taken, rate in zip(cohorts.sum(axis=0), rates, strict=True):

@@ -1,8 +1,7 @@
 """All data sets of three or four units, with all draws: no loss exceeds the bound.
 
-The mechanism is discrete Laplace noise on a sum of whole numbers, whose laws are exact but for the
-last digits of a double; every scheme is written out here as the law of its draws, from its
-definition.
+The mechanism is discrete Laplace noise on an integer sum, with laws that are exact up to the last
+digits of a double. Every scheme is written out here as the law of its draws, by its definition.
 """
 
 import functools

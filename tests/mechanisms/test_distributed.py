@@ -19,7 +19,7 @@ def topped(std, width=1, cohort=2, **more):
 
 @pytest.mark.parametrize("std", [3.0, 3.4, 5.0])
 def test_sums_of_any_number_of_shares_are_within_the_distance_that_is_counted(std):
-    """All numbers of shares, convolved, beside one of one; and a share more beside one less.
+    """Convolved shares of every number against one number; and one share more against one less.
 
     The distance is at most 20 times the truth where doubles show it.
     """

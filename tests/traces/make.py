@@ -2,8 +2,8 @@
 
     python tests/contract/traces/make.py
 
-It needs opacus 1.6, flwr[app] 1.35 or later and dp-accounting 0.6 in an environment of its own;
-the files are committed, so that the tests need none of them.
+It needs opacus 1.6, flwr[app] 1.35 or later and dp-accounting 0.6 in a separate environment. The
+files are committed, so the tests do not need these libraries.
 """
 
 import csv

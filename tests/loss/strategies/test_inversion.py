@@ -96,7 +96,7 @@ def long(x):
 def moment(pair, s, halved=False):
     """E_P e^{s L}, of the part with L > 0 if halved: a trapezoid sum, there a double exponential.
 
-    The loss is taken as log(1 + (P - Q) / Q), with nothing cancelled.
+    The loss is computed as log(1 + (P - Q) / Q), without cancellation.
     """
     a, b, w = (long(x) for x in ends(pair))
     p, q = ([(long(w), long(m)) for w, m in side] for side in pair)
