@@ -185,12 +185,12 @@ from dataclasses import dataclass
 
 from ...relations import Unit
 from ...systems.settings import POSITIVE, setting
-from .averaging import NOISE_KNOB, Averaging, AveragingJob, Noisy
+from .averaging import NOISE_KNOB, AveragingJob, AveragingSettings, Noisy
 from .base import Method, register
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proximal(Noisy, Averaging):
+class Proximal(Noisy, AveragingSettings):
     """DP-FedProx."""
 
     proximal: float = setting(POSITIVE, "mu of FedProx", default=0.1)
@@ -248,7 +248,7 @@ CHANGES = {
             "audit/imports/__init__.py",
             "    (statement.recognises",
             "    (theirs.recognises, theirs.KIND, theirs.read),",
-            "from . import events, flower, opacus, runs, statement, table",
+            "from . import doubts, events, flower, opacus, runs, statement, table",
             "from . import theirs",
         ),
         """
