@@ -379,7 +379,7 @@ class PrivateStrategy(Strategy):
         Raises:
             ParameterError: always.
         """
-        rule = "run by PrivateStrategy.start, since a workflow's sums are neither clipped nor noisy"
+        rule = "be run by PrivateStrategy.start, since a workflow's sums get no noise"
         refuse("strategy", "a workflow of Flower's older API", rule, "see the page on Flower")
 
     def configure_evaluate(

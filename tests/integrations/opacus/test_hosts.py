@@ -1,5 +1,8 @@
 """A module, an optimizer and a loader made private at once, as the hosts do it."""
 
+import sys
+from importlib import import_module
+
 import pytest
 
 import fedprivacy as fp
@@ -84,3 +87,12 @@ def test_a_run_needs_its_loader_and_a_plain_optimizer(tmp_path):
         other.begin(network, torch.optim.SGD(network.parameters(), lr=0.1))
     with pytest.raises(fp.ParameterError, match="pass over its records"):
         other.loader(loader)
+
+
+@pytest.mark.parametrize("host", ["lightning", "accelerate"])
+def test_a_missing_host_is_named_in_one_line(host, monkeypatch):
+    monkeypatch.setitem(sys.modules, host, None)
+    monkeypatch.delitem(sys.modules, f"fedprivacy.integrations.{host}", raising=False)
+    with pytest.raises(fp.ParameterError, match=f"needs {host}; pip install {host} ") as found:
+        import_module(f"fedprivacy.integrations.{host}")
+    assert "\n" not in str(found.value)
