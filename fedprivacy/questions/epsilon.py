@@ -39,6 +39,8 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
         way_out = "pass a mechanism, such as Gaussian(noise_multiplier=1.0)"
         if type(run).__module__.startswith("dp_accounting"):
             way_out = "convert it: fedprivacy.integrations.dp_accounting.from_event(event)"
+        if "ccountant" in type(run).__name__:
+            way_out = "fp.audit(accountant, claim=(epsilon, delta)) reads an accountant"
         text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
         refuse("run", text, "have a privacy loss", way_out)
     with answered_once():

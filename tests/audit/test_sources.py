@@ -59,7 +59,7 @@ def test_a_folder_and_a_missing_file_are_named(tmp_path):
     with pytest.raises(LedgerError) as caught:
         imports.read(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} is not a file; name a ledger or another record of a run"
+        f"{tmp_path} is not a file; fp.audit.each(folder) judges its records"
     )
     nowhere = tmp_path / "nowhere.csv"
     for call in (lambda: imports.read(nowhere), lambda: fp.audit(nowhere, claim=(1.0, 1e-5))):

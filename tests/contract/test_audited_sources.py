@@ -81,7 +81,7 @@ def test_standard_input_is_a_file(name, capsys, monkeypatch):
 def test_rows_have_a_verdict_each_in_text_and_in_json(capsys):
     code, out, _ = command(capsys, "audit", str(CORPUS / "settings.csv"), *SAID)
     low, high, note = out.splitlines()
-    # Nothing in a file says whether its runs used the same data, so every answer says it.
+    # A file does not say whether its runs used the same data, so the answer asks.
     assert note.startswith("Each run is judged by itself.") and "--trials" in note
     assert code == 0 and low.startswith("row 1 (low): FAILS") and high.startswith("row 2 (high): H")
     code, out, _ = command(capsys, "audit", str(CORPUS / "settings.csv"), *SAID, "--json")
@@ -160,3 +160,9 @@ def test_hostile_yaml_is_refused(tmp_path, text):
 def test_a_missing_file_is_an_error_of_ours(tmp_path):
     with pytest.raises(LedgerError):
         imports.several(tmp_path / "gone.csv")
+
+
+def test_an_epsilon_of_an_accountant_names_the_audit():
+    opacus = pytest.importorskip("opacus.accountants")
+    with pytest.raises(fp.ParameterError, match=r"fp\.audit\(accountant, claim="):
+        fp.epsilon(opacus.RDPAccountant(), delta=1e-5, adjacency="add_remove")

@@ -69,7 +69,10 @@ def beginning(path: Path, length: int = MAX_LINE) -> bytes:
     try:
         # A folder or a device has no content to hash and audit.
         if path.exists() and not path.is_file():
-            raise LedgerError(f"{path} is not a file; name a ledger or another record of a run")
+            way_out = (
+                "fp.audit.each(folder) judges its records" if path.is_dir() else "name a record"
+            )
+            raise LedgerError(f"{path} is not a file; {way_out}")
         with open(path, "rb") as file:
             return file.read(length)
     except OSError as error:

@@ -19,6 +19,7 @@ _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
 _NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip"}
+_PARTLY = {"start", "begin", "after", "every", "interval", "until", "stop", "end", "warmup"}
 _METHODS = {"mechanism", "algorithm", "method", "defense", "defence"}
 _ASIDE = {"scheduler", "schedule", "secure", "rng", "seed", "poisson", "adaptive", "layer", "log"}
 _ASIDE |= {"accountant", "accounting", "verbose", "ghost", "shared", "decay", "alphas", "secagg"}
@@ -57,7 +58,8 @@ _GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"
 _DEVICES = {"world_size", "n_gpus", "num_gpus", "num_devices", "n_devices", "devices", "gpus"}
 _DEVICES |= {"nproc_per_node", "num_processes", "n_proc"}
 _BATCHES = {"batch", "lot", "batchsize"}
-EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs")
+EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs")
+EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
 _STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
 _BEGUN = {"start_step", "start_epoch", "initial_step", "start_iteration", "step_offset"}
 _UNITS = {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
@@ -157,7 +159,9 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
     else:
         about = _words(one.place) & _PRIVATE or words & (_METHODS | _CLIPPING)
         off = bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
-    if off:
+    # A number such as dp_start_step leaves steps without noise.
+    steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
+    if off or (steps is not None and steps > 0):
         draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
 
 

@@ -93,6 +93,7 @@ def as_flag(value: Any) -> bool | None:
 
 
 _FLAGS = {"true": True, "yes": True, "on": True, "1": True}
+_FLAGS |= {"y": True, "t": True, "n": False, "f": False}
 _FLAGS |= {"false": False, "no": False, "off": False, "0": False}
 
 

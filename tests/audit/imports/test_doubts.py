@@ -25,6 +25,8 @@ ASKED = {
         {**RUN, "dp_mechanism": "disabled"},
         {**RUN, "algorithm": "non-private"},
         {**RUN, "dp_training": False},
+        {**RUN, "dp_start_step": 50},
+        {**RUN, "dp_every": 2},
         {**RUN, "attach_privacy_engine": False},
         {**RUN, "clip": "none"},
         {**RUN, "clipping_mode": "none"},
@@ -41,6 +43,7 @@ ASKED = {
     ],
     "rounds": [
         {**GENERIC, "epochs": 50},
+        {**RUN, "n_epoch": 50},
         {**RUN, "start_step": 900},
         {**RUN, "resume_from": "checkpoint_900"},
         {**RUN, "epoch": 3},
