@@ -31,6 +31,8 @@ _SEARCHED = 96
 """Points at which a batch looks for the relevant outcomes."""
 _HEAVY = 6.0
 """Values below e^-6 of the maximum hardly contribute to a staircase."""
+_HILLS = 3
+"""Number of hills of a staircase that a batch uses: a loss may have several likely values."""
 _RATIO = 1.01
 """Widths of slabs of many rounds are rounded down to powers of this number."""
 
@@ -121,27 +123,41 @@ def lost(mass: Array, width: Array, heights: Array) -> Array:
 
 
 def hills(height: Array, width: Array) -> tuple[Array, Array]:
-    """Cut the highest hill of each row of staircases into slabs; return their masses and widths.
+    """Cut the highest hills of each row of staircases into slabs; return their masses and widths.
 
     A hill rises to the row's largest value and falls from there: lower cells nearer to that value
     hide higher ones behind them. Its sets of cells above a level are intervals of the loss, since
-    the loss is monotone where the staircase is not 0.
+    the loss is monotone where the staircase is not 0. The next hill is that of the remainder.
 
     Args:
         height: densities, shape ``(rows, cells)``.
         width: widths of the cells, of the same shape.
+
+    Returns:
+        Two arrays of shape ``(rows, slabs)``.
     """
+    found = []
+    for _ in range(_HILLS):
+        hill = _highest(height)
+        order = np.argsort(-hill, axis=1, kind="stable")
+        level = np.take_along_axis(hill, order, axis=1)
+        wide = np.cumsum(np.take_along_axis(width, order, axis=1), axis=1)
+        found.append((-np.diff(level, axis=1, append=0.0) * wide, wide))
+        height = height - hill
+        if not height.any():
+            break
+    mass, wide = (np.concatenate(column, axis=1) for column in zip(*found, strict=True))
+    return mass, wide
+
+
+def _highest(height: Array) -> Array:
+    """Return the running minimum outward from the largest value of each row."""
     cells = np.arange(height.shape[1])
     peak = np.argmax(height, axis=1)[:, None]
     after = np.minimum.accumulate(np.where(cells >= peak, height, np.inf), axis=1)
     before = np.where(cells <= peak, height, np.inf)[:, ::-1]
     before = np.minimum.accumulate(before, axis=1)[:, ::-1]
-    hill = np.minimum(after, before)
-    order = np.argsort(-hill, axis=1, kind="stable")
-    level = np.take_along_axis(hill, order, axis=1)
-    wide = np.cumsum(np.take_along_axis(width, order, axis=1), axis=1)
-    steps = -np.diff(level, axis=1, append=0.0)
-    return steps * wide, wide
+    return np.asarray(np.minimum(after, before))
 
 
 def batched_slabs(

@@ -87,6 +87,15 @@ def test_a_hill_lies_below_its_stairs():
     assert mass.sum(axis=1) == pytest.approx((falling * width).sum(axis=1))
 
 
+def test_every_likely_value_of_a_loss_has_its_hill():
+    """Two hills apart, and a third on the slope of one, are cut without a rest."""
+    height = np.array([[0.0, 2.0, 5.0, 3.0, 0.0, 1.0, 4.0, 2.0, 3.0, 0.0]])
+    width = np.linspace(0.1, 1.0, 10)[None, :]
+    mass, wide = staircase.hills(height, width)
+    assert mass.sum() == pytest.approx(float((height * width).sum()))
+    assert wide[mass > 0.0].max() <= width[0, 5:9].sum() + 1e-12
+
+
 def test_joined_slabs_lose_no_more():
     """Slabs of many laws, added by width, give at most the sum of what each gives."""
     rng = np.random.default_rng(4)
