@@ -473,7 +473,7 @@ FILES = {
     "no cost": (
         "s.csv",
         "noise_multiplier\n1\n",
-        "row 1 must have a cost, got ['noise_multiplier']; a column beside",
+        "row 1 must have a cost, got ['noise_multiplier']; add a column beside",
     ),
     "numbers beside a ledger": (
         "s.csv",

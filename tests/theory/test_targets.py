@@ -46,7 +46,7 @@ GOOD = {"hessians": np.array([np.eye(2)] * 2), "centres": np.zeros((2, 2)), "wei
     [
         ({"weights": [0.5, 0.6]}, "sum to 1"),
         ({"weights": [1.5, -0.5]}, "above 0"),
-        ({"hessians": np.array([np.diag([1.0, -1.0])] * 2)}, "positive definite"),
+        ({"hessians": np.array([np.diag([1.0, -1.0])] * 2)}, "hessians must be above 0"),
         ({"hessians": np.array([[[1.0, 0.5], [0.0, 1.0]]] * 2)}, "symmetric"),
         ({"hessians": np.eye(2)}, "have shape"),
         ({"centres": np.zeros(2)}, "have shape"),
