@@ -74,7 +74,7 @@ class PrivateLoop(PrivateRun):
         prepared = self._accelerator.prepare_model(module)
         if prepared is not module:
             rule = "stay unwrapped, since per-record gradients come from its layers"
-            refuse("module", type(prepared).__name__, rule, "do not compile it")
+            refuse("module", type(prepared).__name__, rule, "use one process, do not compile")
         private = self._accelerator.prepare_optimizer(self.begin(module, optimizer))
         self._accelerator.register_for_checkpointing(self)
         return module, private, Batches(self, draws, self._accelerator)

@@ -41,10 +41,11 @@ class Linear(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=RATE)
 
 
-def loader():
+def loader(**named):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SIZE, 3, generator=generator)
-    return DataLoader(TensorDataset(x, torch.ones(SIZE, 1)), batch_size=BATCH, shuffle=True)
+    data = TensorDataset(x, torch.ones(SIZE, 1))
+    return DataLoader(data, **{"batch_size": BATCH, "shuffle": True, **named})
 
 
 def private(folder, epsilon=9.0):
