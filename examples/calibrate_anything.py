@@ -9,9 +9,11 @@ Prints::
     cohort 129 of 6000, epsilon at most 0.99
 """
 
+from typing import Any
+
 import fedprivacy as fp
 
-budget = {"epsilon": 1.0, "delta": 1e-5}
+budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 
 
 def run(noise: float = 1.4, rounds: int = 180, rate: float = 1 / 60) -> fp.Mechanism:

@@ -10,6 +10,8 @@ Prints::
     epsilon in [7.6..., 7.99...] at delta = 0.001 (client level, ...)
 """
 
+from typing import Any
+
 import fedprivacy as fp
 from fedprivacy import training
 
@@ -29,7 +31,7 @@ def perturbation(noise: float, kept: int) -> fp.SparsifiedPerturbation:
     )
 
 
-ask = {"delta": 1e-3, "adjacency": "zero_out"}
+ask: dict[str, Any] = {"delta": 1e-3, "adjacency": "zero_out"}
 found = fp.calibrate(lambda z: perturbation(z, 650).sampled(scheme) * 20, epsilon=8.0, **ask)
 for kept in (650, 163):
     loop = training.FederatedAveraging(

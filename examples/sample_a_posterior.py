@@ -14,6 +14,8 @@ Prints::
     slope 2.0... +- 0.00..., intercept -1.0... +- 0.00...
 """
 
+from typing import Any
+
 import numpy as np
 
 import fedprivacy as fp
@@ -36,7 +38,7 @@ target = training.Posterior.of(log_likelihood, clients=clients, dimension=2, cli
 sampler = training.LangevinSampling(
     target=target, step_size=3e-6, local_steps=5, burn_in=20, draws=250
 )
-asked = {"delta": 1e-5, "adjacency": "replace_one", "tolerance": 0.05}
+asked: dict[str, Any] = {"delta": 1e-5, "adjacency": "replace_one", "tolerance": 0.05}
 spent = fp.epsilon(sampler.run(sampler.rounds), **asked)
 without = fp.epsilon(sampler.run(sampler.rounds - sampler.burn_in), **asked)
 print(f"{spent}, of which burn-in {spent.upper - without.upper:.1f}")

@@ -10,11 +10,14 @@ Prints::
     HOLDS: epsilon in [7.99..., 7.99...] at delta = 0.001 (client level, ...)
 """
 
+from typing import Any
+
 import fedprivacy as fp
 from fedprivacy import training
 
 data = training.digits(clients=200)
-scheme, budget = fp.Poisson(0.25), {"epsilon": 8.0, "delta": 1e-3, "adjacency": "zero_out"}
+scheme = fp.Poisson(0.25)
+budget: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-3, "adjacency": "zero_out"}
 
 
 def noise(multiplier: float) -> fp.Gaussian:

@@ -9,6 +9,8 @@ Prints::
     the worst of two kinds of clients: epsilon at most 1.9...
 """
 
+from typing import Any
+
 import fedprivacy as fp
 
 
@@ -25,7 +27,8 @@ def client(weight: float) -> fp.FederatedLangevin:
     )
 
 
-cohort, ask = fp.FixedSize(3, population=10), {"delta": 1e-5, "adjacency": "replace_one"}
+cohort = fp.FixedSize(3, population=10)
+ask: dict[str, Any] = {"delta": 1e-5, "adjacency": "replace_one"}
 records = client(0.1).in_cohort(cohort) * 50
 print("a record:", fp.epsilon(records, **ask))
 

@@ -10,6 +10,8 @@ Prints::
     scale...
 """
 
+from typing import Any
+
 import torch
 from opacus.optimizers import DPOptimizer
 
@@ -20,7 +22,11 @@ def step(updates, generator):
     """One step of Opacus on gradients of records, shape (records, d), as a noisy sum."""
     weight = torch.nn.Parameter(torch.zeros(updates.shape[1]))
     noise = torch.Generator().manual_seed(int(generator.integers(2**32)))
-    settings = {"noise_multiplier": 1.5, "max_grad_norm": 2.0, "loss_reduction": "sum"}
+    settings: dict[str, Any] = {
+        "noise_multiplier": 1.5,
+        "max_grad_norm": 2.0,
+        "loss_reduction": "sum",
+    }
     sgd = torch.optim.SGD([weight], lr=1.0)
     optimizer = DPOptimizer(sgd, expected_batch_size=None, generator=noise, **settings)
     weight.grad_sample = torch.from_numpy(updates).float()
