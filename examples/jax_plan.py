@@ -9,7 +9,6 @@ Prints::
 
 import os
 from importlib.resources import files
-from typing import Any
 
 import dp_accounting as dpa
 import jax
@@ -52,12 +51,7 @@ with fp.Ledger.create("run.ledger", unit="record", adjacency="zero_out") as ledg
         average, noise_state = noise.update(total, noise_state)
         change, state = optimizer.update(average, state)
         weights = optax.apply_updates(weights, change)
-        told: dict[str, Any] = {
-            "cohort": len(drawn),
-            "arrived": len(drawn),
-            "refused": 0,
-            "denominator": 140.0,
-        }
+        told = {"cohort": len(drawn), "arrived": len(drawn), "refused": 0, "denominator": 140.0}
         ledger.done(number, noise_std=140.0 * std, **told)
     ledger.close()
 found = fp.audit("run.ledger", claim=(4.0, 1e-5))

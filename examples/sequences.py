@@ -10,7 +10,6 @@ Prints::
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
@@ -52,11 +51,7 @@ data = training.FederatedData(
 step = fp.Gaussian(noise_multiplier=1.2, unit="client")
 bound = fp.epsilon(step.sampled(fp.Poisson(0.3)) * 15, delta=1e-3, adjacency="zero_out")
 for model in (LSTM, Transformer):
-    facts: dict[str, Any] = {
-        "scheme": fp.Poisson(0.3),
-        "perturbation": step,
-        "loss": nn.functional.cross_entropy,
-    }
+    facts = {"scheme": fp.Poisson(0.3), "perturbation": step, "loss": nn.functional.cross_entropy}
     loop = training.FederatedAveraging(model=model, local_steps=5, learning_rate=0.5, **facts)
     state = training.train(loop, data, rounds=15).state
     losses = [loop.evaluate(each, data)[1] for each in (loop.init(), state)]

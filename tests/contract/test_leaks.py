@@ -149,6 +149,9 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch
             return getattr(os, name)
 
         def fsync(self, handle):
+            # The ledger still has room; the checkpoint is the file that does not fit.
+            if os.fstat(handle).st_ino == (tmp_path / "run.ledger").stat().st_ino:
+                return
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(outputs, "os", Full())

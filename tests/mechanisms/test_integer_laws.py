@@ -405,7 +405,7 @@ def test_what_samplers_are_off_is_in_delta(accountant):
         assert off == 0.0 or told > plain
     assert ends == sorted(ends) and ends[1] == pytest.approx(ends[0], rel=1e-9)
     too_far = how().compose(replace(loss, tv_error=1e-5), 3).epsilon(1e-5)
-    assert too_far.upper == math.inf and "no room" in too_far.reason
+    assert too_far.upper == math.inf and "exceeds delta" in too_far.reason
     assert how().compose(loss).epsilon(1e-69).upper == math.inf
     assert how().compose(loss, 3).delta(math.inf).upper <= 1e-30
     state = how().compose(loss, 3).state()

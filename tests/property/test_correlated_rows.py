@@ -114,7 +114,7 @@ def test_a_mask_follows_from_the_ledger_or_a_seed_and_is_a_block_s(tmp_path):
         rows.mask_of(own, 0, None, None, "cpu")
     assert str(caught.value) == (
         "ledger must be given with kept, since it determines the mask of a block, got None; "
-        "fp.Ledger.create(...)"
+        "pass fp.Ledger.create(...)"
     )
     with fp.Ledger.create(tmp_path / "run", unit="client", adjacency="zero_out") as ledger:
         for seed, book in ((5, None), (None, ledger)):

@@ -341,7 +341,7 @@ BAD = {
     "weights length": (unfit(weights=[0.5, 0.5]), "3 numbers"),
     "indefinite": (
         lambda: GaussianTarget(hessians=INDEFINITE, centres=np.zeros((2, 2))),
-        "positive definite",
+        "eigenvalues of the hessians must be above 0",
     ),
     "both sensitivities": (unfit(own_sensitivity=1.0), "one without the other"),
     "clip": (unfit(clip_norm=0.0), "clip_norm must be"),
