@@ -131,7 +131,7 @@ class _BudgetCheck:
 
 
 def calibrate(
-    make_run: Callable[[float], Accountable],
+    make_run: Callable[[Any], Accountable],
     *,
     epsilon: float,
     delta: float,
