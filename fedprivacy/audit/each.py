@@ -109,7 +109,42 @@ def _rows(path: Path, prefix: str, facts: Mapping[str, Any]) -> list[RunAudit]:
     if imports.is_ledger(beginning(path)):
         return []
     runs = imports.several(path)
+    if (why := _apart([data for _, data in runs], facts)) is not None:
+        return [RunAudit(f"{prefix}{name}", None, why) for name, _ in runs]
     return [_row(path, f"{prefix}{name}", data, facts) for name, data in runs]
+
+
+_WORDS = {
+    "noise_multiplier": ("noise", "sigma", "std", "stddev", "multiplier", "scale"),
+    "rounds": ("round", "step", "epoch", "iteration"),
+}
+"""Facts that one answer cannot give for runs that differ in a field of such a name."""
+
+
+def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
+    """Return why one answer cannot serve all runs of a file; None if it can."""
+    for fact, words in _WORDS.items():
+        if facts.get(fact) is None:
+            continue
+        seen = {tuple(_named(data, words)) for data in runs}
+        if len(seen) > 1:
+            names = sorted({name for one in seen for name, _ in one})
+            return (
+                f"{fact} must be left out, because the runs differ in {', '.join(names[:4])}, got "
+                f"{facts[fact]}; add a column {fact}, or audit each run alone"
+            )
+    return None
+
+
+def _named(data: Any, words: tuple[str, ...], name: str = "", depth: int = 0) -> list[Any]:
+    """Return (name, value) of all fields of a run whose names contain one of the words."""
+    if depth > MAX_DEPTH:
+        return []
+    if isinstance(data, Mapping):
+        return [found for key in data for found in _named(data[key], words, str(key), depth + 1)]
+    if isinstance(data, list | tuple):
+        return [found for one in data for found in _named(one, words, name, depth + 1)]
+    return [(name, str(data))] if any(word in name.lower() for word in words) else []
 
 
 def _row(path: Path, name: str, data: Any, facts: Mapping[str, Any]) -> RunAudit:

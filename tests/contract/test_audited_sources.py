@@ -133,7 +133,7 @@ def test_what_is_missing_is_listed_with_its_options(capsys):
     assert err.rstrip().endswith(f"State it: {offered}")
 
 
-DEEP = 5000
+DEEP = 100
 
 
 @pytest.mark.parametrize(

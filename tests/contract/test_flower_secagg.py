@@ -14,7 +14,6 @@ import flwr.compat.common.recorddict_compat as compat
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from flwr.server import LegacyContext
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp.strategy import FedAvg
@@ -223,43 +222,3 @@ def test_the_workflow_refuses_our_strategy(tmp_path):
     legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
     with pytest.raises(fp.ParameterError, match=r"run by PrivateStrategy\.start"):
         SecAggPlusWorkflow(CLIENTS, 4)(apps.HereGrid(None), legacy)
-
-
-def test_a_key_of_256_bits_makes_one_of_2_to_the_32_masks():
-    """Its words are joined by exclusive or: other keys of the same sum make the same mask."""
-    generator = np.random.default_rng(2)
-    words = generator.integers(2**32, size=8, dtype=np.uint32)
-    other = words.copy()
-    other[:2] ^= generator.integers(2**32, dtype=np.uint32)
-    assert not np.array_equal(words, other)
-    one, same = (pseudo_rand_gen(w.tobytes(), MODULUS, [(WIDTH,)])[0] for w in (words, other))
-    assert np.array_equal(one, same)
-
-
-def test_masks_are_not_uniform():
-    """The largest number is never drawn, so that even secret masks would not hide perfectly."""
-    drawn = pseudo_rand_gen(bytes(32), 4, [(1000,)])[0]
-    assert set(drawn.tolist()) == {0, 1, 2}
-
-
-def test_whoever_tries_seeds_knows_when_one_is_right():
-    """If all clients but two have revealed their secrets, one pairwise mask is left.
-
-    Small numbers are recognisable: a wrong seed gives numbers of the whole range. Here
-    1,000 of the 2^32 seeds are tried; a wrong one passes in 2^-2500 of all cases.
-    """
-    generator = np.random.default_rng(3)
-    upload = generator.integers(-100, 100, size=WIDTH)
-    right = int(generator.integers(1000))
-
-    def mask(seed):
-        return pseudo_rand_gen(seed.to_bytes(4, "little"), MODULUS, [(WIDTH,)])[0]
-
-    sent = (upload + mask(right)) % MODULUS
-    found = []
-    for seed in range(1000):
-        bare = (sent - mask(seed) + MODULUS // 2) % MODULUS - MODULUS // 2
-        if np.abs(bare).max() <= 1000:
-            found.append(seed)
-            assert np.array_equal(bare, upload)
-    assert found == [right]

@@ -238,9 +238,9 @@ def test_a_law_of_trials_has_numbers(name, wrong):
 
 
 def test_rounds_and_units_beyond_doubles_end_in_a_bound_or_a_refusal():
-    rounds = dpa.SelfComposedDpEvent(dp_event.DiscreteLaplaceDpEvent(1.7, 2), 10**308)
-    assert fp.account(rounds, delta=1e-5, adjacency="add_remove").upper == math.inf
-    event = dpa.TruncatedSubsampledGaussianDpEvent(10**308, 0.02, 10, 2.0)
+    run = from_event(dp_event.DiscreteLaplaceDpEvent(1.7, 2)) * 10**308
+    assert fp.epsilon(run, delta=1e-5, adjacency="add_remove").upper == math.inf
+    event = dpa.TruncatedSubsampledGaussianDpEvent(10**16, 0.02, 10, 2.0)
     with pytest.raises(fp.ParameterError, match="population must be an integer of at most"):
         from_event(event)
 

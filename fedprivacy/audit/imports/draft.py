@@ -106,6 +106,7 @@ class Draft:
         inferred: sentences on facts that follow from the program's behaviour.
         questions: what the file does not settle.
         other_facts: other statements of the file, by name.
+        several: the numbers of a file that has several for one fact, by the fact's name.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -116,6 +117,7 @@ class Draft:
     inferred: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     other_facts: dict[str, str] = field(default_factory=dict)
+    several: dict[str, list[float]] = field(default_factory=dict)
     anywhere: bool = True
 
     def about_the_run(self, one: Field) -> bool:
@@ -151,6 +153,7 @@ class Draft:
             self.facts[name] = value
             return value
         if found or strange:
+            self.several[name] = list(found)
             several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
             self.ask(name, f"not settled by {several}")
         return None
@@ -191,6 +194,17 @@ def _is_value(value: Any) -> bool:
     return value not in (None, "", [], {}) and not isinstance(value, list | dict)
 
 
+def _check_worst(name: str, value: float, several: list[float]) -> None:
+    """Refuse an answer that is better than some number of the file: it may be another run's."""
+    if name == "noise_multiplier" and several and value > min(several):
+        rule = f"be at most {min(several)}, the smallest in the file"
+    elif name == "rounds" and several and value < max(several):
+        rule = f"be at least {max(several)}, the largest in the file"
+    else:
+        return
+    refuse(name, value, rule, "if the file has several runs, write each to a file of its own")
+
+
 def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trace:
     """Return the trace of a draft, completed by the user's statements.
 
@@ -209,6 +223,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             continue
         if name in facts:
             refuse(name, value, "be left out with a file that has it", f"it has {facts[name]}")
+        _check_worst(name, value, draft.several.get(name, []))
         facts[name] = value
         open_questions.pop(name, None)
     seen_by = facts.get("observer")
