@@ -130,8 +130,8 @@ def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
         if len(seen) > 1:
             names = sorted({name for one in seen for name, _ in one})
             return (
-                f"{fact} must be left out, because the runs differ in {', '.join(names[:4])}, got "
-                f"{facts[fact]}; add a column {fact}, or audit each run alone"
+                f"{fact} must be left out if the runs of a file differ in {', '.join(names[:4])}, "
+                f"got {facts[fact]}; add a column {fact}, or write one file per run"
             )
     return None
 

@@ -14,7 +14,7 @@ def test_one_answer_does_not_serve_runs_that_differ_in_it(tmp_path):
     ask = {"sampling": fp.Poisson(0.03), "adjacency": "add_remove"}
     found = fp.audit.each(path, noise_multiplier=1.5, **ask)
     assert [one.audit for one in found] == [None, None]
-    assert all("the runs differ in sigma" in one.refused for one in found)
+    assert all("runs of a file differ in sigma" in one.refused for one in found)
     # Runs that agree in it may share the answer.
     path.write_text(
         "run,sigma,clip,rounds,delta,epsilon\na,0.8,1.0,100,1e-5,9.0\nb,0.8,1.0,100,1e-5,1.0\n"

@@ -202,7 +202,7 @@ def _check_worst(name: str, value: float, several: list[float]) -> None:
         rule = f"be at least {max(several)}, the largest in the file"
     else:
         return
-    refuse(name, value, rule, "if the file has several runs, write each to a file of its own")
+    refuse(name, value, rule, "write one file per run if it has several")
 
 
 def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trace:
