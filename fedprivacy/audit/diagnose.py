@@ -84,8 +84,8 @@ class ExplainedClaim:
         """Whether readings are tried. Each one needs an account."""
         # No reading can give a pure or an impossible claim.
         parts = self.run.sequence()
-        refuse_unauditable = self.least > _USELESS and sum(times for _, times in parts) > _LONG
-        readable = len(parts) <= MAX_PARTS and not refuse_unauditable
+        too_large = self.least > _USELESS and sum(times for _, times in parts) > _LONG
+        readable = len(parts) <= MAX_PARTS and not too_large
         # A claim is no fraction of an infinite epsilon.
         finite = math.isfinite(self.least) and self.claim > 0.0
         return readable and finite and 0.0 < self.delta < 1.0

@@ -14,6 +14,7 @@ from . import imports
 from .accounting import Audit, audit
 from .imports import Origin
 from .imports.content import beginning, digest
+from .imports.fields import Fields
 from .imports.trace import Stated
 from .sources import given_claim
 
@@ -126,7 +127,14 @@ def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
     for fact, words in _WORDS.items():
         if facts.get(fact) is None:
             continue
-        seen = {tuple(_named(data, words)) for data in runs}
+        seen = {
+            tuple(
+                (one.place, str(one.value))
+                for one in Fields(data).every
+                if any(word in one.name for word in words)
+            )
+            for data in runs
+        }
         if len(seen) > 1:
             names = sorted({name for one in seen for name, _ in one})
             return (
@@ -134,17 +142,6 @@ def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
                 f"got {facts[fact]}; add a column {fact}, or write one file per run"
             )
     return None
-
-
-def _named(data: Any, words: tuple[str, ...], name: str = "", depth: int = 0) -> list[Any]:
-    """Return (name, value) of all fields of a run whose names contain one of the words."""
-    if depth > MAX_DEPTH:
-        return []
-    if isinstance(data, Mapping):
-        return [found for key in data for found in _named(data[key], words, str(key), depth + 1)]
-    if isinstance(data, list | tuple):
-        return [found for one in data for found in _named(one, words, name, depth + 1)]
-    return [(name, str(data))] if any(word in name.lower() for word in words) else []
 
 
 def _row(path: Path, name: str, data: Any, facts: Mapping[str, Any]) -> RunAudit:

@@ -143,9 +143,10 @@ class Bundle:
         found: list[tuple[Decay, PerRow]] = []
         for k, part, count in self._single:
             check_deadline()
-            at = part.spectrum(here)
-            falls = k in chosen or at.log_atom > -math.inf
-            found.append((part.decay(tilt, heights, fine) if falls else at.level(heights), count))
+            if k not in chosen and (at := part.spectrum(here)).log_atom == -math.inf:
+                found.append((at.level(heights), count))
+            else:
+                found.append((part.decay(tilt, heights, fine), count))
         return found + [one.decay(heights) for one in self._falling(here)]
 
     def _falling(self, here: Contour) -> list[_Falling]:
