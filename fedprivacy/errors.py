@@ -273,10 +273,6 @@ def validate_fields(
             object.__setattr__(owner, name, check(**{name: value}))
 
 
-settle = validate_fields
-"""An older name."""
-
-
 def listed(values: Iterable[object]) -> str:
     """Join values for a message: ``'a', 'b' or 'c'``."""
     quoted = [repr(str(value)) for value in values]

@@ -34,6 +34,15 @@ def ledger_errors(path: Path, what: str) -> Iterator[None]:
         raise LedgerError(f"{path}: could not {what}: {error.strerror or error}") from error
 
 
+def open_lock_file(path: Path) -> int:
+    """Open the file that is locked in place of ``path``: the same name with ``.lock``.
+
+    It is never removed, because another process may just have opened it to lock it.
+    """
+    place = path.with_name(path.name + ".lock")
+    return os.open(place, os.O_RDWR | os.O_CREAT | BINARY | NO_LINK, 0o644)
+
+
 def lock(fd: int, path: Path) -> None:
     """Take the exclusive lock, or raise LedgerError; ``unlock_and_close`` frees it."""
     # Imported when a ledger is written: reading needs no lock.
@@ -41,9 +50,7 @@ def lock(fd: int, path: Path) -> None:
 
     locked = fd
     if WINDOWS:
-        beside = path.with_name(path.name + ".lock")
-        # The file is kept: another process may just have opened it to lock it.
-        locked = _BESIDE[fd] = os.open(beside, os.O_RDWR | os.O_CREAT | BINARY | NO_LINK, 0o644)
+        locked = _LOCK_FILES[fd] = open_lock_file(path)
     try:
         # No waiting, because two writers of one ledger are a mistake.
         portalocker.lock(locked, portalocker.LOCK_EX | portalocker.LOCK_NB)
@@ -61,19 +68,19 @@ def unlock_and_close(fd: int, writer: int) -> None:
     Closing the file is not enough: children that were forked meanwhile would keep the lock. A child
     must not unlock a file that its parent still writes.
     """
-    beside = _BESIDE.pop(fd, None)
+    lock_file = _LOCK_FILES.pop(fd, None)
     # Closing also frees the lock if no child has the file, so an error here has no effect.
     with suppress(OSError):
         if os.getpid() == writer:
             import portalocker
 
-            portalocker.unlock(fd if beside is None else beside)
+            portalocker.unlock(fd if lock_file is None else lock_file)
     os.close(fd)
-    if beside is not None:
-        os.close(beside)
+    if lock_file is not None:
+        os.close(lock_file)
 
 
-_BESIDE: dict[int, int] = {}
+_LOCK_FILES: dict[int, int] = {}
 """Open file -> the open file that is locked in its place, on Windows."""
 
 
@@ -102,7 +109,7 @@ def publish(fd: int, temporary: Path, path: Path) -> None:
 
 def _rename_closed(fd: int, temporary: Path, path: Path) -> None:
     # Closed: the number now stands for the other file, so that no third file can get it.
-    os.dup2(_BESIDE[fd], fd)
+    os.dup2(_LOCK_FILES[fd], fd)
     # On Windows, a rename also fails if the name is taken after this check.
     if path.exists():
         raise FileExistsError(f"{path} already exists")

@@ -23,7 +23,7 @@ from ..errors import (
     open_unit,
     refuse,
     require,
-    settle,
+    validate_fields,
 )
 from ..evidence import Defect, priced_evidence, qualifiers
 from ..ledger import Ledger
@@ -85,9 +85,9 @@ class Budget:
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
         if self.adaptive:
-            settle(self, open_unit, "delta")
-        settle(self, partial(member, Adjacency), "adjacency")
-        settle(self, partial(member, Observer), "observer")
+            validate_fields(self, open_unit, "delta")
+        validate_fields(self, partial(member, Adjacency), "adjacency")
+        validate_fields(self, partial(member, Observer), "observer")
         # Refuses an unknown accountant now, not at the first round.
         Effort(self.accountant)
         if self.adaptive and self.accountant not in ("pld", "rdp"):

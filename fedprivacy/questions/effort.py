@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..accountants import BY_NAME, Accountant
 from ..accountants.pld import delta_interval
-from ..errors import listed, positive, refuse, settle
+from ..errors import listed, positive, refuse, validate_fields
 from ..loss import Curve, clock
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Facts, Observer
@@ -48,8 +48,8 @@ class Effort:
     def __post_init__(self) -> None:
         if not isinstance(self.accountant, str) or self.accountant not in BY_NAME:
             refuse("accountant", self.accountant, f"be one of {listed(BY_NAME)}")
-        settle(self, positive, "tolerance")
-        settle(self, positive, "deadline", or_none=True)
+        validate_fields(self, positive, "tolerance")
+        validate_fields(self, positive, "deadline", or_none=True)
 
     @property
     def left(self) -> float | None:

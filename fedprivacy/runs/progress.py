@@ -43,11 +43,11 @@ class Bar:
     def line(self) -> str:
         """Return the line."""
         seconds = int(monotonic() - self._began)
-        told = f"{self.name:<28} "
+        line = f"{self.name:<28} "
         if self.total is not None:
             full = _WIDTH * self.done // max(self.total, 1)
-            told += f"[{'#' * full:.<{_WIDTH}}] {self.done}/{self.total} "
-        return f"{told}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+            line += f"[{'#' * full:.<{_WIDTH}}] {self.done}/{self.total} "
+        return f"{line}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
     def _draw(self) -> None:
         self._drawn, terminal = monotonic(), sys.stderr.isatty()

@@ -130,7 +130,7 @@ def test_a_ledger_lives_by_the_rules_of_windows(windows, path):
     assert Ledger.open(path).spent_rounds == 3 and Ledger.open(path).closed
     beside = {f"{path.name}{suffix}" for suffix in ("", ".lock", ".torn")}
     assert {each.name for each in path.parent.iterdir()} == beside
-    assert not files._BESIDE, "every lock is given back"
+    assert not files._LOCK_FILES, "every lock is given back"
 
 
 def test_a_name_that_is_taken_meanwhile_is_not_overwritten(windows, path, monkeypatch):

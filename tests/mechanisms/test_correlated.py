@@ -224,3 +224,17 @@ def test_a_row_is_priced_as_the_whole_run():
         assert run.row(number).privacy_loss("zero_out").curve == run.privacy_loss("zero_out").curve
     assert run.row(5).rescaled(0.5).privacy_loss("zero_out").curve == Gdp(run.sensitivity.upper)
     assert isinstance(run.row(5), CorrelatedRow)
+
+
+def test_draws_of_correlated_noise_take_the_best_curve_for_each_delta():
+    """The rows reveal everything with a probability above 1e-15; the projection does not."""
+    run = fp.CorrelatedNoise(
+        noise_multiplier=32.0,
+        factor=factors.SquareRootToeplitz(),
+        rounds=64,
+        participation=fp.FixedEpochs(1),
+    ).sampled(fp.Poisson(1 / 64))
+    line, rows = (
+        fp.epsilon(run, delta=delta, adjacency="zero_out").upper for delta in (1e-15, 1e-5)
+    )
+    assert 0.39 < line < 0.398 and rows < 0.125

@@ -238,7 +238,7 @@ def read_data(
     inside = runs.states_in(data)
     if len(inside) == 1:
         place, state = inside[0]
-        _beside(state, data, place, name, stated)
+        _check_outside(state, data, place, name, stated)
         trace = read_data(state, origin, name, stated, claim)
         return replace(
             trace, other_facts={"found in the file at": printable(place)[:80], **trace.other_facts}
@@ -258,8 +258,8 @@ def read_data(
     _nothing(fields, name)
 
 
-def _beside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:
-    """Refuse fields beside a state that contradict it, or that count several runs."""
+def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated | None) -> None:
+    """Refuse fields outside a state that contradict it, or that count several runs."""
     fields = Fields(data)
     noises = {as_number(entry[0]) for entry in _history(state) if entry}
     for one in fields.every:

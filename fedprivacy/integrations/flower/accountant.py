@@ -72,9 +72,8 @@ class Accountant:
 
     def _resume(self, file: Path) -> None:
         """Lock the file of the state, and continue from it."""
-        beside = file.with_name(file.name + ".lock")
-        with files.ledger_errors(beside, "create it"):
-            fd = os.open(beside, os.O_RDWR | os.O_CREAT | files.BINARY | files.NO_LINK, 0o644)
+        with files.ledger_errors(file, "create its lock file"):
+            fd = files.open_lock_file(file)
         weakref.finalize(self, files.unlock_and_close, fd, os.getpid())
         files.lock(fd, file)
         if file.exists():

@@ -67,9 +67,9 @@ def _records(draft: Draft) -> Draft:
 
 
 def _epochs(fields: Fields) -> float | int | None:
-    """Return the epochs beside ``users_per_round``; those of a client are local."""
-    beside = {one.place.rpartition(".")[0] for one in fields.all("users_per_round")}
-    epochs = [one for one in fields.all("epochs") if one.place.rpartition(".")[0] in beside]
+    """Return the epochs next to ``users_per_round``; those of a client are local."""
+    parts = {one.place.rpartition(".")[0] for one in fields.all("users_per_round")}
+    epochs = [one for one in fields.all("epochs") if one.place.rpartition(".")[0] in parts]
     found = {as_number(one.value) for one in epochs}
     return found.pop() if len(found) == 1 else None
 
