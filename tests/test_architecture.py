@@ -405,7 +405,7 @@ ELSEWHERE = {
         "adaptive_adversary cells direct memo search second_moment too_large",
         "loss/strategies/test_game, test_queries and test_renyi; accountants/test_responses",
     ),
-    "accountants": ("advanced game pld rdp", "contract/test_accountants: all make one promise"),
+    "accountants": ("game pld rdp", "contract/test_accountants: all make one promise"),
     "sampling": ("everyone fixed_size poisson", "contract/test_table: all cells of the table"),
     "runs/methods": (
         "canaries dp_fedavg fa_hmc fa_ld fed_plt fed_smp fedavg records",
