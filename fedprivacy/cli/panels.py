@@ -1,4 +1,4 @@
-"""Options and commands whose help stands in panels: groups under a heading, by purpose."""
+"""Options and commands whose help is shown in panels: groups under a heading, by purpose."""
 
 from __future__ import annotations
 

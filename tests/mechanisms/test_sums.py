@@ -49,7 +49,7 @@ def test_a_long_sum_lists_its_parts_once_and_without_recursion():
 
 
 def test_threads_that_list_one_sum_see_the_same_parts():
-    """Every thread gets all parts, whoever lists them first."""
+    """Every thread gets all parts."""
     run = functools.reduce(operator.add, steps(5000))
     found = []
     threads = [threading.Thread(target=lambda: found.append(run.parts)) for _ in range(8)]
