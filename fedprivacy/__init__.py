@@ -9,85 +9,11 @@
 
 import typing as _typing
 
-from . import accountants, errors, factors, mechanisms, sampling
-from .bound import Bound, Verdict
-from .errors import ParameterError, UnsupportedCombination
-from .factors import FixedEpochs, MinimumSeparation, SingleParticipation
-from .mechanisms import *
-from .privacy_loss import PrivacyLoss
-from .questions.calibrate import Calibration, calibrate
-from .questions.epsilon import Profile, delta, epsilon, profile
-from .questions.risk import AttackRisk, TradeoffCurve, attack_risk, tradeoff_curve
-from .relations import Adjacency, Observer, Unit
-from .sampling import *
-from .version import VERSION as __version__
+from .version import VERSION as __version__  # noqa: F401
 
 if _typing.TYPE_CHECKING:
-    from . import published
-
-    # At run time ``audit`` is the module, which can be called; see there.
-    from .audit import (
-        Attack,
-        Audit,
-        Conformance,
-        Crosscheck,
-        account,
-        attack,
-        audit,
-        crosscheck,
-        report,
-        verify,
-    )
-    from .ledger import Ledger
-    from .questions.budget import Budget
-    from .runs.pareto import Pareto, pareto
-
-__all__ = [
-    "Adjacency",
-    "Attack",
-    "AttackRisk",
-    "Audit",
-    "Bound",
-    "Budget",
-    "Calibration",
-    "Conformance",
-    "Crosscheck",
-    "FixedEpochs",
-    "Ledger",
-    "MinimumSeparation",
-    "Observer",
-    "ParameterError",
-    "Pareto",
-    "PrivacyLoss",
-    "Profile",
-    "SingleParticipation",
-    "TradeoffCurve",
-    "Unit",
-    "UnsupportedCombination",
-    "Verdict",
-    "__version__",
-    "account",
-    "accountants",
-    "attack",
-    "attack_risk",
-    "audit",
-    "calibrate",
-    "crosscheck",
-    "delta",
-    "epsilon",
-    "errors",
-    "factors",
-    "pareto",
-    "profile",
-    "published",
-    "report",
-    "tradeoff_curve",
-    "verify",
-]
-# A mechanism and a scheme say themselves, in their folder, that they are public.
-__all__ += mechanisms.__all__
-__all__ += sampling.__all__
-
+    from .public import *  # noqa: F403
+    from .public import __all__ as __all__
 
 _LATER = {
     **dict.fromkeys(
@@ -116,23 +42,30 @@ _MODULES = ("audit", "ledger", "published", "runs", "training")
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Import audits, records and training when they are first used.
+    """Import what is public when it is first used: ``import fedprivacy`` alone costs nothing.
 
     Raises:
         AttributeError: torch is not installed, or there is no such name.
     """
-    if name not in _LATER and name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    try:
-        module = import_module(f"{__name__}.{_LATER.get(name, name)}")
-    except ParameterError as missing:
-        raise AttributeError(str(missing)) from missing
-    found = getattr(module, name) if name in _LATER else module
-    globals()[name] = found
-    return found
+    found = globals()
+    if name in _LATER or name in _MODULES:
+        from .errors import ParameterError
+
+        try:
+            module = import_module(f"{__name__}.{_LATER.get(name, name)}")
+        except ParameterError as missing:
+            raise AttributeError(str(missing)) from missing
+        found[name] = getattr(module, name) if name in _LATER else module
+    elif name == "__all__" or not name.startswith("__"):
+        public = import_module(f"{__name__}.public")
+        names = [each for each in public.__all__ if each not in _LATER and each not in _MODULES]
+        found.update({each: getattr(public, each) for each in names}, __all__=public.__all__)
+    if name not in found:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found[name]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_MODULES})
+    return sorted({*__getattr__("__all__"), *globals()})

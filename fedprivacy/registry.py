@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache, partial
+from importlib import import_module
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -167,11 +168,15 @@ class Registry(Mapping[str, type]):
         self._belongs = belongs
 
     def __getitem__(self, name: str) -> type:
+        # The classes of this package declare themselves when they are imported.
+        if name not in KINDS:
+            import_module("fedprivacy.public")
         if self._belongs(KINDS[name]):
             return KINDS[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
+        import_module("fedprivacy.public")
         return (name for name, kind in sorted(KINDS.items()) if self._belongs(kind))
 
     def __len__(self) -> int:

@@ -29,6 +29,7 @@ sys.setprofile(count)
 import numpy, scipy.special
 calls.append(0)
 import fedprivacy
+fedprivacy.Gaussian
 sys.setprofile(None)
 print(calls[1] / calls[0])
 """
@@ -45,7 +46,7 @@ def run(code: str, cache: str | None = None) -> str:
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, fedprivacy; print('\\n'.join(sys.modules))"
+    code = "import sys, fedprivacy as fp; fp.Gaussian; print('\\n'.join(sys.modules))"
     modules = set(run(code).split())
     heavy = [name for name in [*HEAVY, "scipy.stats"] if name in modules]
     assert heavy == []
@@ -54,6 +55,26 @@ def test_nothing_heavy_is_imported():
 def test_import_adds_little_to_numpy_and_scipy_special(tmp_path):
     run(COUNTED, str(tmp_path))  # writes the byte code
     assert float(run(COUNTED, str(tmp_path))) < 0.8
+
+
+@pytest.mark.parametrize("what", ["import fedprivacy", "from fedprivacy.cli.group import cli"])
+def test_what_computes_is_imported_when_it_is_used(what):
+    assert run(f"import sys; {what}; print('numpy' in sys.modules)") == "False\n"
+
+
+def test_modules_work_without_the_package_being_used_before(tmp_path):
+    """Names in files and names of attacked loops are found whatever was imported before."""
+    with fp.Ledger.create(tmp_path / "run.ledger", unit="client", adjacency="zero_out") as ledger:
+        ledger.intent(fp.Laplace(noise_multiplier=2.0), clip_norm=1.0, noise_std=2.0)
+    path = str(tmp_path / "run.ledger")
+    read = f"from fedprivacy.ledger import Ledger; print(len(Ledger.open({path!r}).rounds))"
+    assert run(read) == "1\n"
+    asked = (
+        "from fedprivacy.audit.canaries import plant_named\n"
+        "try: plant_named('nothing', None)\n"
+        "except ValueError as problem: print(problem)"
+    )
+    assert "fed-plt" in run(asked)
 
 
 def test_all_is_what_is_public():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,7 @@ class Planted(NamedTuple):
 
 
 BY_NAME: dict[str, Callable[[AttackSettings], Planted]] = {}
-"""Loops that can be attacked by name. The module that defines a loop registers it here."""
+"""Loops that can be attacked by name; ``runs.attack_targets`` registers those of this package."""
 
 
 def plant_named(name: str, settings: AttackSettings) -> Planted:
@@ -54,6 +55,8 @@ def plant_named(name: str, settings: AttackSettings) -> Planted:
     Raises:
         ParameterError: if the name is unknown, or the settings do not fit the loop.
     """
+    # An audit knows no loop, so the import is by name.
+    import_module("fedprivacy.runs.attack_targets")
     if name not in BY_NAME:
         way_out = "pass a function of (included, generator) for any other method"
         refuse("train", name, f"be one of {listed(BY_NAME)}", way_out)

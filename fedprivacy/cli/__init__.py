@@ -14,21 +14,10 @@ from contextlib import contextmanager
 import click
 
 from ..errors import FedPrivacyError
-from . import ask, certificates, explain, ledgers, pareto, program, sweep, train
-from .options import cli, say
+from ..outputs import printable
+from .group import cli
 
-__all__ = [
-    "ask",
-    "certificates",
-    "cli",
-    "explain",
-    "ledgers",
-    "main",
-    "pareto",
-    "program",
-    "sweep",
-    "train",
-]
+__all__ = ["cli", "main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -38,15 +27,15 @@ def main(arguments: list[str] | None = None) -> None:
             code = cli.main(args=arguments, prog_name="fedprivacy", standalone_mode=False)
     except (FedPrivacyError, click.ClickException, OSError) as problem:
         message = problem.format_message() if isinstance(problem, click.ClickException) else problem
-        say(_line(message), err=True)
+        click.echo(printable(_line(message)), err=True)
         sys.exit(2)
     except (OverflowError, MemoryError) as problem:
         problem_text = f"a value is too large to compute with ({type(problem).__name__}: {problem})"
-        say(_line(problem_text), err=True)
+        click.echo(printable(_line(problem_text)), err=True)
         sys.exit(2)
     # Shells expect 130 from an interrupted program.
     except (click.Abort, KeyboardInterrupt):
-        say("fedprivacy: stopped", err=True)
+        click.echo("fedprivacy: stopped", err=True)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 

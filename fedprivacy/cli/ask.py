@@ -11,12 +11,12 @@ import click
 from ..bound import Bound
 from ..errors import refuse
 from ..runs.run_specs import SampledRun
+from .group import cli
 from .options import (
     BUDGET,
     QUESTION,
     as_json,
     certificate_option,
-    cli,
     deadline_option,
     facts_options,
     option,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ..errors import needs
-from .options import as_json, cli, say, show
+from .group import cli
+from .options import as_json, say, show
 
 
 @cli.command()

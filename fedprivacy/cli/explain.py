@@ -21,10 +21,10 @@ from ..relations import Adjacency, Observer
 from ..runs.run_specs import SampledRun
 from ..sampling import TABLE
 from ..systems.settings import CLOSED_SHARE, Setting
+from .group import cli
 from .options import (
     QUESTION,
     as_json,
-    cli,
     file_option,
     option,
     run_options,

@@ -15,6 +15,7 @@ from ..bound import Verdict
 from ..errors import integer, refuse
 from ..outputs import aligned, printable
 from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
+from .group import cli
 from .options import (
     ADJACENCIES,
     OBSERVERS,
@@ -22,7 +23,6 @@ from .options import (
     RUN,
     THREAT,
     as_json,
-    cli,
     file_option,
     noise_option,
     option,

@@ -1,4 +1,4 @@
-"""The command group, and the shared code of commands: options and printing."""
+"""The shared code of commands: options and printing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .. import __version__
 from ..bound import Bound
 from ..errors import refuse
 from ..outputs import printable, whole_file
-from ..runs.methods import settings_in_words
 from ..runs.run_specs import SampledRun
 from ..systems.settings import Setting
 from . import panels
-from .panels import PanelGroup
 
 if TYPE_CHECKING:
     from ..questions.risk import TradeoffCurve
@@ -29,42 +26,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 ADJACENCIES = click.Choice(["add_remove", "zero_out", "replace_one"])
 OBSERVERS = click.Choice(["aggregate", "server", "final"])
 ACCOUNTANT_NAMES = click.Choice(["pld", "game", "rdp", "advanced"])
-
-
-EXIT_CODES = (
-    "Exit codes: 0 success; 2 invalid input, with one line of explanation; with --strict, 3 if "
-    "the claim FAILS and 4 if it CANNOT BE CERTIFIED; 130 interrupted by the keyboard."
-)
-
-COMMANDS = {
-    "Compute one number": ["epsilon", "delta", "calibrate"],
-    "Understand": ["explain", "tradeoff"],
-    "Train": ["train", "demo", "run"],
-    "Compare": ["sweep", "pareto"],
-    "Judge": ["audit", "report", "verify"],
-    "This program": ["schema", "completion"],
-}
-"""Every command, by purpose."""
-
-
-@click.group(
-    cls=PanelGroup,
-    panels=COMMANDS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96},
-    epilog=EXIT_CODES,
-)
-@click.version_option(__version__, prog_name="fedprivacy")
-@click.pass_context
-def cli(context: click.Context) -> None:
-    """Differential privacy for federated learning, with certified bounds.
-
-    Calibrate noise from a budget, account for a run, train, and audit a run. Start with "fedprivacy
-    demo".
-    """
-    # Without a command, the help is more useful than an error.
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 def option(names: str, kind: Any, panel: str, text: str, **more: Any) -> Callable[[F], F]:
@@ -90,6 +51,8 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 def given_settings(command: click.Command) -> click.Command:
     """Add the methods' settings to a command's help."""
+    from ..runs.methods import settings_in_words
+
     paragraphs = settings_in_words().split("\n\n")
     # \b stops click from refilling the lines of a paragraph.
     text = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -44,24 +45,39 @@ class PanelCommand(click.Command):
 class PanelGroup(PanelCommand, click.Group):
     """A group of commands whose help shows the commands in panels.
 
+    A command's module is imported when the command is looked up, so the help is quick.
+
     Args:
-        panels: heading -> names of commands.
+        panels: heading -> name of a command -> (name of its module, its help in one line).
+        package: the package of the modules.
         more: see ``click.Group``.
     """
 
     command_class = PanelCommand
 
-    def __init__(self, panels: Mapping[str, Sequence[str]], **more: Any) -> None:
+    def __init__(
+        self, panels: Mapping[str, Mapping[str, tuple[str, str]]], package: str, **more: Any
+    ) -> None:
         super().__init__(**more)
-        self.panels = panels
+        self.panels, self.package = panels, package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return sorted(name for commands in self.panels.values() for name in commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, or None if there is none of this name."""
+        for commands in self.panels.values():
+            if cmd_name in commands:
+                import_module(f"{self.package}.{commands[cmd_name][0]}")
+        return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, and the commands."""
         super().format_options(ctx, formatter)
-        for title, names in self.panels.items():
+        for title, commands in self.panels.items():
             with formatter.section(title):
-                said = [(name, self.commands[name].get_short_help_str(200)) for name in names]
-                formatter.write_dl(said)
+                formatter.write_dl([(name, help) for name, (_, help) in commands.items()])
 
 
 def option(*names: str, panel: str, **more: Any) -> Any:

@@ -11,12 +11,12 @@ import click
 from ..errors import refuse
 from ..runs.run_specs import SampledRun, runs_of_file, runs_of_grid
 from ..systems.settings import Settings, read, single
+from .group import cli
 from .options import (
     EXACT,
     METHOD,
     QUESTION,
     as_json,
-    cli,
     facts_options,
     named_texts,
     option,

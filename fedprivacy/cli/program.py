@@ -13,7 +13,8 @@ from click.shell_completion import get_completion_class
 
 from ..errors import FedPrivacyError, ParameterError, listed
 from .answers import ANSWERS, schema
-from .options import as_json, cli, show
+from .group import cli
+from .options import as_json, show
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -84,10 +85,13 @@ class _RunFile:
     def command(self) -> click.Command:
         """Return the command that the file names."""
         # "run" is excluded: it could call itself without end.
-        known = [name for name in cli.commands if name not in ("run", "schema", "completion")]
-        if self.name not in known:
+        context = click.get_current_context()
+        names = cli.list_commands(context)
+        known = [name for name in names if name not in ("run", "schema", "completion")]
+        command = cli.get_command(context, self.name) if self.name in known else None
+        if command is None:
             self._refuse("command", f"command must be one of {listed(known)}, got {self.name!r}")
-        return cli.commands[self.name]
+        return command
 
     def words(self, command: click.Command) -> list[str]:
         """Return the file's options in the form of the command line."""

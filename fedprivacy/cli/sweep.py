@@ -12,11 +12,11 @@ from ..errors import refuse
 from ..mechanisms.selection import LAWS
 from ..runs.methods import METHODS, names
 from ..systems.settings import read
+from .group import cli
 from .options import (
     METHOD,
     F,
     as_json,
-    cli,
     file_option,
     given_settings,
     named_texts,

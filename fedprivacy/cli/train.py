@@ -17,6 +17,7 @@ from ..outputs import refuse_overwrite
 from ..questions.units import allows_publishing
 from ..runs.methods import METHODS, Method, names
 from ..systems.settings import read, single
+from .group import cli
 from .ledgers import audit_data, show_audit
 from .options import (
     ADJACENCIES,
@@ -24,7 +25,6 @@ from .options import (
     METHOD,
     OBSERVERS,
     as_json,
-    cli,
     file_option,
     given_settings,
     named_texts,

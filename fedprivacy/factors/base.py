@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dtrsv
 
 from ..errors import MODERATE, refuse
 from ..rounding import HALF_SPACING, SPACING
@@ -178,6 +177,9 @@ def inverse_series(column: Array, rounds: int) -> Array:
     Raises:
         ParameterError: more products than fit in about a second.
     """
+    # Few programs need this, and the import takes as long as ten of our modules.
+    from scipy.linalg.blas import dtrsv
+
     width = min(len(column), rounds) - 1
     if width * rounds > MOST_PRODUCTS:
         rule = (

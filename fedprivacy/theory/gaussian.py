@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_discrete_lyapunov
 from scipy.special import log_ndtr
 
 from ..errors import integer, non_negative, open_unit, refuse
@@ -166,6 +165,9 @@ class AffineMap:
         Raises:
             ParameterError: the map has an eigenvalue of absolute value 1 or more.
         """
+        # Few programs need this, and the import is slow.
+        from scipy.linalg import solve_discrete_lyapunov
+
         radius = float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
         # Otherwise the noise would accumulate without bound.
         if radius >= 1.0:

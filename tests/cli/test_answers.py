@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from fedprivacy.cli.answers import ANSWERS, schema
-from fedprivacy.cli.options import cli
+from tests.commands import EVERY
 from tests.common import ROOT
 from tests.contract.test_command_line import command
 
@@ -69,7 +69,7 @@ def test_json_is_what_the_schema_says_and_nothing_else(name, tmp_path, monkeypat
 
 
 def test_every_command_that_prints_json_has_a_schema(capsys):
-    takes = {n for n, c in cli.commands.items() if any("--json" in p.opts for p in c.params)}
+    takes = {n for n, c in EVERY.items() if any("--json" in p.opts for p in c.params)}
     assert takes - {"run"} == {name.split()[0] for name in ANSWERS}
     for name in ANSWERS:
         code, out, _ = command(capsys, "schema", name)

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("torch")
 
 from fedprivacy.cli import options as shared
-from fedprivacy.cli.options import cli
 from fedprivacy.runs.methods import METHODS
+from tests.commands import EVERY
 from tests.contract.test_command_line import command
 
 ADD = ["--adjacency", "add_remove"]
@@ -17,7 +17,7 @@ GRID = ["pareto", "--method", "fa-ld", *ADD, "--delta", "1e-5"]
 RUN = ["--noise-multiplier", "2", "--rounds", "3"]
 OPTIONS = [
     (name, each)
-    for name, known in sorted(cli.commands.items())
+    for name, known in sorted(EVERY.items())
     for each in known.params
     if isinstance(each, click.Option)
 ]
@@ -65,17 +65,17 @@ def test_a_choice_that_there_is_not_is_told_those_that_there_are(name, option, c
         assert f"'{choice}'" in told
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_an_option_that_there_is_not_is_refused(name, capsys):
     code, out, err = command(capsys, name, "--no-such-option")
     assert code == 2 and out == "" and "--no-such-option" in err
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_help_has_every_option_and_ends_with_0(name, capsys):
     code, out, err = command(capsys, name, "--help")
     assert (code, err) == (0, "")
-    for each in cli.commands[name].params:
+    for each in EVERY[name].params:
         if isinstance(each, click.Option):
             assert each.opts[0] in out
             assert each.help, f"{name} {each.opts[0]} says what it is"

@@ -7,7 +7,14 @@ from fedprivacy.cli.panels import PanelGroup, option
 
 
 def built():
-    @click.group(cls=PanelGroup, panels={"First": ["one"], "Second": ["two"]})
+    @click.group(
+        cls=PanelGroup,
+        package="fedprivacy",
+        panels={
+            "First": {"one": ("version", "Do one thing.")},
+            "Second": {"two": ("version", "Do two things.")},
+        },
+    )
     @option("--deep", panel="Depth", help="How deep.")
     def group(deep):
         """Do things."""

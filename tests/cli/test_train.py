@@ -11,7 +11,7 @@ from tests.cli.test_program import answer, run
 pytest.importorskip("torch")
 
 from fedprivacy.cli import train as training
-from fedprivacy.cli.options import cli
+from tests.commands import EVERY
 
 
 def test_train_leaves_a_ledger_and_never_overwrites_it(tmp_path, monkeypatch, capsys):
@@ -57,4 +57,4 @@ def test_a_run_that_is_not_private_leaves_no_ledger(capsys, tmp_path, monkeypatc
 def test_what_trains_is_said_by_the_same_options_everywhere():
     """Each command that trains takes all of the source's options."""
     for name in ("train", "demo", "sweep"):
-        assert set(training.SOURCE) <= {each.name for each in cli.commands[name].params}
+        assert set(training.SOURCE) <= {each.name for each in EVERY[name].params}

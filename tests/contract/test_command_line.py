@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from fedprivacy.cli import main
-from fedprivacy.cli.options import COMMANDS, cli
+from fedprivacy.cli.group import COMMANDS, cli
+from tests.commands import EVERY
 
 RUN = ["--noise-multiplier", "2", "--sampling-probability", "0.1", "--rounds", "10"]
 ADD = ["--adjacency", "add_remove"]
@@ -25,8 +26,12 @@ def command(capsys, *words):
 def test_the_bare_command_prints_its_help_as_help(capsys):
     code, out, err = command(capsys)
     assert (code, err) == (0, "") and out.startswith("Usage: fedprivacy")
-    told = [name for names in COMMANDS.values() for name in names]
-    assert sorted(told) == sorted(cli.commands), "every command is in one group"
+    told = {name: said for commands in COMMANDS.values() for name, said in commands.items()}
+    assert told.keys() == EVERY.keys() == cli.commands.keys()
+    assert len(told) == sum(map(len, COMMANDS.values()))
+    for name, (module, text) in told.items():
+        assert EVERY[name].callback.__module__ == f"fedprivacy.cli.{module}"
+        assert EVERY[name].get_short_help_str(200) == text
     assert "Exit codes: 0 success; 2 invalid input" in out and "\x1b" not in out
     for name in told:
         assert command(capsys, name, "--help")[1].startswith(f"Usage: fedprivacy {name}")
@@ -36,7 +41,7 @@ def test_every_option_stands_in_a_named_group():
     """An option without a panel would be listed with --help."""
     alone = [
         (name, each.opts)
-        for name, command in cli.commands.items()
+        for name, command in EVERY.items()
         for each in command.params
         if each.opts[0].startswith("-") and not getattr(each, "panel", None)
     ]
@@ -46,7 +51,7 @@ def test_every_option_stands_in_a_named_group():
 def test_help_fits_a_terminal_of_80_columns(capsys, monkeypatch):
     """No list of choices is cut, and an example's lines stay whole, so that it can be copied."""
     monkeypatch.setenv("COLUMNS", "80")
-    for name, known in cli.commands.items():
+    for name, known in EVERY.items():
         _, out, _ = command(capsys, name, "--help")
         lines = {line.strip() for line in out.splitlines()}
         assert "…" not in out and max(map(len, out.splitlines())) <= 80, name

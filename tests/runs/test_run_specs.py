@@ -11,15 +11,15 @@ from tests.runs.test_sweep import sweep
 pytest.importorskip("torch")
 
 import fedprivacy as fp
-from fedprivacy.cli.options import cli
 from fedprivacy.runs.pareto import in_words
 from fedprivacy.runs.run_specs import SampledRun, runs_of_file
+from tests.commands import EVERY
 
 
 def test_what_describes_a_run_is_an_option_of_each_command_that_asks():
     wanted = set(SampledRun.known())
     for name in ("epsilon", "delta", "calibrate", "explain", "tradeoff", "pareto"):
-        assert wanted <= {each.name for each in cli.commands[name].params}
+        assert wanted <= {each.name for each in EVERY[name].params}
 
 
 TRAIN = ["--rounds", "1", "--seed", "1"]
