@@ -60,8 +60,8 @@ def __getattr__(name: str) -> _typing.Any:
         found[name] = getattr(module, name) if name in _LATER else module
     elif name == "__all__" or not name.startswith("__"):
         public = import_module(f"{__name__}.public")
-        names = [each for each in public.__all__ if each not in _LATER and each not in _MODULES]
-        found.update({each: getattr(public, each) for each in names}, __all__=public.__all__)
+        found.update({each: value for each, value in vars(public).items() if each[0] != "_"})
+        found["__all__"] = public.__all__
     if name not in found:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found[name]

@@ -58,4 +58,6 @@ EVERYBODY = {"strategy": "everyone", "clients": 24}
 
 
 def test_every_private_method_has_its_name():
+    from fedprivacy.runs import attack_targets  # noqa: F401
+
     assert sorted(BY_NAME) == sorted(names(private=True)) == sorted(SETTINGS)

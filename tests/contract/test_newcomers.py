@@ -300,7 +300,7 @@ CHANGES = {
     ),
     "question": (
         ("questions/lasts.py", QUESTION),
-        ("__init__.py", "from .relations import", "from .questions.lasts import lasts"),
+        ("public.py", "from .relations import", "from .questions.lasts import lasts"),
         """
         step = fp.Gaussian(noise_multiplier=2.0)
         most = fp.lasts(step, budget=5.0, delta=1e-5, adjacency="zero_out")
