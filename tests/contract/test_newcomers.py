@@ -287,7 +287,7 @@ CHANGES = {
         ),
         """
         from pathlib import Path
-        from fedprivacy.audit.canaries import BY_NAME
+        from fedprivacy.runs.attack_targets import BY_NAME
         from fedprivacy.runs.experiment import Experiment
         from fedprivacy.runs.jobs import job
         from fedprivacy.runs.methods import settings_in_words
