@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow test-repeat check check-code check-docs check-history docs dist format benchmarks campaign certify repro-check flower clean
+.PHONY: help demo examples test test-slow test-repeat check check-code check-docs check-history docs dist format benchmarks campaign certify vectors repro-check flower clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,6 +35,7 @@ help:
 	@echo "make benchmarks time and width beside other libraries (a quarter of an hour)"
 	@echo "make campaign   random settings looked through for contradictions (5 minutes, goes on each time)"
 	@echo "make certify    200 random bounds proved again in ball arithmetic, by a program of its own"
+	@echo "make vectors    our accountant on every test vector (under 3 minutes)"
 	@echo "make repro-check  rerun the smallest cell of every paper's results and compare"
 	@echo "make flower     a private app on Flower's Ray engine, in an environment of its own, and its audit"
 	@echo "make format     let the formatter and the linter mend what they can"
@@ -120,6 +121,9 @@ campaign: $(VENV)/.has-test
 
 certify: $(VENV)/.has-test
 	$(ONE_THREAD) $(BIN)/python benchmarks/certify.py
+
+vectors: $(VENV)/.has-test
+	$(ONE_THREAD) $(BIN)/python benchmarks/vectors.py check
 
 # Every script of benchmarks/papers that has a --check; all are run, one failure is enough.
 repro-check: $(VENV)/.has-train

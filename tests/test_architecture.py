@@ -376,7 +376,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     }
     declared |= {"matplotlib", "torch", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
-    declared |= {"nvflare", "lightning", "accelerate", "portalocker", "yaml"}
+    declared |= {"nvflare", "lightning", "accelerate", "portalocker", "yaml", "pytest"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)
@@ -418,6 +418,7 @@ ELSEWHERE = {
         "mechanisms/test_rounded, mechanisms/test_correlated: parts of the noise",
     ),
     "": ("bound errors relations", "contract/test_refusals and every file of tests"),
+    "vectors": ("ours worker", "vectors/test_cases, vectors/test_runner"),
     "integrations": (
         "dp_states flower_state opacus_state",
         "integrations/test_dp_accounting, audit/imports: states that the importers read",

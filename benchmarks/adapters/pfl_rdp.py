@@ -1,0 +1,5 @@
+"""pfl, RDPPrivacyAccountant."""
+
+from common import pfl_functions
+
+NAME, VERSION, ANSWERS, epsilon, delta, noise_multiplier = pfl_functions("RDP")
