@@ -320,7 +320,9 @@ def overcounts(claimed: ExplainedClaim) -> tuple[str, ...]:
     if not claimed.can_be_read or not 0.0 < 1.99 * claimed.least <= claimed.claim:
         return ()
     known = [(bound.upper, name.upper()) for name, bound in claimed.found.items()]
-    windows = Windows(claimed.least, (MAX_TIMES + 1) * claimed.least)
+    # Multiples of a looser account may lie far above those of the tightest one.
+    high = max((MAX_TIMES + 1) * claimed.least, claimed.claim)
+    windows = Windows(claimed.least, high)
     # The claim may be a multiple of any accountant's number, also that of another library.
     for value, by in (*known, *peer(claimed.audited, claimed.run)):
         # Every multiple of every number raises the chance of a random match.

@@ -14,7 +14,7 @@ from . import imports
 from .accounting import Audit, audit
 from .imports import Origin
 from .imports.content import beginning, digest
-from .imports.fields import Fields
+from .imports.fields import Fields, as_number
 from .imports.trace import Stated
 from .sources import given_claim
 
@@ -81,7 +81,11 @@ def each(source: Any, **facts: Any) -> list[RunAudit]:
         ConversionError: if the format of the file is not supported.
     """
     if isinstance(source, list | tuple):
-        return [_one(_name(each, at), each, facts) for at, each in enumerate(source, start=1)]
+        why = _apart([_values(each, facts) for each in source], facts)
+        named = [(_name(each, at), each) for at, each in enumerate(source, start=1)]
+        return [
+            RunAudit(name, None, why) if why else _one(name, each, facts) for name, each in named
+        ]
     if not isinstance(source, str | PathLike):
         refuse("source", type(source).__name__, "be a file, a folder or a list of sources")
     path = Path(source)
@@ -90,7 +94,9 @@ def each(source: Any, **facts: Any) -> list[RunAudit]:
             _one(str(place.relative_to(path)), settings, facts)
             for place, settings in _tracked(path)
         ]
-        return runs + [found for file in _files(path) for found in _of_file(file, path, facts)]
+        runs += [found for file in _files(path) for found in _of_file(file, path, facts)]
+        why = _apart([_values(file, facts) for file in _files(path)], facts)
+        return [RunAudit(each.name, None, why) for each in runs] if why else runs
     return _rows(path, "", facts) or [_one(path.name, path, facts)]
 
 
@@ -118,28 +124,44 @@ def _rows(path: Path, prefix: str, facts: Mapping[str, Any]) -> list[RunAudit]:
 _WORDS = {
     "noise_multiplier": ("noise", "sigma", "std", "stddev", "multiplier", "scale"),
     "rounds": ("round", "step", "epoch", "iteration"),
+    "population": ("population", "clients", "users", "dataset", "size"),
+    "sampling": ("sampling", "sample", "batch", "cohort", "per_round", "fraction", "dataset"),
 }
 """Facts that one answer cannot give for runs that differ in a field of such a name."""
 
 
+def _values(source: Any, facts: Mapping[str, Any]) -> Any:
+    """Return the plain values of a source, to compare it with others; None if it has none."""
+    if isinstance(source, Mapping):
+        return source
+    if not isinstance(source, str | PathLike) or not any(facts.get(each) for each in _WORDS):
+        return None
+    try:
+        path = Path(source)
+        return None if imports.is_ledger(beginning(path)) else imports.values_of(path)
+    except FedPrivacyError:
+        return None
+
+
 def _apart(runs: list[Any], facts: Mapping[str, Any]) -> str | None:
-    """Return why one answer cannot serve all runs of a file; None if it can."""
+    """Return why one answer cannot serve all runs; None if it can."""
     for fact, words in _WORDS.items():
-        if facts.get(fact) is None:
+        # The name of a sampling takes its numbers from each run.
+        if facts.get(fact) is None or isinstance(facts[fact], str):
             continue
-        seen = {
-            tuple(
-                (one.place, str(one.value))
+        seen: dict[tuple[str, ...], str] = {}
+        for data in runs:
+            about = [
+                one
                 for one in Fields(data).every
-                if any(word in one.name for word in words)
-            )
-            for data in runs
-        }
+                if any(word in one.name for word in words) and as_number(one.value) is not None
+            ]
+            if about:
+                seen.setdefault(tuple(sorted(str(one.value) for one in about)), about[0].place)
         if len(seen) > 1:
-            names = sorted({name for one in seen for name, _ in one})
             return (
-                f"{fact} must be left out if the runs of a file differ in {', '.join(names[:4])}, "
-                f"got {facts[fact]}; add a column {fact}, or write one file per run"
+                f"{fact} must be left out if the runs differ in {', '.join([*seen.values()][:4])}, "
+                f"got {facts[fact]}; add a field {fact} to each run, or audit them one by one"
             )
     return None
 

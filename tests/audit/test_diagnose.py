@@ -202,6 +202,14 @@ def test_multiples_of_few_digits_are_no_reason():
     )
 
 
+def test_a_claim_above_all_multiples_of_the_tightest_account_is_no_multiple_of_a_looser_one():
+    """The claim is far above 21 times the epsilon of PLD, where chances were not counted."""
+    run = poisson(2.0, 0.001, 2000)
+    claimed = question(run, 2.0)
+    assert 22 * claimed.least < 2.0
+    assert not overcounts(claimed)
+
+
 def test_one_digit_claims_are_not_roundings_of_what_is_far_above():
     run = poisson(0.7, 0.02, 300)
     asked = question(run, 1.0)

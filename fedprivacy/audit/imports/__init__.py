@@ -9,7 +9,7 @@ guessed.
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from . import doubts, events, flower, opacus, runs, statement, table
+from . import doubts, events, flower, opacus, runs, statement, table, words
 from .assembling import Assembled, assemble
 from .content import beginning, digest, unreadable
-from .draft import OPTIONS, Claim, check_asked, complete
-from .fields import MAX_FIELDS, Fields, as_number
+from .draft import Claim, check_asked, complete
+from .fields import MAX_FIELDS, Fields, as_number, unwrapped
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
 from .trace import (
@@ -54,6 +54,7 @@ __all__ = [
     "read",
     "read_data",
     "several",
+    "values_of",
     "with_unit",
 ]
 
@@ -156,6 +157,16 @@ def several(path: Path) -> list[tuple[str, Any]]:
     return found
 
 
+def values_of(path: Path) -> Any:
+    """Return the plain values of a file; None for a checkpoint, which has none.
+
+    Raises:
+        ConversionError: if the file has no supported syntax.
+        LedgerError: if the file cannot be read.
+    """
+    return None if _beginning(path).startswith(_ZIP) else content_of(path).values
+
+
 def _beginning(path: Path) -> bytes:
     """Return the first bytes of a file; refuse an empty file, and a pickle."""
     start = beginning(path)
@@ -185,30 +196,47 @@ def _read_content(
 
 
 def _plain_text(content: Content, name: str) -> NoReturn:
-    """Refuse plain text, with the numbers that it seems to state."""
-    numbers = numbers_in(content.values)
+    """Refuse plain text, with the options that state what it says."""
     about = [word for word in _TEXT_WORDS if word in content.values.lower()]
     if not about:
-        _no_audit(
-            name,
-            "it is text without the fields of a record, and mentions no noise or epsilon; see "
-            "docs/auditing.md",
-        )
-    noise = {key: value for key, value in numbers.items() if {*key.split("_")} & _NOISE_WORDS}
+        _no_audit(name, "it is text that mentions no noise, epsilon or privacy")
+    numbers = numbers_in(content.values)
+    given = {}
+    for option, names in _PASTED.items():
+        values = {numbers[each] for each in names if each in numbers}
+        if len(values) == 1:
+            given[option] = values.pop()
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
-    shown = shown if noise else ", ".join(about)
-    options = " ".join(OPTIONS[key] for key in _PASTED)
+    shown = shown or ", ".join(about)
     raise ConversionError(
         printable(
-            f"{name}: plain text, which is no record; it mentions {shown[:300]}. State the run in "
-            f"place of the file: fedprivacy audit {options}"
+            f"{name}: plain text, which is no record; it mentions {shown[:300]}."
+            f" State the run in place of the file: {_command(given)}"
         )
     )
 
 
-_TEXT_WORDS = ("noise", "epsilon", "differential", "privacy", "sigma", "dpsgd", "dp-sgd")
-_NOISE_WORDS = {"noise", "sigma", "std"}
-_PASTED = ("noise_multiplier", "rounds", "sampling", "adjacency", "claim")
+def _command(given: Mapping[str, str]) -> str:
+    """Return the command that states a run, with the known numbers."""
+    rate = given.get("sampling_probability", "P")
+    claim = f"{given.get('epsilon', 'EPSILON')},{given.get('delta', 'DELTA')}"
+    return (
+        f"fedprivacy audit --noise-multiplier {given.get('noise_multiplier', 'Z')} --rounds "
+        f"{given.get('rounds', 'N')} --sampling poisson --sampling-probability {rate} (or "
+        "--sampling fixed --population N --cohort M, or --sampling shuffled --rounds-per-epoch N, "
+        f"or --sampling everyone) --adjacency NAME --claim {claim}"
+    )
+
+
+_TEXT_WORDS = ("noise", "epsilon", "\u03b5", "differential", "privacy", "sigma", "dpsgd", "dp-sgd")
+_PASTED: dict[str, tuple[str, ...]] = {
+    "noise_multiplier": words.NOISE,
+    "rounds": (*words.STEPS, *words.ROUNDS),
+    "sampling_probability": words.RATE,
+    "epsilon": (*words.EPSILON, "\u03b5", "e"),
+    "delta": (*words.DELTA, "\u03b4", "d"),
+}
+"""Fact -> its names in plain text."""
 
 
 def read_data(
@@ -231,6 +259,7 @@ def read_data(
         ConversionError: if the format is not supported, or a value does not fit it.
         ParameterError: if a value breaks its rule, or if facts are missing.
     """
+    data = unwrapped(data)
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
@@ -253,6 +282,7 @@ def read_data(
     for one in READERS:
         if one.recognises(fields, data):
             draft = one.read(fields, name)
+            words.settle(draft, name)
             doubts.check(draft, name)
             return complete(draft, origin(one.kind), stated or Stated(), claim)
     _nothing(fields, name)
@@ -291,29 +321,28 @@ def _without_answers(trace: Trace, stated: Stated | None) -> Trace:
     return trace
 
 
-def _about_privacy(fields: Fields) -> list[Any]:
-    """Return the fields of a file that are about privacy, or the rounds of a run."""
-    return [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
-
-
-_PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
-
-
 def _nothing(fields: Fields, name: str) -> NoReturn:
     """Refuse a file without noise in one sentence."""
     other = doubts.other_noise(fields)
     if other is not None:
         _no_audit(name, doubts.why_not_gaussian(other))
-    about = [one for one in _about_privacy(fields) if one.value not in ("", [], {}, None)]
-    if about:
-        shown = ", ".join(map(str, about[:6]))
-        options = " ".join(OPTIONS[key] for key in _PASTED)
+    about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
+    about = [one for one in about if one.value not in ("", [], {}, None)]
+    shown = ", ".join(map(str, about[:6]))
+    pure = next((one for one in fields.every if "diffprivlib" in f"{one.name} {one.value}"), None)
+    if pure is not None:
+        _no_audit(name, f"{pure} draws its own noise, which is not recorded (found {shown})")
+    if about and words.other_field(fields):
         _no_audit(
             name,
-            f"no noise is recorded (found {shown}); state the run in place of the file: "
-            f"fedprivacy audit {options}",
+            f"its fields are not about differential privacy (found {shown}); it has no noise"
+            " of a private run",
         )
-    found = ", ".join(printable(one.place)[:40] for one in fields.every[:4])
+    if any({*one.name.split("_")} & _ANSWERS for one in about) or (about and words.private(fields)):
+        private = "" if words.private(fields) else "if it is private, "
+        why = f"no noise is recorded (found {shown}); {private}state the run in place of the file: "
+        _no_audit(name, why + _command({}))
+    found = shown or ", ".join(printable(one.place)[:40] for one in fields.every[:4])
     _no_audit(
         name,
         f"no field states the noise or the epsilon of a run (found {found}); name the record of a "
@@ -321,6 +350,11 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
         if found
         else "it has no fields; name the record of a private run",
     )
+
+
+_ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho"}
+_PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
+_PRIVACY_WORDS |= {"noise", "sigma", "std", "norm"}
 
 
 def _no_audit(name: str, why: str) -> NoReturn:

@@ -99,10 +99,25 @@ def other_noise(fields: Fields) -> Field | None:
 
 def why_not_gaussian(field: Field) -> str:
     """Return why a file with noise of another kind is not audited."""
-    return (
-        f"{field} is not Gaussian noise, which an audit of settings assumes; account it in Python, "
-        "for example fp.epsilon(fp.Laplace(noise_multiplier=...) * rounds, ...)"
-    )
+    words = _words(field.name) | _value_words(field)
+    name = next((name for kinds, name in _ACCOUNTED if words >= kinds), "")
+    why = f"{field} is not Gaussian noise, which an audit of settings assumes"
+    if not name:
+        return f"{why}; no mechanism here accounts it"
+    return f"{why}; account it in Python, for example fp.epsilon(fp.{name}(...) * rounds, ...)"
+
+
+_ACCOUNTED: tuple[tuple[set[str], str], ...] = (
+    ({"discrete", "laplace"}, "DiscreteLaplace"),
+    ({"geometric"}, "DiscreteLaplace"),
+    ({"laplace"}, "Laplace"),
+    ({"laplacian"}, "Laplace"),
+    ({"skellam"}, "Skellam"),
+    ({"discrete", "gaussian"}, "DistributedDiscreteGaussian"),
+    ({"randomized", "response"}, "RandomizedResponse"),
+    ({"randomised", "response"}, "RandomizedResponse"),
+)
+"""Words for a mechanism -> its class here."""
 
 
 def _first(fields: Fields, wanted: Any) -> Field | None:
@@ -179,7 +194,11 @@ def _clip(draft: Draft, one: Field) -> None:
     elif words >= {"norm", "type"} or (words & {"ord", "order"} and words & (_CLIPPING | {"norm"})):
         if str(one.value).strip().lower() in _OTHER_NORMS:
             why = "the clip is of another norm"
-    elif (words | said) & {"layer", "layerwise"} and (about or "per" in words):
+    elif (
+        (words | said) & {"layer", "layerwise", "param"}
+        and "all" not in said
+        and (about or "per" in words)
+    ):
         why = "the norm of all layers together counts"
     elif about and (words | said) & {"adaptive", "auto"}:
         why = "a norm that follows the data may cost more"
@@ -320,9 +339,15 @@ def _noise(draft: Draft) -> None:
 
 def _understood_by_nobody(draft: Draft) -> Iterable[Field]:
     for one in draft.fields.unread():
-        words = _words(one.name)
+        words, said = _words(one.name), _value_words(one)
+        if said and said <= _NORMAL:
+            continue
         if words & _NOISY and not _empty(one.value) and "seed" not in words:
             yield one
+
+
+_NORMAL = {"gaussian", "normal", "gauss", "mechanism", "noise"}
+"""Words of the noise that a multiplier describes."""
 
 
 def _is_norm(value: Any) -> bool:

@@ -67,6 +67,7 @@ _FACTS: dict[str, Any] = {
 _PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
 _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
+_PLACES |= {"metrics", "result", "results", "summary", "final", "command", "namespace", "dpsgd"}
 """Words of the parts of a file that hold settings of a run."""
 
 
@@ -77,6 +78,17 @@ def _noisy(field: Field) -> bool:
 _ELSEWHERE = {"optimizer", "optim", "optimiser", "adam", "adamw", "rmsprop", "norm", "layernorm"}
 _ELSEWHERE |= {"batchnorm", "scheduler", "loss", "huber", "stopping", "exploration", "model"}
 """Words of parts whose epsilon or delta is no claim."""
+
+
+_RELATED = {
+    "rounds": {"round", "rounds", "step", "steps", "epoch", "epochs", "iterations", "iters", "t"},
+    "sampling": {"sampler", "sampling", "subsampling", "shuffle", "fraction", "frac"},
+    "adjacency": {"adjacency", "neighboring", "neighbouring", "neighbor", "neighbour", "relation"},
+    "claim": {"epsilon", "eps", "delta"},
+    "claim_epsilon": {"epsilon", "eps"},
+    "claim_delta": {"delta"},
+}
+"""Fact -> words of fields that are quoted when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,14 @@ class Question:
     def __str__(self) -> str:
         return f"{self.name.replace('_', ' ')} ({self.why or MEANINGS[self.name]})"
 
+    @classmethod
+    def about(cls, name: str, fields: Iterable[Field]) -> Question:
+        """Return the question for a fact, which quotes the fields whose names are about it."""
+        wanted = _RELATED.get(name, set())
+        near = [one for one in fields if {*one.name.split("_")} & wanted and _is_value(one.value)]
+        quoted = ", ".join(map(str, near[:3]))
+        return cls(name, f"{MEANINGS[name]}; not settled by {quoted}" if quoted else "")
+
 
 @dataclass
 class Draft:
@@ -107,6 +127,7 @@ class Draft:
         questions: what the file does not settle.
         other_facts: other statements of the file, by name.
         several: the numbers of a file that has several for one fact, by the fact's name.
+        suggested: numbers of the file for the options of the sampling, which the user confirms.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -119,6 +140,7 @@ class Draft:
     other_facts: dict[str, str] = field(default_factory=dict)
     several: dict[str, list[float]] = field(default_factory=dict)
     anywhere: bool = True
+    suggested: dict[str, float] = field(default_factory=dict)
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -175,8 +197,8 @@ class Draft:
             given = [one for one in self.fields.all(*names) if self._claimed(one)]
             found = {as_number(one.value) for one in given} - {None}
             # Several epsilons are several claims. The user says which one is judged.
-            if len(found) == 1:
-                self.facts[name] = found.pop()
+            if name not in self.facts and len(found) == 1 and _may_be(name, value := found.pop()):
+                self.facts[name] = value
 
     def _claimed(self, one: Field) -> bool:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
@@ -188,6 +210,11 @@ class Draft:
         """Return the fields that were read, with their values, in words."""
         known = [str(one) for one in self.fields.used.values() if _is_value(one.value)]
         return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
+
+
+def _may_be(name: str, value: Any) -> bool:
+    """Return whether a number may be claimed. Some programs write -1 for no epsilon."""
+    return bool(value >= 0 if name == "epsilon" else 0 < value < 1)
 
 
 def _is_value(value: Any) -> bool:
@@ -235,8 +262,13 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     why = {name: question for name, question in open_questions.items() if name not in asked}
     unanswered = {**why, **{name: open_questions.get(name, asked[name]) for name in asked}}
     needed = [one for name, one in unanswered.items() if name in asked or _open(name, stated)]
+    if needed and facts.get("noise_multiplier") == 0 and stated.noise_multiplier is None:
+        private = "its noise multiplier is 0: the run is not private, and no finite epsilon holds"
+        refuse_unauditable(origin.name or "the values", draft.tool, private)
     if needed:
-        ask(origin.name or "the values", draft, needed)
+        every = draft.fields.every
+        needed = [one if one.why else Question.about(one.name, every) for one in needed]
+        ask(origin.name or "the values", draft, needed, _how(rounds, stated, draft.suggested))
     return Trace(
         origin,
         ((rounds, facts["rounds"]),),
@@ -344,32 +376,63 @@ def check_asked(trace: Trace, stated: Stated, claim: Claim) -> None:
         asked |= _questions(rounds, trace.adjacency, known, stated, claim)
     if len(asked) > 1:
         name = trace.origin.name or "the source"
-        _raise(name, trace.origin.kind, "", list(asked.values()))
+        first = next(iter(trace.rounds))[0]
+        _raise(name, trace.origin.kind, "", list(asked.values()), _how(first, stated, {}))
 
 
-def ask(name: str, draft: Draft, questions: list[Question]) -> NoReturn:
+def ask(name: str, draft: Draft, questions: list[Question], how: str) -> NoReturn:
     """Raise an error that lists the missing facts and the options that give them."""
     found = f"found {draft.found()}" if draft.found() else "found no number that is known here"
     if draft.inferred:
         found += f" (inferred: {'; '.join(draft.inferred)})"
-    _raise(name, draft.tool, found, questions)
+    _raise(name, draft.tool, found, questions, how)
 
 
-def _raise(name: str, kind: str, found: str, questions: list[Question]) -> NoReturn:
-    missing = "; ".join(map(str, questions))
-    # A name of a sampling needs its own numbers, so the two are pasted together.
-    options = [OPTIONS[question.name] for question in questions]
+def _raise(name: str, kind: str, found: str, questions: list[Question], how: str) -> NoReturn:
+    absent = "; ".join(str(one) for one in questions if not one.why)
+    unsettled = "; ".join(str(one) for one in questions if one.why)
     names = [question.name for question in questions]
-    if "sampling" not in names and {"sampling_probability", "cohort", "rounds_per_epoch"} & {
-        *names
-    }:
-        options.insert(0, OPTIONS["sampling"])
-    raise ParameterError(
-        printable(
-            f"{name}: read as {kind}; {found + '; ' if found else ''}not found: {missing}. "
-            f"State it: {' '.join(options)}"
-        )
-    )
+    drawn = {"sampling", *_NUMBERS} & {*names}
+    # A name of a sampling needs its own numbers, so they are pasted together.
+    options = [OPTIONS[each] for each in names if each not in drawn]
+    if drawn:
+        options.append(f"{'and ' * bool(options)}one of: {how}" if ", or " in how else how)
+    parts = [f"read as {kind}", found, *([f"not found: {absent}"] if absent else [])]
+    parts += [f"not settled: {unsettled}"] if unsettled else []
+    text = "; ".join(part for part in parts if part)
+    raise ParameterError(printable(f"{name}: {text}. State it: {' '.join(options)}"))
+
+
+_NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
+
+
+def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, float]) -> str:
+    """Return the options that state a sampling with all of its missing numbers."""
+    chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
+    rate = rounds.rate
+    known: dict[str, int | None] = {"population": rounds.population, "cohort": rounds.cohort}
+    share = rate is not None or None not in known.values()
+
+    def option(name: str, letter: str) -> str:
+        value = known.get(name) or suggested.get(name) or letter
+        return f" --{name.replace('_', '-')} {value}"
+
+    sizes = option("population", "N") + option("cohort", "M")
+    sized = None not in known.values() or (rate is not None and rounds.population is not None)
+    passes = "" if rounds.per_epoch or share else option("rounds_per_epoch", "N")
+    numbers = {
+        Sampling.POISSON: "" if rate is not None else option("sampling_probability", "P"),
+        Sampling.FIXED: "" if sized else sizes,
+        Sampling.WITH_REPLACEMENT: "" if sized else sizes,
+        Sampling.SHUFFLED: passes,
+        Sampling.ALLOCATION: passes,
+        Sampling.EVERYONE: "",
+    }
+    shown = [chosen] if chosen in numbers else _USUAL
+    return ", or ".join(f"--sampling {each}{numbers[Sampling(each)]}" for each in shown)
+
+
+_USUAL = [Sampling.POISSON, Sampling.FIXED, Sampling.SHUFFLED, Sampling.EVERYONE]
 
 
 def refuse_unauditable(name: str, tool: str, why: str) -> NoReturn:

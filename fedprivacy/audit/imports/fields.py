@@ -33,7 +33,8 @@ class Field(NamedTuple):
     value: Any
 
     def __str__(self) -> str:
-        return printable(f"{self.place[:60]} = {str(self.value)[:40]}")
+        place = self.place if len(self.place) <= 60 else f"...{self.place[-57:]}"
+        return printable(f"{place} = {str(self.value)[:40]}")
 
 
 def plain_name(name: object) -> str:
@@ -55,6 +56,66 @@ def setting_name(name: object) -> str:
     text = str(name).strip()
     last = re.split(r"[./]", text)[-1] if _PATH.fullmatch(text) else text
     return plain_name(_GROUP.sub("", last, count=1) if _GROUP.match(last) else last)
+
+
+_BESIDE = {
+    "seed",
+    "acc",
+    "accuracy",
+    "loss",
+    "auc",
+    "f1",
+    "score",
+    "lr",
+    "learning",
+    "model",
+    "arch",
+}
+_BESIDE |= {
+    "dataset",
+    "time",
+    "date",
+    "duration",
+    "id",
+    "name",
+    "notes",
+    "note",
+    "comment",
+    "author",
+}
+_BESIDE |= {
+    "precision",
+    "recall",
+    "runtime",
+    "state",
+    "status",
+    "created",
+    "tags",
+    "hostname",
+    "gpu",
+}
+_BESIDE |= {"seconds", "rmse", "mse", "mae", "perplexity", "bleu", "momentum", "optimizer", "url"}
+_BESIDE |= {"top1", "top5", "architecture", "experiment", "exp", "error"}
+_WITH = {
+    "rate",
+    "val",
+    "valid",
+    "test",
+    "train",
+    "eval",
+    "final",
+    "best",
+    "mean",
+    "weight",
+    "decay",
+}
+_WITH |= {"random", "global", "metric", "run", "index", "number", "user", "server", "network"}
+
+
+def cannot_bear(name: object) -> bool:
+    """Return whether a field's name is about something that cannot change the privacy of a run."""
+    words = {*plain_name(name).split("_")} - {""}
+    return words <= _BESIDE | _WITH and (bool(words & _BESIDE) or words == {"weight", "decay"})
 
 
 _TESTS = {"eval", "evaluation", "test", "val", "valid", "validation", "predict"}
@@ -107,6 +168,78 @@ def _nested(value: Any) -> bool:
 
 
 _WRAPPED = {"value", "desc"}
+_NAMES = {"key", "name", "parameter", "param", "param_name"}
+_OTHERS = {"step", "timestamp", "type", "desc", "description"}
+
+
+def unwrapped(data: Any, known: dict[int, Any] | None = None) -> Any:
+    """Return plain values with settings as mappings, however a program wrote them.
+
+    MLflow writes a list of ``{"key": ..., "value": ...}``, and a list of arguments is
+    ``["--noise-multiplier", "1.1"]``.
+    """
+    if not isinstance(data, Mapping | list):
+        return data
+    known = {} if known is None else known
+    if id(data) not in known:
+        # References in YAML may lead to the same part many times, or back to it.
+        known[id(data)] = data
+        known[id(data)] = _unwrapped(data, known)
+    return known[id(data)]
+
+
+def _unwrapped(data: Any, known: dict[int, Any]) -> Any:
+    if isinstance(data, Mapping):
+        return {name: unwrapped(value, known) for name, value in data.items()}
+    if data and all(isinstance(each, str) for each in data):
+        return arguments(data) or data
+    pairs = [_pair(each) for each in data]
+    named = {pair[0]: pair[1] for pair in pairs if pair is not None}
+    if pairs and None not in pairs and len(named) == len(pairs):
+        return named
+    return [unwrapped(each, known) for each in data]
+
+
+def _pair(data: Any) -> tuple[str, Any] | None:
+    """Return the name and the value of ``{"key": ..., "value": ...}``; None for other values."""
+    if not isinstance(data, Mapping) or "value" not in data:
+        return None
+    names = [name for name in data if name in _NAMES and isinstance(data[name], str)]
+    if len(names) != 1 or not data.keys() <= {"value", *names, *_OTHERS}:
+        return None
+    return data[names[0]], data["value"]
+
+
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.ASCII | re.DOTALL)
+
+
+def arguments(words: list[str]) -> dict[str, Any]:
+    """Return the options in a list of arguments by name; empty if one occurs twice."""
+    found: dict[str, Any] = {}
+    last = ""
+    for word in words:
+        option = _OPTION.fullmatch(word) if len(word) < 400 else None
+        if option is not None:
+            last = option[1]
+            if last in found:
+                return {}
+            found[last] = True if option[2] is None else option[2].strip("\"'")
+        elif last and found[last] is True:
+            found[last] = word.strip("\"'")
+            last = ""
+    return found
+
+
+_COMPOUND = {"noise_multiplier", "noise_std", "sampling_rate", "sampling_probability"}
+_COMPOUND |= {"sample_rate", "clip_norm", "clipping_norm", "noise_scale", "sampling_prob"}
+_COMPOUND |= {"noise_sigma"}
+
+
+def _named(name: object, place: str) -> str:
+    """Return the name of a setting; ``noise: {multiplier: 1}`` is a noise_multiplier."""
+    plain = setting_name(name)
+    joined = f"{plain_name(place.rpartition('.')[2])}_{plain}"
+    return joined if joined in _COMPOUND else plain
 
 
 def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
@@ -123,10 +256,10 @@ def _walk(data: Any, place: str, depth: int) -> Iterator[Field]:
             if isinstance(value, Mapping | list):
                 # The parts of a list of plain values have no names, so it is one field.
                 flat = isinstance(value, list) and not any(map(_nested, value))
-                yield Field(inside, setting_name(name), value[:20] if flat else type(value)())
+                yield Field(inside, _named(name, place), value[:20] if flat else type(value)())
                 yield from _walk(value, inside, depth + 1)
             else:
-                yield Field(inside, setting_name(name), value)
+                yield Field(inside, _named(name, place), value)
     elif isinstance(data, list):
         for at, value in enumerate(data):
             yield from _walk(value, f"{place}[{at}]", depth + 1)

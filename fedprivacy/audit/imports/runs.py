@@ -7,12 +7,13 @@ from typing import Any
 
 from . import events, flower, opacus
 from .doubts import is_part
-from .fields import Fields, setting_name
+from .fields import Fields, plain_name, setting_name
+from .words import NOISE
 
 MAX_RUNS = 1000
 """Largest number of runs of one file."""
 
-NOISES = {"noise_multiplier", "noise_mult", "server_noise_multiplier", "noise_std", "sigma"}
+NOISES = {*NOISE, "noise_std", "sigma", "dp_sigma", "noise_sigma"}
 """Names that make a part of a file a run."""
 
 
@@ -57,8 +58,11 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         return found
     if found:
         return []
+    if isinstance(data, list) and kind == "table":
+        # A run without noise has an empty cell, and is a row all the same.
+        return _rows(data, {}, "row") if any(map(_noisy, data)) else []
     if isinstance(data, list):
-        return _rows(data, {}, "row" if kind == "table" else "run")
+        return _rows(data, {}, "run") if _all_runs(data) else []
     if isinstance(data, Mapping):
         lists = [
             value
@@ -82,14 +86,15 @@ def _noisy(row: Mapping[Any, Any]) -> bool:
 
 
 def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:
-    if not _all_runs(rows) or len(rows) < 2:
+    if len(rows) < 2:
         return []
     # A field of a run takes precedence over the same field of the whole file.
     return [(_named(row, word, at), {**common, **row}) for at, row in enumerate(rows, start=1)]
 
 
 def _named(row: Mapping[Any, Any], word: str, at: int) -> str:
-    name = next((row[key] for key in ("name", "run", "id", "client") if key in row), "")
+    names = {plain_name(key): value for key, value in row.items()}
+    name = next((names[key] for key in ("name", "run", "id", "client") if key in names), "")
     return f"{word} {at}" + (f" ({str(name)[:40]})" if name not in ("", None) else "")
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import msgspec
 
 from ...errors import claimed
+from ...outputs import printable
 from ...relations import Adjacency, Observer, Unit
 from .content import as_type, unreadable
-from .fields import plain_name
+from .fields import cannot_bear, plain_name
 from .trace import Denominator, Origin, Rounds, Sampling, Trace, multiplier_of
 
 KIND = "statement of parameters"
@@ -85,8 +86,9 @@ def recognises(data: Any) -> bool:
     if not isinstance(data, dict) or data.keys().isdisjoint(_NOISE):
         return False
     known = {*Statement.__struct_fields__}
-    # A file in the words of this package has few other fields, and they are reported as mistakes.
-    return "rounds" in data and (data.keys() <= known or bool(data.keys() & _OWN))
+    # A part of another file's settings may bear on privacy, so such a file is a configuration.
+    flat = not any(isinstance(value, dict) for value in data.values())
+    return "rounds" in data and (data.keys() <= known or (flat and bool(data.keys() & _OWN)))
 
 
 _NOISE = {"noise_multiplier", "noise_std"}
@@ -108,6 +110,7 @@ def read(data: Any, origin: Origin) -> Trace:
     """
     # A trace from values has no file name.
     name = origin.name or KIND
+    data, unused = _in_our_words(data)
     strange = sorted(map(str, data.keys() - set(Statement.__struct_fields__)))
     if strange:
         listed = ", ".join(_with_ours(each) for each in strange[:12])
@@ -139,14 +142,36 @@ def read(data: Any, origin: Origin) -> Trace:
         if None in (statement.epsilon, statement.delta)
         else (statement.epsilon, statement.delta),
         half=_half(statement),
-        # Untrusted free text is shortened for the report.
-        other_facts={}
-        if statement.description is None
-        else {"description": statement.description[:500]},
+        other_facts=_other_facts(statement.description, unused),
         sensitivity=_in_clip_norms(statement),
         denominator=statement.denominator,
         trials=statement.trials,
     )
+
+
+def _in_our_words(data: dict[Any, Any]) -> tuple[dict[Any, Any], list[str]]:
+    """Return a statement with our names of its fields, and the fields that bear on no privacy."""
+    found = {name: value for name, value in data.items() if name in Statement.__struct_fields__}
+    unused = []
+    for name, value in data.items():
+        ours = _CALLED.get(plain_name(name))
+        if name in found:
+            continue
+        if ours is not None and ours not in found:
+            found[ours] = value
+        elif cannot_bear(name) and not isinstance(value, dict | list):
+            unused.append(str(name))
+        else:
+            found[name] = value
+    return found, unused
+
+
+def _other_facts(description: str | None, unused: list[str]) -> dict[str, str]:
+    # Untrusted free text is shortened for the report.
+    facts = {} if description is None else {"description": description[:500]}
+    if unused:
+        facts["fields that are not read"] = printable(", ".join(unused)[:300])
+    return facts
 
 
 def _with_ours(name: str) -> str:

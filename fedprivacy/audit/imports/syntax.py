@@ -7,6 +7,7 @@ as ``[`` begins a list of JSON, a table of TOML and a line of a log.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 from ...errors import ConversionError
 from . import table
 from .content import MAX_TEXT, MAX_TOML, MAX_YAML, json_of, toml_of, unreadable, whole, yaml_of
-from .fields import NUMBER, as_number, plain_name
+from .fields import NUMBER, as_number, plain_name, unwrapped
+from .printed import about_privacy, settings_in
 
 MAX_ROWS = 10_000
 """Largest number of runs that are read from one file."""
@@ -41,7 +43,28 @@ def content_of(path: Path) -> Content:
         ConversionError: if the file is too long, or its text breaks the syntax that it begins.
         LedgerError: if the file cannot be read.
     """
-    text = whole(path)
+    text = _utf8(whole(path), path.name)
+    found = _parsed(path, text)
+    values = unwrapped(found.values)
+    # Settings that a program printed are inside a text, or inside the strings of a file.
+    if len(text) <= MAX_TEXT and (isinstance(values, str) or not about_privacy(values)):
+        shown = settings_in(text.decode("utf-8", "replace"))
+        if shown is not None:
+            return Content("printed settings", shown)
+    return Content(found.kind, values)
+
+
+def _utf8(text: bytes, name: str) -> bytes:
+    """Return a text in UTF-8. Windows writes UTF-16 with a byte order mark."""
+    if not text.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return text
+    try:
+        return text.decode("utf-16").encode()
+    except UnicodeError:
+        unreadable(name, "not UTF-16, although it begins as such a text does; save it as UTF-8")
+
+
+def _parsed(path: Path, text: bytes) -> Content:
     start = text.removeprefix(b"\xef\xbb\xbf").lstrip()
     problems: dict[str, ConversionError] = {}
     if start.startswith(b"{"):
@@ -211,9 +234,13 @@ def _cell(text: str) -> Any:
     return text.strip() if number is None else number
 
 
-_SAID = re.compile(rf"([A-Za-z][\w-]{{1,40}})\s*[=:]\s*({NUMBER.pattern})", re.ASCII)
+_SAID = re.compile(
+    rf"((?:[A-Za-z][\w-]{{0,40}}|[\u03b5\u03b4]))\s*[=:\u2248]\s*({NUMBER.pattern})(?![\w.])",
+    re.ASCII,
+)
 
 
 def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
-    return {plain_name(name): number for name, number in _SAID.findall(text[:MAX_TEXT])}
+    said = _SAID.findall(text[:MAX_TEXT])
+    return {plain_name(name) or name: number for name, number in said}

@@ -104,8 +104,14 @@ def _ours(names: Iterable[str]) -> dict[str, str]:
 def recognises(first: str) -> bool:
     """Return whether the first line of a file is the header or the first round of a table."""
     names = {*_ours(_names(first)).values()}
-    noisy = any({*plain_name(name).split("_")} & {*_NOISY} for name in _names(first))
-    return "round" in names and noisy
+    plain = {*map(plain_name, _names(first))}
+    noisy = any({*name.split("_")} & {*_NOISY} for name in plain)
+    return "round" in names and noisy and not plain & _OF_RUNS
+
+
+_OF_RUNS = {"state", "sweep", "created", "run_id", "trial_id", "start_time", "total_steps"}
+_OF_RUNS |= {"steps", "rounds", "num_rounds", "num_steps", "total_rounds", "max_steps"}
+"""Columns of a table with one run per line, which may also show the last step of a run."""
 
 
 _NOISY = ("noise", "sigma", "std", "stddev")

@@ -268,28 +268,31 @@ def test_what_is_no_record_is_refused_with_an_error_of_ours(tmp_path, text):
     assert len(str(caught.value)) < 700
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[10:02] noise_multiplier: 1.1 after 200 rounds\n",
-        repr(dpa.GaussianDpEvent(noise_multiplier=1.1)),
-    ],
-)
-def test_an_unknown_format_is_told_with_those_that_there_are(tmp_path, text):
+def test_plain_text_is_told_with_the_options_that_state_it(tmp_path):
     path = tmp_path / "a"
-    path.write_text(text)
-    told = r"a: plain text, which is no record; it mentions noise_multiplier = 1\.1\. State"
-    with pytest.raises(ConversionError, match=told):
+    path.write_text(
+        "[10:02] noise_multiplier: 1.1 after 200 rounds, (\u03b5 = 0.7, \u03b4 = 1e-5)\n"
+    )
+    with pytest.raises(ConversionError, match="a: plain text, which is no record") as caught:
+        fp.audit(path)
+    told = str(caught.value)
+    assert "fedprivacy audit --noise-multiplier 1.1" in told and "--claim 0.7,1e-5" in told
+
+
+def test_an_event_that_was_printed_is_read_by_its_names(tmp_path):
+    path = tmp_path / "a"
+    path.write_text(repr(dpa.GaussianDpEvent(noise_multiplier=1.1)))
+    with pytest.raises(fp.ParameterError, match=r"found noise_multiplier = 1\.1"):
         fp.audit(path)
 
 
 def test_all_fields_that_a_statement_does_not_have_are_named_with_ours():
-    said = {"noise_multiplier": 1.1, "sample_rate": 0.03, "rounds": 200, "unit": "record"}
+    said = {"noise_multiplier": 1.1, "smple_rate": 0.03, "rounds": 200, "unit": "record"}
     with pytest.raises(ConversionError) as caught:
         fp.audit({**said, "adjacency": "add_remove", "delt": 1e-5})
     assert str(caught.value) == (
-        "statement of parameters: no fields of a statement: 'delt' (here delta), 'sample_rate' "
-        "(here sampling_probability); see docs/auditing.md, Statements"
+        "statement of parameters: no fields of a statement: 'delt' (here delta), 'smple_rate'; see "
+        "docs/auditing.md, Statements"
     )
 
 

@@ -43,7 +43,7 @@ READERS: tuple[Reader, ...] = (
     tensorflow_federated.READER,
     tensorflow_privacy.READER,
     jax_privacy.READER,
-    opacus_settings.READER,
+    *opacus_settings.READERS,
     generic.READER,
 )
 """Every reader in the order of trial; the generic one is the last."""

@@ -17,11 +17,10 @@ from .base import Reader, named
 
 KIND = "APPFL configuration"
 
-_MARKS = ("clip_grad", "clip_value", "dp_mechanism", "num_global_epochs")
-
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has("use_dp") and fields.has(*_MARKS)
+    own = fields.has("dp_mechanism", "num_global_epochs")
+    return fields.has("use_dp") and (own or {"clip_grad", "clip_value"} <= fields.names())
 
 
 def _read(fields: Fields, name: str) -> Draft:

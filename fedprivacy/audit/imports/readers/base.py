@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..draft import Draft
-from ..fields import Fields, plain_name
+from ..fields import Fields
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,6 @@ class Reader:
     kind: str
     recognises: Callable[[Fields, Any], bool]
     read: Callable[[Fields, str], Draft]
-
-
-def federated(fields: Fields) -> bool:
-    """Return whether a file is about clients, so that its noise may be theirs or the server's."""
-    for one in fields.every:
-        words = {*one.name.split("_")}
-        if isinstance(one.value, str):
-            words |= {*plain_name(one.value[:100]).split("_")} & _ALGORITHMS
-        if words & _FEDERATED:
-            return True
-    return False
-
-
-_ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
-_FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
-_FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}
-_FEDERATED |= {"rounds", "round", "frac", "aggregation", "participants", "nodes", "guest", "host"}
-_FEDERATED |= {"supernodes", "cohort", *_ALGORITHMS}
 
 
 def named(fields: Fields, *names: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from ....relations import Observer, Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
+from ..words import NOISE, UNCLEAR
 from .base import Reader, named
 
 KIND = "FedML configuration"
@@ -22,7 +23,9 @@ _MARKS = ("enable_dp", "dp_solution_type", "mechanism_type", "client_num_per_rou
 
 def _recognises(fields: Fields, data: Any) -> bool:
     solution = fields.has("dp_solution_type") or {"enable_dp", "mechanism_type"} <= fields.names()
-    return solution or {"client_num_per_round", "comm_round"} <= fields.names()
+    # Other programs count rounds in the same words.
+    noisy = fields.has("enable_dp") or not fields.has(*NOISE, *UNCLEAR)
+    return solution or (noisy and {"client_num_per_round", "comm_round"} <= fields.names())
 
 
 def _read(fields: Fields, name: str) -> Draft:

@@ -16,6 +16,7 @@ from ....relations import Observer, Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields, as_number
 from ..trace import Sampling
+from ..words import unclear
 from .base import Reader, named
 
 KIND = "Flower app configuration"
@@ -47,6 +48,12 @@ def _read(fields: Fields, name: str) -> Draft:
         _central(draft)
     elif fields.has("sensitivity"):
         _local(draft, name)
+    elif unclear(fields):
+        several = ", ".join(map(str, unclear(fields)[:3]))
+        draft.ask(
+            "noise_multiplier", f"{several} is no option of Flower; state the noise of the sum"
+        )
+        draft.ask("rounds", "noisy sums that were released; local steps count if they are noisy")
     else:
         refuse_unauditable(
             name, draft.tool, "it has no noise_multiplier, and no sensitivity of LocalDpMod"

@@ -21,7 +21,8 @@ _MARKS = ("privacy_setting", "users_per_round")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS)
+    own = fields.has("active_user_selector", "aggregation_type", "trainer")
+    return fields.has("privacy_setting") or (fields.has("users_per_round") and own)
 
 
 def _read(fields: Fields, name: str) -> Draft:

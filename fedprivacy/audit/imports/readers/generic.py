@@ -9,66 +9,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
-from ..trace import Sampling
-from .base import Reader, federated
+from ..words import (
+    CLIENT_RATE,
+    COHORT,
+    NOISE,
+    POPULATION,
+    ROUNDS,
+    STEPS,
+    federated,
+    private,
+    unclear,
+)
+from .base import Reader
 
 KIND = "file of another program"
 
-_NOISE = ("noise_multiplier", "noise_mult")
-_UNCLEAR: tuple[str, ...] = ("sigma", "noise", "noise_std", "noise_stddev", "noise_scale", "std")
-_UNCLEAR += ("stddev", "noise_level", "dp_sigma", "dp_noise", "noise_sigma", "z", "noise_variance")
-_RATE = ("sample_rate", "sampling_rate", "sampling_probability")
-_STEPS: tuple[str, ...] = ("steps", "num_steps", "total_steps", "train_steps", "max_steps")
-_STEPS += ("num_iterations", "num_updates")
-_ROUNDS = ("rounds", "num_rounds", "total_rounds", "global_rounds", "n_rounds", "comm_rounds")
-_EPSILON = ("epsilon", "target_epsilon", "eps", "final_epsilon", "epsilon_spent")
-_DELTA = ("delta", "target_delta")
-_CLIENTS = ("clients", "num_clients", "n_clients", "num_users", "total_clients", "client_num")
-
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_NOISE, *_UNCLEAR)
+    return fields.has(*NOISE) or (unclear(fields) != [] and private(fields))
 
 
 def _read(fields: Fields, name: str) -> Draft:
     draft = Draft(fields, KIND, anywhere=False)
-    draft.take("noise_multiplier", *_NOISE)
-    draft.claims(_EPSILON, _DELTA)
-    unclear = fields.all(*_UNCLEAR)
-    if unclear:
-        several = ", ".join(str(one) for one in unclear[:3])
+    draft.take("noise_multiplier", *NOISE)
+    found = unclear(fields)
+    if found:
+        several = ", ".join(str(one) for one in found[:3])
         draft.ask(
             "noise_multiplier", f"{several} may be a std, a variance, a scale or a multiplier"
         )
-    if federated(fields):
-        if "noise_multiplier" in draft.facts and draft.facts["noise_multiplier"] != 0:
-            draft.ask(
-                "noise_multiplier",
-                f"{draft.facts['noise_multiplier']} may be of one client's share, of the sum or of "
-                "the average; state the noise of the sum",
-            )
-        fields.all(*_ROUNDS, *_CLIENTS, "clients_per_round", "client_fraction", "frac")
-        draft.ask("rounds", "noisy sums that were released; local steps count if they are seen")
-    else:
-        draft.take("sampling_probability", *_RATE)
-        draft.take("rounds", *_STEPS, whole=True)
+    if not federated(fields):
+        draft.take("rounds", *STEPS, whole=True)
         if draft.facts.get("noise_multiplier"):
             draft.inferred.append(
                 "noise_multiplier is read as the std of the noise in the sum over the clip norm"
             )
-    _own_words(draft)
+        return draft
+    if draft.facts.get("noise_multiplier"):
+        draft.ask(
+            "noise_multiplier",
+            f"{draft.facts['noise_multiplier']} in the file may be of one client's share, of the "
+            "sum or of the average; state the noise of the sum",
+        )
+    rounds = fields.number(*ROUNDS)
+    count = "" if rounds is None else f"{rounds} rounds in the file; "
+    why = f"{count}state the noisy sums that were released, with local steps if they are seen"
+    if draft.facts.get("noise_multiplier") != 0:
+        draft.ask("rounds", why)
+    fields.all(*ROUNDS, *COHORT, *POPULATION, *CLIENT_RATE)
     return draft
-
-
-def _own_words(draft: Draft) -> None:
-    """Read facts that are written in the words of this package."""
-    for name, kind in (("adjacency", Adjacency), ("unit", Unit), ("sampling", Sampling)):
-        found = {str(one.value).strip() for one in draft.fields.all(name)}
-        if len(found) == 1 and (word := found.pop()) in list(kind):
-            draft.facts[name] = kind(word)
 
 
 READER = Reader(KIND, _recognises, _read)

@@ -23,7 +23,7 @@ _STEPS = ("train_steps", "num_updates")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    marks = fields.has("clipping_norm") and fields.has(*_STEPS)
+    marks = fields.has("clipping_norm", "rescale_to_unit_norm") and fields.has(*_STEPS)
     return fields.has("poisson_sampling_in_fit") or (marks and fields.has(*_MARKS))
 
 

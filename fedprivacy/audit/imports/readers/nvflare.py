@@ -30,7 +30,8 @@ def of_text(text: str) -> dict[str, Any] | None:
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_FILTERS, *_RECORDS, "executors", "min_responses_required")
+    job = fields.has("executors") and fields.has("tasks", "format_version", "workflows")
+    return job or fields.has(*_FILTERS, *_RECORDS, "min_responses_required")
 
 
 def _read(fields: Fields, name: str) -> Draft:

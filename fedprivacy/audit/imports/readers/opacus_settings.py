@@ -1,12 +1,14 @@
-"""Opacus (1.x): settings of a private training, in YAML, TOML or JSON.
+"""Settings of a training with private gradients: Opacus (1.x) and libraries with the same words.
 
-``noise_multiplier`` is the std of the noise in the sum over ``max_grad_norm``. ``make_private``
-draws batches by Poisson sampling unless ``poisson_sampling`` is false. Settings that only have
-``target_epsilon`` let Opacus compute the noise, which is then not in the file.
+``noise_multiplier`` is the std of the noise in the sum over the clip norm of one record. Opacus
+draws batches by Poisson sampling unless ``poisson_sampling`` is false; the other libraries leave
+the batches to the loader. Settings that only have ``target_epsilon`` let the library compute the
+noise, which is then not in the file.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ....relations import Unit
@@ -14,39 +16,43 @@ from ..doubts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from .base import Reader, federated, named
+from ..words import federated
+from .base import Reader, named
 
-KIND = "Opacus settings"
-
-_CLIP: tuple[str, ...] = ("max_grad_norm", "max_per_sample_grad_norm", "per_sample_max_grad_norm")
-_CLIP += ("per_example_max_grad_norm",)
+_TOOLS: dict[str, tuple[str, ...]] = {
+    "private-transformers settings": ("per_example_max_grad_norm",),
+    "dp-transformers settings": ("per_sample_max_grad_norm",),
+    "fastDP settings": ("clipping_fn", "clipping_style", "origin_params"),
+    "Opacus settings": ("max_grad_norm", "max_per_sample_grad_norm"),
+}
+"""Library -> its own names of settings."""
 _SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
 _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
-
-
-def _recognises(fields: Fields, data: Any) -> bool:
-    # In a federated file the noise may be a client's or the server's.
-    return fields.has(*_CLIP) and fields.has(*_NOISES) and not federated(fields)
-
-
 _NOISES = ("noise_multiplier", "target_epsilon", "sigma")
 
 
-def _read(fields: Fields, name: str) -> Draft:
-    draft = Draft(fields, f"{KIND} (opacus 1), {named(fields, *_CLIP)}", anywhere=False)
+def _recognises(marks: tuple[str, ...], fields: Fields, data: Any) -> bool:
+    # In a federated file the noise may be a client's or the server's.
+    return fields.has(*marks) and fields.has(*_NOISES) and not federated(fields)
+
+
+def _read(kind: str, fields: Fields, name: str) -> Draft:
+    library = kind.removesuffix(" settings")
+    version = " (opacus 1)" if library == "Opacus" else ""
+    draft = Draft(fields, f"{kind}{version}, {named(fields, *_TOOLS[kind])}", anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     if fields.has("sigma") and noise is None:
         draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
     elif noise is None:
         draft.ask(
-            "noise_multiplier", "it is no number in the file; Opacus computes it from a target"
+            "noise_multiplier", f"it is no number in the file; {library} computes it from a target"
         )
     if noise is not None and fields.has("target_epsilon"):
         draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", *_STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
-    draft.know("unit", Unit.RECORD, "the unit is a record, because Opacus clips its gradient")
+    draft.know("unit", Unit.RECORD, f"the unit is a record, because {library} clips its gradient")
     poisson = fields.flag("poisson_sampling")
     if poisson:
         draft.know("sampling", Sampling.POISSON, "poisson_sampling is true")
@@ -68,4 +74,7 @@ def _read(fields: Fields, name: str) -> Draft:
     return draft
 
 
-READER = Reader(KIND, _recognises, _read)
+READERS = tuple(
+    Reader(kind, partial(_recognises, marks), partial(_read, kind))
+    for kind, marks in _TOOLS.items()
+)

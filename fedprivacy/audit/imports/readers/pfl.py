@@ -18,6 +18,7 @@ KIND = "pfl arguments"
 _MARKS = (
     "central_privacy_mechanism",
     "central_privacy_clip_bound",
+    "central_privacy_clipping_bound",
     "central_epsilon",
     "noise_cohort_size",
     "central_num_iterations",
@@ -40,7 +41,9 @@ def _read(fields: Fields, name: str) -> Draft:
     cohort = draft.take("cohort", "cohort_size", whole=True)
     draft.claims(("central_epsilon", "epsilon"), ("central_delta", "delta"))
     draft.know("unit", Unit.CLIENT, "the unit is a client, because pfl clips a user's update")
-    clip = fields.number("central_privacy_clip_bound", "clipping_bound")
+    clip = fields.number(
+        "central_privacy_clip_bound", "central_privacy_clipping_bound", "clipping_bound"
+    )
     parameter, scale = fields.number("noise_parameter"), fields.number("noise_scale")
     hypothetical = fields.number("noise_cohort_size")
     if hypothetical and cohort and scale is None:

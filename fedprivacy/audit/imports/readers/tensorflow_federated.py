@@ -15,17 +15,19 @@ from .base import Reader, named
 
 KIND = "TensorFlow Federated flags"
 
-_CLIENTS = ("clients_per_round", "clients_per_thread", "client_epochs_per_round")
+_MARKS: tuple[str, ...] = ("uniform_weighting", "client_epochs_per_round", "clients_per_thread")
+_MARKS += ("target_unclipped_quantile", "adaptive_clip_learning_rate")
+_MARKS += ("clipped_count_budget_allocation", "max_elements_per_client")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_CLIENTS) and fields.has("noise_multiplier")
+    return fields.has(*_MARKS) and fields.has("noise_multiplier")
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    draft = Draft(fields, f"{KIND} (tensorflow-federated), {named(fields, *_CLIENTS)}")
+    draft = Draft(fields, f"{KIND} (tensorflow-federated), {named(fields, *_MARKS)}")
     noise = draft.take("noise_multiplier", "noise_multiplier")
-    draft.take("rounds", "total_rounds", "num_rounds", whole=True)
+    draft.take("rounds", "total_rounds", "num_rounds", "rounds", whole=True)
     draft.take("cohort", "clients_per_round", whole=True)
     draft.take("population", "num_clients", "total_clients", "population", whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))

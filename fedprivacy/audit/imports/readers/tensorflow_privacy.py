@@ -14,11 +14,12 @@ from typing import Any
 from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
-from .base import Reader, federated, named
+from ..words import federated
+from .base import Reader, named
 
 KIND = "TensorFlow Privacy settings"
 
-_MARKS = ("l2_norm_clip", "num_microbatches", "microbatches", "number_of_examples")
+_MARKS = ("l2_norm_clip", "num_microbatches")
 
 STATEMENT = "DP-SGD performed over"
 """Words that begin a statement of ``compute_dp_sgd_privacy_statement``."""
@@ -47,11 +48,13 @@ def of_statement(text: str) -> dict[str, Any] | None:
 
 def _recognises(fields: Fields, data: Any) -> bool:
     # In a federated file the noise may be a client's or the server's.
-    return fields.has(*_MARKS) and not federated(fields)
+    stated = {"number_of_examples", "noise_multiplier"} <= fields.names()
+    return (fields.has(*_MARKS) or stated) and not federated(fields)
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    tool = f"{KIND} (tensorflow-privacy 0.9), {named(fields, *_MARKS)}"
+    because = named(fields, *_MARKS, "number_of_examples")
+    tool = f"{KIND} (tensorflow-privacy 0.9), {because}"
     draft = Draft(fields, tool, anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))

@@ -1,0 +1,137 @@
+"""Settings that a program printed: ``Namespace(...)`` in a log, options of a command, a dict.
+
+Each one becomes a mapping, which the readers of configurations take like a file.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from .fields import Fields, arguments, as_number
+from .words import CLIPS, DELTA, EPSILON, NOISE, UNCLEAR
+
+MAX_CALL = 20_000
+"""Longest text of one call, in characters."""
+MAX_FOUND = 200
+"""Largest number of settings that are read from one text."""
+
+_CALL = re.compile(r"\b([A-Za-z_]\w{0,60})\((?=\s*[A-Za-z_]\w*\s*=)", re.ASCII)
+_NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*", re.ASCII)
+_WORDS = {"None": None, "True": True, "False": False}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_ABOUT = (*NOISE, *UNCLEAR, *EPSILON, *DELTA, *CLIPS)
+
+
+def settings_in(text: str) -> Any:
+    """Return the settings of runs that a text shows: a mapping, or a list of them; else None."""
+    found = list(_different([*_calls(text), *_commands(text)]))
+    if not found:
+        return None
+    names = [name for name, _ in found]
+    if len(found) == 1:
+        return found[0][1]
+    # Parts of one run have different names. Settings of one name are several runs.
+    return dict(found) if len({*names}) == len(names) else [settings for _, settings in found]
+
+
+def about_privacy(values: Any) -> bool:
+    """Return whether plain values have a noise, an epsilon, a delta or a clip norm."""
+    return Fields(values).has(*_ABOUT)
+
+
+def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that are about privacy, each once."""
+    seen: list[tuple[str, Any]] = []
+    for each in found[:MAX_FOUND]:
+        if each not in seen and about_privacy(each[1]):
+            seen.append(each)
+            yield each
+
+
+def _calls(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the calls with named arguments in a text, by the name of what is called."""
+    end = 0
+    for found in _CALL.finditer(text):
+        if found.start() < end:
+            continue
+        close = _closing(text, found.end() - 1)
+        if close is not None:
+            end = close
+            yield found[1], _named(text[found.end() : close])
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Return the place of the bracket that closes the one at a place; None if there is none."""
+    waiting: list[str] = []
+    quote = ""
+    for at in range(start, min(len(text), start + MAX_CALL)):
+        sign = text[at]
+        if quote:
+            quote = "" if sign == quote and text[at - 1] != "\\" else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in _CLOSING:
+            waiting.append(_CLOSING[sign])
+            if len(waiting) > 20:
+                return None
+        elif sign in ")]}":
+            if waiting.pop() != sign:
+                return None
+            if not waiting:
+                return at
+    return None
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the parts of a text between its outer commas."""
+    at = last = 0
+    while at < len(text):
+        sign = text[at]
+        if sign in _CLOSING:
+            at = _closing(text, at) or at
+        elif sign in "'\"":
+            end = text.find(sign, at + 1)
+            at = end if end > 0 else at
+        elif sign == ",":
+            yield text[last:at]
+            last = at + 1
+        at += 1
+    yield text[last:]
+
+
+def _named(text: str) -> dict[str, Any]:
+    found = {}
+    for part in _parts(text):
+        name = _NAME.match(part)
+        if name is not None:
+            found[name[1]] = _value(part[name.end() :].strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    call = _CALL.match(text)
+    if call is not None and text.endswith(")"):
+        return _named(text[call.end() : -1])
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if len(text) > 1 and text[0] == "[" and text[-1] == "]":
+        return [_value(part.strip()) for part in _parts(text[1:-1]) if part.strip()][:20]
+    number = as_number(text)
+    return _WORDS.get(text, text) if number is None else number
+
+
+def _commands(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the options of the commands in a text, for example of a script."""
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        if len(re.findall(r"(?:^|\s)--[A-Za-z]", line[:MAX_CALL])) < 2:
+            continue
+        try:
+            words = shlex.split(line[:MAX_CALL], comments=True)
+        except ValueError:
+            continue
+        options = arguments(words)
+        if options:
+            yield "command", options

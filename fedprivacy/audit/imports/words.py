@@ -1,0 +1,310 @@
+"""Common words of files for facts: names of fields, sampling schemes and adjacencies.
+
+``settle`` reads the facts that a reader of one program left open. A word with two meanings is no
+answer: the fact stays a question, which quotes the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...relations import Adjacency, Unit
+from .draft import Draft, refuse_unauditable
+from .fields import Field, Fields, as_flag, as_number, plain_name
+from .trace import Sampling
+
+NOISE: tuple[str, ...] = ("noise_multiplier", "noise_mult", "dp_noise_multiplier", "dp_noise_mult")
+NOISE += ("server_noise_multiplier", "target_noise_multiplier")
+UNCLEAR: tuple[str, ...] = ("sigma", "noise", "noise_std", "noise_stddev", "noise_scale", "std")
+UNCLEAR += ("stddev", "noise_level", "dp_sigma", "dp_noise", "noise_sigma", "z", "noise_variance")
+UNCLEAR += ("dp_noise_std", "noise_std_dev", "gaussian_std", "noise_multiplier_sigma", "dp_std")
+"""Names of a noise that may be a std, a variance, a scale or a multiplier."""
+EPSILON: tuple[str, ...] = ("epsilon", "target_epsilon", "eps", "final_epsilon", "epsilon_spent")
+EPSILON += ("dp_epsilon", "epsilon_budget", "max_epsilon", "target_eps", "total_epsilon")
+EPSILON += ("privacy_epsilon", "achieved_epsilon", "dp_eps", "privacy_budget", "eps_total")
+DELTA = ("delta", "target_delta", "dp_delta", "privacy_delta", "max_delta")
+ROUNDS: tuple[str, ...] = ("rounds", "num_rounds", "total_rounds", "global_rounds", "n_rounds")
+ROUNDS += ("comm_rounds", "comm_round", "communication_rounds", "fl_rounds", "max_rounds")
+ROUNDS += ("num_server_rounds", "global_epochs", "server_rounds", "n_server_rounds")
+STEPS: tuple[str, ...] = ("steps", "num_steps", "total_steps", "train_steps", "max_steps")
+STEPS += ("num_iterations", "num_updates", "n_steps", "num_train_steps", "num_training_steps")
+STEPS += ("iterations", "max_iterations", "total_iterations", "num_iters", "steps_completed")
+RATE: tuple[str, ...] = ("sampling_probability", "sample_rate", "sampling_rate", "sampling_prob")
+RATE += ("sample_prob", "sample_probability", "subsampling_rate", "subsample_rate", "sampling_q")
+RATE += ("subsampling_probability", "subsampling_ratio", "sampling_ratio", "sample_ratio")
+RATE += ("subsampling_prob", "sampling_fraction", "inclusion_probability")
+CLIENT_RATE: tuple[str, ...] = ("client_sampling_rate", "client_sample_rate", "participation_rate")
+CLIENT_RATE += ("client_sampling_probability", "participation_probability", "client_fraction")
+CLIENT_RATE += ("fraction_fit", "fraction_train", "frac", "fraction", "sample_fraction")
+CLIENT_RATE += ("participation_fraction", "user_sampling_rate", "sample_client_rate")
+COHORT: tuple[str, ...] = ("clients_per_round", "num_clients_per_round", "users_per_round")
+COHORT += ("cohort_size", "cohort", "num_sampled_clients", "participants_per_round")
+COHORT += ("num_selected_clients", "client_num_per_round", "selected_clients", "per_round")
+POPULATION: tuple[str, ...] = ("num_clients", "total_clients", "n_clients", "num_total_clients")
+POPULATION += ("num_users", "total_users", "client_num_in_total", "population", "client_num")
+POPULATION += ("population_size", "number_of_clients", "num_supernodes", "clients")
+BATCH = ("batch_size", "lot_size", "train_batch_size", "logical_batch_size")
+RECORDS: tuple[str, ...] = ("dataset_size", "train_size", "trainset_size", "num_train_samples")
+RECORDS += ("sample_size", "num_examples", "num_samples", "n_train", "num_train_examples")
+RECORDS += ("number_of_examples", "num_train", "training_set_size", "n_samples")
+
+_ADJACENCY: tuple[str, ...] = ("adjacency", "neighboring_relation", "neighbouring_relation")
+_ADJACENCY += ("neighbor_relation", "neighbour_relation", "neighboring", "neighbouring")
+_ADJACENCY += ("neighborhood", "neighbourhood", "neighbors", "neighbours", "dp_definition")
+_ADJACENCY += ("adjacency_relation", "relation", "neighboring_datasets", "neighbouring_datasets")
+_SAMPLING: tuple[str, ...] = ("sampling", "subsampling", "sampling_method", "sampling_scheme")
+_SAMPLING += ("sampling_type", "sampling_strategy", "batch_sampling", "batch_sampler", "sampler")
+_SAMPLING += ("minibatch_sampling", "cohort_sampling", "client_sampling", "subsampling_method")
+_SAMPLING += ("batching", "batch_selection", "sampling_mode", "data_sampling", "client_selection")
+_UNIT = ("unit", "privacy_unit", "unit_of_privacy", "privacy_level", "dp_level", "granularity")
+_CLIENTS = {"client", "clients", "user", "users", "device", "devices", "silo", "site"}
+_RECORDS = {"record", "records", "sample", "samples", "example", "examples", "instance", "item"}
+
+
+def _any(words: set[str], *known: str) -> bool:
+    return bool(words & {*known})
+
+
+def adjacency_in(text: str) -> Adjacency | None:
+    """Return the adjacency that a text names; None if it names none, or several."""
+    words = {*plain_name(text).split("_")}
+    zero = _any(words, "zero", "zeroed", "zeroing", "special", "zeroout")
+    add = _any(words, "unbounded", "addition", "added", "adding", "addremove")
+    add |= "add" in words and _any(words, "remove", "removal", "removed", "delete")
+    one = _any(words, "bounded", "substitution", "substitute", "swap", "replacement", "replaced")
+    one |= _any(words, "replace", "replaceone", "change") and not zero
+    found = {Adjacency.ADD_REMOVE: add, Adjacency.ZERO_OUT: zero, Adjacency.REPLACE_ONE: one}
+    named = [kind for kind, said in found.items() if said]
+    return named[0] if len(named) == 1 and not words & _DENIED else None
+
+
+_DENIED = {"not", "no", "non", "unknown", "false"}
+
+
+_WHOLE: tuple[set[str], ...] = ({"everyone"}, {"full", "participation"}, {"full", "batch"})
+_WHOLE += ({"all", "clients"}, {"all", "users"})
+
+
+def sampling_in(text: str) -> Sampling | None:
+    """Return the scheme that a text names; None if it names none, or several."""
+    words = {*plain_name(text).split("_")} - {"sampling", "subsampling", "sampler", "batches"}
+    without = words >= {"without", "replacement"}
+    found = {
+        Sampling.POISSON: _any(words, "poisson", "bernoulli"),
+        Sampling.FIXED: without or words in ({"fixed"}, {"fixed", "size"}, {"swor"}, {"wor"}),
+        Sampling.WITH_REPLACEMENT: words >= {"with", "replacement"} and not without,
+        Sampling.SHUFFLED: _any(words, "shuffle", "shuffled", "shuffling", "reshuffling"),
+        Sampling.ALLOCATION: words in ({"allocation"}, {"random", "allocation"}),
+        Sampling.EVERYONE: words in _WHOLE,
+    }
+    named = [kind for kind, said in found.items() if said]
+    return named[0] if len(named) == 1 and not words & _DENIED else None
+
+
+def unit_in(text: str) -> Unit | None:
+    """Return the privacy unit that a text names; None if it names none, or both."""
+    words = {*plain_name(text).split("_")}
+    found = {Unit.CLIENT: words & _CLIENTS, Unit.RECORD: words & _RECORDS}
+    named = [kind for kind, said in found.items() if said]
+    return named[0] if len(named) == 1 else None
+
+
+def settle(draft: Draft, name: str) -> None:
+    """Read the facts that a reader left open and that the file states in common words.
+
+    Raises:
+        ConversionError: if the file says that the run is not private.
+    """
+    _check_private(draft, name)
+    _spoken(draft, "unit", _UNIT, unit_in)
+    _spoken(draft, "adjacency", _ADJACENCY, adjacency_in)
+    _sampling(draft)
+    _shares(draft)
+    # The rounds of a tool that clips clients are the server's, whatever they are called.
+    known = draft.facts.keys() | {question.name for question in draft.questions}
+    if draft.facts.get("unit") is Unit.CLIENT and "rounds" not in known:
+        draft.take("rounds", *ROUNDS, whole=True)
+    draft.claims(EPSILON, DELTA)
+
+
+def _spoken(draft: Draft, name: str, names: tuple[str, ...], meaning: Callable[[str], Any]) -> None:
+    """Take a fact that the file names in words; ask if the words have no single meaning."""
+    fields = [one for one in _called(draft.fields, names) if draft.about_the_run(one)]
+    found = {meaning(one.value) for one in fields}
+    known = draft.facts.get(name)
+    if len(found) == 1 and (value := found.pop()) is not None and known in (None, value):
+        draft.facts[name] = value
+    elif fields and name != "unit":
+        draft.ask(name, f"not settled by {', '.join(map(str, fields[:3]))}")
+
+
+def _called(fields: Fields, names: tuple[str, ...]) -> list[Field]:
+    """Return the texts with one of these names, also ``sampling: {type: poisson}``."""
+    inside = [
+        one
+        for one in fields.every
+        if one.name in ("type", "name", "method", "kind", "scheme", "strategy")
+        and plain_name(one.place.rpartition(".")[0].rpartition(".")[2]) in names
+    ]
+    return [one for one in [*fields.all(*names), *inside] if isinstance(one.value, str)]
+
+
+def _sampling(draft: Draft) -> None:
+    known, asked = draft.facts.get("sampling"), "sampling" in {q.name for q in draft.questions}
+    names = _SAMPLING
+    if draft.facts.get("unit") is not Unit.CLIENT:
+        # How clients are drawn says nothing about how a client's records are.
+        names = tuple(each for each in names if "client" not in each and "cohort" not in each)
+    _spoken(draft, "sampling", names, sampling_in)
+    flags = {as_flag(one.value) for one in draft.fields.all("poisson_sampling", "poisson")}
+    if flags == {True} and known is None and not asked and not draft.facts.get("sampling"):
+        draft.know("sampling", Sampling.POISSON, "poisson sampling is set in the file")
+
+
+def _shares(draft: Draft) -> None:
+    """Take the share or the size of a cohort, or the numbers from which the user can state it."""
+    unit, asked = draft.facts.get("unit"), {question.name for question in draft.questions}
+    drawn = {"sampling_probability", "cohort", "rounds_per_epoch"}
+    if asked & {*drawn, "population"} or draft.facts.get("sampling") is Sampling.EVERYONE:
+        return
+    if unit is Unit.CLIENT:
+        _take_counts(draft)
+    elif federated(draft.fields):
+        _suggest(draft, COHORT, POPULATION)
+    if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
+        return
+    if _take_rate(draft, RATE) is None and draft.fields.has("q"):
+        noises = {one.place.rpartition(".")[0] for one in draft.fields.all(*NOISE, *UNCLEAR)}
+        if all(one.place.rpartition(".")[0] in noises for one in draft.fields.all("q")):
+            _take_rate(draft, ("q",))
+    _suggest(draft, BATCH, RECORDS)
+
+
+def _take_counts(draft: Draft) -> None:
+    if not draft.facts.keys() & {"cohort", "sampling_probability"}:
+        draft.take("cohort", *COHORT, whole=True)
+        if "cohort" not in draft.facts:
+            _take_rate(draft, (*RATE, *CLIENT_RATE))
+    if "population" not in draft.facts:
+        draft.take("population", *POPULATION, whole=True)
+
+
+def _take_rate(draft: Draft, names: tuple[str, ...]) -> float | None:
+    """Take a share; a sample rate of sound is none."""
+    values = {as_number(one.value) for one in draft.fields.all(*names) if draft.about_the_run(one)}
+    if values and all(value is None or not 0 < value <= 1 for value in values):
+        return None
+    found: float | None = draft.take("sampling_probability", *names)
+    return found
+
+
+def _suggest(draft: Draft, cohort: tuple[str, ...], population: tuple[str, ...]) -> None:
+    """Note the numbers of the file that belong to the question about the sampling."""
+    small, large = draft.fields.number(*cohort), draft.fields.number(*population)
+    for name, value in (("cohort", small), ("population", large)):
+        if isinstance(value, int) and value >= 1:
+            draft.suggested[name] = value
+    if small and large and 0 < small <= large:
+        draft.suggested["sampling_probability"] = float(f"{small / large:.6g}")
+        draft.suggested["rounds_per_epoch"] = math.ceil(large / small)
+
+
+_NONE = ("", "none", "null", "no", "off")
+_INFINITE = ("inf", ".inf", "infinity", "infinite", "+inf", "math.inf", "np.inf", "float('inf')")
+
+
+def _check_private(draft: Draft, name: str) -> None:
+    """Refuse a run without noise: its noise is zero or empty, and no epsilon would need one."""
+    every = [one for one in draft.fields.every if draft.about_the_run(one)]
+    infinite = next((one for one in every if one.name in EPSILON and is_infinite(one.value)), None)
+    noise = draft.facts.get("noise_multiplier")
+    if infinite is not None and noise:
+        draft.ask("claim_epsilon", f"{infinite} claims nothing")
+    if noise is not None or draft.several.get("noise_multiplier"):
+        return
+    empty = [one for one in every if one.name in NOISE and str(one.value).strip().lower() in _NONE]
+    empty += [one for one in every if one.name in (*NOISE, *UNCLEAR) and one.value is None]
+    goal = any(as_number(one.value) is not None for one in every if one.name in EPSILON)
+    said = [one for one in every if one.name in (*NOISE, *UNCLEAR) and one not in empty]
+    if said or goal or not (empty or infinite):
+        return
+    why = f"{infinite or empty[0]} states no noise, and no epsilon from which it could follow"
+    refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
+
+
+def unclear(fields: Fields) -> list[Field]:
+    """Return the fields with a noise that may be a std, a variance, a scale or a multiplier."""
+    # A text names a kind of noise, for example gaussian.
+    return [
+        one
+        for one in fields.all(*UNCLEAR)
+        if isinstance(one.value, list) or as_number(one.value) is not None
+    ]
+
+
+def is_infinite(value: Any) -> bool:
+    """Return whether a value, or its text, is infinite."""
+    if isinstance(value, float):
+        return math.isinf(value)
+    return isinstance(value, str) and value.strip().lower() in _INFINITE
+
+
+_STRONG = {"dp", "ldp", "cdp", "dpsgd", "privacy", "opacus", "differential", "differentially"}
+_STRONG |= {"dpftrl", "privatize", "privatized", "dpfedavg", "tensorflowprivacy", "fastdp"}
+_SAID = {"opacus", "dpsgd", "differential", "differentially", "dp", "ldp", "dpfedavg"}
+_GAMES = {"env", "environment", "gamma", "policy", "agent", "replay", "exploration", "episode"}
+_GAMES |= {"episodes", "reward", "ddpg", "td3", "dqn", "ppo", "sac", "actor", "critic", "tau"}
+_GAMES |= {"depth", "subsample", "huber", "kalman", "kernel", "replay_buffer"}
+_GAMES |= {"diffusion", "denoise", "denoising", "augment", "augmentation", "beta", "timesteps"}
+CLIPS: tuple[str, ...] = ("max_grad_norm", "clip_norm", "clipping_norm", "l2_norm_clip", "clip")
+CLIPS += ("clipping_bound", "clip_bound", "clipping_threshold", "max_per_sample_grad_norm")
+
+
+def private(fields: Fields) -> bool:
+    """Return whether a file says that it is about differential privacy.
+
+    Noise alone says nothing: exploration, augmentation and diffusion have one too.
+    """
+    words = _places(fields)
+    said = {
+        word
+        for one in fields.every
+        if isinstance(one.value, str)
+        for word in plain_name(one.value[:100]).split("_")
+    }
+    if words & _STRONG or said & _SAID or fields.has(*NOISE):
+        return True
+    deltas = [as_number(one.value) for one in fields.all(*DELTA)]
+    small = any(delta is not None and 0 < delta < 0.1 for delta in deltas)
+    clipped = fields.has(*CLIPS) and fields.has(*UNCLEAR) and not words & _GAMES
+    # Several meanings of these words exist, but not together.
+    return (small and fields.has(*EPSILON)) or clipped
+
+
+def other_field(fields: Fields) -> bool:
+    """Return whether a file is about something that has another epsilon, delta or noise."""
+    return bool(_places(fields) & _GAMES) and not private(fields)
+
+
+def _places(fields: Fields) -> set[str]:
+    return {word for one in fields.every for word in plain_name(one.place).split("_")}
+
+
+def federated(fields: Fields) -> bool:
+    """Return whether a file is about clients, so that its noise may be theirs or the server's."""
+    for one in fields.every:
+        words = {*one.name.split("_")}
+        if isinstance(one.value, str):
+            words |= {*plain_name(one.value[:100]).split("_")} & _ALGORITHMS
+        if words & _FEDERATED:
+            return True
+    return False
+
+
+_ALGORITHMS = {"federated", "fedavg", "fedprox", "fedavgm", "fedsgd", "scaffold", "fedadam"}
+_FEDERATED = {"client", "clients", "server", "fl", "users", "silo", "silos", "site", "sites"}
+_FEDERATED |= {"party", "parties", "collaborators", "collaborator", "hospitals", "aggregator"}
+_FEDERATED |= {"rounds", "round", "frac", "aggregation", "participants", "nodes", "guest", "host"}
+_FEDERATED |= {"supernodes", "cohort", *_ALGORITHMS}
