@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
-from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,7 @@ from ..outputs import printable, whole_file
 from ..runs.run_specs import SampledRun
 from ..systems.settings import Setting
 from . import panels
+from .panels import PanelCommand
 
 if TYPE_CHECKING:
     from ..questions.risk import TradeoffCurve
@@ -49,15 +50,29 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return apply
 
 
-def given_settings(command: click.Command) -> click.Command:
-    """Add the methods' settings to a command's help."""
-    from ..runs.methods import settings_in_words
+class MethodCommand(PanelCommand):
+    """A command with --method. Its help, given a method, lists the settings of that method."""
 
-    paragraphs = settings_in_words().split("\n\n")
-    # \b stops click from refilling the lines of a paragraph.
-    text = [cleandoc(str(command.help)), *(f"\b\n{each}" for each in paragraphs)]
-    command.help = "\n\n".join(text)
-    return command
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note the method before --help, which ends the parsing, is met."""
+        named = [word.removeprefix("--method=") for word in args if word.startswith("--method=")]
+        named += [value for word, value in pairwise(args) if word == "--method"]
+        ctx.meta[__name__] = named[-1] if named else None
+        return super().parse_args(ctx, args)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, and the settings of the method."""
+        from ..runs.methods import METHODS, settings_in_words
+
+        super().format_help_text(ctx, formatter)
+        method = ctx.meta.get(__name__)
+        told = f"Settings of a method (--set): {ctx.command_path} --method NAME --help"
+        if method in METHODS:
+            told = settings_in_words(method)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            for line in told.splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line}".rstrip() + "\n")
 
 
 OUTPUT, THREAT, RUN = "Output", "Privacy unit and attacker", "The run"

@@ -16,9 +16,9 @@ from .group import cli
 from .options import (
     METHOD,
     F,
+    MethodCommand,
     as_json,
     file_option,
-    given_settings,
     named_texts,
     option,
     picture_option,
@@ -41,8 +41,7 @@ def _count(name: str, panel: str, text: str) -> Callable[[F], F]:
     return option(name, int, panel, text, default=1)
 
 
-@given_settings
-@cli.command()
+@cli.command(cls=MethodCommand)
 @option(
     "--method",
     click.Choice(names(private=True)),

@@ -24,9 +24,9 @@ from .options import (
     BUDGET,
     METHOD,
     OBSERVERS,
+    MethodCommand,
     as_json,
     file_option,
-    given_settings,
     named_texts,
     option,
     options,
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 DATA = "The data"
 """A group of options."""
 
-SOURCE = ("data", "data_dir", "clients", "classes_per_client", "model", "rounds")
+SOURCE = (
+    *("data", "data_dir", "clients", "classes_per_client", "public_records"),
+    *("model", "rounds"),
+)
 """Options for the data, the model, and the number of rounds."""
 
 NAMED = ("clip_norm", "missing", "absent", "colluding")
@@ -78,6 +81,12 @@ data_options = options(
         int,
         DATA,
         "Number of classes in a client's records.  [default: all]",
+    ),
+    option(
+        "--public-records",
+        int,
+        DATA,
+        "Training records set aside as public, for top-k's mask.  [default: 100 or 1000]",
     ),
     option(
         "--model --posterior model",
@@ -124,8 +133,7 @@ data_options = options(
 )
 
 
-@given_settings
-@cli.command()
+@cli.command(cls=MethodCommand)
 @option(
     "--method",
     click.Choice(names(private=False)),

@@ -99,6 +99,7 @@ def job(
     data_dir: str | Path | None = None,
     clients: int | None = None,
     classes_per_client: int | None = None,
+    public_records: int | None = None,
     model: str | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -112,6 +113,7 @@ def job(
         data_dir: folder of Fashion-MNIST's files.
         clients: number of clients that share the records.
         classes_per_client: number of classes of a client.
+        public_records: training records set aside as public, for top-k's mask.
         model: "logistic", "mlp", "cnn" or "FILE.py:NAME" (averaging and Fed-PLT); the
             "FILE.py:NAME" of a ``Posterior`` (samplers).
         progress: gets the finished share of an initial search, for the methods that need one:
@@ -132,7 +134,7 @@ def job(
         if ":" not in model:
             rule = "be left out, since this method has its own model"
             refuse("model", model, rule, "pass a Posterior to a sampler: --posterior FILE.py:NAME")
-        if (data, clients, classes_per_client) != ("digits", None, None):
+        if (data, clients, classes_per_client, public_records) != ("digits", None, None, None):
             refuse(
                 "data, clients",
                 data,
@@ -143,7 +145,11 @@ def job(
     if clients is None and data in DATA:
         clients = kind.default_clients
     records = load_data(
-        data, data_dir=data_dir, clients=clients, classes_per_client=classes_per_client
+        data,
+        data_dir=data_dir,
+        clients=clients,
+        classes_per_client=classes_per_client,
+        public_records=public_records,
     )
     task: Job = kind.of(chosen, records, model_for(model, records), given, progress)
     return task

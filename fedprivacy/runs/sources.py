@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..errors import listed, refuse
 from ..training.data import FederatedData, digits
@@ -26,6 +27,7 @@ def load_data(
     data_dir: str | Path | None = None,
     clients: int | None = None,
     classes_per_client: int | None = None,
+    public_records: int | None = None,
 ) -> FederatedData:
     """Return a data set, split among clients.
 
@@ -35,6 +37,8 @@ def load_data(
         data_dir: see ``fashion.fashion_mnist``.
         clients: number of clients; None for ``CLIENTS``, or for the owners in a file.
         classes_per_client: None for an even split, else see ``data.partition_by_label``.
+        public_records: training records set aside as public, for top-k's mask; None for the data
+            set's default.
 
     Raises:
         ParameterError: unknown data, or a split that the data do not allow.
@@ -42,27 +46,31 @@ def load_data(
     if data_dir is not None and data != "fashion-mnist":
         text = data.name if isinstance(data, FederatedData) else data
         refuse("data_dir", str(data_dir), f"be left out, since {text} is not read from a folder")
+    split = {"clients": clients, "classes_per_client": classes_per_client}
+    aside = {} if public_records is None else {"public": public_records}
     if not isinstance(data, FederatedData):
-        return _loaded(data, data_dir, clients, classes_per_client)
-    split = (clients, classes_per_client)
-    if split != (None, None):
-        refuse(
-            "clients, classes_per_client", split, "be left out, since these data are already split"
-        )
+        return _loaded(data, data_dir, split, aside)
+    for name, value in (*split.items(), ("public_records", public_records)):
+        if value is not None:
+            refuse(name, value, "be left out, since these data are already split")
     return data
 
 
 def _loaded(
-    data: str, data_dir: str | Path | None, clients: int | None, classes_per_client: int | None
+    data: str, data_dir: str | Path | None, split: dict[str, Any], aside: dict[str, int]
 ) -> FederatedData:
     if data.endswith(".npz"):
-        return read_npz(data, clients=clients, classes_per_client=classes_per_client)
+        if aside:
+            rule = "be left out for a file, which holds public_features and public_labels"
+            refuse("public_records", aside["public"], rule)
+        return read_npz(data, **split)
     if data not in DATA:
         refuse("data", data, f"be one of {listed(DATA)}, or a file that ends in .npz")
-    count = CLIENTS[data] if clients is None else clients
+    classes = split["classes_per_client"]
+    count = CLIENTS[data] if split["clients"] is None else split["clients"]
     if data == "digits":
-        return digits(clients=count, classes_per_client=classes_per_client)
-    return fashion_mnist(data_dir, clients=count, classes_per_client=classes_per_client)
+        return digits(clients=count, classes_per_client=classes, **aside)
+    return fashion_mnist(data_dir, clients=count, classes_per_client=classes, **aside)
 
 
 def model_for(model: str | None, data: FederatedData) -> ModelFactory | None:

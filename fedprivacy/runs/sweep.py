@@ -117,7 +117,7 @@ class Sweep:
     def _task(self, label: Mapping[str, Any]) -> tuple[Job, float | None]:
         """Return the job of one setting, with shared data, and its level."""
         settings = {**self.source, **label, "data": self.job.source}
-        for name in ("data_dir", "clients", "classes_per_client"):
+        for name in ("data_dir", "clients", "classes_per_client", "public_records"):
             settings.pop(name, None)
         level = settings.pop(self.knob, None)
         return job(self.method, **settings), level
@@ -386,7 +386,7 @@ class Sweep:
 
 
 def _check_axis(name: str, values: Sequence[Any]) -> None:
-    if name in ("clients", "classes_per_client", "data", "data_dir"):
+    if name in ("clients", "classes_per_client", "public_records", "data", "data_dir"):
         way_out = (
             "runs on different partitions protect different units; sweep each partition separately"
         )

@@ -68,7 +68,21 @@ OPEN_SHARE = SettingRule("strictly between 0 and 1", open_unit)
 CLOSED_SHARE = SettingRule("in [0, 1]", closed_unit)
 
 
-def setting(rule: SettingRule, text: str, *, default: Any = MISSING, unit: str = "") -> Any:
+def choice(*names: str) -> SettingRule:
+    """Return the rule for one of some names."""
+    text = f"one of {', '.join(names)}"
+
+    def check(**named: object) -> str:
+        ((name, value),) = named.items()
+        require(value in names, name, value, f"be {text}")
+        return str(value)
+
+    return SettingRule(text, check, str)
+
+
+def setting(
+    rule: SettingRule, text: str, *, default: Any = MISSING, unit: str = "", symbol: str = ""
+) -> Any:
     """Return a dataclass field that declares a setting.
 
     Args:
@@ -76,8 +90,9 @@ def setting(rule: SettingRule, text: str, *, default: Any = MISSING, unit: str =
         text: help, in a few words.
         default: default value; None for a setting that may be left open.
         unit: unit of the value.
+        symbol: symbol of the paper.
     """
-    held = {"rule": rule, "help": text, "unit": unit}
+    held = {"rule": rule, "help": text, "unit": unit, "symbol": symbol}
     return field(metadata=held) if default is MISSING else field(default=default, metadata=held)
 
 
@@ -91,6 +106,7 @@ class Setting:
         help: short description.
         unit: unit of its value, empty for plain numbers.
         default: MISSING without a default, None for a setting that may be left open.
+        symbol: symbol of the paper, empty if it has none.
     """
 
     name: str
@@ -98,6 +114,7 @@ class Setting:
     help: str
     unit: str
     default: Any
+    symbol: str = ""
 
     def checked(self, value: Any) -> Any:
         """Return a value that satisfies the rule.
@@ -150,10 +167,16 @@ class Settings:
                 each.metadata["help"],
                 each.metadata["unit"],
                 each.default,
+                each.metadata["symbol"],
             )
             for each in fields(cls)
             if "rule" in each.metadata
         }
+
+    @classmethod
+    def own(cls) -> dict[str, Setting]:
+        """Return the settings that the class itself declares, by name."""
+        return {name: each for name, each in cls.known().items() if name in cls.__annotations__}
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -241,11 +264,10 @@ def axis(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def table(*kinds: type[Settings]) -> str:
-    """Return settings as rows of a Markdown table, each name once."""
-    known = {name: each for kind in kinds for name, each in kind.known().items()}
-    rows = ["| setting | meaning | rule | default |", "|---|---|---|---|"]
-    for name, each in known.items():
+def table(kind: type[Settings]) -> str:
+    """Return the settings that a class declares as rows of a Markdown table."""
+    rows = ["| setting | symbol | meaning | rule | default |", "|---|---|---|---|---|"]
+    for name, each in kind.own().items():
         shown = "" if each.default in (None, MISSING) else f"{each.default} {each.unit}".strip()
-        rows.append(f"| `{name}` | {each.help} | {each.rule.text} | {shown} |")
+        rows.append(f"| `{name}` | {each.symbol} | {each.help} | {each.rule.text} | {shown} |")
     return "\n".join(rows)

@@ -17,11 +17,14 @@ SCORES = {
     "fedavg-rand-k": ["accuracy", "nll"],
     "dp-fedavg": ["accuracy", "nll"],
     "dp-ftrl": ["accuracy", "nll"],
+    "scaffold": ["accuracy", "nll"],
+    "dp-scaffold": ["accuracy", "nll"],
     "fed-smp-top-k": ["accuracy", "nll"],
     "fed-smp-rand-k": ["accuracy", "nll"],
     "fa-ld": ["accuracy", "brier", "ece", "nll"],
     "fa-hmc": ["accuracy", "brier", "ece", "nll"],
     "fed-plt": ["accuracy"],
+    "fed-plt-noiseless": ["accuracy"],
 }
 
 

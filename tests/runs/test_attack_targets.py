@@ -21,6 +21,7 @@ EVERYBODY = {"strategy": "everyone", "clients": 24}
 SETTINGS = {
     "dp-fedavg": EVERYBODY,
     "dp-ftrl": EVERYBODY,
+    "dp-scaffold": EVERYBODY,
     "fed-smp-top-k": EVERYBODY,
     "fed-smp-rand-k": EVERYBODY,
     "fa-ld": {"local_steps": 1},
@@ -102,7 +103,7 @@ REFUSED = {
     "directions": ("dp-fedavg", {"directions": "random"}, r"^directions must be left out"),
     "rounds twice": ("dp-fedavg", {"settings": {"rounds": 3}}, r"^settings\['rounds'\] .* rounds="),
     "a posterior": ("fa-ld", {"settings": {"model": "a.py:b"}}, r"^settings\['model'\] must be"),
-    "another's setting": ("fed-plt", {"settings": {"cohort": 2}}, r"^cohort must be left"),
+    "another's setting": ("fed-plt", {"settings": {"momentum": 2}}, r"^momentum must be left"),
     "unknown data": ("fed-plt", {"data": "iris"}, r"^data must be one of"),
     "too few clients": (
         "dp-fedavg",

@@ -13,7 +13,16 @@ from fedprivacy.papers.fed_plt.tradeoff import SplittingProblem, SplittingSettin
 from fedprivacy.papers.fed_smp.bounds import SmpSetting
 from fedprivacy.runs.methods import METHODS, method_named, names
 from fedprivacy.runs.run_specs import SampledRun
-from fedprivacy.systems.settings import COUNT, POSITIVE, Settings, read, setting, single, table
+from fedprivacy.systems.settings import (
+    COUNT,
+    POSITIVE,
+    Settings,
+    choice,
+    read,
+    setting,
+    single,
+    table,
+)
 
 KINDS = [
     *dict.fromkeys(method.settings for method in METHODS.values()),
@@ -28,7 +37,8 @@ ODD = [-1.0, math.nan, math.inf, "fast", True, [1]]
 class Toy(Settings):
     """Two settings."""
 
-    length: float = setting(POSITIVE, "how long", unit="m")
+    length: float = setting(POSITIVE, "how long", unit="m", symbol="L")
+    colour: str = setting(choice("red", "blue"), "which one", default="red")
     count: int | None = setting(COUNT, "how many", default=None)
 
 
@@ -52,7 +62,8 @@ def test_every_setting_refuses_what_breaks_its_rule_by_name(kind, name):
         ({}, "length must be above 0, got None; pass it"),
         ({"length": 0}, "length must be a finite number above 0, got 0"),
         ({"length": 1, "count": 1.5}, "count must be an integer of at least 1, got 1.5"),
-        ({"length": 1, "width": 2}, "setting must be one of 'length' or 'count', got 'width'"),
+        ({"length": 1, "width": 2}, "setting must be one of 'length', 'colour' or 'count'"),
+        ({"length": 1, "colour": "green"}, "colour must be one of red, blue, got 'green'"),
     ],
 )
 def test_what_is_wrong_with_settings_is_told(given, told):
@@ -63,7 +74,7 @@ def test_what_is_wrong_with_settings_is_told(given, told):
 def test_settings_are_checked_when_they_are_changed_and_numbers_get_their_kind():
     toy = Toy(length=2, count=3.0)
     assert (toy.length, toy.count) == (2.0, 3) and isinstance(toy.count, int)
-    assert toy.changed({"count": None}).values() == {"length": 2.0, "count": None}
+    assert toy.changed({"count": None}).values() == {"length": 2.0, "colour": "red", "count": None}
     for wrong, told in (({"length": -1}, "length"), ({"depth": 1}, "setting must be one of")):
         with pytest.raises(ParameterError, match=told):
             toy.changed(wrong)
@@ -93,12 +104,15 @@ def test_texts_are_read_and_one_value_is_one():
 
 def test_the_table_has_every_setting_with_its_unit_and_rule():
     rows = table(Toy).splitlines()
-    assert rows[2] == "| `length` | how long | above 0 |  |"
-    assert rows[3] == "| `count` | how many | an integer of at least 1 |  |"
+    assert rows[2] == "| `length` | L | how long | above 0 |  |"
+    assert rows[3] == "| `colour` |  | which one | one of red, blue | red |"
+    assert rows[4] == "| `count` |  | how many | an integer of at least 1 |  |"
 
 
 def test_methods_are_known_by_name_and_take_their_own_settings_only():
-    assert set(names(private=True)) == {name for name in METHODS if not name.startswith("fedavg")}
+    without = {name for name in METHODS if name.startswith("fedavg")}
+    without |= {"scaffold", "fed-plt-noiseless"}
+    assert set(names(private=True)) == METHODS.keys() - without
     with pytest.raises(ParameterError, match="method must be one of 'fedavg'"):
         method_named("magic")
     with pytest.raises(ParameterError, match="method must be one of 'dp-fedavg'"):

@@ -1,6 +1,6 @@
 """The methods of ``fedprivacy train``: one file for each, in the order of the help."""
 
-from . import fedavg, dp_fedavg, dp_ftrl, fed_smp, fa_ld, fa_hmc, fed_plt  # noqa: I001
+from . import fedavg, dp_fedavg, dp_ftrl, scaffold, fed_smp, fa_ld, fa_hmc, fed_plt  # noqa: I001
 from .base import (
     DECLARED,
     METHODS,
@@ -27,6 +27,7 @@ __all__ = [
     "method_named",
     "names",
     "register",
+    "scaffold",
     "settings_in_words",
     "tables",
     "users",

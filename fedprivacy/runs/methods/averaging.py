@@ -13,6 +13,7 @@ from ...factors.optimise import Progress
 from ...mechanisms import (
     AdaptiveClipping,
     DistributedDiscreteGaussian,
+    Gaussian,
     IntegerPerturbation,
     Mechanism,
     Skellam,
@@ -73,9 +74,9 @@ STRATEGY = SettingRule(f"one of {', '.join(STRATEGIES)}", _strategy, str)
 class AveragingSettings(Settings):
     """Settings of every averaging method. None means the default of the data set."""
 
-    rounds: int | None = setting(COUNT, "number of rounds", default=None)
+    rounds: int | None = setting(COUNT, "number of rounds", default=None, symbol="T")
     cohort: int | None = setting(
-        COUNT, "clients of a round; their mean if the number varies", default=None
+        COUNT, "clients of a round; their mean if the number varies", default=None, symbol="r"
     )
     strategy: str = setting(STRATEGY, "sampling of a round's clients", default="poisson")
     sampling_probability: float | None = setting(
@@ -85,22 +86,30 @@ class AveragingSettings(Settings):
         default=None,
     )
     local_steps: int | None = setting(
-        COUNT, "mini-batch steps of a client in a round; instead of local_epochs", default=None
+        COUNT,
+        "mini-batch steps of a client in a round; instead of local_epochs",
+        default=None,
+        symbol="K",
     )
     local_epochs: int | None = setting(
         COUNT, "passes over a client's records in a round", default=None
     )
     batch_size: int = setting(COUNT, "records of a mini-batch", default=32)
-    learning_rate: float | None = setting(POSITIVE, "of a client, in round 1", default=None)
+    learning_rate: float | None = setting(
+        POSITIVE, "of a client, in round 1", default=None, symbol="eta_L"
+    )
     learning_rate_decay: float = setting(
         SHARE, "factor on the learning rate after every round", default=1.0
     )
     momentum: float = setting(NON_NEGATIVE, "of a client, from rest in every round", default=0.0)
     proximal: float = setting(
-        NON_NEGATIVE, "mu of FedProx, which pulls a client towards the round's start", default=0.0
+        NON_NEGATIVE,
+        "of FedProx, which pulls a client towards the round's start",
+        default=0.0,
+        symbol="mu",
     )
     server_learning_rate: float | None = setting(
-        POSITIVE, "factor on the averaged update", default=None
+        POSITIVE, "factor on the averaged update", default=None, symbol="eta"
     )
 
 
@@ -109,7 +118,7 @@ class Clipped(Settings):
     """Settings of averaging with clipped and noised contributions."""
 
     clip_norm: float | None = setting(
-        POSITIVE, "clip norm of a client's contribution", default=None
+        POSITIVE, "clip norm of a client's contribution", default=None, symbol="C"
     )
     expected_cohort: int | None = setting(
         COUNT, "public denominator of the noisy sum, which add_remove needs", default=None
@@ -146,7 +155,15 @@ class Adaptive(Settings):
 class Sparse(Settings):
     """Additional settings of sparsified averaging."""
 
-    kept_fraction: float = setting(SHARE, "share of the coordinates that are sent", default=0.4)
+    kept_fraction: float = setting(
+        SHARE, "share of the coordinates that are sent", default=0.4, symbol="p = k / d"
+    )
+    mask_epochs: int | None = setting(
+        COUNT,
+        "passes over the public records for top-k's mask; default: as the clients",
+        default=None,
+        symbol="tau_p",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +186,7 @@ _PUBLIC = ("clients", "cohorts", "rounds", "clip_norm", "parameters", "sent")
 
 _LOOP = (
     *("learning_rate", "learning_rate_decay", "server_learning_rate", "momentum"),
-    *("local_steps", "local_epochs", "batch_size", "expected_cohort", "proximal"),
+    *("local_steps", "local_epochs", "mask_epochs", "batch_size", "expected_cohort", "proximal"),
 )
 """Settings of averaging that are passed to the loop unchanged."""
 
@@ -280,7 +297,9 @@ class AveragingJob:
         if isinstance(what, IntegerPerturbation):
             noise = getattr(self.chosen, "noise", None)
             return {"clip_norm": what.clip_norm, "noise": noise, "bits": what.bits}
-        return {"clip_norm": what.clip_norm} if isinstance(what, SparsifiedPerturbation) else {}
+        if isinstance(what, SparsifiedPerturbation | Gaussian):
+            return {"clip_norm": what.clip_norm}
+        return {}
 
     @property
     def units(self) -> int:
@@ -430,7 +449,7 @@ class AveragingJob:
     @property
     def expected_bytes(self) -> int | None:
         """Expected upload if cohorts vary in size or may repeat a client; otherwise None."""
-        if not isinstance(self.chosen, Noisy) or isinstance(self.scheme, FixedSize | Everyone):
+        if not isinstance(self.chosen, Clipped) or isinstance(self.scheme, FixedSize | Everyone):
             return None
         from ...systems.averaging.server import contributions
         from ...training import upload_size
@@ -440,7 +459,7 @@ class AveragingJob:
 
     def public(self, adjacency: Adjacency | str) -> dict[str, Any]:
         """Return the numbers behind the noisy average and its mask; see ``Job``."""
-        if not isinstance(self.chosen, Noisy):
+        if not isinstance(self.chosen, Clipped):
             return {}
         known = {name: self.settings[name] for name in _PUBLIC}
         if adjacency == Adjacency.ADD_REMOVE:
@@ -458,7 +477,7 @@ class AveragingJob:
             known["public records"] = len(self.source.public()[1])
         return known | {"classes": self.source.classes}
 
-    def _check_declared(self, chosen: Noisy) -> None:
+    def _check_declared(self, chosen: Clipped) -> None:
         """Refuse settings that follow the number of clients: add_remove neighbours differ in it."""
         if isinstance(self.scheme, FixedSize | WithReplacement):
             rule = (

@@ -117,13 +117,22 @@ def users(kind: type[Settings]) -> list[str]:
     return [name for name, each in METHODS.items() if issubclass(each.settings, kind)]
 
 
-def settings_in_words(width: int = 78) -> str:
-    """Return every method's settings with help and rule, as lines of a terminal."""
-    lines = ["Settings of the methods (--set NAME=VALUE):"]
+def settings_in_words(method: str | None = None, width: int = 78) -> str:
+    """Return the settings of one method, or of all, with symbol, help and rule, as lines."""
+    whose = "the methods" if method is None else METHODS[method].title
+    lines = [f"Settings of {whose} (--set NAME=VALUE):"]
     for kind in DECLARED:
-        lines += ["", *wrap(", ".join(users(kind)) + ":", width)]
-        for name, each in kind.known().items():
-            lines += wrap(f"{name}: {each}", width, initial_indent="  ", subsequent_indent="      ")
+        if method is not None and method not in users(kind):
+            continue
+        lines += ["", *(wrap(", ".join(users(kind)) + ":", width) if method is None else ())]
+        for name, each in kind.own().items():
+            # A class of settings may replace one of another class.
+            if method is not None and METHODS[method].known[name] != each:
+                continue
+            symbol = f" ({each.symbol})" if each.symbol else ""
+            lines += wrap(
+                f"{name}{symbol}: {each}", width, initial_indent="  ", subsequent_indent="      "
+            )
     return "\n".join(lines)
 
 

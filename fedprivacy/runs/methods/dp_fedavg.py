@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...relations import Unit
-from .averaging import NOISE_KNOB, Adaptive, AveragingJob, AveragingSettings, IntegerNoise, Noisy
+from .averaging import (
+    NOISE_KNOB,
+    Adaptive,
+    AveragingJob,
+    AveragingSettings,
+    Clipped,
+    IntegerNoise,
+    Noisy,
+)
 from .base import Method, register
 
 
@@ -24,5 +32,5 @@ register(
         AveragingJob,
         compared=True,
     ),
-    declares=(Noisy, Adaptive, IntegerNoise),
+    declares=(Clipped, Noisy, Adaptive, IntegerNoise),
 )

@@ -7,25 +7,37 @@ from typing import TYPE_CHECKING
 
 from ...errors import positive
 from ...relations import Unit
-from ...systems.settings import CLOSED_SHARE, COUNT, POSITIVE, Settings, setting
+from ...systems.settings import CLOSED_SHARE, COUNT, POSITIVE, Settings, choice, setting
 from .base import Method, knob, register
-from .records import CLIP, SamplingJob
+from .records import CLIP, ChainSettings, SamplingJob
 
 if TYPE_CHECKING:
     from ...training.chains import SamplingLoop
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hamiltonian(Settings):
-    """FA-HMC. Its knob is the noise on gradients."""
+class Trajectories(Settings):
+    """Settings of FA-HMC alone."""
 
     rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=40)
     clip_norm: float = setting(POSITIVE, CLIP, default=1.0)
-    local_steps: int = setting(COUNT, "leapfrog steps between two uploads", default=2)
-    step_size: float = setting(POSITIVE, "of a leapfrog step", default=0.05)
+    iterations: int = setting(COUNT, "trajectories between two uploads", default=1, symbol="T")
+    local_steps: int = setting(COUNT, "leapfrog steps of a trajectory", default=2, symbol="K")
+    step_size: float = setting(POSITIVE, "of a leapfrog step", default=0.05, symbol="eta")
     correlation: float = setting(
-        CLOSED_SHARE, "share of the momentum's variance that is common", default=0.0
+        CLOSED_SHARE, "share of the momentum's variance that is common", default=0.0, symbol="rho"
     )
+    gradients: str = setting(
+        choice("own", "debiased"),
+        "own: of the client; debiased: corrected by every client's gradient at the start of the "
+        "round before, which is one more release a round (Algorithm B.1)",
+        default="own",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hamiltonian(ChainSettings, Trajectories):
+    """FA-HMC. Its knob is the noise on gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +46,13 @@ class HamiltonianJob(SamplingJob[Hamiltonian]):
 
     def loop(self, level: float | None, seed: int | None) -> SamplingLoop:
         """Return the chain with noise on its gradients."""
-        from ...training import HamiltonianSampling
+        from ...training import DebiasedSampling, HamiltonianSampling
 
-        return HamiltonianSampling(
+        debiased = self.chosen.gradients == "debiased"
+        return (DebiasedSampling if debiased else HamiltonianSampling)(
             step_size=self.chosen.step_size,
             leapfrog_steps=self.chosen.local_steps,
+            iterations=self.chosen.iterations,
             gradient_noise_multiplier=positive(gradient_noise_multiplier=level),
             **self._common(seed),
         )
@@ -55,5 +69,5 @@ register(
         Unit.RECORD,
         HamiltonianJob,
     ),
-    declares=(Hamiltonian,),
+    declares=(Trajectories, ChainSettings),
 )

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...errors import positive, refuse
 from ...relations import Unit
-from ...systems.settings import COUNT, NON_NEGATIVE, POSITIVE, Settings, setting
+from ...sampling import FixedSize
+from ...systems.settings import COUNT, NON_NEGATIVE, POSITIVE, SHARE, Settings, choice, setting
 from .base import Method, knob, register
 from .canaries import Array
 from .records import CLIP, RecordJob
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
 
     from ...systems.fed_plt.agents import AgentData, Logistic, ModuleLoss
     from ...systems.fed_plt.loop import FederatedSplitting, SplittingState
+    from ...systems.fed_plt.solvers import LocalSolver
     from ...training.data import FederatedData
     from ...training.models import ModelFactory
 
 CENTRE = 0.3
 """Subtracted from every pixel before the inputs are scaled into their ball."""
+
+STEPPING = ("gradient", "stochastic")
+"""Solvers that take a step size."""
 
 OWN_SPLITTING = {"clip_norm": 1.0, "step_size": 0.1}
 """Starting values for a module: its curvature and sensitivity are unknown."""
@@ -35,9 +40,19 @@ OWN_SPLITTING = {"clip_norm": 1.0, "step_size": 0.1}
 class Splitting(Settings):
     """Fed-PLT. Its knob is the noise scale tau."""
 
-    rounds: int = setting(COUNT, "number of rounds", default=40)
-    local_steps: int = setting(COUNT, "N_e, steps of an agent in a round", default=5)
-    penalty: float = setting(POSITIVE, "rho", default=3.0)
+    rounds: int = setting(COUNT, "number of rounds", default=40, symbol="K")
+    local_steps: int = setting(COUNT, "steps of an agent in a round", default=5, symbol="N_e")
+    penalty: float = setting(POSITIVE, "of the splitting", default=3.0, symbol="rho")
+    participation: float = setting(
+        SHARE, "probability that an agent takes part in a round", default=1.0, symbol="p"
+    )
+    cohort: int | None = setting(
+        COUNT,
+        "agents of a round, drawn without replacement; instead of participation",
+        default=None,
+    )
+    l1: float = setting(NON_NEGATIVE, "weight of |x|_1 in the common term h", default=0.0)
+    l2: float = setting(NON_NEGATIVE, "weight of |x|^2 / 2 in the common term h", default=0.0)
     regularisation: float = setting(
         NON_NEGATIVE, "strong convexity of every agent's loss", default=0.003
     )
@@ -48,10 +63,30 @@ class Splitting(Settings):
         POSITIVE,
         "of a local step; default: the fastest contraction, or 0.1 for a module",
         default=None,
+        symbol="gamma",
     )
     clip_norm: float | None = setting(
         POSITIVE, f"{CLIP}; default: the bound of the loss, or 1.0 for a module", default=None
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolverSettings(Settings):
+    """Settings of Fed-PLT without noise alone."""
+
+    solver: str = setting(
+        choice(*STEPPING, "accelerated", "newton", "quasi_newton"),
+        "of an agent in a round",
+        default="gradient",
+    )
+    batch_size: int | None = setting(
+        COUNT, "records of a step of the stochastic solver", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiselessSplitting(SolverSettings, Splitting):
+    """Fed-PLT without privacy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +116,12 @@ class SplittingJob(RecordJob[Splitting]):
                 refuse(
                     "feature_bound", given["feature_bound"], rule, "use clip_norm to bound a record"
                 )
-            given = OWN_SPLITTING | dict(given)
+            own = dict(OWN_SPLITTING)
+            if not method.private:
+                del own["clip_norm"]
+            if given.get("solver", "gradient") not in STEPPING:
+                del own["step_size"]
+            given = own | dict(given)
         return {"chosen": method.of(given), "model": model}
 
     @property
@@ -123,7 +163,8 @@ class SplittingJob(RecordJob[Splitting]):
 
     def loop(self, level: float | None, seed: int | None) -> FederatedSplitting:
         """Return the loop with a noise scale."""
-        from ...training import FederatedSplitting, LocalSolver
+        from ...systems.fed_plt.proximal import ElasticNet
+        from ...training import FederatedSplitting
 
         chosen, loss = self.chosen, self.loss
         return FederatedSplitting(
@@ -131,15 +172,35 @@ class SplittingJob(RecordJob[Splitting]):
             records=self.data.records,
             dimension=loss.dimension(self.data),
             penalty=chosen.penalty,
-            solver=LocalSolver(
-                method="noisy",
-                steps=chosen.local_steps,
-                step_size=chosen.step_size,
-                noise_scale=positive(noise_scale=level),
-                clip_norm=chosen.clip_norm,
-            ),
+            solver=self._solver(level),
+            regulariser=ElasticNet(chosen.l1, chosen.l2) if chosen.l1 or chosen.l2 else None,
+            participation=self._participation(),
+            constants=None if self.method.private else loss.curvature(self.data),
             seed=seed,
         )
+
+    def _solver(self, level: float | None) -> LocalSolver:
+        """Return an agent's solver: the noisy one if there is a noise scale."""
+        from ...training import LocalSolver
+
+        chosen = self.chosen
+        common: dict[str, Any] = {"steps": chosen.local_steps, "step_size": chosen.step_size}
+        if not isinstance(chosen, NoiselessSplitting):
+            common |= {"noise_scale": positive(noise_scale=level), "clip_norm": chosen.clip_norm}
+            return LocalSolver(method="noisy", **common)
+        if chosen.clip_norm is not None:
+            rule = "be left out, since this run is not private"
+            refuse("clip_norm", chosen.clip_norm, rule, "use --method fed-plt")
+        return LocalSolver(method=chosen.solver, batch_size=chosen.batch_size, **common)
+
+    def _participation(self) -> float | FixedSize:
+        chosen = self.chosen
+        if chosen.cohort is None:
+            return chosen.participation
+        if chosen.participation != 1.0:
+            rule = "be left out, since cohort states how agents are drawn"
+            refuse("participation", chosen.participation, rule, "give one of the two")
+        return FixedSize(chosen.cohort, population=self.source.population)
 
     def scores(self, loop: FederatedSplitting, state: SplittingState) -> dict[str, float]:
         """Return the accuracy of the coordinator's model."""
@@ -178,5 +239,14 @@ register(
         Unit.RECORD,
         SplittingJob,
     ),
-    declares=(Splitting,),
+    Method(
+        "fed-plt-noiseless",
+        "Fed-PLT without noise",
+        NoiselessSplitting,
+        None,
+        Unit.RECORD,
+        SplittingJob,
+        "fed-plt",
+    ),
+    declares=(Splitting, SolverSettings),
 )

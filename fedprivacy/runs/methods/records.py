@@ -16,7 +16,7 @@ from ...errors import refuse
 from ...factors.optimise import Progress
 from ...mechanisms import Mechanism
 from ...relations import Adjacency, Unit
-from ...systems.settings import Settings
+from ...systems.settings import COUNT, SHARE, Settings, choice, setting
 from .base import Method
 from .canaries import LONG, Array, level_for, only
 
@@ -30,12 +30,39 @@ if TYPE_CHECKING:
     from ...training.posterior import Posterior
 
 S = TypeVar("S", bound=Settings)
+C = TypeVar("C", bound="ChainSettings")
 
 AGENTS = 10
 """Default number of clients for a data set."""
 
 CLIP = "clip norm of a record's gradient"
 """Help of a clip norm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainSettings(Settings):
+    """Settings that the samplers share."""
+
+    batch_fraction: float = setting(
+        SHARE, "share of a client's records in a gradient", default=1.0, symbol="gamma"
+    )
+    averaging: str = setting(
+        choice("full", "I", "II"),
+        "full: the mean over all clients, weighted by their records; I: over cohort draws with "
+        "replacement, by the same weights; II: over cohort clients, drawn without replacement",
+        default="full",
+    )
+    cohort: int | None = setting(
+        COUNT, "clients of a round under I and II", default=None, symbol="S"
+    )
+    weights: str | None = setting(
+        choice("records", "equal"),
+        "of the clients, which change their noise but not the posterior: by number of records, or "
+        "equal; default: records, and equal under II",
+        default=None,
+        symbol="p_c",
+    )
+    thinning: int = setting(COUNT, "rounds from one kept draw to the next", default=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +141,8 @@ class RecordJob(ABC, Generic[S]):
     @property
     def settings(self) -> dict[str, Any]:
         """The chosen settings, and the numbers of clients and records."""
-        return {"clients": self.source.population, "records": self.units, **self.chosen.values()}
+        chosen = {name: value for name, value in self.chosen.values().items() if value is not None}
+        return {"clients": self.source.population, "records": self.units, **chosen}
 
     @property
     def units(self) -> int:
@@ -172,7 +200,7 @@ class RecordJob(ABC, Generic[S]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingJob(RecordJob[S]):
+class SamplingJob(RecordJob[C]):
     """Sampling from a Bayesian multinomial logistic regression; the unit is a record.
 
     The prior is N(0, 1) for every weight. The gradients of records are clipped. Every client takes
@@ -197,7 +225,9 @@ class SamplingJob(RecordJob[S]):
         if given.get("clip_norm", own.clip_norm) != own.clip_norm:
             rule = f"be left out, since the posterior has {own.clip_norm}"
             refuse("clip_norm", given["clip_norm"], rule)
-        chosen = cast(S, method.of(given))
+        if "weights" in given:
+            refuse("weights", given["weights"], "be left out, since the posterior has its own")
+        chosen = cast(C, method.of(given))
         return cls(method=method, source=own.data, chosen=chosen, own=own)
 
     @property
@@ -243,15 +273,20 @@ class SamplingJob(RecordJob[S]):
 
         if self.own is not None:
             return self.own
+        clients, equal = self.source.population, "equal" if self.chosen.averaging == "II" else None
+        weights = [1.0 / clients] * clients if (self.chosen.weights or equal) == "equal" else None
         clip_norm = self.settings["clip_norm"]
-        return Posterior(model=self.model, data=self.source, clip_norm=clip_norm)
+        return Posterior(model=self.model, data=self.source, clip_norm=clip_norm, weights=weights)
 
     def _common(self, seed: int | None) -> dict[str, Any]:
         """Return the arguments that both samplers share."""
-        kept = max(1, self.rounds // 2)
-        correlation = self.settings["correlation"]
-        common: dict[str, Any] = {"target": self.data, "correlation": correlation, "seed": seed}
-        return common | {"draws": kept, "burn_in": self.rounds - kept}
+        names = ("correlation", "batch_fraction", "averaging", "cohort", "thinning")
+        found: dict[str, Any] = {name: getattr(self.chosen, name) for name in names}
+        draws = max(1, self.rounds // (2 * found["thinning"]))
+        burn_in = self.rounds - draws * found["thinning"]
+        if burn_in < 0:
+            refuse("thinning", found["thinning"], f"be at most the number of rounds, {self.rounds}")
+        return found | {"target": self.data, "seed": seed, "draws": draws, "burn_in": burn_in}
 
     def run(self, level: float) -> Mechanism:
         """Return the run of one chain."""

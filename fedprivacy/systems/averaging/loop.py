@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ... import mechanisms
 from ...errors import (
-    Diverged,
     UnsupportedCombination,
     integer,
     natural,
@@ -68,9 +67,9 @@ from .server import (
     check_perturbation,
     denominator,
     is_declared,
-    largest_entries,
     learned_norm,
     released,
+    top_mask,
 )
 from .state import AdaptiveState, CorrelatedState
 from .state import State as State
@@ -102,8 +101,9 @@ class FederatedAveraging:
         sparsification: coordinates that are sent, without noise and without clipping (FedAvg-rand-k
             and FedAvg-top-k); None for all, or for those of ``perturbation``.
         local_steps: mini-batch steps of a client in a round; either this or ``local_epochs``.
-        local_epochs: passes over a client's records in a round. The update for top_k's mask then
-            makes as many passes over the public records.
+        local_epochs: passes over a client's records in a round.
+        mask_epochs: passes over the public records for top_k's mask; None for the clients' steps
+            or passes.
         batch_size: records in a mini-batch.
         learning_rate: local learning rate of the first round.
         momentum: local momentum; the velocity is 0 at the start of every round.
@@ -143,6 +143,7 @@ class FederatedAveraging:
     sparsification: mechanisms.Sparsification | None = None
     local_steps: int | None = None
     local_epochs: int | None = None
+    mask_epochs: int | None = None
     batch_size: int = 32
     learning_rate: float = 0.1
     momentum: float = 0.0
@@ -161,7 +162,7 @@ class FederatedAveraging:
         checked_rates(self.learning_rate, self.learning_rate_decay, self.server_learning_rate)
         non_negative(proximal=self.proximal)
         self._check_server()
-        validate_fields(self, natural, "expected_cohort", or_none=True)
+        validate_fields(self, natural, "expected_cohort", "mask_epochs", or_none=True)
         validate_fields(self, whole, "seed", or_none=True)
         # LocalSGD checks its own values.
         _ = self.optimiser
@@ -503,13 +504,16 @@ class FederatedAveraging:
         for group in data.groups(clients, most):
             yield self._job(group, order)
 
-    def _job(self, group: ClientGroup, order: np.random.Generator) -> ClientTask:
-        """Draw a group's batches.
+    def _job(
+        self, group: ClientGroup, order: np.random.Generator, epochs: int | None = None
+    ) -> ClientTask:
+        """Draw a group's batches, of as many passes as given, or else as clients make.
 
         Random layers, such as Dropout, also draw from ``order``, and not from torch's generator,
         whose state may be known to others.
         """
-        schedule = self.optimiser.schedule(group.rows, order)
+        work = replace(self.optimiser, steps=None, epochs=epochs) if epochs else self.optimiser
+        schedule = work.schedule(group.rows, order)
         # The closed form has no random layers.
         seed = None if self.flat.dense is not None else int(order.integers(2**63))
         return ClientTask(group.clients, group.records, schedule, seed)
@@ -535,18 +539,9 @@ class FederatedAveraging:
         generator = self._generator("mask", state.round)
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
             everyone = ClientGroup([0], data.public(), [np.arange(len(data.public()[1]))])
-            update = self._trained(self._work(state), self._job(everyone, generator))[0]
-            return self._largest(update, state)
+            job = self._job(everyone, generator, self.mask_epochs)
+            return top_mask(self._trained(self._work(state), job)[0], travels.kept, state.round)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
-
-    def _largest(self, update: Tensor, state: State) -> Tensor:
-        """Return top_k's mask, computed from the public records' update."""
-        if not update.isfinite().all():
-            raise Diverged(
-                f"the update from public records in round {state.round + 1} is not finite; the "
-                "round is not released but counts as spent; use a smaller learning_rate"
-            )
-        return largest_entries(update, self._travels.kept)
 
     def _release(
         self, state: State, collected: Collected, population: int

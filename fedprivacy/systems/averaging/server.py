@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import natural, refuse, require, validate_fields, whole
+from ...errors import Diverged, natural, refuse, require, validate_fields, whole
 from ...ledger import Ledger
 from ...mechanisms import (
     AdaptiveClipping,
@@ -122,6 +122,20 @@ def is_declared(scheme: Scheme, expected_cohort: int | None) -> bool:
     """Return whether a private sum's denominator is independent of the number of clients."""
     # A fixed number of draws does not follow the number of clients.
     return expected_cohort is not None or isinstance(scheme, FixedSize | WithReplacement)
+
+
+def top_mask(update: Tensor, kept: int, round: int) -> Tensor:
+    """Return top_k's mask from the update of the public records.
+
+    Raises:
+        Diverged: the update is not finite.
+    """
+    if not update.isfinite().all():
+        raise Diverged(
+            f"the update from public records in round {round + 1} is not finite; the round is not "
+            "released but counts as spent; use a smaller learning_rate"
+        )
+    return largest_entries(update, kept)
 
 
 def largest_entries(update: Tensor, kept: int) -> Tensor:

@@ -463,7 +463,8 @@ class FederatedSplitting:
             aborted=False,
             # Models are sent in double precision.
             upload_bytes=answered * self.dimension * 8,
-            noise_std=share * self._planned[1],
+            # The little extra noise that covers rounding would reveal which agents took part.
+            noise_std=min(share, 1.0) * self._planned[1],
         )
         return after, info
 

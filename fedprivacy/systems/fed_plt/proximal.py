@@ -47,6 +47,18 @@ class L1:
 
 
 @dataclass(frozen=True)
+class ElasticNet:
+    """h(x) = l1 |x|_1 + l2 |x|^2 / 2: the operator of the first term, then that of the second."""
+
+    l1: float
+    l2: float
+
+    def __call__(self, point: Tensor, step: float) -> Tensor:
+        """Return the smaller point."""
+        return L2(self.l2)(L1(self.l1)(point, step), step)
+
+
+@dataclass(frozen=True)
 class Box:
     """h(x) = 0 if every coordinate lies between low and high, else infinite."""
 
