@@ -244,6 +244,8 @@ def counted(at_least: int, /, **named: object) -> int:
 def member(kind: type[E], **named: object) -> E:
     """Turn one ``name=value`` (a member or its string) into a member of ``kind``."""
     ((name, value),) = named.items()
+    if type(value) is kind:
+        return value
     try:
         return kind(value)  # type: ignore[arg-type]
     except ValueError:

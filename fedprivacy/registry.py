@@ -99,7 +99,8 @@ def alike(value: object) -> bool:
         return True
     if not equality_tells(kind):
         return False
-    return all(alike(getattr(value, name)) for name in _names(kind))
+    held = [getattr(value, name) for name in _names(kind)]
+    return all([type(one) in _PLAIN or alike(one) for one in held])
 
 
 @lru_cache(maxsize=1024)
@@ -149,11 +150,11 @@ def plain_fields(value: object) -> dict[str, object]:
     An object that is not a dataclass has no fields.
     """
     kind: type = type(value)
-    found = {name: getattr(value, name) for name in _names(kind, shown=True)}
+    found = [(name, getattr(value, name)) for name in _names(kind, shown=True)]
     return {
-        name.replace("_", " "): one if isinstance(one, int | float | str) else None
-        for name, one in found.items()
-        if one is not None and not isinstance(one, StrEnum | bool)
+        name.replace("_", " "): one if isinstance(one, (int, float, str)) else None
+        for name, one in found
+        if one is not None and not isinstance(one, (StrEnum, bool))
     }
 
 

@@ -404,7 +404,7 @@ ELSEWHERE = {
         "loss/strategies/test_inversion, loss/strategies/test_tail_splitting",
     ),
     "loss/strategies": (
-        "adaptive_adversary cells direct memo search second_moment too_large",
+        "adaptive_adversary cells direct search second_moment too_large",
         "loss/strategies/test_game, test_queries and test_renyi; accountants/test_responses",
     ),
     "accountants": ("game pld rdp", "contract/test_accountants: all make one promise"),

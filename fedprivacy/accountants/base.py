@@ -23,6 +23,7 @@ from ..errors import (
 from ..loss import Curve, MaxLoss, Side, kinds, orientations
 from ..loss.clock import time_limit
 from ..loss.curves.between import one_side
+from ..loss.strategies.memo import uncollected
 from ..privacy_loss import PrivacyLoss, Witness, compose_losses, merge_facts
 from ..registry import Registry, decode, encode
 from ..relations import Adjacency, Facts, Observer, Unit
@@ -176,7 +177,7 @@ class Accountant(ABC):
         target = closed_unit(delta=delta)
         loss = self.loss
         # Only accountants that can stop early get the clock. Others would end without a result.
-        with time_limit(self.deadline if self.interruptible else None):
+        with time_limit(self.deadline if self.interruptible else None), uncollected():
             answer = self._off_epsilon(loss, target) if loss.tv_error else self._at(loss, target)
         return _bound("epsilon", target, loss, answer)
 
@@ -191,7 +192,7 @@ class Accountant(ABC):
         # delta does not grow with epsilon, but the correction for inexact laws does, so a smaller
         # epsilon may be used.
         reduced = min(target, max(0.0, -0.5 * math.log(loss.tv_error))) if loss.tv_error else target
-        with time_limit(self.deadline if self.interruptible else None):
+        with time_limit(self.deadline if self.interruptible else None), uncollected():
             answer = _worst([self._capped_delta(one, reduced) for one in self._kinds(loss)])
         if loss.tv_error:
             upper = Up(math.nextafter(answer.upper + counted(loss.tv_error, reduced), math.inf))

@@ -239,7 +239,8 @@ class Mechanism(Algebra, ABC):
         # Under add_remove, neighbours differ in the number of units.
         if loss.facts.adjacency is not Adjacency.ADD_REMOVE and "population" not in own:
             own = own | {f"number of {loss.facts.unit or 'unit'}s": None}
-        return replace(loss, public=merged([loss.public, in_words(own)]))
+        words = in_words(own)
+        return replace(loss, public=merged([loss.public, words]) if loss.public else words)
 
 
 def mechanisms_in(mechanism: Mechanism) -> tuple[Mechanism, ...]:

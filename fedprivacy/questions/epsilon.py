@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..bound import Bound
 from ..errors import at_least_zero, refuse
-from ..loss.strategies.memo import answered_once
+from ..loss.strategies.memo import answered_once, uncollected
 from ..privacy_loss import PrivacyLoss
 from ..relations import Adjacency, Observer
 from .certificate import CertificateRun
@@ -43,10 +43,11 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
             way_out = "fp.audit(accountant, claim=(epsilon, delta)) reads an accountant"
         text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
         refuse("run", text, "have a privacy loss", way_out)
-    with answered_once():
+    with answered_once(), uncollected():
         return run.privacy_loss(adjacency, observer)
 
 
+@uncollected()
 def epsilon(
     run: Accountable,
     *,
@@ -90,6 +91,7 @@ def epsilon(
     return replace(bound, qualified=remarks_on(run, bound.given))
 
 
+@uncollected()
 def delta(
     run: Accountable,
     *,

@@ -164,7 +164,7 @@ class TableScheme:
         sees = _seen(observer)
         pair = cell.build(inner, self, sees)
         # The theorems and assumptions of the inner mechanism, for the observer of the cell.
-        base = inner.privacy_loss(_served(inner, adjacency), sees)
+        base = _served(inner, adjacency, sees)
         _check_sum(inner, base)
         witness = None if pair.witness is None else Witness(pair.witness, cell.datasets)
         theorems = (f"{self.name}, {adjacency}: {cell.theorem}", *base.theorems)
@@ -352,14 +352,14 @@ def _check_sum(inner: Lossy, loss: PrivacyLoss) -> None:
         refuse(f"{type(inner).__name__}.traits.sum_multiplier", z, rule, way_out)
 
 
-def _served(inner: Lossy, adjacency: Adjacency) -> Adjacency:
-    """Return the adjacency, or replace_one for mechanisms that serve no other."""
+def _served(inner: Lossy, adjacency: Adjacency, observer: Observer) -> PrivacyLoss:
+    """Return the inner loss, under replace_one for mechanisms that do not serve the adjacency."""
     try:
-        inner.privacy_loss(adjacency)
+        loss = inner.privacy_loss(adjacency)
     # A cell exists at this point, so the inner mechanism serves some adjacency.
     except UnsupportedCombination:
-        return Adjacency.REPLACE_ONE
-    return adjacency
+        return inner.privacy_loss(Adjacency.REPLACE_ONE, observer)
+    return loss if observer is Observer.AGGREGATE else inner.privacy_loss(adjacency, observer)
 
 
 def expected_size(scheme: Scheme, population: int) -> int:

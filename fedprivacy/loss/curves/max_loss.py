@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -93,7 +94,11 @@ def _exact_sum(terms: Sequence[tuple[float, int]], towards: float) -> float:
     # Fractions cannot represent infinity.
     if any(math.isinf(value) for value, _ in terms):
         return math.inf
-    exact = sum((Fraction(value) * count for value, count in terms), Fraction(0))
+    # Many rounds often have one largest loss.
+    counts: Counter[float] = Counter()
+    for value, count in terms:
+        counts[value] += count
+    exact = sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
     if abs(exact) > sys.float_info.max:
         far = math.inf if exact > 0 else -math.inf
         return far if far == towards else math.nextafter(far, 0.0)

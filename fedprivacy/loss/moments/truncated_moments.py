@@ -27,6 +27,8 @@ LOG_OFF_ATOM = -34.5
 _MOST_NODES = 1 << 18
 _MOST_PANELS = 1 << 14
 _HALVINGS = 14
+_RHO = np.array([2.0, 3.0, 4.0, 5.5, 7.5])
+"""Ellipses that are tried: sums of the half axes, in radii of a panel."""
 
 
 class _Needs(NamedTuple):
@@ -229,28 +231,24 @@ class Piece:
 
         ``plain``: the factor also holds for P's own mass; ``target``: log of the wanted error.
         """
-        best: tuple[float, float, float] | None = None
-        # A larger ellipse converges faster, but the integrand grows on it, so a few are tried.
-        for rho in (2.0, 3.0, 4.0, 5.5, 7.5):
-            d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
-            # At an angle of pi the sums may vanish, and the integrand is no longer analytic.
-            if d * self.pair.spread > 3.0:
-                continue
-            low, high = middle - reach, middle + reach
-            needed = self.pair.log_top(low, high, asked.tilt)
-            if asked.height > 0.0:
-                needed = needed + asked.height * self.pair.phase(d, low, high)
-            needed = needed + self.pair.ends.log_growth(d, asked.tilt)
-            if plain:
-                needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + 0.5 * d * d)
-            factor = float(np.max(needed)) + spectra.panel_factor(radius, rho)
-            # The number of nodes that an ellipse needs is proportional to this.
-            cost = (factor - target) / math.log(rho)
-            if best is None or cost < best[0]:
-                best = (cost, factor, rho)
-        if best is None:
+        # A larger ellipse converges faster, but the integrand grows on it, so a few are tried. At
+        # an angle of pi the sums may vanish, and the integrand is no longer analytic.
+        rho = _RHO[0.5 * (_RHO - 1.0 / _RHO) * radius * self.pair.spread <= 3.0]
+        if not len(rho):
             raise NoMoments
-        return best[1], best[2]
+        d, reach = 0.5 * (rho - 1.0 / rho) * radius, 0.5 * (rho + 1.0 / rho) * radius
+        low, high = middle - reach[:, None], middle + reach[:, None]
+        needed = self.pair.log_top(low, high, asked.tilt)
+        if asked.height > 0.0:
+            needed = needed + asked.height * self.pair.phase(d[:, None], low, high)
+        needed = needed + self.pair.ends.log_growth(d, asked.tilt)[:, None]
+        if plain:
+            growth = 0.5 * d * d
+            needed = np.maximum(needed, self.pair.log_top(low, high, 0.0) + growth[:, None])
+        factor = np.max(needed, axis=1) + np.array([spectra.panel_factor(radius, r) for r in rho])
+        # The number of nodes that an ellipse needs is proportional to this.
+        best = int(np.argmin((factor - target) / np.log(rho)))
+        return float(factor[best]), float(rho[best])
 
     def _log_edges(self, tilt: float) -> list[float]:
         """Return logs of bounds on the effect of a few units of error in the ends."""
