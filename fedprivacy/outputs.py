@@ -28,7 +28,9 @@ TEMPORARY = ".tmp"
 """Suffix of a file's name while it is written."""
 
 
-def whole_file(path: str | PathLike[str], content: bytes | str, *, mode: int = 0o644) -> None:
+def whole_file(
+    path: str | PathLike[str], content: bytes | memoryview | str, *, mode: int = 0o644
+) -> None:
     """Write a file so that a crash leaves either the old file or the new file.
 
     Args:

@@ -420,7 +420,7 @@ def save(
     # To memory first: the file is either replaced completely or not changed.
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    whole_file(path, buffer.getvalue(), mode=0o600)
+    whole_file(path, buffer.getbuffer(), mode=0o600)
 
 
 def load(path: str | Path, like: S, device: str = "cpu") -> S:

@@ -76,15 +76,20 @@ def of_clients(state: CorrelatedState, population: int) -> CorrelatedState:
 
 def may_come(state: CorrelatedState, noise: CorrelatedNoise) -> Indices:
     """Return the clients that the rule of participation allows in the next round."""
+    free = _allowed(state, noise, state.last, state.times)
+    return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
+
+
+def _allowed(state: State, noise: CorrelatedNoise, last: Tensor, times: Tensor) -> Tensor:
+    """Return whether some clients may take part in the next round, by last round and draws."""
     rule, rounds = noise.participation, noise.rounds
-    away = state.round - state.last
+    away = state.round - last
     rested = away >= rule.gap(rounds)
     # A client keeps its position in every epoch.
     if rule.together:
         rested &= away % rule.gap(rounds) == 0
     # A client that never took part is eligible in any round.
-    free = (state.last < 0) | (rested & (state.times < rule.most(rounds)))
-    return np.asarray(torch.nonzero(free).flatten().numpy(), dtype=np.int64)
+    return (last < 0) | (rested & (times < rule.most(rounds)))
 
 
 def drawn(scheme: Scheme, free: Indices, generator: np.random.Generator) -> Indices:
@@ -105,13 +110,14 @@ def taken(state: CorrelatedState, cohort: Indices, noise: CorrelatedNoise) -> Co
         ParameterError: a client takes part too soon, or too often.
     """
     # Checked again for every cohort, because the account depends on it.
-    early = np.setdiff1d(cohort, may_come(state, noise))
+    chosen = torch.from_numpy(cohort)
+    early = chosen[~_allowed(state, noise, state.last[chosen], state.times[chosen])]
     if len(early):
-        rule = f"keep {noise.participation}; it was drawn in round {int(state.last[early[0]])}"
-        refuse("client", int(early[0]), rule, "draw this client later")
+        client = int(early.min())
+        rule = f"keep {noise.participation}; it was drawn in round {int(state.last[client])}"
+        refuse("client", client, rule, "draw this client later")
     # Copies: the state before may be in a checkpoint.
     last, times = state.last.clone(), state.times.clone()
-    chosen = torch.from_numpy(cohort)
     last[chosen] = state.round
     times[chosen] += 1
     return replace(state, last=last, times=times)
@@ -184,7 +190,7 @@ class NoiseFile:
         content |= {name: getattr(state, name) for name in _HELD}
         buffer = io.BytesIO()
         torch.save(content, buffer)
-        whole_file(self.path, buffer.getvalue(), mode=0o600)
+        whole_file(self.path, buffer.getbuffer(), mode=0o600)
 
     def content(self, device: torch.device) -> dict[str, Any]:
         """Return the content of the file.
