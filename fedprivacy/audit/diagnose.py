@@ -194,7 +194,10 @@ def failing_assumptions(claimed: ExplainedClaim) -> tuple[str, ...]:
     rounded = _rounded(claimed)
     if rounded:
         return rounded
-    tried = [(one, one.finite()) for one in readings(claimed.audited)]
+    # A claim with few digits matches too many numbers, so only bounds are of use.
+    precise = _windows(claimed).share([claimed.window(claimed.claim)]) <= CHANCE
+    asked = [one for one in readings(claimed.audited) if one.bound or precise]
+    tried = [(one, one.finite()) for one in asked]
     matches, text = _matches(claimed, tried)
     if matches:
         return tuple(_sentence(claimed, match, text) for match in matches[:MAX_MATCHES])
@@ -212,12 +215,16 @@ def _rounded(claimed: ExplainedClaim) -> tuple[str, ...]:
     return ()
 
 
+def _windows(claimed: ExplainedClaim) -> Windows:
+    high = max(claimed.claim, claimed.least)
+    return Windows(min(_FROM * high, 0.5 * claimed.claim), high)
+
+
 def _matches(
     claimed: ExplainedClaim, tried: list[tuple[Misreading, list[Number]]]
 ) -> tuple[list[_Match], str]:
     """Return the readings that give the claim, and a sentence on the chance of a match."""
-    high = max(claimed.claim, claimed.least)
-    windows = Windows(min(_FROM * high, 0.5 * claimed.claim), high)
+    windows = _windows(claimed)
     compared: list[str] = []
     found: list[_Match] = []
     for one, number in _distinct(claimed, tried):
@@ -323,6 +330,9 @@ def overcounts(claimed: ExplainedClaim) -> tuple[str, ...]:
     # Multiples of a looser account may lie far above those of the tightest one.
     high = max((MAX_TIMES + 1) * claimed.least, claimed.claim)
     windows = Windows(claimed.least, high)
+    # Every multiple that explains the claim has a window around it, which is too wide here.
+    if windows.share([claimed.window(claimed.claim)]) > CHANCE:
+        return ()
     # The claim may be a multiple of any accountant's number, also that of another library.
     for value, by in (*known, *peer(claimed.audited, claimed.run)):
         # Every multiple of every number raises the chance of a random match.

@@ -90,6 +90,8 @@ def check_verdict(found, case):
     if case.get("infinite"):
         assert found.bound.lower == float("inf")
         return
+    if case["run"] is None:
+        return
     name, *numbers = case["run"]["sampling"]
     step = fp.Gaussian(noise_multiplier=case["run"]["noise"]).sampled(SCHEMES[name](*numbers))
     # A shuffled pass is one mechanism, of as many rounds as it has.

@@ -144,12 +144,40 @@ def toml_of(text: bytes, name: str) -> dict[str, Any]:
         unreadable(name, f"not readable as TOML: {error}")
 
 
-def yaml_of(text: bytes, name: str) -> Any:
-    """Return YAML as plain values, read by PyYAML's safe loader.
+def ini_of(text: bytes, name: str) -> dict[str, Any]:
+    """Return lines ``name = value``, perhaps in sections, as mappings of texts.
 
     Raises:
-        ConversionError: if the text is not one YAML document of plain values, is too long, is
-            nested too deeply, refers to other parts too often, or has a key twice.
+        ConversionError: if a line is something else, or a name occurs twice.
+    """
+    found: dict[str, Any] = {}
+    part = found
+    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), start=1):
+        known = _INI.fullmatch(line.strip())
+        if known is None:
+            unreadable(name, f"line {number} is neither a section nor name = value")
+        if known["section"]:
+            part = found.setdefault(known["section"], {})
+        elif known["name"]:
+            if known["name"] in part or not isinstance(part, dict):
+                unreadable(name, f"the field {known['name']!r:.60} occurs twice; remove one")
+            part[known["name"]] = known["value"].strip().strip("\"'")
+    return found
+
+
+_INI = re.compile(
+    r"(?:[#;].*|\[(?P<section>[A-Za-z_][\w .:/-]{0,60})\]"
+    r"|(?P<name>[A-Za-z_][\w.-]{0,80})\s*=\s*(?P<value>[^#]*)(?:#.*)?)?",
+    re.ASCII,
+)
+
+
+def yaml_of(text: bytes, name: str) -> Any:
+    """Return YAML as plain values, read by PyYAML's safe loader; several documents as a list.
+
+    Raises:
+        ConversionError: if the text is no YAML of plain values, is too long, is nested too deeply,
+            refers to other parts too often, or has a key twice.
     """
     import yaml
 
@@ -167,9 +195,10 @@ def yaml_of(text: bytes, name: str) -> Any:
                 unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
             if aliases > MAX_ALIASES:
                 unreadable(name, f"more than {MAX_ALIASES} references to other parts of the file")
-        node = yaml.compose(text, Loader=parser)
-        _check_keys(node, name)
-        return None if node is None else yaml.load(text, Loader=parser)
+        for node in yaml.compose_all(text, Loader=parser):
+            _check_keys(node, name)
+        documents = [each for each in yaml.load_all(text, Loader=parser) if each is not None]
+        return documents if len(documents) > 1 else next(iter(documents), None)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
         first = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
         mark = getattr(error, "problem_mark", None)

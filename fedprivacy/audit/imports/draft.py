@@ -67,7 +67,8 @@ _FACTS: dict[str, Any] = {
 _PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "args", "config"}
 _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
-_PLACES |= {"metrics", "result", "results", "summary", "final", "command", "namespace", "dpsgd"}
+_PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
+_PLACES |= {"sampling", "noise", "clipping"}
 """Words of the parts of a file that hold settings of a run."""
 
 
@@ -140,7 +141,7 @@ class Draft:
     other_facts: dict[str, str] = field(default_factory=dict)
     several: dict[str, list[float]] = field(default_factory=dict)
     anywhere: bool = True
-    suggested: dict[str, float] = field(default_factory=dict)
+    suggested: dict[str, Any] = field(default_factory=dict)
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -406,7 +407,7 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
 _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
 
 
-def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, float]) -> str:
+def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, Any]) -> str:
     """Return the options that state a sampling with all of its missing numbers."""
     chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
     rate = rounds.rate

@@ -37,9 +37,14 @@ class Field(NamedTuple):
         return printable(f"{place} = {str(self.value)[:40]}")
 
 
+_GREEK = str.maketrans(
+    {"\u03b5": "epsilon", "\u03f5": "epsilon", "\u03b4": "delta", "\u03c3": "sigma"}
+)
+
+
 def plain_name(name: object) -> str:
     """Return a name in lower case with underscores: "clippingNorm" and "clipping-norm" agree."""
-    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name).strip())
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name).strip().translate(_GREEK))
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 

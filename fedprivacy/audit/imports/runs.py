@@ -82,7 +82,11 @@ def _all_runs(rows: list[Any]) -> bool:
 
 
 def _noisy(row: Mapping[Any, Any]) -> bool:
-    return bool({setting_name(key) for key in row} & NOISES)
+    if {setting_name(key) for key in row} & NOISES:
+        return True
+    # MLflow and Optuna write the settings of a run into a part of it.
+    parts = [row[key] for key in ("params", "data") if isinstance(row.get(key), Mapping)]
+    return any(map(_noisy, parts))
 
 
 def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:

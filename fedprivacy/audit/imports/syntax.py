@@ -15,7 +15,17 @@ from typing import Any
 
 from ...errors import ConversionError
 from . import table
-from .content import MAX_TEXT, MAX_TOML, MAX_YAML, json_of, toml_of, unreadable, whole, yaml_of
+from .content import (
+    MAX_TEXT,
+    MAX_TOML,
+    MAX_YAML,
+    ini_of,
+    json_of,
+    toml_of,
+    unreadable,
+    whole,
+    yaml_of,
+)
 from .fields import NUMBER, as_number, plain_name, unwrapped
 from .printed import about_privacy, settings_in
 
@@ -46,12 +56,22 @@ def content_of(path: Path) -> Content:
     text = _utf8(whole(path), path.name)
     found = _parsed(path, text)
     values = unwrapped(found.values)
+    if isinstance(values, dict) and "cells" in values and "nbformat" in values:
+        text = _code(values["cells"]).encode()
     # Settings that a program printed are inside a text, or inside the strings of a file.
     if len(text) <= MAX_TEXT and (isinstance(values, str) or not about_privacy(values)):
         shown = settings_in(text.decode("utf-8", "replace"))
         if shown is not None:
             return Content("printed settings", shown)
     return Content(found.kind, values)
+
+
+def _code(cells: Any) -> str:
+    """Return the code of a notebook."""
+    sources = [cell.get("source", "") for cell in cells if isinstance(cell, dict)]
+    return "\n".join(
+        "".join(map(str, one)) if isinstance(one, list) else str(one) for one in sources
+    )
 
 
 def _utf8(text: bytes, name: str) -> bytes:
@@ -108,10 +128,13 @@ def _line(line: bytes, name: str) -> Any:
 
 def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     """Return a mapping of YAML in braces, as Python prints one; else raise the problem of JSON."""
-    # A repeated key is repeated in YAML too.
-    if len(text) <= MAX_YAML and _PYTHON.match(text):
+    # A repeated key is repeated in YAML too. JSON has no NaN, and no comma after the last value.
+    if len(text) <= MAX_YAML:
         plain = _NAMES.sub(lambda found: _PLAIN[found[0]], text)
-        values = yaml_of(plain, name)
+        try:
+            values = yaml_of(plain, name)
+        except ConversionError as error:
+            raise (error if _PYTHON.match(text) else problem) from None
         if isinstance(values, dict) and values:
             return Content("YAML", values)
     raise problem
@@ -130,7 +153,9 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
     if found is not None:
         return found
     tries = (
-        (("TOML", toml_of), ("YAML", yaml_of)) if len(text) <= MAX_TOML else (("YAML", yaml_of),)
+        (("TOML", toml_of), ("YAML", yaml_of), ("INI", ini_of))
+        if len(text) <= MAX_TOML
+        else (("YAML", yaml_of),)
     )
     for kind, parse in tries:
         try:
@@ -156,7 +181,9 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
 _SYNTAX = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
 
 
-_NAME = re.compile(r"[A-Za-z_][\w ./%()\[\]-]{0,59}", re.ASCII)
+_NAME = re.compile(
+    r"[A-Za-z_\u03b5\u03f5\u03b4\u03c3][A-Za-z0-9_ ./%()\[\]\u03b5\u03b4\u03c3-]{0,59}"
+)
 
 
 def _table(text: bytes, name: str) -> Content | None:

@@ -180,6 +180,22 @@ def _shares(draft: Draft) -> None:
         if all(one.place.rpartition(".")[0] in noises for one in draft.fields.all("q")):
             _take_rate(draft, ("q",))
     _suggest(draft, BATCH, RECORDS)
+    _of_batches(draft)
+
+
+def _of_batches(draft: Draft) -> None:
+    """Take the batch and the number of records, if the file names the sampling that uses them."""
+    batch, size = draft.suggested.get("cohort"), draft.suggested.get("population")
+    kind = draft.facts.get("sampling")
+    if batch is None or size is None or batch > size or "sampling_probability" in draft.facts:
+        return
+    if kind in (Sampling.FIXED, Sampling.WITH_REPLACEMENT):
+        draft.facts |= {"cohort": batch, "population": size}
+    elif kind in (Sampling.POISSON, Sampling.SHUFFLED) and size % batch == 0:
+        draft.facts |= {"sampling_probability": batch / size, "population": size}
+    else:
+        return
+    draft.inferred.append(f"a batch of {batch} of {size} records")
 
 
 def _take_counts(draft: Draft) -> None:
