@@ -6,9 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from campaign_settings import Node, Setting
 from campaign_truth import allocated_epsilon, gaussian_epsilon
 from campaign_worlds import last, multiplier
+from scipy.special import logsumexp
+from scipy.stats import norm
 
 
 def ceilings(setting: Setting) -> Iterator[tuple[str, float]]:
@@ -47,9 +50,8 @@ def _hidden(v: dict[str, Any]) -> float:
 def _sum_ceilings(setting: Setting, node: Node, times: int) -> Iterator[tuple[str, float]]:
     (name, v), z = node.values["scheme"], multiplier(node.inside[0])
     seen = setting.observer != "server"
-    if name == "Shuffled" and setting.adjacency == "zero_out" and seen:
-        found = _shuffled(1.0 / z, v["rounds_per_epoch"], times, setting.delta)
-        yield "named data sets in rounds of equal size and a secret order", found
+    if name == "Shuffled" and seen and z > 0.05:
+        yield from _secret_order(setting, v["rounds_per_epoch"], times, 1.0 / z)
     if setting.adjacency != "add_remove" or not seen:
         return
     if name == "FixedSize" and v["size"] == v["population"]:
@@ -58,6 +60,54 @@ def _sum_ceilings(setting: Setting, node: Node, times: int) -> Iterator[tuple[st
     if name == "WithReplacement" and v.get("population") == 1:
         mu = v["draws"] * math.sqrt(times) / z
         yield "nobody is left to take the slots", _gaussian(mu, setting.delta)
+
+
+def _secret_order(
+    setting: Setting, rounds: int, epochs: int, mu: float
+) -> Iterator[tuple[str, float]]:
+    """Yield ceilings of the named data sets, of which all others send 0 or all the opposite."""
+    delta, words = setting.delta, "named data sets in rounds of a secret order"
+    if rounds == 1:
+        if setting.adjacency != "replace_one":
+            yield "all the others take part, too", _gaussian(mu * math.sqrt(epochs), delta)
+    elif setting.adjacency == "zero_out":
+        opposite = _largest((2.0 * mu, mu), rounds, 0.0, epochs, delta)
+        yield words, max(_shuffled(mu, rounds, epochs, delta), opposite)
+    elif setting.adjacency == "add_remove":
+        yield words, _largest((2.0 * mu, 0.0), rounds - 1, 1.0 / rounds, epochs, delta)
+
+
+def _largest(
+    means: tuple[float, float], rounds: int, idle: float, epochs: int, delta: float
+) -> float:
+    """Return an upper end for the largest of normal outcomes: the best of a few Renyi orders."""
+    best = [math.inf, math.inf]
+    for b in (0.02 * 1.4**k for k in range(28)):
+        order, reach = 1.0 + b, (1.0 + b) * means[0] + 15.0
+        x = np.linspace(-reach, reach, 20_001)
+        one, two = (_log_density(x, mean, rounds, idle * (mean == means[0])) for mean in means)
+        for turned, (p, q) in enumerate(((one, two), (two, one))):
+            total = logsumexp(order * p - b * q) + math.log(x[1] - x[0])
+            gain = (math.log(delta) + math.log(order)) / b
+            found = epochs * total / b + math.log1p(-1.0 / order) - gain
+            best[turned] = min(best[turned], found)
+    return max(*best, 0.0) * (1.0 + 1e-6)
+
+
+def _log_density(x: Any, mean: float, rounds: int, idle: float) -> Any:
+    parts = [(1.0 - idle, mean), *([(idle, 0.0)] if idle else [])]
+    each = [
+        math.log(w)
+        + np.logaddexp(
+            norm.logpdf(x, m),
+            (math.log(rounds - 1) if rounds > 1 else -math.inf)
+            + norm.logcdf(x, m)
+            + norm.logpdf(x)
+            - norm.logcdf(x),
+        )
+        for w, m in parts
+    ]
+    return np.logaddexp.reduce(each, axis=0) + (rounds - 1) * norm.logcdf(x)
 
 
 def _shuffled(mu: float, rounds: int, epochs: int, delta: float) -> float:

@@ -81,6 +81,11 @@ class Bound:
         """Who sees the outputs."""
         return self.facts.observer
 
+    @property
+    def closed(self) -> bool:
+        """Whether the interval has a finite upper end, or shows that there is none."""
+        return not self.lower < self.upper == math.inf
+
     def verdict(self, claim: float) -> Verdict:
         """Return whether ``claim``, an upper bound on the quantity, holds.
 
@@ -157,8 +162,9 @@ class Bound:
         at = "delta" if self.quantity == "epsilon" else "epsilon"
         unit = f"{self.unit} level, " if self.unit else ""
         lower, upper = self.ends(6)
+        known = f"in [{lower}, {upper}]" if self.closed else f"at least {lower}"
         return (
-            f"{self.quantity} in [{lower}, {upper}] at {at} = {exactly(self.given)} "
+            f"{self.quantity} {known} at {at} = {exactly(self.given)} "
             f"({unit}{self.adjacency}, {self.observer}; {self.method})"
             + "".join(f", {words}" for words in self.qualified)
         )

@@ -198,8 +198,9 @@ def test_a_run_goes_on(tmp_path, monkeypatch, capsys):
 
 
 def test_refusals_are_counted():
-    refused = asked(sampled(("Shuffled", {"rounds_per_epoch": 3}), noise_multiplier=1.0))
+    scheme = ("FixedSize", {"size": 3, "population": 3})
+    refused = asked(sampled(scheme, noise_multiplier=1.0))
     report = campaign_checks.check(refused)
     [kind] = report.refusals
-    assert kind.startswith("UnsupportedCombination: Shuffled has no theorem")
+    assert kind.startswith("UnsupportedCombination: a cohort of the whole population")
     assert fp.errors.UnsupportedCombination.__name__ in kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -98,7 +99,8 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
             attained = NOTHING
         elif loss.witness.curve != loss.curve:
             # An attained end is compared and shown, not refined. A share of the answer is enough.
-            wanted = tolerance if relative else max(tolerance, _ATTAINED * worst.low)
+            share = 0.0 if relative or math.isinf(worst.high) else _ATTAINED * worst.low
+            wanted = max(tolerance, share)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
 

@@ -325,6 +325,11 @@ def _judge(
             f"epsilon is at least {worst.ends(6)[0]} {at}, attained by two neighbouring data sets "
             f"({worst.witness}); {claimed} was claimed."
         )
+    if not (best.closed or worst.closed):
+        return Verdict.CANNOT_BE_CERTIFIED, (
+            f"epsilon is at least {worst.ends(6)[0]} {at}, and no finite number is certified from "
+            f"above; the claim of {claimed} is neither confirmed nor refuted."
+        )
     return Verdict.CANNOT_BE_CERTIFIED, (
         f"epsilon lies in [{worst.ends(6)[0]}, {best.ends(6)[1]}] {at}; the claim of {claimed} "
         "lies inside, so it is neither confirmed nor refuted."

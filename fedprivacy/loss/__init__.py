@@ -1,7 +1,7 @@
 """The mathematics of privacy losses: curves, lattices, moments, composition."""
 
 from .curves.allocation import Allocated
-from .curves.between import Bracketed, LeastOf
+from .curves.between import Bracketed, LeastOf, MostOf
 from .curves.components import Components, kinds
 from .curves.composed import Composed
 from .curves.curve import Curve, Swapped, orientations
@@ -10,6 +10,7 @@ from .curves.fold import Fold
 from .curves.gaussian import IDENTITY, GaussianMix, Gdp
 from .curves.laplace import LaplacePair
 from .curves.laplace_replace import LaplaceExchanged
+from .curves.largest import LargestRound
 from .curves.lattice import Side, Tails
 from .curves.max_loss import MaxLoss
 from .curves.mixture import Mix
@@ -19,10 +20,11 @@ from .curves.sampled import Sampled
 from .curves.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from .curves.support import Support
 from .curves.triangles import Triangles, given_way
-from .curves.worst_of import AnyOf, compose
+from .curves.worst_of import DISJOINT, AnyOf, compose
 from .moments.moments import MomentBounds, Moments, PairMoments
 
 __all__ = [
+    "DISJOINT",
     "IDENTITY",
     "Allocated",
     "AnyOf",
@@ -36,11 +38,13 @@ __all__ = [
     "Gdp",
     "LaplaceExchanged",
     "LaplacePair",
+    "LargestRound",
     "LeastOf",
     "MaxLoss",
     "Mix",
     "MomentBounds",
     "Moments",
+    "MostOf",
     "Nested",
     "Opposed",
     "PairMoments",

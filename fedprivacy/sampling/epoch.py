@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, require, validate_fields
-from ..loss import Allocated, Curve
+from ..loss import DISJOINT, Allocated, Curve, LargestRound, MostOf
 from ..privacy_loss import PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Observer
@@ -19,6 +19,8 @@ from .pairs import (
     APART,
     EXCHANGED,
     EXCHANGED_OPPOSED,
+    GIVEN_WAY,
+    LEFT,
     SAME,
     SERVER,
     SWAP,
@@ -31,8 +33,15 @@ from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, aske
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
-_SECRET = "T11's zero-out pair, since the order is secret (one round: the same pair)"
+_NO_UPPER = (
+    "no theorem bounds it from above, because one unit more moves others to later rounds (one "
+    "round: G(1/z))"
+)
+_SECRET = "T11's zero-out pair, or the largest round of an epoch (one round: the same pair)"
+_LARGEST = "the largest round of an epoch but its last (one round: the same pair)"
 _OPPOSED = "T11's zero-out pair at z/2 (not one Gaussian sum: at z)"
+_FARTHEST = 30.0
+"""In stds: more noise is post-processing, so a unit that moves farther shows at least as much."""
 _REPLACED = Cell("G(2/z) once an epoch", _ONCE, SAME, EXCHANGED, visible(SWAP))
 
 
@@ -89,15 +98,47 @@ def _hidden_order(adjacency: Adjacency) -> Builder:
         # With one round every unit takes part in it, so there is no secret order.
         if scheme.rounds_per_epoch == 1:
             return unamplified_same(inner, adjacency, observer)
+        if adjacency is ADD:
+            return _moved(inner, scheme)
         curve = inner.privacy_loss(adjacency, observer).curve
         if adjacency is ZERO:
-            return Pair(curve, _attained(inner, scheme, observer))
+            return Pair(curve, _zeroed_among_others(inner, scheme, observer))
         # If all other units send the opposite, only the round of the unit differs, by two clip
         # norms.
         opposed = _spread(inner, scheme, 2.0)
         return Pair(curve, opposed or _attained_by_replacing(inner, scheme, observer))
 
     return build
+
+
+def _zeroed_among_others(inner: Lossy, scheme: Shuffled, observer: Observer) -> Curve | None:
+    """Return the pair if all others send 0, and the largest round if they send the opposite."""
+    silent, z = _attained(inner, scheme, observer), inner.traits.sum_multiplier
+    if silent is None or z is None:
+        return silent
+    mu = min(1.0 / z, _FARTHEST)
+    # Others that send -C u make the unit's round larger by 2 C, that of a zeroed unit by C.
+    return MostOf((LargestRound(2.0 * mu, mu, scheme.rounds_per_epoch), silent))
+
+
+def _moved(inner: Lossy, scheme: Shuffled) -> Pair:
+    """Return no upper end, and the largest round if the others send the opposite.
+
+    Without the unit one round has one unit less. It is not looked at.
+    """
+    z, rounds = inner.traits.sum_multiplier, scheme.rounds_per_epoch
+    if z is None or scheme.partial:
+        raise UnsupportedCombination(
+            f"{scheme.name} has no theorem for adjacency=add_remove (one unit more moves others to "
+            "later rounds), and a lower end is known only for complete passes of one Gaussian sum "
+            "a round; these are covered: zero_out/aggregate, replace_one/aggregate"
+        )
+    # The data set with the unit has a multiple of the rounds, or the stated number of units.
+    units = scheme.population or rounds
+    idle = -(-units // rounds) / units
+    if idle == 1.0:
+        return Pair(DISJOINT, None)
+    return Pair(DISJOINT, LargestRound(2.0 * min(1.0 / z, _FARTHEST), 0.0, rounds - 1, idle))
 
 
 _AT_MOST = (
@@ -129,7 +170,10 @@ class Shuffled(EpochScheme):
         "depend on data"
     )
     rows: ClassVar[Rows] = {
-        (AGGREGATE, ZERO): Cell("G(1/z) once an epoch", _ONCE, _SECRET, APART, _hidden_order(ZERO)),
+        (AGGREGATE, ADD): Cell("not bounded", _NO_UPPER, _LARGEST, LEFT, _hidden_order(ADD)),
+        (AGGREGATE, ZERO): Cell(
+            "G(1/z) once an epoch", _ONCE, _SECRET, GIVEN_WAY, _hidden_order(ZERO)
+        ),
         (AGGREGATE, SWAP): Cell(
             "G(2/z) once an epoch", _ONCE, _OPPOSED, EXCHANGED_OPPOSED, _hidden_order(SWAP)
         ),

@@ -18,6 +18,7 @@ OPPOSED = "one unit sends C u, every other sends -C u, and another unit takes it
 EXCHANGED = "one unit sends C u or -C u; every other sends 0"
 EXCHANGED_OPPOSED = "one unit sends C u or -C u; every other sends -C u"
 GIVEN_WAY = "one unit sends C u or 0; every other sends -C u (or 0)"
+LEFT = "one unit sends C u or is absent; every other sends -C u"
 SAME = "the same pair"
 
 

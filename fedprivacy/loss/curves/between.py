@@ -1,10 +1,10 @@
-"""Curves known only by others: by several that dominate, or by one above and one below.
+"""Curves known only by others: by several of one side, or by one above and one below.
 
-``LeastOf`` holds several pairs that each dominate the same round. ``Bracketed`` holds a pair that
-dominates and a pair that is dominated. Long compositions use the second: the law of an epoch, or of
-a round with a dozen labels, takes some tenths of a second to compute, and a thousand different laws
-take too long. For a group of neighbours, a curve above all and a curve below all (``order``)
-replace every round.
+``LeastOf`` holds several pairs that each dominate the same round, ``MostOf`` several attained
+pairs. ``Bracketed`` holds a pair that dominates and a pair that is dominated. Long compositions use
+it: the law of an epoch, or of a round with a dozen labels, takes some tenths of a second to
+compute, and a thousand different laws take too long. For a group of neighbours, a curve above all
+and a curve below all (``order``) replace every round.
 """
 
 from __future__ import annotations
@@ -86,6 +86,51 @@ class LeastOf(Curve):
         return LeastOf(tuple(curve.swap() for curve in self.curves))
 
 
+@registered
+@dataclass(frozen=True)
+class MostOf(Curve):
+    """Several pairs that data sets attain, each with data sets of its own.
+
+    Questions are answered as for ``LeastOf``, but the largest answer counts. Inside another curve
+    the first pair represents all, which is valid from below.
+
+    Args:
+        curves: at least two; the last takes the least time if it has an order.
+    """
+
+    curves: tuple[Curve, ...]
+
+    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
+        """Return the tails of the first curve."""
+        return self.curves[0].tails(loss, side)
+
+    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
+        """Return the lattice of the first curve."""
+        return self.curves[0].lattice(step, side, tail_mass)
+
+    def moments(self) -> Moments:
+        """Return the largest of the log-moments."""
+        each = [curve.moments() for curve in self.curves]
+        return MomentBounds(lambda order: max(one.log_moment(order) for one in each))
+
+    def support(self) -> Support:
+        """Return the largest of the largest losses of the curves, and the largest cover."""
+        each = [curve.support() for curve in self.curves]
+        return Support(
+            largest=lambda: max((one.largest for one in each), key=lambda one: one.certain),
+            exact=False,
+            cover=lambda: max(one.cover for one in each),
+        )
+
+    def components(self) -> Components:
+        """Return the choices; among many different curves the last represents all."""
+        return Components(choices=self.curves, most=True, simpler=lambda: self.curves[-1])
+
+    def swap(self) -> Curve:
+        """Return all curves swapped."""
+        return MostOf(tuple(curve.swap() for curve in self.curves))
+
+
 def _smallest(found: Sequence[MaxLoss]) -> MaxLoss:
     """Return the smallest of several largest losses, all of them valid."""
     return min(found, key=lambda one: (one.infinite_high, one.high))._replace(
@@ -94,7 +139,7 @@ def _smallest(found: Sequence[MaxLoss]) -> MaxLoss:
 
 
 def readings(curve: Curve) -> tuple[Curve, ...]:
-    """Return the curves that all dominate; for a composition those with one choice throughout."""
+    """Return the curves to choose from; for a composition those with one choice throughout."""
     parts = [(part.components().choices or (part,), count) for part, count in parts_of(curve)]
     most = max(len(choices) for choices, _ in parts)
     if most == 1:

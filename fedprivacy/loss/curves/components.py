@@ -89,7 +89,8 @@ class Components:
         inside: the curves that the curve is built from.
         rounds: (curve, number of runs) of a composition.
         kinds: curves of which one applies, but it is not known which.
-        choices: curves that all dominate the same round.
+        choices: curves that all dominate the same round, or that are all attained.
+        most: whether the largest answer of the choices counts, and not the smallest.
         sides: a curve that dominates and one that is dominated, if these represent the curve.
         upper: the curve that gives the profile from epsilon 0 on, if another gives the rest.
         pair: returns the dominating pair behind the tails, if the moments are not its own but those
@@ -106,6 +107,7 @@ class Components:
     rounds: tuple[tuple[Curve, int], ...] = ()
     kinds: tuple[Curve, ...] = ()
     choices: tuple[Curve, ...] = ()
+    most: bool = False
     sides: tuple[Curve, Curve] | None = None
     upper: Curve | None = None
     pair: Callable[[], Curve] | None = None

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr
 
 from ...registry import registered
-from ...rounding import HUNDREDS, TENS, UNIT, Down
+from ...rounding import TENS, UNIT, Down
 from ..moments.moments import MomentBounds, Moments
-from .allocation import tails_of
+from .binned import Binned, Cells
 from .components import Components
-from .curve import TAIL_MASS, Curve
-from .discretised_laws import DiscreteLaw, merged, split
+from .curve import Curve
 from .gaussian import GaussianMix, Gdp
-from .lattice import Array, Lattice, Side, Tails
+from .lattice import Array
 from .max_loss import NO_LIMIT
 from .mixture import Mix
 from .support import Support
@@ -39,8 +39,6 @@ _PLACED = 4000.0 * UNIT
 """The same error per std of distance of the means. A position is right to a unit of itself. At 38
 stds a tail moves 38 times as much, in either law and at either edge."""
 _FARTHEST = 1e9
-_NONE = 1e-290
-"""Cells with less mass count as cells of only one law."""
 LEFT_OUT = 1e-30
 """Numbers with at most this total probability may be missing in the law; they may be any numbers.
 """
@@ -48,7 +46,7 @@ LEFT_OUT = 1e-30
 
 @registered
 @dataclass(frozen=True)
-class Opposed(Curve):
+class Opposed(Binned):
     """P: N(2 s), Q: N(s) with probability w for every number s of draws, observed in cells.
 
     The curve is the pair of these cells, which the pair of full outcomes dominates. It is valid
@@ -64,6 +62,8 @@ class Opposed(Curve):
     std: float
     times: Times
     swapped: bool = False
+
+    missing: ClassVar[float] = LEFT_OUT
 
     @staticmethod
     def serves(std: float, times: Times) -> bool:
@@ -96,42 +96,21 @@ class Opposed(Curve):
         found = GaussianMix(self.std, self.times, ((1.0, 0.0),))
         return found.swap() if self.swapped else found
 
-    def swap(self) -> Curve:
-        """Return the other orientation."""
-        return replace(self, swapped=not self.swapped)
-
     @property
     def _cover(self) -> float:
         """The cover of the largest number."""
         return max(s for _, s in self.times) / self.std
 
-    def tails(self, loss: Array, side: Side = Side.UP) -> Tails:
-        """Return the cells' tails."""
-        return tails_of(self._cells(side), loss)
-
-    def lattice(self, step: float, side: Side, tail_mass: float = TAIL_MASS) -> Lattice:
-        """Return the cells' lattice."""
-        return (split if side is Side.UP else merged)(self._cells(side), step, tail_mass)
-
-    def _cells(self, side: Side) -> DiscreteLaw:
-        """Return the cells in increasing loss; UP raises P and lowers Q, DOWN the reverse."""
-        p, q = self._masses[::-1] if self.swapped else self._masses
+    @property
+    def laws(self) -> tuple[Cells, Cells]:
+        """The cells of P and of Q, not swapped."""
         off = _ROUNDED + _PLACED * self._cover
-        more, less = 1.0 + off, 1.0 - off
-        if side is Side.UP:
-            p, q = p * more + LEFT_OUT, q * less
-        else:
-            p, q = p * less, q * more + LEFT_OUT
-        both = (p > _NONE) & (q > _NONE)
-        infinite = float(p[~both].sum()) if side is Side.UP else 0.0
-        beyond = float(q[~both].sum()) if side is Side.UP else 0.0
-        loss = np.log(p[both]) - np.log(q[both])
-        order = np.argsort(loss, kind="stable")
-        p, q, loss = p[both][order], q[both][order], loss[order]
-        return DiscreteLaw(loss, p, q, infinite, beyond, HUNDREDS, self._width, side)
+        p, q = (Cells(mass, off * mass) for mass in self._masses)
+        return p, q
 
     @property
-    def _width(self) -> float:
+    def width(self) -> float:
+        """Approximate distance of the losses of neighbouring cells."""
         return _FINE / self.std
 
     @functools.cached_property

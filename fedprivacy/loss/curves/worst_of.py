@@ -19,7 +19,7 @@ from .discrete import Atoms
 from .lattice import Array, Side, Tails
 from .support import Support
 
-APART = Atoms((), infinite=1.0, vanishing=1.0)
+DISJOINT = Atoms((), infinite=1.0, vanishing=1.0)
 """Two laws without a common outcome: the loss is infinite, and other outcomes cannot change that.
 """
 
@@ -112,4 +112,6 @@ def compose(parts: Iterable[tuple[Curve, int]]) -> Curve:
 
 def _composed(parts: list[tuple[Curve, int]]) -> Curve:
     # A round that reveals everything composes to itself, and has no moments to add.
-    return APART if any(curve == APART for curve, _ in parts) else composed.compose(fewer(parts))
+    return (
+        DISJOINT if any(curve == DISJOINT for curve, _ in parts) else composed.compose(fewer(parts))
+    )

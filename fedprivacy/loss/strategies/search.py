@@ -20,7 +20,7 @@ from ...rounding import Down, Up
 from .. import clock
 from ..clock import LateError
 from ..curves.between import readings
-from ..curves.components import Trimmed, count_of, is_composed, parts_of, trim
+from ..curves.components import Trimmed, any_inside, count_of, is_composed, parts_of, trim
 from ..curves.composed import convolved
 from ..curves.curve import Curve
 from ..curves.lattice import MAX_POINTS, Array, Side, TooLarge
@@ -328,7 +328,7 @@ def _either(question: Question) -> Interval:
     """Return the interval; for rounds that lie between others, one end from each of these."""
     several = question.readings()
     if len(several) > 1:
-        return _least(several)
+        return _most(several) if _attained(question.curve) else _least(several)
     if not question.grouped:
         near = _without_rarest(question) if isinstance(question, DeltaAt) else None
         return _interval(question) if near is None else near
@@ -341,6 +341,25 @@ def _either(question: Question) -> Interval:
         return found._replace(reason=GROUPED) if found.reason == STUCK else found
     found, least = interval(above), interval(below)
     return found._replace(low=min(least.low, Down(found.high)), reason=found.reason or GROUPED)
+
+
+def _attained(curve: Curve) -> bool:
+    """Return whether the readings of a curve are attained, so that the largest answer counts."""
+    return any_inside(curve, lambda one: one.components().most)
+
+
+def _most(several: Sequence[Question]) -> Interval:
+    """Return the interval of the largest of several valid numbers."""
+    found: list[Interval] = []
+    for question in several:
+        floor = max([question.floor, *(one.low for one in found)])
+        found.append(interval(replace(question, floor=floor)))
+    return _upper(found)
+
+
+def _upper(found: Sequence[Interval]) -> Interval:
+    top = max(found, key=lambda one: one.high)
+    return top._replace(low=max(one.low for one in found))
 
 
 def _least(several: Sequence[Question]) -> Interval:
@@ -464,7 +483,8 @@ def deltas(curve: Curve, epsilons: Array, tolerance: float) -> dict[float, Inter
     if len(several) > 1:
         of_each = [deltas(one, at, tolerance) for one in several]
         common = set.intersection(*map(set, of_each))
-        return {x: _lower([one[x] for one in of_each]) for x in common}
+        join = _upper if _attained(curve) else _lower
+        return {x: join([one[x] for one in of_each]) for x in common}
     if curve.support().exact:
         # One vectorised reading serves all epsilons, and there is no line to share.
         low, high = (direct.delta(curve, at, side) for side in ENDS)
