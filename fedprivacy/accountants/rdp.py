@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from ..loss import orientations
@@ -20,8 +21,13 @@ class RdpAccountant(Accountant):
 
     def _epsilon(self, loss: PrivacyLoss, delta: float) -> Answer:
         value, order = max(renyi.epsilon(one, delta) for one in orientations(loss.curve))
-        return Answer(value, method=f"RDP, order {order:.5g}")
+        return Answer(value, method=_method(order))
 
     def _delta(self, loss: PrivacyLoss, epsilon: float) -> Answer:
         value, order = max(renyi.delta(one, epsilon) for one in orientations(loss.curve))
-        return Answer(value, method=f"RDP, order {order:.5g}")
+        return Answer(value, method=_method(order))
+
+
+def _method(order: float) -> str:
+    # Without a finite divergence there is no order.
+    return "RDP" if math.isnan(order) else f"RDP, order {order:.5g}"

@@ -76,8 +76,9 @@ class ExplainedClaim:
 
     @property
     def least(self) -> float:
-        """The smallest certified epsilon."""
-        return min(bound.upper for bound in self.found.values())
+        """The smallest certified epsilon; the largest lower end if no finite one is certified."""
+        upper = min(bound.upper for bound in self.found.values())
+        return upper if upper < math.inf else max(bound.lower for bound in self.found.values())
 
     @property
     def can_be_read(self) -> bool:
@@ -87,7 +88,7 @@ class ExplainedClaim:
         too_large = self.least > _USELESS and sum(times for _, times in parts) > _LONG
         readable = len(parts) <= MAX_PARTS and not too_large
         # A claim is no fraction of an infinite epsilon.
-        finite = math.isfinite(self.least) and self.claim > 0.0
+        finite = 0.0 < self.least < math.inf and self.claim > 0.0
         return readable and finite and 0.0 < self.delta < 1.0
 
     @cached_property
@@ -230,7 +231,9 @@ def _matches(
     for one, number in _distinct(claimed, tried):
         if windows.admits(claimed.window(number[0]), CHANCE):
             compared.append(one.what)
-            found += [_Match(one, number)] * claimed.rounds_from(number[0])
+            # A further reading with the same number explains nothing more.
+            new = all(number != match.number for match in found)
+            found += [_Match(one, number)] * (new and claimed.rounds_from(number[0]))
     # Readings with a free parameter come close to every claim with few digits.
     if not found:
         found = _of_divisors(claimed, windows, compared) or _estimated(claimed, windows, compared)

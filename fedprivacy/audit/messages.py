@@ -78,7 +78,8 @@ def in_words(bound: Bound) -> str:
     unit = str(bound.unit or "unit")
     what = _WHAT[bound.adjacency].format(unit=unit)
     if math.isinf(bound.upper):
-        return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon holds."
+        most = "holds" if bound.closed else f"is certified. It is at least {bound.ends()[0]}"
+        return f"{_WHO[bound.observer]} may learn {what}: no finite epsilon {most}."
     text = f"(epsilon = {bound.ends()[1]}, delta = {exactly(bound.given)})"
     # Above this epsilon the factor is too large to be informative.
     if bound.upper <= TELLING:

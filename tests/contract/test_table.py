@@ -46,7 +46,7 @@ def test_the_table_is_the_supported_set():
 
 
 ONE_SUM = {"Gaussian", "SparsifiedPerturbation"}
-"""Mechanisms that are one Gaussian sum. WithReplacement has theorems for no others, and for one unit
+"""Mechanisms that are one Gaussian sum. WithReplacement has theorems for no others. For one unit
 more in a shuffle no lower end is known of any others."""
 
 
