@@ -39,7 +39,8 @@ TARGET = 1e-31  # allowed error of a moment for each panel, relative to the mome
 MOST_HEIGHTS, MOST_APART, MOST_ONCE = 1 << 16, 20_000, 1_000
 MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
-POINTS, MOST_POINTS, MOST_ROUNDS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21, 1 << 14
+POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
+FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -1144,9 +1145,10 @@ class Run:
             yield arb(0)
         elif [n for _, n in self.rounds] == [1]:
             yield alone(self.rounds[0][0], arb(x), arb(share))
-        elif share > 0:  # the document suggests which method is likely to be fast
+        elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
+            few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
             ways = (self.on_lattices, self.on_a_line)
-            for way in ways if self.wide else ways[::-1]:
+            for way in ways if self.wide and few else ways[::-1]:
                 with suppress(Undecided):
                     yield from way(x, share)
 

@@ -406,3 +406,12 @@ def test_a_lattice_of_too_many_points_is_not_begun():
     pair = check_certificate.made({"type": "LaplacePair", "version": 1, "fields": {"shift": 2.0}})
     with pytest.raises(check_certificate.Undecided, match="too many points"):
         check_certificate.Lattice([(pair, 3)], 1e-12, 1 << 12, check_certificate.arb(1e-20))
+
+
+def test_many_rounds_are_proved_on_a_line(monkeypatch):
+    """Lattices of a thousand rounds took a minute, a line takes half a second."""
+    run = L(noise_multiplier=5.0).sampled(fp.Poisson(0.01)) * 1000
+    bound = fp.epsilon(run, delta=1e-6, adjacency="replace_one")
+    assert "lattice" in bound.method
+    monkeypatch.setattr(check_certificate.Run, "on_lattices", None)
+    assert set(check_certificate.check(through_json(bound)).values()) == {"proved"}
