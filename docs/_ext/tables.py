@@ -97,6 +97,7 @@ Cell = tuple[str, str]
 """A number or a dash, and its footnote; without a footnote an empty text."""
 SEEN = (Observer.AGGREGATE, Observer.SERVER)
 DASH = "\N{EN DASH}"
+UNBOUNDED = "no theorem bounds it from above: one unit more moves others to later rounds"
 APART = "the ends are more than 2 % apart: see the next table"
 
 
@@ -160,12 +161,14 @@ def correlated_rule(scheme: Any) -> Any:
 
 
 def cell(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> Cell:
-    """Return a certified upper end, or a dash and the reason of the refusal."""
+    """Return a certified upper end, a lower end without one, or a dash and the refusal."""
     ask: dict[str, Any] = {"adjacency": adjacency, "observer": observer, "tolerance": 0.02}
     try:
         found = fp.epsilon(make(who), delta=DELTA, **ask)
     except FedPrivacyError as refusal:
         return DASH, reason_of(refusal, who)
+    if not found.closed:
+        return f"&ge; {found.ends(3)[0]}", UNBOUNDED
     apart = found.lower > 0.0 and found.upper > NEAR * found.lower
     return found.ends(3)[1], APART if apart else ""
 
@@ -231,7 +234,7 @@ def at_rate(q: float) -> dict[str, Any]:
 
 
 def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float | None:
-    """Return upper over lower end, or None where the cell is refused."""
+    """Return upper over lower end, or None where the cell has no finite upper end."""
     noise, q, rounds = setting
     who = at_rate(q)[scheme]
     count = max(1, round(rounds * q)) if hasattr(who, "rounds_per_epoch") else rounds
@@ -239,7 +242,7 @@ def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float |
         found = fp.epsilon(fp.Gaussian(noise_multiplier=noise).sampled(who) * count, **ask)
     except FedPrivacyError:
         return None
-    return found.upper / found.lower
+    return found.upper / found.lower if found.closed else None
 
 
 def ratios() -> str:
