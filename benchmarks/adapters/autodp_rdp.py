@@ -10,10 +10,12 @@ NAME, VERSION, ANSWERS = "autodp", version("autodp"), "upper"
 
 
 def step(case, inner, sampling):
+    # The sensitivity is the caller's: 2 C under replacement.
+    noise = inner.get("noise_multiplier", 0.0) / (2.0 if case["relation"] == "REPLACE_ONE" else 1.0)
     if inner["type"] == "GaussianDpEvent":
-        made = zoo.GaussianMechanism(sigma=inner["noise_multiplier"])
+        made = zoo.GaussianMechanism(sigma=noise)
     elif inner["type"] == "LaplaceDpEvent":
-        made = zoo.LaplaceMechanism(b=inner["noise_multiplier"])
+        made = zoo.LaplaceMechanism(b=noise)
     else:
         raise NotImplementedError(f"no {inner['type']}")
     kind = None if sampling is None else sampling["type"]
@@ -23,9 +25,9 @@ def step(case, inner, sampling):
         made.neighboring = "replace_one"
         rate = sampling["sample_size"] / sampling["source_dataset_size"]
         return AmplificationBySampling(PoissonSampling=False)(made, rate)
-    if case["relation"] != "ADD_OR_REMOVE_ONE":
-        raise NotImplementedError("the sensitivity is the user's under other relations")
     if kind == "PoissonSampledDpEvent":
+        if case["relation"] != "ADD_OR_REMOVE_ONE":
+            raise NotImplementedError("its theorem is about adding and removing")
         gaussian = inner["type"] == "GaussianDpEvent"
         rate = sampling["sampling_probability"]
         return AmplificationBySampling()(made, rate, improved_bound_flag=gaussian)

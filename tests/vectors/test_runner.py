@@ -6,6 +6,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.vectors import Adapter, VectorOutcome, cases, run
+from tests.common import ROOT
 from tests.vectors.adapters import adapter, answering
 
 GAUSSIANS = [case for case in cases(["plain-gaussian"]) if case.ask == "epsilon"]
@@ -112,3 +113,16 @@ def test_a_missing_adapter_is_refused():
 def test_results_are_plain_json(tmp_path):
     [found] = run(answering(tmp_path, "float('inf')"), [ONE])
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["high"] == "inf"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_adapter_of_the_page_is_complete(tmp_path):
+    """It answers the plain Gaussian sums, and refuses what has no event."""
+    page = (ROOT / "docs" / "vectors.md").read_text(encoding="utf-8")
+    path = adapter(tmp_path, page.partition("```python\n")[2].partition("```")[0])
+    shuffled = cases(["shuffled"])[0]
+    assert outcomes(path, [ONE, GAUSSIANS[1], shuffled]) == [
+        VectorOutcome.CONTAINED,
+        VectorOutcome.CONTAINED,
+        VectorOutcome.REFUSED,
+    ]
