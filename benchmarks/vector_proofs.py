@@ -31,7 +31,9 @@ def round_of(inner: Any, sampling: Any, relation: str, slots: bool) -> Part | No
         rate = sampling["sampling_probability"]
     rest = ((1.0 - rate, 0.0),) if rate < 1.0 else ()
     if slots:
-        return Part(1, kind, (*rest, (rate, 2.0 * step)), ((1.0, 0.0),))
+        # A zeroed unit keeps its slot and sends 0 there.
+        absent = (*rest, (rate, step)) if relation == "REPLACE_SPECIAL" else ((1.0, 0.0),)
+        return Part(1, kind, (*rest, (rate, 2.0 * step)), absent)
     other = (*rest, (rate, -step)) if relation == "REPLACE_ONE" else ((1.0, 0.0),)
     return Part(1, kind, (*rest, (rate, step)), other)
 
@@ -42,8 +44,8 @@ def shows(event: dict[str, Any], relation: str) -> list[Show]:
     sized = all(sampling and "sample_size" in sampling for _, sampling, _ in found)
     made = []
     for slots in (False, True):
-        # Only a cohort of a fixed size has slots, and only a zeroed unit keeps its own.
-        if slots and (not sized or relation == "REPLACE_SPECIAL"):
+        # Only a cohort of a fixed size has slots.
+        if slots and not sized:
             continue
         rounds = [(round_of(inner, sampling, relation, slots), n) for inner, sampling, n in found]
         # Without slots, an absent unit of such a cohort is not written here.

@@ -203,7 +203,7 @@ def main() -> int:
     parser.add_argument("what", choices=["run", "prove", "page"])
     parser.add_argument("--environments", default="env-vectors-")
     parser.add_argument("--adapter", action="append", default=[], choices=list(ENVIRONMENTS))
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     if options.what == "run":
         run(options.adapter, options.environments, options.seconds)

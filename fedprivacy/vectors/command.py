@@ -86,7 +86,9 @@ def main(words: Sequence[str] | None = None) -> int:
     run.set_defaults(call=_run)
     run.add_argument("--adapter", required=True, help="file or module, see docs/vectors.md")
     run.add_argument("--python", default=sys.executable, help="interpreter of the adapter")
-    run.add_argument("--seconds", type=float, default=SECONDS, help="limit for one answer")
+    run.add_argument(
+        "--seconds", type=float, default=SECONDS, help="limit on the processor time of one answer"
+    )
     run.add_argument("--megabytes", type=int, default=MEGABYTES, help="limit on its memory")
     run.add_argument("--id", action="append", help="only this case; may be repeated")
     run.add_argument("--json", help="file for all results")

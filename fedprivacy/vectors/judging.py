@@ -38,6 +38,7 @@ class Result:
         low: the answer as a lower bound, or None.
         high: the answer as an upper bound or an estimate, or None.
         factor: of a wrong or loose answer, the answer over the certified end; None otherwise.
+        seconds: processor time of the answer.
         detail: the reason, in words.
     """
 

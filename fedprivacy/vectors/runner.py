@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +19,10 @@ from .judging import ESTIMATE, Result, VectorOutcome, judge
 
 WORKER = Path(__file__).with_name("worker.py")
 SECONDS, MEGABYTES = 30.0, 8192
-_START = 120.0
+_START = 300.0
 """Seconds that an adapter may take to be imported."""
+_WAIT = 10.0
+"""Limit by the clock over that of processor time: for a process that sleeps."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -30,7 +32,7 @@ class Adapter:
     Args:
         adapter: a file (``mine.py``) or the dotted name of a module.
         python: the interpreter, if the accountant is installed elsewhere. It needs no fedprivacy.
-        seconds: limit on the time of one answer.
+        seconds: limit on the processor time of one answer. By the clock it may take 10 times that.
         megabytes: limit on the address space of the process.
 
     Raises:
@@ -51,6 +53,7 @@ class Adapter:
             python,
             str(WORKER),
             adapter,
+            str(self.seconds),
             str(integer(1, megabytes=megabytes)),
             ",".join(ASKS),
         ]
@@ -107,16 +110,15 @@ class Adapter:
 
     def ask(self, case: VectorCase) -> Result:
         """Return the result of one case."""
-        begun = time.perf_counter()
         said = self._answer(case)
-        seconds = time.perf_counter() - begun
-        if said is None:
+        if said is None or said.get("died"):
+            code = self._process.poll() if said is None else self._process.wait()
             self._restart()
-            detail = f"no answer in {self.seconds:g} s"
-            return Result(case, VectorOutcome.SLOW, seconds=seconds, detail=detail)
-        if said.get("died"):
-            self._restart()
-            return Result(case, VectorOutcome.CRASHED, seconds=seconds, detail="its process died")
+            if said is None or code == -signal.SIGPROF:
+                detail = f"no answer in {self.seconds:g} s"
+                return Result(case, VectorOutcome.SLOW, seconds=self.seconds, detail=detail)
+            return Result(case, VectorOutcome.CRASHED, detail="its process died")
+        seconds = said["seconds"]
         for outcome in (VectorOutcome.REFUSED, VectorOutcome.CRASHED):
             if outcome in said:
                 return Result(case, outcome, seconds=seconds, detail=said[outcome])
@@ -133,7 +135,7 @@ class Adapter:
             stdin.write(json.dumps(question) + "\n")
         except BrokenPipeError:
             return {"died": True}
-        return self._read(self.seconds)
+        return self._read(_WAIT * self.seconds)
 
 
 def run(

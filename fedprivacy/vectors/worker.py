@@ -1,7 +1,7 @@
 """A process that asks one adapter: it reads cases and writes answers, one line of JSON each.
 
 It runs as a script and imports only the standard library, so an adapter may live in an environment
-without fedprivacy: ``python worker.py mine.py MEGABYTES``.
+without fedprivacy: ``python worker.py mine.py SECONDS MEGABYTES KINDS``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -79,26 +81,36 @@ def limit(megabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
 
+def timed(module: Any, answers: str, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return an answer and its processor time; after too much of that the process is ended."""
+    begun = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    found = answer(module, answers, question)
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+    return {**found, "seconds": time.process_time() - begun}
+
+
 def main() -> None:
     """Serve questions until the input ends."""
     # Not this folder, whose modules are the package's, but the user's.
     sys.path[0] = os.getcwd()
-    name, megabytes, asks = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
+    name, seconds, megabytes, kinds = sys.argv[1:]
     # What an adapter prints must not get between the answers.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
-    limit(megabytes)
+    limit(int(megabytes))
     try:
         module = load(name)
-        first = described(module, asks)
+        first = described(module, kinds.split(","))
     except BaseException as problem:  # also SystemExit of a script that is no adapter
         first = {"error": f"the adapter cannot be imported: {_line(problem)}"}
     print(json.dumps(first), file=out, flush=True)
     if "error" in first:
         return
     for line in sys.stdin:
-        print(json.dumps(answer(module, first["answers"], json.loads(line))), file=out, flush=True)
+        found = timed(module, first["answers"], json.loads(line), float(seconds))
+        print(json.dumps(found), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,13 @@ def test_crashes_are_counted_and_the_next_case_is_asked(tmp_path, body, detail):
 
 def test_a_hanging_adapter_is_stopped(tmp_path):
     path = answering(tmp_path, "__import__('time').sleep(600)")
-    assert outcomes(path, [ONE, OTHER], seconds=0.5) == [VectorOutcome.SLOW, VectorOutcome.REFUSED]
+    expected = [VectorOutcome.SLOW, VectorOutcome.REFUSED]
+    assert outcomes(path, [ONE, OTHER], seconds=0.1) == expected
+
+
+def test_an_adapter_that_computes_for_ever_is_stopped(tmp_path):
+    [found] = run(answering(tmp_path, "sum(iter(int, 1))"), [ONE], seconds=0.2)
+    assert found.outcome is VectorOutcome.SLOW and found.detail == "no answer in 0.2 s"
 
 
 def test_a_memory_hog_is_stopped(tmp_path):
