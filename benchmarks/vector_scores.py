@@ -150,12 +150,17 @@ def wrong_answers(kept: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def prove() -> None:
     """Refute every wrong answer without the package, and keep the refutation."""
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    known = {case.id: case for case in cases()}
-    for name, each in wrong_answers(kept):
+    known, found = {case.id: case for case in cases()}, {}
+    for name, each in wrong_answers(json.loads(KEPT.read_text(encoding="utf-8"))):
         if not each.get("proof") and "high" in each:
-            each["proof"] = proof(known[each["id"]], float(each["high"]))
-            print(name, each["id"], each["proof"] or "not refuted", flush=True)
+            refuted = proof(known[each["id"]], float(each["high"]))
+            found[name, each["id"], each["high"]] = refuted
+            print(name, each["id"], refuted or "not refuted", flush=True)
+    # Read again: a run may have added results meanwhile.
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    for name, each in wrong_answers(kept):
+        if (name, each["id"], each.get("high")) in found:
+            each["proof"] = found[name, each["id"], each["high"]]
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
