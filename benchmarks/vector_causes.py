@@ -14,6 +14,7 @@ CAUSES: dict[str, tuple[str, str]] = {
         """
 from dp_accounting import GaussianDpEvent, NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
+
 account = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
 print(account.compose(GaussianDpEvent(1.0)).get_epsilon(1e-5))  # 4.7285; exact 9.9973
 """,
@@ -22,6 +23,7 @@ print(account.compose(GaussianDpEvent(1.0)).get_epsilon(1e-5))  # 4.7285; exact 
         "The constructor of Opacus's GDP accountant warns of this.",
         """
 from opacus.accountants import create_accountant
+
 account = create_accountant("gdp")
 account.history = [(0.5, 0.01, 1)]
 print(account.get_epsilon(1e-5))  # 0.2426; at least 3.0253
@@ -32,6 +34,7 @@ print(account.get_epsilon(1e-5))  # 0.2426; at least 3.0253
         " delta lies beyond the rates that the mu was fitted to.",
         """
 from gdpnum import CTDAccountant
+
 account = CTDAccountant()
 account.history = [(0.5, 0.01, 1000)]
 print(account.get_mu_and_regret())  # mu 1.90: epsilon 9.39 at 1e-5; at least 13.36
@@ -41,6 +44,7 @@ print(account.get_mu_and_regret())  # mu 1.90: epsilon 9.39 at 1e-5; at least 13
         "The error rates come from a distribution of losses on a lattice with cut tails.",
         """
 from riskcal.accountants import CTDAccountant
+
 account = CTDAccountant()
 account.history = [(1.0, 1.0, 1)]
 print(1.0 - account.get_beta(alpha=1e-8))  # 1.2e-11; exact 1.994e-6
@@ -51,6 +55,7 @@ print(1.0 - account.get_beta(alpha=1e-8))  # 1.2e-11; exact 1.994e-6
         """
 from dp_accounting import NeighboringRelation, RandomizedResponseDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+
 account = PLDAccountant(NeighboringRelation.REPLACE_ONE)
 event = SelfComposedDpEvent(RandomizedResponseDpEvent(0.5, 2), 10)
 print(account.compose(event).get_epsilon(1e-5))  # 1.0987; exact 10.9859
@@ -61,6 +66,7 @@ print(account.compose(event).get_epsilon(1e-5))  # 1.0987; exact 10.9859
         "pfl's PRV accountant passes the scale b of Laplace noise, and prv-accountant takes 1 / b.",
         """
 from pfl.privacy.privacy_accountant import PRVPrivacyAccountant
+
 found = PRVPrivacyAccountant(10, 1.0, "laplace", delta=1e-5, noise_parameter=0.5)
 print(found.epsilon)  # 5.006; at least 19.98
 """,
