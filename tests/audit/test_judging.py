@@ -42,6 +42,44 @@ def test_the_three_verdicts():
         assert repr(claim) in found.reasons[0]
 
 
+@pytest.mark.parametrize("adjacency", ["zero_out", "add_remove"])
+@pytest.mark.parametrize(
+    ("per_epoch", "epochs", "claim"),
+    [(468, 5, 0.4315), (240, 60, 2.562)],
+    ids=["jax_privacy's example", "TensorFlow Privacy's"],
+)
+def test_shuffled_batches_accounted_as_poisson_are_refuted(per_epoch, epochs, claim, adjacency):
+    run = fp.Gaussian(noise_multiplier=1.1).sampled(fp.Shuffled(per_epoch)) * epochs
+    found = fp.audit(run, claim=(claim, 1e-5), adjacency=adjacency)
+    assert found.verdict == "FAILS"
+    assert "epsilon is at least" in found.reasons[0] and "-C u" in found.reasons[0]
+    assert f"{claim} would be the epsilon of Poisson sampling at the same rate" in found.reasons[1]
+    assert len(found.reasons) == 2, "the same number is explained once"
+
+
+def test_a_lower_end_alone_refutes_and_certifies_nothing(tmp_path):
+    run = fp.Gaussian(noise_multiplier=1.0, unit="record").sampled(fp.Shuffled(100)) * 2
+    least = fp.epsilon(run, delta=1e-5, adjacency="add_remove").lower
+    for claim, verdict in ((0.9 * least, "FAILS"), (9.0 * least, "CANNOT BE CERTIFIED")):
+        found = fp.audit(run, claim=(claim, 1e-5), adjacency="add_remove")
+        assert found.verdict == verdict and "at least 6.5" in found.reasons[0]
+    assert "no finite number is certified from above" in found.reasons[0]
+    fp.report(found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "no finite epsilon is certified. It is at least 6.5" in page
+    for accountant in ("rdp", "advanced"):
+        alone = fp.audit(run, claim=(1.0, 1e-5), adjacency="add_remove", accountant=accountant)
+        assert alone.verdict == "CANNOT BE CERTIFIED", "only pairs show a lower end"
+    assert not fp.Budget(1e6, 1e-5, adjacency="add_remove").allows(run)
+    with pytest.raises(fp.errors.ImpossibleBudget, match="no finite number"):
+        fp.calibrate(
+            lambda z: fp.Gaussian(noise_multiplier=z).sampled(fp.Shuffled(100)),
+            epsilon=1.0,
+            delta=1e-5,
+            adjacency="add_remove",
+        )
+
+
 def test_a_mechanism_states_no_adjacency_and_no_claim():
     run = fp.Gaussian(noise_multiplier=2.0)
     with pytest.raises(fp.ParameterError, match="adjacency"):

@@ -90,6 +90,14 @@ def test_parameters_alone_are_audited_and_strict_tells_by_the_exit_code(
     assert code == strict and out.startswith(verdict)
 
 
+@pytest.mark.parametrize(("claim", "strict"), [("0.4315,1e-5", 3), ("20,1e-5", 4)])
+def test_a_shuffle_under_add_remove_is_judged_by_its_lower_end(capsys, claim, strict):
+    run = ["--noise-multiplier", "1.1", "--sampling", "shuffled", "--rounds-per-epoch", "468"]
+    facts = ["--rounds", "2340", "--unit", "record", "--adjacency", "add_remove"]
+    code, out, err = answer(capsys, "audit", *run, *facts, "--claim", claim, "--strict")
+    assert code == strict and err == "" and "epsilon is at least 3.80" in out
+
+
 def test_files_of_other_programs_are_audited(capsys):
     history = str(RECORDS / "opacus_gdp.json")
     ask = ["audit", history, "--claim", "1.83,2.0833333e-5", "--adjacency", "add_remove"]
