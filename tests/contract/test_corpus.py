@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import fedprivacy as fp
+from fedprivacy.audit import imports
 from fedprivacy.errors import FedPrivacyError
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -80,6 +81,68 @@ def test_a_file_ends_in_its_right_answer(case):
     else:
         check_verdict(fp.audit(path, **facts), case)
     assert time.process_time() - start < LIMIT
+
+
+NUMBER = {"Z": 0.01, "P": 0.01, "N": 20_000, "M": 2}
+"""Numbers for the letters of an answer: less noise and more rounds than any file has."""
+WORDS = {"adjacency": "add_remove", "denominator": "public"}
+
+
+def answers_to(message):
+    """Every set of facts that an answer offers to paste, with numbers for its letters."""
+    _, _, offered = message.partition("State it: ")
+    first, _, others = offered.replace("and one of:", "one of:").partition("one of: ")
+    for scheme in others.split(", or ") if others else [""]:
+        words = iter(f"{first} {scheme}".split())
+        facts = {name[2:].replace("-", "_"): next(words) for name in words}
+        yield {name: value_of(name, text) for name, text in facts.items()}
+
+
+def value_of(name, text):
+    if name in WORDS or name == "sampling":
+        return WORDS.get(name, text)
+    if name == "claim":
+        return (5.0, 1e-5)
+    if name in ("claim_epsilon", "claim_delta"):
+        return 5.0 if name == "claim_epsilon" else 1e-5
+    return NUMBER.get(text) or json.loads(text)
+
+
+def scheme_of(facts):
+    """The facts with one scheme in place of its numbers, as the command line makes it."""
+    name = facts.get("sampling")
+    numbers = {each: facts.pop(each) for each in NUMBERS & {*facts}}
+    if name == "fixed" and "cohort" in numbers:
+        return {
+            **facts,
+            "sampling": fp.FixedSize(numbers["cohort"], population=numbers["population"]),
+        }
+    if numbers:
+        (number,) = numbers.values()
+        return {**facts, "sampling": SCHEMES[name](number)}
+    return facts
+
+
+ASKING = [case for case in ANSWERS if "asks" in case]
+
+
+@pytest.mark.parametrize("case", ASKING, ids=named)
+def test_one_answer_names_everything_that_is_missing(case):
+    """What an answer offers to paste completes the file: nothing more is asked for."""
+    path, given = CORPUS / case["file"], facts_of(case)
+    with pytest.raises(fp.ParameterError) as caught:
+        fp.audit(path, **given)
+    if "State it" not in str(caught.value):
+        return
+    for facts in answers_to(str(caught.value)):
+        facts = {**given, **scheme_of(facts)}
+        claim = facts.pop(
+            "claim", (facts.pop("claim_epsilon", None), facts.pop("claim_delta", None))
+        )
+        stated = imports.Stated(**facts)
+        trace = imports.read(path, "nobody", stated, claim)
+        imports.check_asked(trace, stated, claim)
+        assert imports.assemble(trace, stated).run is not None
 
 
 def check_verdict(found, case):

@@ -180,8 +180,9 @@ def _beginning(path: Path) -> bytes:
 
 
 def _first(start: bytes) -> str:
-    """Return the first line, without a byte order mark."""
-    return start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n", 1)[0].strip()
+    """Return the first line of content, without a byte order mark."""
+    lines = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n").split("\n")
+    return next((line.strip() for line in lines if not table.is_before_header(line)), "")
 
 
 def _read_content(

@@ -219,7 +219,21 @@ def _loader() -> Any:
         first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in known]
         for first, known in safe.yaml_implicit_resolvers.items()
     }
-    return type("Loader", (safe,), {"yaml_implicit_resolvers": resolvers})
+    loader: Any = type("Loader", (safe,), {"yaml_implicit_resolvers": resolvers})
+    # Objects of Python are read as their plain values, and nothing is built or called.
+    for prefix in ("tag:yaml.org,2002:python/", "!"):
+        loader.add_multi_constructor(prefix, _untagged)
+    return loader
+
+
+def _untagged(loader: Any, _: str, node: Any) -> Any:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return loader.construct_scalar(node)
 
 
 _NUMBERS = {

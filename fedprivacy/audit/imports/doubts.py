@@ -29,6 +29,7 @@ _ASIDE |= {"batch", "empty", "save", "store", "sampling"}
 
 _NOISY = {"noise", "sigma", "std", "stddev", "noisy"}
 _SHARED = {"ftrl", "bandmf", "blt", "toeplitz", "banded", "tree", "factorization", "correlated"}
+_SHARED |= {"dpftrl", "matfac", "dpmatfac", "bandinvmf", "bnmf"}
 """Words for noise that several rounds share."""
 _KINDS = {"mechanism", "noise", "distribution", "perturbation", "perturb", "mech"}
 _OTHERS = {"exponential", "staircase", "geometric", "student", "cauchy", "uniform", "skellam"}
@@ -145,7 +146,7 @@ def _is_other(one: Field) -> bool:
 
 
 def _is_shared(one: Field) -> bool:
-    words = _words(one.name) | _value_words(one)
+    words = _words(one.name) | _value_words(one) | _words(str(one.value)[:200].lower())
     return as_flag(one.value) is not False and bool(words & _SHARED)
 
 

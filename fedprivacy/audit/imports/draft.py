@@ -6,6 +6,7 @@ options. Every fact is either in the file, inferred by a stated rule, or stated 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ _PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "a
 _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
 _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
-_PLACES |= {"sampling", "noise", "clipping"}
+_PLACES |= {"sampling", "noise", "clipping", "target", "budget"}
 """Words of the parts of a file that hold settings of a run."""
 
 
@@ -410,17 +411,18 @@ _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}
 def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, Any]) -> str:
     """Return the options that state a sampling with all of its missing numbers."""
     chosen = str(stated.sampling or rounds.sampling or "").replace("_", "-")
-    rate = rounds.rate
-    known: dict[str, int | None] = {"population": rounds.population, "cohort": rounds.cohort}
-    share = rate is not None or None not in known.values()
+    rate, cohort, population = rounds.rate, rounds.cohort, rounds.population
+    known: dict[str, int | None] = {"population": population, "cohort": cohort}
+    share = cohort / population if rate is None and cohort and population else rate
 
     def option(name: str, letter: str) -> str:
         value = known.get(name) or suggested.get(name) or letter
         return f" --{name.replace('_', '-')} {value}"
 
     sizes = option("population", "N") + option("cohort", "M")
-    sized = None not in known.values() or (rate is not None and rounds.population is not None)
-    passes = "" if rounds.per_epoch or share else option("rounds_per_epoch", "N")
+    sized = None not in known.values() or (rate and population and _whole(rate * population))
+    passed = rounds.per_epoch or (share and _whole(1.0 / share))
+    passes = "" if passed else option("rounds_per_epoch", "N")
     numbers = {
         Sampling.POISSON: "" if rate is not None else option("sampling_probability", "P"),
         Sampling.FIXED: "" if sized else sizes,
@@ -431,6 +433,10 @@ def _how(rounds: Rounds, stated: Stated, suggested: Mapping[str, Any]) -> str:
     }
     shown = [chosen] if chosen in numbers else _USUAL
     return ", or ".join(f"--sampling {each}{numbers[Sampling(each)]}" for each in shown)
+
+
+def _whole(number: float) -> bool:
+    return math.isfinite(number) and abs(number - round(number)) <= 1e-6 * max(number, 1.0)
 
 
 _USUAL = [Sampling.POISSON, Sampling.FIXED, Sampling.SHUFFLED, Sampling.EVERYONE]

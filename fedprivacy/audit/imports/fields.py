@@ -131,12 +131,18 @@ def of_a_test(field: Field) -> bool:
     return bool({*plain_name(field.place).split("_")} & _TESTS)
 
 
+_PRINTED = re.compile(r"(?:(?:np|numpy|torch)\.)?(?:float\d+|int\d+|tensor)\(([^(),]*)\)", re.ASCII)
+"""A number as numpy and torch print it."""
+
+
 def as_number(value: Any) -> float | int | None:
     """Return a finite number, also from its text; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
         text = value.strip()
+        printed = _PRINTED.fullmatch(text) if len(text) < 80 else None
+        text = text if printed is None else printed[1].rstrip(".") or text
         if len(text) > 40 or not NUMBER.fullmatch(text):
             return None
         value = int(text) if text.isdecimal() else float(text)

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
+from ...errors import ConversionError
+from .content import yaml_of
 from .fields import Fields, arguments, as_number
 from .words import CLIPS, DELTA, EPSILON, NOISE, UNCLEAR
 
@@ -18,7 +21,8 @@ MAX_CALL = 20_000
 MAX_FOUND = 200
 """Largest number of settings that are read from one text."""
 
-_CALL = re.compile(r"\b([A-Za-z_]\w{0,60})\((?=\s*[A-Za-z_]\w*\s*=)", re.ASCII)
+_CALL = re.compile(r"\b([A-Za-z_]\w{0,60})\((?=(?:[\w\s.,]{0,200},)?\s*[A-Za-z_]\w*\s*=)", re.ASCII)
+_DICT = re.compile(r"\{\s*['\"]?[A-Za-z_][\w./-]*['\"]?\s*:", re.ASCII)
 _NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*", re.ASCII)
 _WORDS = {"None": None, "True": True, "False": False}
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -27,7 +31,7 @@ _ABOUT = (*NOISE, *UNCLEAR, *EPSILON, *DELTA, *CLIPS)
 
 def settings_in(text: str) -> Any:
     """Return the settings of runs that a text shows: a mapping, or a list of them; else None."""
-    found = list(_different([*_calls(text), *_commands(text)]))
+    found = list(_different([*_calls(text), *_dicts(text), *_commands(text)]))
     if not found:
         return None
     names = [name for name, _ in found]
@@ -61,6 +65,31 @@ def _calls(text: str) -> Iterator[tuple[str, Any]]:
         if close is not None:
             end = close
             yield found[1], _named(text[found.end() : close])
+
+
+def _dicts(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the mappings that lines of a text show in braces."""
+    end = 0
+    for found in islice(_DICT.finditer(text), MAX_FOUND):
+        close = _closing(text, found.start()) if found.start() >= end else None
+        if close is None:
+            continue
+        end = close
+        try:
+            values = yaml_of(plain_words(text[found.start() : close + 1]).encode(), "a line")
+        except ConversionError:
+            continue
+        if isinstance(values, dict):
+            yield "settings", values
+
+
+def plain_words(text: str) -> str:
+    """Return a mapping of Python with the words that YAML has for None, True and False."""
+    return _PYTHON.sub(lambda found: _YAML[found[0]], text)
+
+
+_YAML = {"None": "null", "True": "true", "False": "false"}
+_PYTHON = re.compile(r"(?<=[\s:\[])(?:None|True|False)(?=[\s,}\]])", re.ASCII)
 
 
 def _closing(text: str, start: int) -> int | None:

@@ -27,7 +27,7 @@ from .content import (
     yaml_of,
 )
 from .fields import NUMBER, as_number, plain_name, unwrapped
-from .printed import about_privacy, settings_in
+from .printed import about_privacy, plain_words, settings_in
 
 MAX_ROWS = 10_000
 """Largest number of runs that are read from one file."""
@@ -130,9 +130,8 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     """Return a mapping of YAML in braces, as Python prints one; else raise the problem of JSON."""
     # A repeated key is repeated in YAML too. JSON has no NaN, and no comma after the last value.
     if len(text) <= MAX_YAML:
-        plain = _NAMES.sub(lambda found: _PLAIN[found[0]], text)
         try:
-            values = yaml_of(plain, name)
+            values = yaml_of(plain_words(text.decode("utf-8", "replace")).encode(), name)
         except ConversionError as error:
             raise (error if _PYTHON.match(text) else problem) from None
         if isinstance(values, dict) and values:
@@ -142,8 +141,6 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
 
 _PYTHON = re.compile(rb"\{\s*('|[A-Za-z_][\w.-]*:\s)", re.ASCII)
 """Beginnings that JSON does not have: a single quote, or a bare name."""
-_PLAIN = {b"None": b"null", b"True": b"true", b"False": b"false"}
-_NAMES = re.compile(rb"(?<=[\s:\[])(?:None|True|False)(?=[\s,}\]])", re.ASCII)
 
 
 def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> Content:
@@ -164,7 +161,7 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
             problems[kind] = error
             continue
         # Plain words are YAML too: only fields make a record.
-        if isinstance(values, dict | list) and values:
+        if isinstance(values, dict | list) and values and not _is_prose(values):
             return Content(kind, _overrides(values))
     try:
         words = text.decode("utf-8")
@@ -189,6 +186,8 @@ _NAME = re.compile(
 def _table(text: bytes, name: str) -> Content | None:
     """Return the rows of a table with a header, or None."""
     lines = [line for line in text.splitlines() if line.strip()]
+    while lines and table.is_before_header(lines[0].decode("utf-8", "replace")):
+        lines.pop(0)
     if len(lines) < 2 or len(lines[0]) > 4096:
         return None
     header = lines[0].decode("utf-8", "replace").strip()
@@ -256,6 +255,11 @@ def _overrides(values: Any) -> Any:
     return {name: value for name, _, value in pairs} if whole_list else values
 
 
+def _is_prose(values: Any) -> bool:
+    """Return whether all names of a mapping are parts of sentences."""
+    return isinstance(values, dict) and all(len(str(name).split()) > 2 for name in values)
+
+
 def _cell(text: str) -> Any:
     number = as_number(text)
     return text.strip() if number is None else number
@@ -267,7 +271,10 @@ _SAID = re.compile(
 )
 
 
+_SPOKEN = re.compile(r"noise multiplier(?: of| is|:)? (?=[\d.])", re.ASCII | re.IGNORECASE)
+
+
 def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
-    said = _SAID.findall(text[:MAX_TEXT])
+    said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", text[:MAX_TEXT]))
     return {plain_name(name) or name: number for name, number in said}

@@ -85,6 +85,11 @@ _DELICATE += ("optimizer", "layer", "phase", "laplace")
 """Words of columns that may change the price of a round, so that they are never skipped."""
 
 
+def is_before_header(line: str) -> bool:
+    """Return whether a line before a header is a comment, or the separator that Excel writes."""
+    return line.startswith("#") or line.strip().lower() in ("sep=;", "sep=,", "sep=\t")
+
+
 def separator_of(first: str) -> str | None:
     """Return the separator of a table's header: a tab, a semicolon or a comma; or None."""
     return next((one for one in ("\t", ";", ",") if one in first), None)
@@ -198,6 +203,8 @@ def _rows(path: Path, skipped: dict[str, None]) -> Iterator[tuple[str, Row]]:
     separator = ","
     for number, text in lines_of(path):
         where = f"{path.name}, line {number}"
+        if columns is None and is_before_header(text):
+            continue
         # The first character of a line determines its form.
         if text.startswith("{"):
             if columns is not None:

@@ -31,6 +31,7 @@ ROUNDS += ("num_server_rounds", "global_epochs", "server_rounds", "n_server_roun
 STEPS: tuple[str, ...] = ("steps", "num_steps", "total_steps", "train_steps", "max_steps")
 STEPS += ("num_iterations", "num_updates", "n_steps", "num_train_steps", "num_training_steps")
 STEPS += ("iterations", "max_iterations", "total_iterations", "num_iters", "steps_completed")
+STEPS += ("num_compositions", "compositions")
 RATE: tuple[str, ...] = ("sampling_probability", "sample_rate", "sampling_rate", "sampling_prob")
 RATE += ("sample_prob", "sample_probability", "subsampling_rate", "subsample_rate", "sampling_q")
 RATE += ("subsampling_probability", "subsampling_ratio", "sampling_ratio", "sample_ratio")
@@ -171,7 +172,7 @@ def _shares(draft: Draft) -> None:
         return
     if unit is Unit.CLIENT:
         _take_counts(draft)
-    elif federated(draft.fields):
+    elif federated(draft.fields) and unit is None:
         _suggest(draft, COHORT, POPULATION)
     if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
         return
@@ -253,11 +254,18 @@ def _check_private(draft: Draft, name: str) -> None:
 def unclear(fields: Fields) -> list[Field]:
     """Return the fields with a noise that may be a std, a variance, a scale or a multiplier."""
     # A text names a kind of noise, for example gaussian.
-    return [
-        one
-        for one in fields.all(*UNCLEAR)
-        if isinstance(one.value, list) or as_number(one.value) is not None
-    ]
+    named = fields.all(*UNCLEAR)
+    if not named and private(fields) and not fields.has(*NOISE):
+        named = [one for one in fields.every if _of_noise({*one.name.split("_")})]
+        fields.used |= {one.place: one for one in named}
+    return [one for one in named if isinstance(one.value, list) or as_number(one.value) is not None]
+
+
+def _of_noise(words: set[str]) -> bool:
+    return bool(words & {"noise", "sigma", "std", "stddev", "stdev"}) and not words & _BESIDE
+
+
+_BESIDE = {"seed", "type", "decay", "schedule", "start", "end", "steps", "rounds", "label", "data"}
 
 
 def is_infinite(value: Any) -> bool:
@@ -295,7 +303,6 @@ def private(fields: Fields) -> bool:
     deltas = [as_number(one.value) for one in fields.all(*DELTA)]
     small = any(delta is not None and 0 < delta < 0.1 for delta in deltas)
     clipped = fields.has(*CLIPS) and fields.has(*UNCLEAR) and not words & _GAMES
-    # Several meanings of these words exist, but not together.
     return (small and fields.has(*EPSILON)) or clipped
 
 

@@ -22,12 +22,12 @@ _MARKS = (
     "central_epsilon",
     "noise_cohort_size",
     "central_num_iterations",
-    "num_compositions",
 )
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS)
+    accountant = {"num_compositions", "noise_scale"} <= fields.names()
+    return accountant or fields.has(*_MARKS)
 
 
 def _read(fields: Fields, name: str) -> Draft:
