@@ -26,6 +26,7 @@ _FAR = 2.0**16
 _FIRST = np.array([0.0, *(2.0**k for k in range(8))])
 """Epsilons that are tried in one call; larger ones are tried one by one."""
 _GRIDS = 9
+_COARSE, _FINE = np.arange(101.0), np.arange(51.0)
 _AWAY = np.geomspace(1e-13, 0.1, 24)
 """Distances from a guess at which points are placed, in units of the interval."""
 
@@ -41,12 +42,18 @@ def delta(curve: Curve, epsilons: Array, side: Side) -> Array:
     if side is Side.DOWN:
         # Numbers that underflow have a larger relative rounding error.
         found = np.where(p >= TINY, p - q - slack, 0.0)
-        return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0))
+        return _within(found, 0.0)
     # Delta is at most the tail of P, for any error in the tail of Q.
     rounded = np.minimum(p - q + slack, p * (1.0 + p_off))
     # A tail with mass gives a delta above 0, even if it underflows.
     rounded = np.where(tails.p_above > -np.inf, np.maximum(rounded, TINY), rounded)
-    return np.asarray(np.clip(np.nan_to_num(rounded, nan=1.0), 0.0, 1.0))
+    return _within(rounded, 1.0)
+
+
+def _within(found: Array, unknown: float) -> Array:
+    """Return probabilities, with NaN replaced by ``unknown``."""
+    known = np.where(np.isnan(found), unknown, found)
+    return np.asarray(np.minimum(np.maximum(known, 0.0), 1.0))
 
 
 def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
@@ -56,7 +63,8 @@ def _relative(tails: Tails, epsilons: Array) -> tuple[Array, Array]:
     numbers as large as the x of Q's tail. An exponential has the error of its exponent. A tail
     without mass has no error.
     """
-    p_size, q_size = (np.where(np.isinf(t), 0.0, np.abs(t)) for t in (tails.p_above, tails.q_above))
+    p_size = np.where(np.isinf(tails.p_above), 0.0, np.abs(tails.p_above))
+    q_size = np.where(np.isinf(tails.q_above), 0.0, np.abs(tails.q_above))
     p_off = 8e-16 * (1.0 + np.sqrt(p_size)) * np.sqrt(q_size)
     return _ROUNDING + p_off, _ROUNDING + 8e-16 * (q_size + epsilons)
 
@@ -112,10 +120,18 @@ def _grid(low: float, high: float, guess: float) -> Array:
     even points shorten the interval by a factor of 50 for every profile.
     """
     if math.isnan(guess):
-        return np.linspace(low, high, 101)
+        return _even(low, high, _COARSE)
     away = (high - low) * _AWAY
-    grid = np.concatenate([np.linspace(low, high, 51), guess - away, guess + away])
-    return np.unique(np.clip(grid, low, high))
+    grid = np.concatenate([_even(low, high, _FINE), guess - away, guess + away])
+    grid = np.sort(np.minimum(np.maximum(grid, low), high))
+    return np.asarray(grid[np.append(True, grid[1:] > grid[:-1])])
+
+
+def _even(low: float, high: float, steps: Array) -> Array:
+    """Return evenly spaced points from low to high; ``steps`` counts from 0."""
+    points: Array = low + steps * ((high - low) / steps[-1])
+    points[-1] = high
+    return points
 
 
 def _crossing(at: Array, values: Array, target: float) -> float:
