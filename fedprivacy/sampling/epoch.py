@@ -95,11 +95,12 @@ def _attained_by_replacing(inner: Lossy, scheme: EpochScheme, observer: Observer
 
 def _hidden_order(adjacency: Adjacency) -> Builder:
     def build(inner: Lossy, scheme: Shuffled, observer: Observer) -> Pair:
+        # If units may be left out, one more may leave out another, in a single round as well.
+        if adjacency is ADD and (scheme.partial or scheme.rounds_per_epoch > 1):
+            return _moved(inner, scheme)
         # With one round every unit takes part in it, so there is no secret order.
         if scheme.rounds_per_epoch == 1:
             return unamplified_same(inner, adjacency, observer)
-        if adjacency is ADD:
-            return _moved(inner, scheme)
         curve = inner.privacy_loss(adjacency, observer).curve
         if adjacency is ZERO:
             return Pair(curve, _zeroed_among_others(inner, scheme, observer))

@@ -173,3 +173,19 @@ def test_the_attained_pair_of_a_shuffle_is_attained(rounds, units, adjacency):
 def claim_below(curve):
     tails = curve.tails(EPSILONS, Side.DOWN)
     return np.exp(tails.p_above) - np.exp(EPSILONS + tails.q_above)
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_one_unit_more_is_refused_if_units_may_be_left_out(rounds):
+    """Another unit may be left out in its place, which moves a sum by two clip norms."""
+    step = fp.Gaussian(noise_multiplier=Z)
+    with pytest.raises(fp.UnsupportedCombination, match="only for complete passes"):
+        step.sampled(fp.Shuffled(rounds, partial=True)).privacy_loss("add_remove")
+    assert step.sampled(fp.Shuffled(1)).privacy_loss("add_remove").curve == Gdp(1 / Z)
+
+
+def test_a_saved_account_keeps_what_a_shuffle_shows():
+    loss = (fp.Gaussian(noise_multiplier=Z).sampled(fp.Shuffled(9)) * 3).privacy_loss("zero_out")
+    account = fp.accountants.PldAccountant().compose(loss)
+    again = fp.accountants.PldAccountant().restore(account.state())
+    assert again.epsilon(1e-5) == account.epsilon(1e-5)
