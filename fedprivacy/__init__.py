@@ -31,6 +31,7 @@ _LATER = {
         "audit",
     ),
     "Budget": "questions.budget",
+    "choose": "papers.choosing",
     "Ledger": "ledger",
     "Pareto": "runs.pareto",
     "pareto": "runs.pareto",

@@ -32,6 +32,7 @@ if _typing.TYPE_CHECKING:
         verify,
     )
     from .ledger import Ledger
+    from .papers.choosing import choose
     from .questions.budget import Budget
     from .runs.pareto import Pareto, pareto
 
@@ -65,6 +66,7 @@ __all__ = [
     "attack_risk",
     "audit",
     "calibrate",
+    "choose",
     "crosscheck",
     "delta",
     "epsilon",

@@ -30,7 +30,7 @@ ARROWS = {
     "training": BASE
     | {"mechanisms", "sampling", "ledger", "evidence", "theory", "factors", "outputs"},
     "systems": BASE | {"mechanisms", "sampling", "ledger", "theory", "training", "outputs"},
-    "papers": BASE | {"bound", "mechanisms", "sampling", "theory", "questions", "systems"},
+    "papers": BASE | {"bound", "loss", "mechanisms", "sampling", "theory", "questions", "systems"},
     "published": {"questions", "papers"},
     "integrations": CORE
     | {"questions", "accountants", "mechanisms", "sampling", "ledger"}

@@ -35,6 +35,7 @@ WORKS = [
     ["explain", *RUN, *AT],
     ["tradeoff", *RUN, *ADD, "--fpr", "0.01"],
     ["pareto", "--noise-multiplier", "1,2", *RUN[2:], *AT],
+    ["choose", "--epsilon", "5", "--delta", "1e-5", "--set", "rounds=5", "--deadline", "1"],
     ["audit", *JUDGED],
     ["report", *JUDGED, "--output", "page.html"],
     ["report", *JUDGED, "--output", "page.md"],

@@ -296,7 +296,7 @@ def test_every_system_has_the_same_rooms():
 
 def test_only_the_published_claims_and_commands_import_papers():
     importers = {part_of(path) for path in files() if "papers" in inner_parts(path)}
-    assert importers == {"cli", "published"}
+    assert importers == {"cli", "published", "public"}
 
 
 def test_nothing_imports_papers_before_they_are_used():

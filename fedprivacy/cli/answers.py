@@ -312,6 +312,30 @@ class Verified:
     certificates: list[Proved]
 
 
+@dataclass(frozen=True)
+class ChosenSetting:
+    """The best setting found for one budget; ``cost`` is its error."""
+
+    budget: float
+    settings: dict[str, float]
+    epsilon: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class ChosenWithin:
+    """The best setting found within a budget, and the best ones for other budgets."""
+
+    system: str
+    settings: dict[str, float]
+    bound: Certified
+    cost_name: str
+    cost: float
+    curve: list[ChosenSetting]
+    edges: list[str]
+    tried: int
+
+
 ANSWERS: dict[str, type] = {
     "epsilon": Certified,
     "delta": Certified,
@@ -319,6 +343,7 @@ ANSWERS: dict[str, type] = {
     "explain": Explained,
     "tradeoff": TradeoffAnswer,
     "pareto": Comparison,
+    "choose": ChosenWithin,
     "sweep": Swept,
     "sweep --private": Selected,
     "train": Trained,

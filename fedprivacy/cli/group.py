@@ -35,6 +35,10 @@ COMMANDS = {
         "run": ("program", "Run the command that a TOML file describes."),
     },
     "Compare": {
+        "choose": (
+            "choose",
+            "Search the setting of a system with the smallest error within a budget.",
+        ),
         "sweep": ("sweep", "Train every setting of a grid and compare them within a budget."),
         "pareto": ("pareto", "Compare settings: certified epsilon against their costs."),
     },

@@ -37,6 +37,7 @@ CALLS = {
     "explain": [*RUN, *ADD, "--delta", "1e-5"],
     "tradeoff": [*RUN, *ADD, "--fpr", "0.01,0.1"],
     "pareto": [*RUN[:2], *ADD, "--delta", "1e-5", "--output", "front.png"],
+    "choose": ["--epsilon", "5", "--delta", "1e-5", "--set", "rounds=5", "--set", "local_steps=5"],
     "audit": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "audit --each": [str(TABLE), *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],
     "report": [*RUN, *ADD, "--sampling", "poisson", "--claim", "9,1e-5"],

@@ -62,7 +62,8 @@ def test_no_question_is_left_out():
         and {"accountant", "tolerance", "deadline"}
         & set(inspect.signature(getattr(fp, name)).parameters)
     }
-    assert asked == set(QUESTIONS)
+    # A search for a setting, whose answers all have the usual accountant.
+    assert asked - {"choose"} == set(QUESTIONS)
 
 
 @every
