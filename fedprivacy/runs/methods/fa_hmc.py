@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectories(Settings):
-    """Settings of FA-HMC alone."""
+    """Settings that only FA-HMC has."""
 
     rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=40)
     clip_norm: float = setting(POSITIVE, CLIP, default=1.0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinSteps(Settings):
-    """Settings of FA-LD alone."""
+    """Settings that only FA-LD has."""
 
     rounds: int = setting(COUNT, "number of rounds; draws of the second half are kept", default=50)
     clip_norm: float = setting(POSITIVE, CLIP, default=0.5)

@@ -72,7 +72,7 @@ class Splitting(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class SolverSettings(Settings):
-    """Settings of Fed-PLT without noise alone."""
+    """Settings that only Fed-PLT without noise has."""
 
     solver: str = setting(
         choice(*STEPPING, "accelerated", "newton", "quasi_newton"),
