@@ -353,7 +353,7 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     )
 
 
-_ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho"}
+_ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho", "sigma", "noise"}
 _PRIVACY_WORDS = {"epsilon", "eps", "delta", "dp", "privacy", "clip", "clipping", "rounds", "rho"}
 _PRIVACY_WORDS |= {"noise", "sigma", "std", "norm"}
 

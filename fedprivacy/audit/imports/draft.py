@@ -206,7 +206,9 @@ class Draft:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
         parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
         elsewhere = one.name in ("epsilon", "eps", "delta") and parent & _ELSEWHERE
-        return self.about_the_run(one) and not elsewhere
+        # An optimizer divides by a number plus such an epsilon.
+        tiny = one.name in ("epsilon", "eps") and 0 < (as_number(one.value) or 0) < 1e-4
+        return self.about_the_run(one) and not elsewhere and not tiny
 
     def found(self) -> str:
         """Return the fields that were read, with their values, in words."""

@@ -178,9 +178,9 @@ def _nested(value: Any) -> bool:
     return isinstance(value, Mapping | list)
 
 
-_WRAPPED = {"value", "desc"}
+_WRAPPED = {"value", "desc", "py/object", "dtype"}
 _NAMES = {"key", "name", "parameter", "param", "param_name"}
-_OTHERS = {"step", "timestamp", "type", "desc", "description"}
+_OTHERS = {"step", "timestamp", "type", "desc", "description", "valueMin", "valueMax"}
 
 
 def unwrapped(data: Any, known: dict[int, Any] | None = None) -> Any:
@@ -213,12 +213,13 @@ def _unwrapped(data: Any, known: dict[int, Any]) -> Any:
 
 def _pair(data: Any) -> tuple[str, Any] | None:
     """Return the name and the value of ``{"key": ..., "value": ...}``; None for other values."""
-    if not isinstance(data, Mapping) or "value" not in data:
+    if not isinstance(data, Mapping):
         return None
     names = [name for name in data if name in _NAMES and isinstance(data[name], str)]
-    if len(names) != 1 or not data.keys() <= {"value", *names, *_OTHERS}:
+    values = [name for name in data if name in ("value", "valueCurrent")]
+    if (len(names), len(values)) != (1, 1) or not data.keys() <= {*values, *names, *_OTHERS}:
         return None
-    return data[names[0]], data["value"]
+    return data[names[0]], data[values[0]]
 
 
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.ASCII | re.DOTALL)

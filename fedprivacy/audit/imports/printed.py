@@ -76,7 +76,8 @@ def _dicts(text: str) -> Iterator[tuple[str, Any]]:
             continue
         end = close
         try:
-            values = yaml_of(plain_words(text[found.start() : close + 1]).encode(), "a line")
+            shown = plain_words(text[found.start() : close + 1]).encode("utf-8", "replace")
+            values = yaml_of(shown, "a line")
         except ConversionError:
             continue
         if isinstance(values, dict):
@@ -155,6 +156,8 @@ def _value(text: str) -> Any:
 def _commands(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the options of the commands in a text, for example of a script."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        # A list of arguments has quotes and commas.
+        line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
         if len(re.findall(r"(?:^|\s)--[A-Za-z]", line[:MAX_CALL])) < 2:
             continue
         try:

@@ -56,17 +56,21 @@ def content_of(path: Path) -> Content:
     text = _utf8(whole(path), path.name)
     found = _parsed(path, text)
     values = unwrapped(found.values)
-    if isinstance(values, dict) and "cells" in values and "nbformat" in values:
-        text = _code(values["cells"]).encode()
+    if isinstance(values, dict) and "nbformat" in values and isinstance(values.get("cells"), list):
+        values = _code(values["cells"])
+        text, found = values.encode("utf-8", "replace"), Content("notebook", values)
     # Settings that a program printed are inside a text, or inside the strings of a file.
     if len(text) <= MAX_TEXT and (isinstance(values, str) or not about_privacy(values)):
         shown = settings_in(text.decode("utf-8", "replace"))
+        if shown is not None and isinstance(values, dict) and isinstance(shown, dict):
+            # The rest of the file may be about clients, or turn the noise off.
+            return Content(found.kind, {**values, "command": shown})
         if shown is not None:
             return Content("printed settings", shown)
     return Content(found.kind, values)
 
 
-def _code(cells: Any) -> str:
+def _code(cells: list[Any]) -> str:
     """Return the code of a notebook."""
     sources = [cell.get("source", "") for cell in cells if isinstance(cell, dict)]
     return "\n".join(

@@ -302,7 +302,9 @@ def private(fields: Fields) -> bool:
         return True
     deltas = [as_number(one.value) for one in fields.all(*DELTA)]
     small = any(delta is not None and 0 < delta < 0.1 for delta in deltas)
-    clipped = fields.has(*CLIPS) and fields.has(*UNCLEAR) and not words & _GAMES
+    clipped = (
+        fields.has(*{*CLIPS} - {"max_grad_norm"}) and fields.has(*UNCLEAR) and not words & _GAMES
+    )
     return (small and fields.has(*EPSILON)) or clipped
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
+from ..words import unclear
 from .base import Reader, named
 
 KIND = "FL4Health configuration"
@@ -21,7 +22,8 @@ _MARKS = ("n_server_rounds", "server_noise_multiplier")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS)
+    known = fields.has("noise_multiplier") or not unclear(fields)
+    return fields.has("server_noise_multiplier") or (fields.has("n_server_rounds") and known)
 
 
 def _read(fields: Fields, name: str) -> Draft:

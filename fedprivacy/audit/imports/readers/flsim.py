@@ -13,6 +13,7 @@ from typing import Any
 from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields, as_number
+from ..words import unclear
 from .base import Reader, named
 
 KIND = "FLSim configuration"
@@ -22,7 +23,8 @@ _MARKS = ("privacy_setting", "users_per_round")
 
 def _recognises(fields: Fields, data: Any) -> bool:
     own = fields.has("active_user_selector", "aggregation_type", "trainer")
-    return fields.has("privacy_setting") or (fields.has("users_per_round") and own)
+    known = fields.has("noise_multiplier") or not unclear(fields)
+    return known and (fields.has("privacy_setting") or (fields.has("users_per_round") and own))
 
 
 def _read(fields: Fields, name: str) -> Draft:

@@ -28,12 +28,14 @@ _TOOLS: dict[str, tuple[str, ...]] = {
 """Library -> its own names of settings."""
 _SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
 _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
-_NOISES = ("noise_multiplier", "target_epsilon", "sigma")
 
 
 def _recognises(marks: tuple[str, ...], fields: Fields, data: Any) -> bool:
     # In a federated file the noise may be a client's or the server's.
-    return fields.has(*marks) and fields.has(*_NOISES) and not federated(fields)
+    noisy = fields.has("noise_multiplier", "target_epsilon")
+    # Many trainers have a max_grad_norm, and many programs a sigma.
+    noisy |= fields.has("sigma") and fields.has(*{*marks} - {"max_grad_norm"})
+    return fields.has(*marks) and noisy and not federated(fields)
 
 
 def _read(kind: str, fields: Fields, name: str) -> Draft:

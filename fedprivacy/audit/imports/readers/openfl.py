@@ -13,6 +13,7 @@ from ....relations import Unit
 from ..draft import Draft, refuse_unauditable
 from ..fields import Fields
 from ..trace import Sampling
+from ..words import unclear
 from .base import Reader, named
 
 KIND = "OpenFL configuration"
@@ -21,7 +22,7 @@ _MARKS = ("clip_frequency", "rounds_to_train", "task_runner")
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*_MARKS)
+    return fields.has(*_MARKS) and (fields.has("noise_multiplier") or not unclear(fields))
 
 
 def _read(fields: Fields, name: str) -> Draft:

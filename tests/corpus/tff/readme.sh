@@ -1,0 +1,1 @@
+bazel run main:trainer -- --task=emnist --total_rounds=100 --clients_per_round=100 --client_epochs_per_round=1 --noise_multiplier=0.5 --target_unclipped_quantile=0.5 --uniform_weighting=true --experiment_name=tulips
