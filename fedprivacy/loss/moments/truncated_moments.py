@@ -298,6 +298,13 @@ class Part(Moments):
         Raises:
             NoMoments: too many nodes would be needed.
         """
+        # The bounds on the decay, coarse and then fine, begin with the same point.
+        known: tuple[Contour, Spectrum] | None = self.__dict__.get("_last")
+        if known is None or known[0] != line:
+            known = self.__dict__["_last"] = line, self._integrated(line)
+        return known[1]
+
+    def _integrated(self, line: Contour) -> Spectrum:
         near, whole = not self.rare, self.whole
         size = self.cumulants(line.tilt).value if self.rare else 0.0
         rules = [piece.rule(line.tilt, line.top, near, whole, size) for piece in self.pieces]
