@@ -101,6 +101,7 @@ _BESIDE |= {
 }
 _BESIDE |= {"seconds", "rmse", "mse", "mae", "perplexity", "bleu", "momentum", "optimizer", "url"}
 _BESIDE |= {"top1", "top5", "architecture", "experiment", "exp", "error"}
+_BESIDE |= {"run", "index"}
 _WITH = {
     "rate",
     "val",

@@ -60,7 +60,7 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
         return []
     if isinstance(data, list) and kind == "table":
         # A run without noise has an empty cell, and is a row all the same.
-        return _rows(data, {}, "row") if any(map(_noisy, data)) else []
+        return _rows(data, {}, "row") if any(map(_noisy_row, data)) else []
     if isinstance(data, list):
         return _rows(data, {}, "run") if _all_runs(data) else []
     if isinstance(data, Mapping):
@@ -79,6 +79,11 @@ def split(data: Any, kind: str = "") -> list[tuple[str, Any]]:
 
 def _all_runs(rows: list[Any]) -> bool:
     return bool(rows) and all(isinstance(row, Mapping) and _noisy(row) for row in rows)
+
+
+def _noisy_row(row: Mapping[Any, Any]) -> bool:
+    """Return whether a row of a table has a noise; the unclear ones are asked for."""
+    return _noisy(row) or "noise_scale" in {setting_name(key) for key in row}
 
 
 def _noisy(row: Mapping[Any, Any]) -> bool:

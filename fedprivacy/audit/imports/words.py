@@ -119,13 +119,18 @@ def settle(draft: Draft, name: str) -> None:
         ConversionError: if the file says that the run is not private.
     """
     _check_private(draft, name)
+    known = draft.facts.get("unit")
     _spoken(draft, "unit", _UNIT, unit_in)
+    if known is None and draft.facts.get("unit") is Unit.CLIENT and not federated(draft.fields):
+        noise = draft.facts.get("noise_multiplier")
+        if noise:
+            draft.ask("noise_multiplier", f"{noise} may be over the clip of one record of a client")
     _spoken(draft, "adjacency", _ADJACENCY, adjacency_in)
     _sampling(draft)
     _shares(draft)
     # The rounds of a tool that clips clients are the server's, whatever they are called.
-    known = draft.facts.keys() | {question.name for question in draft.questions}
-    if draft.facts.get("unit") is Unit.CLIENT and "rounds" not in known:
+    settled = draft.facts.keys() | {question.name for question in draft.questions}
+    if draft.facts.get("unit") is Unit.CLIENT and "rounds" not in settled:
         draft.take("rounds", *ROUNDS, whole=True)
     draft.claims(EPSILON, DELTA)
 
@@ -203,7 +208,8 @@ def _take_counts(draft: Draft) -> None:
     if not draft.facts.keys() & {"cohort", "sampling_probability"}:
         draft.take("cohort", *COHORT, whole=True)
         if "cohort" not in draft.facts:
-            _take_rate(draft, (*RATE, *CLIENT_RATE))
+            # A sample_rate may be that of the batches of a client; a probability is of a unit.
+            _take_rate(draft, (*CLIENT_RATE, *(each for each in RATE if "prob" in each)))
     if "population" not in draft.facts:
         draft.take("population", *POPULATION, whole=True)
 
