@@ -6,10 +6,10 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from .errors import UnsupportedCombination, refuse
-from .loss import IDENTITY, Curve, compose
+from .loss import DISJOINT, IDENTITY, Curve, compose
 from .relations import Adjacency, Facts, Observer, Unit
 from .rounding import rounded_up
 
@@ -23,6 +23,9 @@ class Witness(NamedTuple):
 
 Public = tuple[tuple[str, tuple[str, ...]], ...]
 """(name, its values as text, in order of appearance; empty if they are not known here)."""
+
+NO_UPPER = "no theorem bounds it from above"
+"""Words of a theorem whose loss has only a lower end: its curve is that of an infinite loss."""
 
 _MOST_VALUES = 4
 
@@ -52,6 +55,20 @@ class PrivacyLoss:
     assumptions: tuple[str, ...] = ()
     public: Public = ()
     tv_error: float = 0.0
+
+    def require_upper(self) -> Self:
+        """Return the loss itself if a theorem bounds it from above.
+
+        Raises:
+            UnsupportedCombination: only a lower end is known. An audit may use it.
+        """
+        for theorem in self.theorems:
+            if self.curve == DISJOINT and NO_UPPER in theorem:
+                raise UnsupportedCombination(
+                    f"{theorem}; these are covered: zero_out, replace_one; fp.audit judges a "
+                    "claim by the lower end"
+                )
+        return self
 
     @property
     def off(self) -> float:

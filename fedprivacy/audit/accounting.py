@@ -199,7 +199,7 @@ def account(
     facts = read.facts(adjacency, observer)
     evidence, defects = accountable(read, facts)
     if evidence.noiseless is None:
-        bound = effort.account(evidence.loss(facts)).epsilon(target)
+        bound = effort.account(evidence.loss(facts).require_upper()).epsilon(target)
     else:
         check_listed(facts)
         bound = evidence.noiseless.bound(target, facts)

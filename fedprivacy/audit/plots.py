@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..bound import Verdict, exactly, shown
 from ..errors import FedPrivacyError, needs
 from ..mechanisms import Mechanism
+from ..privacy_loss import NO_UPPER
 from ..questions.epsilon import epsilon, profile
 from ..questions.risk import TradeoffCurve, tradeoff_curve
 from .accounting import Audit
@@ -123,8 +124,10 @@ def needs_matplotlib() -> None:
 def composes(found: Audit) -> bool:
     """Return whether an audit has numbers to draw: rounds fixed beforehand, and not void."""
     # The bound of a filter belongs to no fixed run, so there is no epsilon by round.
-    composed = found.run is not None and "pld" in found.bounds[str(found.facts.observer)]
-    return composed and not found.void
+    bound = found.bounds[str(found.facts.observer)].get("pld")
+    if found.run is None or bound is None or found.void:
+        return False
+    return bound.upper < math.inf or not any(NO_UPPER in each for each in bound.theorems)
 
 
 def plots_of(

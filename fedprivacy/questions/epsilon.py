@@ -44,7 +44,7 @@ def loss_of(run: Accountable, adjacency: Adjacency | str, observer: Observer | s
         text = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
         refuse("run", text, "have a privacy loss", way_out)
     with answered_once(), uncollected():
-        return run.privacy_loss(adjacency, observer)
+        return run.privacy_loss(adjacency, observer).require_upper()
 
 
 @uncollected()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UnsupportedCombination, integer, natural, require, validate_fields
 from ..loss import DISJOINT, Allocated, Curve, LargestRound, MostOf
-from ..privacy_loss import PrivacyLoss
+from ..privacy_loss import NO_UPPER, PrivacyLoss
 from ..registry import registered
 from ..relations import Adjacency, Observer
 from .pairs import (
@@ -33,10 +33,7 @@ from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, aske
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
-_NO_UPPER = (
-    "no theorem bounds it from above, because one unit more moves others to later rounds (one "
-    "round: G(1/z))"
-)
+_NO_UPPER = f"{NO_UPPER}, because one unit more moves others to later rounds (one round: G(1/z))"
 _SECRET = "T11's zero-out pair, or the largest round of an epoch (one round: the same pair)"
 _LARGEST = "the largest round of an epoch but its last (one round: the same pair)"
 _OPPOSED = "T11's zero-out pair at z/2 (not one Gaussian sum: at z)"

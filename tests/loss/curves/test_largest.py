@@ -97,6 +97,30 @@ def test_what_the_largest_round_shows_is_attained_by_simulation():
             assert gain <= best + 5 * (1 + np.exp(epsilon)) * np.sqrt(shares[0] / count)
 
 
+def from_below(run, delta):
+    """Return the interval that an audit uses; ``fp.epsilon`` refuses it."""
+    loss = run.privacy_loss("add_remove")
+    return fp.accountants.PldAccountant().compose(loss).epsilon(delta)
+
+
+def test_questions_refuse_a_loss_without_an_upper_end():
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.Shuffled(10))
+    told = "no theorem bounds it from above.*these are covered: zero_out, replace_one; fp.audit"
+    ask = {"adjacency": "add_remove"}
+    for refused in (
+        lambda: fp.epsilon(run * 3, delta=1e-5, **ask),
+        lambda: fp.epsilon(run + fp.Gaussian(noise_multiplier=2.0), delta=1e-5, **ask),
+        lambda: fp.epsilon(run, delta=1e-5, observer="final", **ask),
+        lambda: fp.delta(run, epsilon=1.0, **ask),
+        lambda: fp.attack_risk(run, fpr=0.01, **ask),
+        lambda: fp.account(run, delta=1e-5, **ask),
+    ):
+        with pytest.raises(fp.UnsupportedCombination, match=told):
+            refused()
+    # One round holds all units; with a loss that really is infinite the answer is an answer.
+    assert fp.epsilon(fp.Gaussian(noise_multiplier=1.0).sampled(fp.Shuffled(1)), delta=1e-5, **ask)
+
+
 @pytest.mark.parametrize(
     ("noise", "rounds", "delta", "epochs", "zeroed", "absent"),
     [
@@ -114,7 +138,7 @@ def test_ends_that_others_published(noise, rounds, delta, epochs, zeroed, absent
     run = fp.Gaussian(noise_multiplier=noise).sampled(fp.Shuffled(rounds)) * epochs
     found = fp.epsilon(run, delta=delta, adjacency="zero_out")
     assert zeroed <= found.lower < found.upper
-    above = fp.epsilon(run, delta=delta, adjacency="add_remove")
+    above = from_below(run, delta)
     assert above.lower >= absent and above.upper == np.inf
     assert f"epsilon at least {above.ends(6)[0]}" in str(above)
 
@@ -152,6 +176,6 @@ def test_extreme_settings_have_ordered_ends():
         for rounds in (1, 2, 10**6):
             run = fp.Gaussian(noise_multiplier=noise).sampled(fp.Shuffled(rounds))
             for delta in (0.0, 1e-300, 0.5):
-                for adjacency in ("zero_out", "add_remove"):
-                    found = fp.epsilon(run, delta=delta, adjacency=adjacency)
+                zeroed = fp.epsilon(run, delta=delta, adjacency="zero_out")
+                for found in (zeroed, from_below(run, delta)):
                     assert 0.0 <= found.lower <= found.upper
