@@ -83,7 +83,7 @@ def equality_tells(kind: type) -> bool:
     in two cases: a dataclass that only inherits its fields, and a field excluded from comparison.
     For a class that is no dataclass, its own ``__eq__`` decides.
     """
-    if not is_dataclass(kind) or KINDS.get(kind.__name__) is kind:
+    if KINDS.get(kind.__name__) is kind or not is_dataclass(kind):
         return True
     parameters = vars(kind).get("__dataclass_params__")
     return parameters is not None and parameters.eq and all(field.compare for field in fields(kind))
