@@ -383,7 +383,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)
 
 
-SUITES = {"contract", "property", "statistical", "benchmarks", "traces"}
+SUITES = {"contract", "property", "statistical", "benchmarks", "traces", "reference"}
 """Folders of tests that span several modules, and their data."""
 
 WHOLE = {"architecture", "benchmarks", "campaign", "docs", "examples", "import"}
