@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -69,7 +71,11 @@ class PanelGroup(PanelCommand, click.Group):
         """Return a command, or None if there is none of this name."""
         for commands in self.panels.values():
             if cmd_name in commands:
-                import_module(f"{self.package}.{commands[cmd_name][0]}")
+                module = commands[cmd_name][0]
+                # Accounts multiply small matrices, for which threads cost more than they save.
+                if module in ("ask", "explain", "ledgers") and "numpy" not in sys.modules:
+                    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+                import_module(f"{self.package}.{module}")
         return super().get_command(ctx, cmd_name)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

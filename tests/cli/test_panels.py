@@ -1,5 +1,9 @@
 """Tests of ``fedprivacy.cli.panels``."""
 
+import os
+import subprocess
+import sys
+
 import click
 from click.testing import CliRunner
 
@@ -55,3 +59,17 @@ def test_commands_stand_in_panels():
     order = ["Depth:", "--deep", "Help:", "--help", "First:", "one", "Second:", "two"]
     places = [text.index(f"\n{word}" if word[-1] == ":" else f"\n  {word} ") for word in order]
     assert places == sorted(places) and "one  Do one thing." in text and "And more" not in text
+
+
+def test_an_account_multiplies_its_small_matrices_in_one_thread():
+    code = (
+        "import os, click; from fedprivacy.cli import cli; "
+        "cli.get_command(click.Context(cli), 'audit'); print(os.environ['OPENBLAS_NUM_THREADS'])"
+    )
+    for given, used in ((None, "1"), ("2", "2")):
+        env = {name: value for name, value in os.environ.items() if "BLAS" not in name}
+        env |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == used

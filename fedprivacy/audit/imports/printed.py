@@ -18,8 +18,8 @@ from .words import CLIPS, DELTA, EPSILON, NOISE, UNCLEAR
 
 MAX_CALL = 20_000
 """Longest text of one call, in characters."""
-MAX_FOUND = 200
-"""Largest number of settings that are read from one text."""
+MAX_FOUND = 100
+"""Largest number of places of one text that are tried, for each of the three forms."""
 
 _CALL = re.compile(r"\b([A-Za-z_]\w{0,60})\((?=(?:[\w\s.,]{0,200},)?\s*[A-Za-z_]\w*\s*=)", re.ASCII)
 _DICT = re.compile(r"\{\s*['\"]?[A-Za-z_][\w./-]*['\"]?\s*:", re.ASCII)
@@ -49,7 +49,7 @@ def about_privacy(values: Any) -> bool:
 def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Yield the settings that are about privacy, each once."""
     seen: list[tuple[str, Any]] = []
-    for each in found[:MAX_FOUND]:
+    for each in found:
         if each not in seen and about_privacy(each[1]):
             seen.append(each)
             yield each
@@ -58,7 +58,7 @@ def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 def _calls(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the calls with named arguments in a text, by the name of what is called."""
     end = 0
-    for found in _CALL.finditer(text):
+    for found in islice(_CALL.finditer(text), MAX_FOUND):
         if found.start() < end:
             continue
         close = _closing(text, found.end() - 1)
@@ -69,12 +69,12 @@ def _calls(text: str) -> Iterator[tuple[str, Any]]:
 
 def _dicts(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the mappings that lines of a text show in braces."""
-    end = 0
+    end = read = 0
     for found in islice(_DICT.finditer(text), MAX_FOUND):
         close = _closing(text, found.start()) if found.start() >= end else None
-        if close is None:
+        if close is None or read > MAX_CALL:
             continue
-        end = close
+        end, read = close, read + close - found.start()
         try:
             shown = plain_words(text[found.start() : close + 1]).encode("utf-8", "replace")
             values = yaml_of(shown, "a line")
@@ -155,11 +155,15 @@ def _value(text: str) -> Any:
 
 def _commands(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the options of the commands in a text, for example of a script."""
+    tried = 0
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         # A list of arguments has quotes and commas.
         line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
         if len(re.findall(r"(?:^|\s)--[A-Za-z]", line[:MAX_CALL])) < 2:
             continue
+        tried += 1
+        if tried > MAX_FOUND:
+            return
         try:
             words = shlex.split(line[:MAX_CALL], comments=True)
         except ValueError:
