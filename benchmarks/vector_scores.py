@@ -47,15 +47,19 @@ ENVIRONMENTS = {
     "opendp_measures": "opendp",
 }
 """Adapter -> environment."""
-SAMPLED = ("poisson-gaussian", "fixed-size", "truncated-poisson", "user-level")
+GAUSSIAN = ("plain-gaussian", "poisson-gaussian")
 ASKED = {
-    "jax_privacy_training": SAMPLED,
-    "jax_privacy_events": SAMPLED,
-    "gdpnum_ctd": ("plain-gaussian", "poisson-gaussian", "attack-risk"),
-    "pfl_pld": ("plain-laplace", "poisson-laplace", "calibration"),
+    "jax_privacy_training": ("fixed-size", "user-level"),
+    "jax_privacy_events": ("fixed-size",),
+    "gdpnum_ctd": ("attack-risk",),
+    "pfl_pld": ("plain-laplace",),
+    "pfl_prv": ("plain-laplace", "poisson-gaussian", "extreme-delta"),
     "pfl_rdp": ("plain-laplace", "poisson-laplace", "calibration"),
+    "opacus_prv": (*GAUSSIAN, "extreme-delta"),
+    "prv": (*GAUSSIAN, "plain-laplace", "extreme-delta"),
+    "riskcal_ctd": (*GAUSSIAN, "extreme-delta", "attack-risk"),
 }
-"""Adapter -> families, for accountants that only pass all else on to dp-accounting."""
+"""Adapter -> families, for slow accountants and those that pass all else on to dp-accounting."""
 BAD = (VectorOutcome.WRONG, VectorOutcome.CRASHED, VectorOutcome.SLOW)
 FAMILIES = list(dict.fromkeys(case.family for case in cases()))
 
@@ -76,19 +80,19 @@ def summary(about: dict[str, Any], results: list[Result]) -> dict[str, Any]:
     }
 
 
-def ask(name: str, python: str, seconds: float) -> dict[str, Any]:
+def ask(name: str, python: str, seconds: float, families: list[str]) -> dict[str, Any]:
     with Adapter(str(HERE / "adapters" / f"{name}.py"), python=python, seconds=seconds) as adapter:
-        results = [adapter.ask(case) for case in cases(ASKED.get(name, ()))]
+        results = [adapter.ask(case) for case in cases(families or ASKED.get(name, ()))]
         return summary(adapter.described, results)
 
 
-def run(names: list[str], prefix: str, seconds: float) -> None:
+def run(names: list[str], prefix: str, seconds: float, families: list[str]) -> None:
     for name in names or list(ENVIRONMENTS):
         python = f"{prefix}{ENVIRONMENTS[name]}/bin/python"
         if not Path(python).exists():
             print(f"{name}: no {python}, skipped")
             continue
-        found = ask(name, python, seconds)
+        found = ask(name, python, seconds, families)
         kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
         kept[name] = found
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -104,13 +108,14 @@ def row(*cells: object) -> str:
 
 
 def totals(kept: dict[str, Any]) -> list[str]:
-    lines = [row("accountant", "version", *VectorOutcome), row(*["---"] * (2 + len(VectorOutcome)))]
+    lines = [row("accountant", "version", "asked", *VectorOutcome)]
+    lines += [row(*["---"] * (3 + len(VectorOutcome)))]
     for found in kept.values():
         counts = sum(map(Counter, found["families"].values()), Counter())
         about = found["about"]
         kind = " (estimates)" if about["answers"] == "estimate" else ""
         cells = (counts[each] for each in VectorOutcome)
-        lines.append(row(about["name"] + kind, about["version"], *cells))
+        lines.append(row(about["name"] + kind, about["version"], counts.total(), *cells))
     return lines
 
 
@@ -208,10 +213,11 @@ def main() -> int:
     parser.add_argument("what", choices=["run", "prove", "page"])
     parser.add_argument("--environments", default="env-vectors-")
     parser.add_argument("--adapter", action="append", default=[], choices=list(ENVIRONMENTS))
+    parser.add_argument("--family", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
     if options.what == "run":
-        run(options.adapter, options.environments, options.seconds)
+        run(options.adapter, options.environments, options.seconds, options.family)
     if options.what == "prove":
         prove()
     page()

@@ -8,6 +8,7 @@ python benchmarks/vectors.py check       our accountant on every case: `make vec
 import argparse
 import json
 import math
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,8 +37,8 @@ NEIGHBOURS = {
 }
 NO_PROOF = "the stand-alone checker proves an epsilon or a delta"
 UNTRIED = {"none": "not tried"}
-SECONDS = 20.0
-"""Time that the stand-alone checker may take."""
+SECONDS = 20
+"""Processor time that the stand-alone checker may take."""
 CHECKER = Path(check_certificate.__file__)
 
 
@@ -207,6 +208,11 @@ def write(families: list[str]) -> int:
     return 0
 
 
+def limited() -> None:
+    """Limit the processor time of a process that is about to start."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
 def proof(case: dict[str, Any]) -> dict[str, Any]:
     """Return whether the stand-alone checker proves a case, or why there is no proof."""
     ask = {"epsilon": fp.epsilon, "delta": fp.delta}[case["ask"]]
@@ -226,10 +232,13 @@ def proof(case: dict[str, Any]) -> dict[str, Any]:
                 [sys.executable, CHECKER, file.name],
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=20 * SECONDS,
+                preexec_fn=limited,
             )
         except subprocess.TimeoutExpired:
-            return {"none": f"the stand-alone checker takes more than {SECONDS:g} s"}
+            done = None
+        if done is None or done.returncode < 0:
+            return {"none": f"the stand-alone checker takes more than {SECONDS} s"}
     told = done.stdout.replace(file.name, "").strip(" :\n")
     if done.returncode == 1:
         print(f"WRONG: {case['id']}: {told}", flush=True)

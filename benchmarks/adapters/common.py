@@ -64,6 +64,16 @@ def sampled_gaussians(case, event=None, relations=("ADD_OR_REMOVE_ONE",)):
     return found
 
 
+def sampled_sums(event):
+    """Yield ("gaussian" or "laplace", noise multiplier, probability, count); refuse all else."""
+    for inner, sampling, count in parts(event):
+        name = {"GaussianDpEvent": "gaussian", "LaplaceDpEvent": "laplace"}.get(inner["type"])
+        if name is None or (sampling and sampling["type"] != "PoissonSampledDpEvent"):
+            raise NotImplementedError("only Gaussian and Laplace sums with Poisson sampling")
+        rate = sampling["sampling_probability"] if sampling else 1.0
+        yield name, inner["noise_multiplier"], rate, count
+
+
 def one(found):
     """Return the only part."""
     if len(found) != 1:
@@ -167,21 +177,20 @@ def pfl_functions(kind):
     def account(case, **given):
         if case["relation"] != "ADD_OR_REMOVE_ONE":
             raise NotImplementedError("it knows one relation")
-        inner, sampling, count = one(list(parts(event_of(case))))
-        name = {"GaussianDpEvent": "gaussian", "LaplaceDpEvent": "laplace"}.get(inner["type"])
-        if name is None or (sampling and sampling["type"] != "PoissonSampledDpEvent"):
-            raise NotImplementedError("only Gaussian and Laplace sums with Poisson sampling")
-        if kind == "PRV" and name == "laplace" and sampling:
+        if not 0.0 < case.get("delta", 0.5) < 1.0:
+            raise NotImplementedError("delta must lie in (0, 1)")
+        name, noise, rate, count = one(list(sampled_sums(event_of(case))))
+        if kind == "PRV" and name == "laplace" and rate < 1.0:
             raise NotImplementedError("this accountant samples Gaussian sums")
-        rate = 1.0 if sampling is None else sampling["sampling_probability"]
-        noise = inner["noise_multiplier"]
-        return make(
-            num_compositions=count,
-            sampling_probability=rate,
-            mechanism=name,
-            **({} if noise is None else {"noise_parameter": noise}),
-            **given,
-        )
+        if noise is not None:
+            given["noise_parameter"] = noise
+        try:
+            return make(count, rate, name, **given)
+        # Its other errors are not about the question.
+        except ValueError as refusal:
+            if "Floating point errors" not in str(refusal):
+                raise
+            raise NotImplementedError(str(refusal)) from refusal
 
     def epsilon(case):
         return account(case, delta=case["delta"]).epsilon
