@@ -41,7 +41,8 @@ print(account.get_mu_and_regret())  # mu 1.90: epsilon 9.39 at 1e-5; at least 13
 """,
     ),
     "Power at small false-positive rates": (
-        "The error rates come from a distribution of losses on a lattice with cut tails.",
+        "riskcal and gdpnum take error rates from a distribution of losses on a lattice with cut"
+        " tails. Coarser lattices are right here.",
         """
 from riskcal.accountants import CTDAccountant
 
@@ -61,7 +62,6 @@ event = SelfComposedDpEvent(RandomizedResponseDpEvent(0.5, 2), 10)
 print(account.compose(event).get_epsilon(1e-5))  # 1.0987; exact 10.9859
 """,
     ),
-    "Small deltas and cut tails": ("", ""),
     "Noise scale and its inverse": (
         "pfl's PRV accountant passes the scale b of Laplace noise, and prv-accountant takes 1 / b.",
         """
@@ -91,8 +91,6 @@ def cause_of(adapter: str, case: Any) -> str:
         return "One answer of many"
     if adapter == "pfl_prv" and "Laplace" in question["words"]:
         return "Noise scale and its inverse"
-    if question.get("delta", 1.0) < 1e-8:
-        return "Small deltas and cut tails"
     return UNKNOWN
 
 
