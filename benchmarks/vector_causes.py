@@ -51,6 +51,16 @@ account.history = [(1.0, 1.0, 1)]
 print(1.0 - account.get_beta(alpha=1e-8))  # 1.2e-11; exact 1.994e-6
 """,
     ),
+    "An allowance that is too small": (
+        "Opacus's PRV accountant adds .01 to an estimate. At this delta its error is larger.",
+        """
+from opacus.accountants import create_accountant
+
+account = create_accountant("prv")
+account.history = [(1.0, 0.01, 1000)]
+print(account.get_epsilon(1e-12))  # 3.9131; exact 3.9143
+""",
+    ),
     "One answer of many": (
         "`PLDAccountant` composes a `RandomizedResponseDpEvent` once, whatever its count.",
         """
@@ -91,6 +101,8 @@ def cause_of(adapter: str, case: Any) -> str:
         return "One answer of many"
     if adapter == "pfl_prv" and "Laplace" in question["words"]:
         return "Noise scale and its inverse"
+    if adapter == "opacus_prv":
+        return "An allowance that is too small"
     return UNKNOWN
 
 

@@ -43,7 +43,7 @@ class VectorCase:
 
     @property
     def family(self) -> str:
-        """Group of the case, in which scores are counted."""
+        """Group of the case, for scores."""
         return str(self.question["family"])
 
     @property

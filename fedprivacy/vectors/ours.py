@@ -39,7 +39,7 @@ def epsilon(case: dict[str, Any]) -> Ends:
 
 
 def _ends(bound: Bound, case: dict[str, Any]) -> Ends:
-    # Of the mechanisms with stated guarantees the worst is asked for: the pair is one of them.
+    # The question is about the worst mechanism with these guarantees, and the pair is one.
     if "stated guarantees" in case["tags"]:
         return bound.resolution
     return bound.lower, bound.upper

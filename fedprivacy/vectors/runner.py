@@ -1,4 +1,4 @@
-"""Asks an adapter every case in a process of its own, with limits of time and memory."""
+"""Asks an adapter every case, in a separate process with limits of time and memory."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def load(name: str) -> Any:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     path = Path(name).resolve()
-    # An adapter may import what lies beside it, as a script may.
+    # An adapter may import modules of its folder, as a script may.
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("_adapter", path)
     assert spec is not None and spec.loader is not None
