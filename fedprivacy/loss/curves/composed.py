@@ -47,6 +47,14 @@ class Composed(Curve):
 
     parts: tuple[tuple[Curve, int], ...]
 
+    def __hash__(self) -> int:
+        """Return the hash of all parts, computed once: one question looks a run up 30 times."""
+        return self._hashed()
+
+    @kept
+    def _hashed(self) -> int:
+        return hash(self.parts)
+
     @property
     def count(self) -> int:
         """The number of composed rounds."""
