@@ -71,21 +71,20 @@ def _secret_order(
         if setting.adjacency != "replace_one":
             yield "all the others take part, too", _gaussian(mu * math.sqrt(epochs), delta)
     elif setting.adjacency == "zero_out":
-        opposite = _largest((2.0 * mu, mu), rounds, 0.0, epochs, delta)
+        opposite = _largest((2.0 * mu, mu), rounds, epochs, delta)
         yield words, max(_shuffled(mu, rounds, epochs, delta), opposite)
     elif setting.adjacency == "add_remove":
-        yield words, _largest((2.0 * mu, 0.0), rounds - 1, 1.0 / rounds, epochs, delta)
+        # A unit that also shows in the last round shows at least as much.
+        yield words, _shuffled(2.0 * mu, rounds, epochs, delta)
 
 
-def _largest(
-    means: tuple[float, float], rounds: int, idle: float, epochs: int, delta: float
-) -> float:
+def _largest(means: tuple[float, float], rounds: int, epochs: int, delta: float) -> float:
     """Return an upper end for the largest of normal outcomes: the best of a few Renyi orders."""
     best = [math.inf, math.inf]
     for b in (0.02 * 1.4**k for k in range(28)):
         order, reach = 1.0 + b, (1.0 + b) * means[0] + 15.0
         x = np.linspace(-reach, reach, 20_001)
-        one, two = (_log_density(x, mean, rounds, idle * (mean == means[0])) for mean in means)
+        one, two = (_log_density(x, mean, rounds) for mean in means)
         for turned, (p, q) in enumerate(((one, two), (two, one))):
             total = logsumexp(order * p - b * q) + math.log(x[1] - x[0])
             gain = (math.log(delta) + math.log(order)) / b
@@ -94,20 +93,11 @@ def _largest(
     return max(*best, 0.0) * (1.0 + 1e-6)
 
 
-def _log_density(x: Any, mean: float, rounds: int, idle: float) -> Any:
-    parts = [(1.0 - idle, mean), *([(idle, 0.0)] if idle else [])]
-    each = [
-        math.log(w)
-        + np.logaddexp(
-            norm.logpdf(x, m),
-            (math.log(rounds - 1) if rounds > 1 else -math.inf)
-            + norm.logcdf(x, m)
-            + norm.logpdf(x)
-            - norm.logcdf(x),
-        )
-        for w, m in parts
-    ]
-    return np.logaddexp.reduce(each, axis=0) + (rounds - 1) * norm.logcdf(x)
+def _log_density(x: Any, mean: float, rounds: int) -> Any:
+    """Return the log-density of the largest of normal outcomes, one of which has a mean."""
+    below = norm.logcdf(x)
+    of_others = math.log(rounds - 1) + norm.logcdf(x, mean) + norm.logpdf(x) - below
+    return np.logaddexp(norm.logpdf(x, mean), of_others) + (rounds - 1) * below
 
 
 def _shuffled(mu: float, rounds: int, epochs: int, delta: float) -> float:

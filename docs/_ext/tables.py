@@ -97,7 +97,6 @@ Cell = tuple[str, str]
 """A number or a dash, and its footnote; without a footnote an empty text."""
 SEEN = (Observer.AGGREGATE, Observer.SERVER)
 DASH = "\N{EN DASH}"
-UNBOUNDED = "no theorem bounds it from above: one unit more moves others to later rounds"
 APART = "the ends are more than 2 % apart: see the next table"
 
 
@@ -166,11 +165,19 @@ def cell(make: Make, who: Any, adjacency: Adjacency, observer: Observer) -> Cell
     try:
         found = fp.epsilon(make(who), delta=DELTA, **ask)
     except FedPrivacyError as refusal:
-        return DASH, reason_of(refusal, who)
-    if not found.closed:
-        return f"&ge; {found.ends(3)[0]}", UNBOUNDED
+        return below(make(who), adjacency, observer) or DASH, reason_of(refusal, who)
     apart = found.lower > 0.0 and found.upper > NEAR * found.lower
     return found.ends(3)[1], APART if apart else ""
+
+
+def below(run: fp.Mechanism, adjacency: Adjacency, observer: Observer) -> str:
+    """Return the lower end that an audit uses of a run without an upper one; else empty."""
+    try:
+        loss = run.privacy_loss(adjacency, observer)
+    except FedPrivacyError:
+        return ""
+    found = fp.accountants.PldAccountant(tolerance=0.02).compose(loss).epsilon(DELTA)
+    return f"&ge; {found.ends(3)[0]}" if found.lower > 0.0 else ""
 
 
 def reason_of(refusal: FedPrivacyError, who: Any) -> str:
@@ -234,7 +241,7 @@ def at_rate(q: float) -> dict[str, Any]:
 
 
 def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float | None:
-    """Return upper over lower end, or None where the cell has no finite upper end."""
+    """Return upper over lower end, or None where the cell is refused."""
     noise, q, rounds = setting
     who = at_rate(q)[scheme]
     count = max(1, round(rounds * q)) if hasattr(who, "rounds_per_epoch") else rounds
@@ -242,7 +249,7 @@ def apart(scheme: str, setting: tuple[float, float, int], **ask: Any) -> float |
         found = fp.epsilon(fp.Gaussian(noise_multiplier=noise).sampled(who) * count, **ask)
     except FedPrivacyError:
         return None
-    return found.upper / found.lower if found.closed else None
+    return found.upper / found.lower
 
 
 def ratios() -> str:

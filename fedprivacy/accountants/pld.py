@@ -17,6 +17,8 @@ from .base import NOTHING, Accountant, Answer
 
 _ATTAINED = 1e-3
 """Acceptable relative distance of an attained pair's number below its supremum."""
+_ROUGH = 100.0
+"""In tolerances: width of a first answer that shows the size of an attained number."""
 
 
 _Ask = Callable[[Curve, float, float], Interval]
@@ -99,8 +101,12 @@ def _answer(loss: PrivacyLoss, ask: _Ask, tolerance: float, relative: bool) -> A
             attained = NOTHING
         elif loss.witness.curve != loss.curve:
             # An attained end is compared and shown, not refined. A share of the answer is enough.
-            share = 0.0 if relative or math.isinf(worst.high) else _ATTAINED * worst.low
-            wanted = max(tolerance, share)
+            wanted = tolerance
+            if not relative:
+                shown = worst.low
+                if math.isinf(worst.high):
+                    shown = _worst(loss.witness.curve, ask, _ROUGH * tolerance).low
+                wanted = max(tolerance, _ATTAINED * shown)
             attained = _worst(loss.witness.curve, ask, wanted).low
     return Answer(worst.high, max(worst.low, attained), attained, worst.method, worst.reason)
 

@@ -35,7 +35,7 @@ _ONCE = "parallel composition: each unit is in one round of the epoch; no amplif
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
 _NO_UPPER = f"{NO_UPPER}, because one unit more moves others to later rounds (one round: G(1/z))"
 _SECRET = "T11's zero-out pair, or the largest round of an epoch (one round: the same pair)"
-_LARGEST = "the largest round of an epoch but its last (one round: the same pair)"
+_BUT_ONE = "T11's pair at z/2 of all rounds but one, or their largest (one round: the same pair)"
 _OPPOSED = "T11's zero-out pair at z/2 (not one Gaussian sum: at z)"
 _FARTHEST = 30.0
 """In stds: more noise is post-processing, so a unit that moves farther shows at least as much."""
@@ -120,7 +120,7 @@ def _zeroed_among_others(inner: Lossy, scheme: Shuffled, observer: Observer) -> 
 
 
 def _moved(inner: Lossy, scheme: Shuffled) -> Pair:
-    """Return no upper end, and the largest round if the others send the opposite.
+    """Return no upper end, and the attained pair if the others send the opposite.
 
     Without the unit one round has one unit less. It is not looked at.
     """
@@ -136,7 +136,11 @@ def _moved(inner: Lossy, scheme: Shuffled) -> Pair:
     idle = -(-units // rounds) / units
     if idle == 1.0:
         return Pair(DISJOINT, None)
-    return Pair(DISJOINT, LargestRound(2.0 * min(1.0 / z, _FARTHEST), 0.0, rounds - 1, idle))
+    shown: Curve = LargestRound(2.0 * min(1.0 / z, _FARTHEST), 0.0, rounds - 1, idle)
+    if (whole := _spread(inner, scheme, 2.0)) is not None:
+        # The laws of the whole epoch end at a multiplier of 1/4.
+        shown = MostOf((shown, replace(whole, rounds=rounds - 1, idle=idle)))
+    return Pair(DISJOINT, shown)
 
 
 _AT_MOST = (
@@ -168,7 +172,7 @@ class Shuffled(EpochScheme):
         "depend on data"
     )
     rows: ClassVar[Rows] = {
-        (AGGREGATE, ADD): Cell("not bounded", _NO_UPPER, _LARGEST, LEFT, _hidden_order(ADD)),
+        (AGGREGATE, ADD): Cell("not bounded", _NO_UPPER, _BUT_ONE, LEFT, _hidden_order(ADD)),
         (AGGREGATE, ZERO): Cell(
             "G(1/z) once an epoch", _ONCE, _SECRET, GIVEN_WAY, _hidden_order(ZERO)
         ),

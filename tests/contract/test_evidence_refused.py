@@ -274,7 +274,7 @@ def test_evidence_that_is_none_is_refused_in_a_line(what, tmp_path, monkeypatch)
 
 
 def test_a_crosscheck_of_what_nothing_serves_says_why():
-    run = STEP.sampled(fp.Shuffled(3))
+    run = STEP.sampled(fp.Shuffled(3, partial=True))
     with pytest.raises(fp.UnsupportedCombination, match="Shuffled has no theorem"):
         fp.crosscheck(run, delta=1e-5, adjacency="add_remove")
 

@@ -74,6 +74,7 @@ class Allocated(Curve):
         replaced: whether the unit is replaced: present with other data, by way of absent.
         fineness: cells per standard deviation of the laws above and below. With 0 it is the number
             affordable in some tenths of a second, or a smaller one for a coarse lattice.
+        idle: probability in [0, 1) that the unit takes part in none of the rounds.
     """
 
     mu: float
@@ -82,12 +83,15 @@ class Allocated(Curve):
     coarse: bool = False
     replaced: bool = False
     fineness: int = 0
+    idle: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu >= 0.0):
             raise ValueError(f"Allocated: mu must be finite and at least 0, got {self.mu}")
         if self.rounds < 1:
             raise ValueError(f"Allocated: rounds must be at least 1, got {self.rounds}")
+        if not 0.0 <= self.idle < 1.0 or (self.idle and self.replaced):
+            raise ValueError(f"Allocated: idle must be in [0, 1), 0 if replaced, got {self.idle}")
 
     def moments(self) -> Moments:
         """Return bounds on the moments; see ``log_moment``."""
@@ -119,7 +123,7 @@ class Allocated(Curve):
     @property
     def _exact(self) -> bool:
         """Whether the tails are exact; those of more rounds belong to a law above or below."""
-        return self.rounds == 1 or self.mu == 0.0
+        return (self.rounds == 1 and self.idle == 0.0) or self.mu == 0.0
 
     @property
     def _within_reach(self) -> bool:
@@ -151,6 +155,8 @@ class Allocated(Curve):
         atoms = _rounded(mu, rounds, side, fineness, revealed)
         if self.replaced:
             return by_way_of_q(atoms)
+        if self.idle:
+            atoms = _partly_idle(atoms, self.idle)
         return atoms.swap() if self.swapped else atoms
 
     @property
@@ -190,7 +196,7 @@ class Allocated(Curve):
         The first has a closed form. Above 1 it is the exact moment at integer orders and the chord
         between these. Below 0 it is the moment of the geometric mean. Neither of the two exceeds
         order (order - 1) mu^2 / 2. The second bound is the moment of the law above, where the first
-        bound covers the part beyond the law's ends.
+        bound covers the part beyond the law's ends. A unit that may be idle loses no more (Jensen).
         """
         if self._exact:
             return self._gdp.moments().log_moment(order)
@@ -238,7 +244,7 @@ class Allocated(Curve):
 
     def _numeric_moment(self, order: float) -> Up:
         """Bound the moment by that of the law above, its power continued by tangents."""
-        atoms = replace(self, swapped=False)._atoms(Side.UP)
+        atoms = replace(self, swapped=False, idle=0.0)._atoms(Side.UP)
         slack = abs(order) * (atoms.shift + FEW) + HUNDREDS
         inside = float(logsumexp(order * atoms.loss, b=atoms.q))
         end = float(atoms.loss[-1 if order > 0 else 0])
@@ -253,7 +259,7 @@ class Allocated(Curve):
 
 def _bound(curves: Sequence[Allocated], side: Side, _: int) -> Curve:
     """Return the epoch of the largest mu and the fewest rounds, or of the smallest and the most."""
-    if len({(curve.swapped, curve.replaced) for curve in curves}) > 1:
+    if len({(curve.swapped, curve.replaced, curve.idle) for curve in curves}) > 1:
         raise Unordered
     rounds = with_few_bits(NEAREST[side](curve.rounds for curve in curves), side, _ORDER_BITS)
     mu = FARTHEST[side](curve.mu for curve in curves)
@@ -362,6 +368,29 @@ def _rounded(
 ) -> DiscreteLaw:
     """Return the law of (present, absent) with its masses rounded to the side."""
     return discrete(average_law(mu, rounds, side, fineness, revealed))
+
+
+def _partly_idle(law: DiscreteLaw, idle: float) -> DiscreteLaw:
+    """Return the law of idle + (1 - idle) X, which keeps every order of laws of X."""
+    there, low = 1.0 - idle, law.loss < -0.5
+    # Either form has all digits on its side.
+    loss = np.where(
+        low,
+        np.log(idle + there * np.exp(np.minimum(law.loss, 0.0))),
+        np.log1p(there * np.expm1(np.where(low, 0.0, law.loss))),
+    )
+    q = law.q
+    if law.q_infinite > 0.0:
+        # Where X is 0, the ratio is now that of an idle unit.
+        loss, q = np.append(math.log(idle), loss), np.append(law.q_infinite, q)
+    return law._replace(
+        loss=loss,
+        p=q * np.exp(loss),
+        q=q,
+        p_infinite=there * law.p_infinite,
+        q_infinite=0.0,
+        shift=law.shift + FEW * (2.0 + float(np.max(np.abs(loss)))),
+    )
 
 
 def discrete(law: Law) -> DiscreteLaw:

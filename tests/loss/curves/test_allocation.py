@@ -18,7 +18,9 @@ from fedprivacy.loss import Allocated, Composed, Gdp, Sampled, Side, compose
 from fedprivacy.loss.curves import averages
 from fedprivacy.loss.curves.allocation import COARSE, discrete, tails_of
 from fedprivacy.loss.curves.averages import average_law
+from fedprivacy.loss.curves.components import Unordered
 from fedprivacy.loss.curves.discretised_laws import DiscreteLaw, by_way_of_q
+from fedprivacy.loss.curves.order import bound
 from fedprivacy.loss.strategies import direct
 from fedprivacy.privacy_loss import PrivacyLoss
 from fedprivacy.registry import decode, encode
@@ -511,3 +513,32 @@ def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
             bound.upper
             < PldAccountant().compose(PrivacyLoss(Gdp(2.0), facts), epochs).epsilon(1e-6).upper
         )
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("mu", "rounds", "idle"), [(1.5, 1, 0.5), (2.0, 2, 0.3), (0.3, 9, 0.1)])
+def test_a_unit_that_may_be_idle_loses_as_the_mixture_does(mu, rounds, idle, swapped):
+    """Containment of four million draws of idle + (1 - idle) X, within five deviations."""
+    generator = np.random.default_rng(7)
+    z = np.exp(mu * generator.standard_normal((4_000_000 // rounds, rounds)) - mu * mu / 2)
+    ratio = idle + (1.0 - idle) * z.mean(axis=1)
+    curve = Allocated(mu, rounds, swapped=swapped, idle=idle)
+    assert not curve.support().symmetric
+    for epsilon in (-0.4, 0.0, 0.3, 1.0, 2.0):
+        a = np.exp(epsilon)
+        gain = np.maximum(1.0 - a * ratio if swapped else ratio - a, 0.0)
+        off = 5.0 * gain.std() / np.sqrt(len(gain)) + 2e-6
+        ends = []
+        for side in (Side.DOWN, Side.UP):
+            tails = curve.tails(np.array([epsilon]), side)
+            ends.append(float(np.exp(tails.p_above[0]) - np.exp(epsilon + tails.q_above[0])))
+        assert ends[0] <= gain.mean() + off and ends[1] >= gain.mean() - off
+        assert ends[0] == pytest.approx(ends[1], rel=1e-3, abs=1e-5)
+
+
+def test_an_idle_share_is_a_probability_and_has_no_replacement():
+    for idle, replaced in ((1.0, False), (-0.1, False), (0.1, True)):
+        with pytest.raises(ValueError, match="idle"):
+            Allocated(1.0, 3, replaced=replaced, idle=idle)
+    with pytest.raises(Unordered):
+        bound([Allocated(1.0, 3), Allocated(1.0, 3, idle=0.1)], Side.UP)
