@@ -156,6 +156,10 @@ def check_verdict(found, case):
     if case["run"] is None:
         return
     name, *numbers = case["run"]["sampling"]
+    if (name, case["adjacency"]) == ("shuffled", "add_remove"):
+        # No theorem bounds this run from above, so the lower end alone decides.
+        assert found.bound.upper == float("inf") > found.bound.lower
+        return
     step = fp.Gaussian(noise_multiplier=case["run"]["noise"]).sampled(SCHEMES[name](*numbers))
     # A shuffled pass is one mechanism, of as many rounds as it has.
     times = case["run"]["rounds"] // (numbers[0] if name == "shuffled" else 1)
