@@ -24,13 +24,14 @@ from .options import (
     say,
     show,
     show_bound,
+    whole_run_options,
     write_certificate,
 )
 
 
 @cli.command()
 @option("--delta", float, QUESTION, "Compute epsilon at this delta.", required=True)
-@run_options
+@whole_run_options
 @facts_options
 @deadline_option
 @certificate_option
@@ -50,7 +51,7 @@ def epsilon(unit: str | None, as_json: bool, **given: Any) -> None:
 
 @cli.command()
 @option("--epsilon", float, QUESTION, "Compute delta at this epsilon.", required=True)
-@run_options
+@whole_run_options
 @facts_options
 @deadline_option
 @certificate_option

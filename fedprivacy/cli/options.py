@@ -144,13 +144,15 @@ deadline_option = option("--deadline", float, EXACT, "Seconds after which no ref
 picture_option = file_option("--output", "Write a plot to this file.")
 
 
-def setting_option(one: Setting, *, several: bool = False, panel: str = RUN) -> Callable[[F], F]:
+def setting_option(
+    one: Setting, *, several: bool = False, panel: str = RUN, wanted: bool = False
+) -> Callable[[F], F]:
     """Return the option for a setting; ``several``: text with values separated by commas."""
     default = "" if one.default in (None, MISSING) else f"  [default: {one.default}]"
     kind = str if several else one.rule.kind
     name = f"--{one.name.replace('_', '-')}"
     metavar = "VALUES" if several else None
-    return option(name, kind, panel, _sentence(one) + default, metavar=metavar)
+    return option(name, kind, panel, _sentence(one) + default, metavar=metavar, wanted=wanted)
 
 
 def _sentence(one: Setting) -> str:
@@ -161,6 +163,10 @@ def _sentence(one: Setting) -> str:
 noise_option = setting_option(SampledRun.known()["noise_multiplier"])
 run_options = options(*(setting_option(each) for each in SampledRun.known().values()))
 """The options of a run of a sampled Gaussian, for ``SampledRun.of``."""
+whole_run_options = options(
+    *(setting_option(one, wanted=one.default is MISSING) for one in SampledRun.known().values())
+)
+"""The same for a command that takes nothing else, and so needs those without a default."""
 
 
 certificate_option = option(

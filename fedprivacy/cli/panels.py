@@ -20,16 +20,55 @@ class PanelOption(click.Option):
     Args:
         names: its names, as for ``click.Option``.
         panel: heading of its panel.
+        wanted: whether a command needs it, although the command itself says so.
         more: see ``click.Option``.
     """
 
-    def __init__(self, names: Sequence[str], panel: str = OWN, **more: Any) -> None:
+    def __init__(
+        self, names: Sequence[str], panel: str = OWN, wanted: bool = False, **more: Any
+    ) -> None:
         super().__init__(names, **more)
-        self.panel = panel
+        self.panel, self.wanted = panel, wanted
+
+
+HINTS = {
+    "--noise-multiplier": ("--sigma", "--noise", "--noise-scale", "--z", "--multiplier"),
+    "--sampling-probability": ("--q", "--sample-rate", "--sampling-rate", "--rate", "--fraction"),
+    "--cohort": ("--batch-size", "--clients-per-round", "--sample-size", "--lot-size"),
+    "--rounds": ("--steps", "--epochs", "--iterations", "--num-rounds"),
+    "--population": ("--n", "--num-clients", "--dataset-size", "--records"),
+    "--clip-norm": ("--clip", "--max-grad-norm", "--l2-norm-clip", "--clipping-norm"),
+    "--epsilon": ("--eps", "--target-epsilon", "--budget"),
+    "--delta": ("--target-delta",),
+    "--adjacency": ("--neighbouring", "--neighboring", "--relation"),
+}
+"""Our options, and the names that other programs have for them."""
+
+_OURS = {name: ours for ours, names in HINTS.items() for name in names}
 
 
 class PanelCommand(click.Command):
     """A command whose help shows its options in panels, in the order of their first option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; an error names our option for another's, or all missing ones."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            ours = _OURS.get(problem.option_name)
+            if ours is not None and any(ours in each.opts for each in self.params):
+                text = f"{problem.message} Did you mean '{ours}'?"
+                raise click.UsageError(text, ctx) from problem
+            raise
+        except click.MissingParameter as problem:
+            found = self.make_parser(ctx).parse_args(args=given)[0]
+            wanted = [p for p in self.params if p.required or getattr(p, "wanted", False)]
+            missing = [each for each in wanted if each.name not in found]
+            if len(missing) < 2:
+                raise
+            names = ", ".join(f"'{each.opts[0]}'" for each in missing)
+            raise click.UsageError(f"Missing options {names}.", ctx) from problem
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, and the panel of --help last."""

@@ -296,9 +296,16 @@ def _trained(
             with steps.step(f"calibrating {task.knob}"):
                 _ = experiment.calibration
         with steps.rounds(f"training {METHODS[method].title}", task.rounds) as tick:
-            return experiment.run(
-                ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
-            )
+            try:
+                return experiment.run(
+                    ledger_path=ledger, checkpoint=checkpoint, output=output, on_round=tick
+                )
+            except KeyboardInterrupt:
+                text = "without --checkpoint a stopped run cannot continue"
+                if checkpoint is not None and checkpoint.exists():
+                    text = f"the same command continues from {checkpoint}"
+                say(f"fedprivacy: {text}", err=True)
+                raise
 
 
 def _result(

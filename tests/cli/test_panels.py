@@ -5,9 +5,12 @@ import subprocess
 import sys
 
 import click
+import pytest
 from click.testing import CliRunner
 
-from fedprivacy.cli.panels import PanelGroup, option
+from fedprivacy.cli.panels import HINTS, PanelGroup, option
+from tests.commands import EVERY
+from tests.contract.test_command_line import command
 
 
 def built():
@@ -52,6 +55,37 @@ def test_options_stand_in_panels_and_those_without_one_last():
         *("Help:", "--plain", "--help"),
     ]
     assert "How far.  [default: 3]" in told("one")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--sigma", "1"], "No such option '--sigma'. Did you mean '--noise-multiplier'?"),
+        (["--noise", "1"], "Did you mean '--noise-multiplier'?"),
+        (["--q", "0.1"], "Did you mean '--sampling-probability'?"),
+        (["--batch-size", "8"], "Did you mean '--cohort'?"),
+        (["--steps", "5"], "Did you mean '--rounds'?"),
+        (["--steps=5"], "Did you mean '--rounds'?"),
+        (["--max-grad-norm", "1"], "No such option '--max-grad-norm'."),
+        ([], "Missing options '--delta', '--noise-multiplier', '--adjacency'."),
+        (["--delta", "1e-5"], "Missing options '--noise-multiplier', '--adjacency'."),
+        (
+            ["--delta", "1e-5", "--noise-multiplier", "1", "--rounds", "3"],
+            "Missing option '--adjacency'.",
+        ),
+    ],
+)
+def test_other_programs_names_and_missing_options_are_named(capsys, words, told):
+    code, out, err = command(capsys, "epsilon", *words)
+    assert (code, out) == (2, "") and told in err
+    if "Did you mean" not in told:
+        assert "Did you mean" not in err
+
+
+def test_every_hint_is_an_option_of_a_command():
+    known = {name for each in EVERY.values() for param in each.params for name in param.opts}
+    assert HINTS.keys() <= known
+    assert not known & {name for names in HINTS.values() for name in names}, "they are no options"
 
 
 def test_commands_stand_in_panels():

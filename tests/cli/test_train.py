@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.test_explain import refused
 from tests.cli.test_program import answer, run
+from tests.contract.test_command_line import command
 
 pytest.importorskip("torch")
 
@@ -58,3 +59,20 @@ def test_what_trains_is_said_by_the_same_options_everywhere():
     """Each command that trains takes all of the source's options."""
     for name in ("train", "demo", "sweep"):
         assert set(training.SOURCE) <= {each.name for each in EVERY[name].params}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_stopped_run_says_whether_it_continues(kept, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def stopped(self, **files):
+        if files["checkpoint"] is not None:
+            files["checkpoint"].write_bytes(b"")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedprivacy.runs.experiment.Experiment.run", stopped)
+    words = ["--checkpoint", "c.pt"] if kept else []
+    code, out, err = command(capsys, "train", "--method", "fedavg", "--rounds", "1", *words)
+    assert (code, out) == (130, "") and err.endswith("fedprivacy: stopped\n")
+    told = "the same command continues from c.pt"
+    assert (told if kept else "without --checkpoint a stopped run cannot continue") in err
