@@ -52,6 +52,7 @@ ASKED = {
     "jax_privacy_training": ("fixed-size", "user-level"),
     "jax_privacy_events": ("fixed-size",),
     "gdpnum_ctd": ("attack-risk",),
+    "gdpnum_mu": (*GAUSSIAN, "extreme-delta", "attack-risk"),
     "pfl_pld": ("plain-laplace",),
     "pfl_prv": ("plain-laplace", "poisson-gaussian", "extreme-delta"),
     "pfl_rdp": ("plain-laplace", "poisson-laplace", "calibration"),
