@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -141,7 +142,11 @@ def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | 
 def _unsampled(mechanism: Tree, moves: float) -> Tree | None:
     """Return the pair of noise with full participation; None for any other mechanism."""
     if mechanism["type"] == "Laplace":
-        return _node("LaplacePair", shift=moves / _noise(_fields(mechanism)))
+        noise = _noise(_fields(mechanism))
+        shift = moves / noise
+        # The pair rounds its shift up if it is no double.
+        rounded = Fraction(shift) * Fraction(noise) != moves
+        return _node("LaplacePair", shift=shift, rounded=rounded)
     parts = _counted_parts(mechanism)
     if any(part["type"] != "Gaussian" for part, _ in parts):
         return None

@@ -12,6 +12,7 @@ result (1e-6 at the least).
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any, NewType, overload
 
 import numpy as np
@@ -80,6 +81,15 @@ def rounded_down(value: Array, error: float = FEW) -> Array: ...
 def rounded_down(value: Any, error: float = FEW) -> Any:
     """Return a value of at least 0 times 1 - error: a lower bound; see ``rounded_up``."""
     return value * (1.0 - error)
+
+
+def quotient_up(above: float, below: float) -> tuple[Up, bool]:
+    """Return above / below for numbers above 0 as a double, and whether it was rounded up."""
+    found = above / below
+    if not 0.0 < found < math.inf:
+        return Up(found), False
+    off = Fraction(found) * Fraction(below) - Fraction(above)
+    return Up(math.nextafter(found, math.inf) if off < 0 else found), off != 0
 
 
 def raised(value: float) -> Up:

@@ -14,6 +14,7 @@ from ..loss import LaplacePair
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import registered
 from ..relations import Facts
+from ..rounding import quotient_up
 from ..sampling.traits import Traits
 from .gaussian import SUM_WITNESS, NoisySum
 from .noise import readable
@@ -85,7 +86,7 @@ class Laplace(NoisySum):
 
     def loss_under(self, facts: Facts) -> PrivacyLoss:
         """Return the loss of shifted Laplace noise."""
-        curve = LaplacePair(facts.adjacency.moves / self.noise_multiplier)
+        curve = LaplacePair(*quotient_up(facts.adjacency.moves, self.noise_multiplier))
         theorem = "Laplace mechanism: the shifted pair dominates (Zhu, Dong, Wang 2022)"
         assumption = "every unit's number is clipped to the clip norm before the sum"
         return PrivacyLoss(curve, facts, Witness(curve, SUM_WITNESS), (theorem,), (assumption,))

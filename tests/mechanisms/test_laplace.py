@@ -1,5 +1,7 @@
 """Tests of ``fedprivacy.mechanisms.laplace``."""
 
+from fractions import Fraction
+
 import mpmath
 import numpy as np
 import pytest
@@ -68,3 +70,17 @@ def test_hundred_rounds_are_bracketed_closely_by_every_question():
     assert fp.delta(run, epsilon=found.upper, adjacency="replace_one").lower <= 1e-5
     rdp = fp.epsilon(run, delta=1e-5, adjacency="replace_one", accountant="rdp")
     assert found.upper < rdp.upper < 2.1
+
+
+def test_pure_epsilon_holds_the_exact_quotient():
+    """1 / z is rounded up if it is no double, and three rounds of 1 keep a budget of 3."""
+    for z in np.random.default_rng(2).uniform(0.1, 5.0, 200):
+        for moves, adjacency in ((1, "add_remove"), (2, "replace_one")):
+            found = fp.epsilon(fp.Laplace(noise_multiplier=z) * 3, delta=0.0, adjacency=adjacency)
+            assert Fraction(found.lower) <= 3 * moves / Fraction(z) <= Fraction(found.upper)
+            assert found.upper - found.lower <= 1e-15 * found.upper
+    assert (
+        fp.epsilon(fp.Laplace(noise_multiplier=0.5), delta=0.0, adjacency="zero_out").upper == 2.0
+    )
+    budget = fp.Budget(3.0, 0.0, adjacency="add_remove")
+    assert budget.keeps([(fp.Laplace(noise_multiplier=1.0), 3)])

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ...registry import registered
-from ...rounding import FEW, THOUSANDS, UNIT, Up, rounded_up
+from ...rounding import FEW, THOUSANDS, UNIT, Down, Up, rounded_up
 from ..moments.contour import Complex, Contour, NoMoments
 from ..moments.laplace_rules import LaplaceMix
 from ..moments.moments import Labelled, Moments
@@ -26,9 +26,14 @@ class LaplacePair(Curve):
     """Laplace(s, 1) against Laplace(0, 1): the Laplace mechanism with sensitivity / scale = s.
 
     The loss is s or -s outside [0, s] and linear inside.
+
+    Args:
+        shift: s, at least 0.
+        rounded: whether s was rounded up to the next double, so that the true one is below it.
     """
 
     shift: float
+    rounded: bool = False
 
     def __post_init__(self) -> None:
         if not self.shift >= 0.0:
@@ -41,7 +46,8 @@ class LaplacePair(Curve):
     def support(self) -> Support:
         """Return the facts about the loss, whose size is at most the shift."""
         # The reflection y -> s - y swaps the pair.
-        largest = MaxLoss.exactly(self.shift)
+        low = math.nextafter(self.shift, 0.0) if self.rounded else self.shift
+        largest = MaxLoss(Down(low), Up(self.shift))
         return Support(largest=largest, symmetric=True, cover=self._cover)
 
     def _cover(self) -> float:
