@@ -85,7 +85,7 @@ def _utf8(text: bytes, name: str) -> bytes:
     try:
         return text.decode("utf-16").encode()
     except UnicodeError:
-        unreadable(name, "not UTF-16, although it begins as such a text does; save it as UTF-8")
+        unreadable(name, "damaged UTF-16; save it as UTF-8")
 
 
 def _parsed(path: Path, text: bytes) -> Content:

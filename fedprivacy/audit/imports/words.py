@@ -244,7 +244,7 @@ def _check_private(draft: Draft, name: str) -> None:
     infinite = next((one for one in every if one.name in EPSILON and is_infinite(one.value)), None)
     noise = draft.facts.get("noise_multiplier")
     if infinite is not None and noise:
-        draft.ask("claim_epsilon", f"{infinite} claims nothing")
+        draft.ask("claim_epsilon", f"{infinite} is no claim")
     if noise is not None or draft.several.get("noise_multiplier"):
         return
     empty = [one for one in every if one.name in NOISE and str(one.value).strip().lower() in _NONE]
@@ -253,7 +253,7 @@ def _check_private(draft: Draft, name: str) -> None:
     said = [one for one in every if one.name in (*NOISE, *UNCLEAR) and one not in empty]
     if said or goal or not (empty or infinite):
         return
-    why = f"{infinite or empty[0]} states no noise, and no epsilon from which it could follow"
+    why = f"{infinite or empty[0]} states no noise, and no finite epsilon"
     refuse_unauditable(name, draft.tool, f"{why}: the run is not private as recorded")
 
 

@@ -22,7 +22,7 @@ def test_a_shuffled_pass_accounted_as_poisson_is_named(tmp_path):
     assert found.verdict == "FAILS" and found.bound.lower > 10.19
     assert fp.audit(path, claim=(10.2, 1e-5), **seen).verdict == "HOLDS"
     secret = fp.audit(path, claim=(0.4315, 1e-5), adjacency="zero_out")  # the order is not known
-    assert secret.verdict == "CANNOT BE CERTIFIED" and 0.41 < secret.bound.lower < 0.42
+    assert secret.verdict == "FAILS" and 3.40 < secret.bound.lower < 3.41
     assert "would be the epsilon of Poisson sampling at the same rate" in secret.reasons[1]
 
 
