@@ -20,7 +20,8 @@ ARROWS = {
     "questions": CORE | {"accountants", "mechanisms", "registry", "ledger", "evidence"},
     "version": set(),
     "check_certificate": set(),
-    "vectors": BASE | {"bound", "mechanisms", "questions", "registry", "integrations", "version"},
+    "vectors": BASE
+    | {"bound", "outputs", "mechanisms", "questions", "registry", "integrations", "version"},
     "ledger": BASE
     | {"mechanisms", "sampling", "registry", "version", "factors", "outputs", "json_fields"},
     "evidence": CORE | {"ledger", "mechanisms", "sampling", "factors"},

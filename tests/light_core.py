@@ -37,6 +37,7 @@ WORKS = [
     ["pareto", "--noise-multiplier", "1,2", *RUN[2:], *AT],
     ["choose", "--epsilon", "5", "--delta", "1e-5", "--set", "rounds=5", "--deadline", "1"],
     ["audit", *JUDGED],
+    ["vectors", "list", "--family", "pure-dp"],
     ["report", *JUDGED, "--output", "page.html"],
     ["report", *JUDGED, "--output", "page.md"],
     ["run", "run.toml"],

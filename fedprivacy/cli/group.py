@@ -49,6 +49,10 @@ COMMANDS = {
             "certificates",
             "Prove the ends of certificates, or report the ends that fail.",
         ),
+        "vectors": (
+            "vectors",
+            "Ask a privacy accountant the test vectors, and judge its answers.",
+        ),
     },
     "This program": {
         "schema": ("program", "Print the JSON Schema of COMMAND's output with --json."),

@@ -1,15 +1,17 @@
-"""The command: ``python -m fedprivacy.vectors run --adapter mine.py``."""
+"""The command ``fedprivacy vectors``, and ``python -m fedprivacy.vectors``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from ..errors import FedPrivacyError, refuse
+from ..outputs import printable, whole_file
 from ..questions.epsilon import delta, epsilon
 from .cases import VectorCase, cases
 from .judging import Result, VectorOutcome
@@ -31,78 +33,99 @@ def _table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _run(options: argparse.Namespace) -> int:
-    wanted = [case for case in _wanted(options) if not options.id or case.id in options.id]
-    with Adapter(
-        options.adapter,
-        python=options.python,
-        seconds=options.seconds,
-        megabytes=options.megabytes,
-    ) as adapter:
+FAMILY = click.option("--family", multiple=True, help="Only this family; may be repeated.")
+TENTH = click.option("--tenth", is_flag=True, help="Only every tenth case of a family.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def vectors() -> None:
+    """Ask a privacy accountant the test vectors, and judge its answers.
+
+    \b
+    Examples:
+      fedprivacy vectors list --family pure-dp
+      fedprivacy vectors run --adapter mine.py
+    """  # noqa: D301
+
+
+@vectors.command()
+@click.option("--adapter", required=True, help="File or module that answers; see docs/vectors.md.")
+@click.option("--python", default=sys.executable, help="Interpreter of the adapter.")
+@click.option("--seconds", default=SECONDS, help="Limit on the processor time of one answer.")
+@click.option("--megabytes", default=MEGABYTES, help="Limit on the memory of the adapter.")
+@click.option("--id", "ids", multiple=True, help="Only this case; may be repeated.")
+@click.option("--json", "kept", type=click.Path(path_type=Path), help="File for all results.")
+@FAMILY
+@TENTH
+def run(
+    adapter: str,
+    python: str,
+    seconds: float,
+    megabytes: int,
+    ids: Sequence[str],
+    kept: Path | None,
+    family: Sequence[str],
+    tenth: bool,
+) -> int:
+    """Ask an adapter every question; exit code 1 for a wrong, slow or missing answer."""
+    wanted = [case for case in _wanted(family, tenth) if not ids or case.id in ids]
+    with Adapter(adapter, python=python, seconds=seconds, megabytes=megabytes) as asked:
         results = []
         for case in wanted:
-            results.append(result := adapter.ask(case))
+            results.append(result := asked.ask(case))
             if result.outcome in _BAD:
-                print(f"{result.outcome}: {case.id}: {result.detail}\n  {case.question['words']}")
-        about = adapter.described
-    print(_table(results))
-    if options.json:
-        kept = {"adapter": about, "results": [each.to_dict() for each in results]}
-        Path(options.json).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                say(f"{result.outcome}: {case.id}: {result.detail}")
+                say(f"  {case.question['words']}")
+        about = asked.described
+    click.echo(_table(results))
+    if kept is not None:
+        found = {"adapter": about, "results": [each.to_dict() for each in results]}
+        whole_file(kept, json.dumps(found, indent=1) + "\n")
     return int(any(each.outcome in _BAD for each in results))
 
 
-def _wanted(options: argparse.Namespace) -> tuple[VectorCase, ...]:
-    return cases(options.family, 10 if options.tenth else 1)
+def _wanted(family: Sequence[str], tenth: bool) -> tuple[VectorCase, ...]:
+    return cases(list(family), 10 if tenth else 1)
 
 
-def _list(options: argparse.Namespace) -> int:
-    for case in _wanted(options):
-        print(f"{case.id}: {case.question['words']} [{case.lower!r}, {case.upper!r}]")
-    return 0
+@vectors.command("list")
+@FAMILY
+@TENTH
+def list_cases(family: Sequence[str], tenth: bool) -> None:
+    """Print the questions in words, with the certified ends of their answers."""
+    for case in _wanted(family, tenth):
+        click.echo(f"{case.id}: {case.question['words']} [{case.lower!r}, {case.upper!r}]")
 
 
-def _certificate(options: argparse.Namespace) -> int:
+@vectors.command()
+@click.argument("case")
+def certificate(case: str) -> None:
     """Print the certificate of a case, made again from its question."""
-    found = {case.id: case for case in cases()}.get(options.id)
+    found = {each.id: each for each in cases()}.get(case)
     if found is None:
-        refuse("id", options.id, "be the id of a case", "python -m fedprivacy.vectors list")
+        refuse("id", case, "be the id of a case", "fedprivacy vectors list")
     question = found.question
     if found.ask == "epsilon":
         bound = epsilon(run_of(question), delta=question["delta"], **facts(question))
     elif found.ask == "delta":
         bound = delta(run_of(question), epsilon=question["epsilon"], **facts(question))
     else:
-        refuse("id", options.id, "ask for an epsilon or a delta, which certificates are about")
-    print(json.dumps(bound.certificate()))
-    return 0
+        refuse("id", case, "ask for an epsilon or a delta, which certificates are about")
+    click.echo(json.dumps(bound.certificate()))
+
+
+def say(text: str) -> None:
+    """Print one line; the words of an adapter may hold control characters."""
+    click.echo(printable(text))
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command; return 0, 1 for a wrong answer, a crash or a slow answer, or 2 for misuse."""
-    parser = argparse.ArgumentParser(prog="python -m fedprivacy.vectors", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    run = commands.add_parser("run", help="ask an adapter, and judge its answers")
-    run.set_defaults(call=_run)
-    run.add_argument("--adapter", required=True, help="file or module, see docs/vectors.md")
-    run.add_argument("--python", default=sys.executable, help="interpreter of the adapter")
-    run.add_argument(
-        "--seconds", type=float, default=SECONDS, help="limit on the processor time of one answer"
-    )
-    run.add_argument("--megabytes", type=int, default=MEGABYTES, help="limit on its memory")
-    run.add_argument("--id", action="append", help="only this case; may be repeated")
-    run.add_argument("--json", help="file for all results")
-    shown = commands.add_parser("list", help="print the questions in words, with their ends")
-    shown.set_defaults(call=_list)
-    for each in (run, shown):
-        each.add_argument("--family", action="append", default=[], help="may be repeated")
-        each.add_argument("--tenth", action="store_true", help="every tenth case of a family")
-    proof = commands.add_parser("certificate", help="print the certificate of a case")
-    proof.set_defaults(call=_certificate)
-    proof.add_argument("id")
-    options = parser.parse_args(words)
+    given = None if words is None else list(words)
     try:
-        return int(options.call(options))
-    except FedPrivacyError as problem:
-        print(problem, file=sys.stderr)
+        code = vectors.main(given, prog_name="python -m fedprivacy.vectors", standalone_mode=False)
+    except (FedPrivacyError, click.ClickException) as problem:
+        text = problem.format_message() if isinstance(problem, click.ClickException) else problem
+        click.echo(text, err=True)
         return 2
+    return code if isinstance(code, int) else 0
