@@ -171,7 +171,9 @@ class PaperAveraging(Unguarded):
         assert self.loss is None and plain.device.type == "cpu" and shapes == SHAPES
         return PaperNetwork(plain.module, plain.device)
 
-    def _job(self, group: ClientGroup, order: np.random.Generator) -> ClientTask:
+    def _job(
+        self, group: ClientGroup, order: np.random.Generator, epochs: int | None = None
+    ) -> ClientTask:
         """Draw for one client after another, as for a network that torch trains.
 
         Batches are then the same as with torch, for every number of clients in one call.
@@ -179,7 +181,8 @@ class PaperAveraging(Unguarded):
         draw = super()._job
         clients = zip(group.clients, group.rows, strict=True)
         alone = [
-            draw(ClientGroup([client], group.records, [rows]), order) for client, rows in clients
+            draw(ClientGroup([client], group.records, [rows]), order, epochs)
+            for client, rows in clients
         ]
         rows = torch.cat([job.schedule.rows for job in alone], dim=1)
         # The kernel itself draws no random numbers.

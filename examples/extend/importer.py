@@ -6,7 +6,7 @@ drawn, so the caller of the audit must say it.
 Prints::
 
     poisson HOLDS
-    shuffled CANNOT BE CERTIFIED
+    shuffled FAILS
     rounds must be ... -2350
 """
 

@@ -106,7 +106,7 @@ class Meter:
             )
         one = getattr(self.loop, "round_mechanism", None)
         if one is not None:
-            one.privacy_loss(self._ask["adjacency"], self._ask["observer"])
+            one.privacy_loss(self._ask["adjacency"], self._ask["observer"]).require_upper()
         check = getattr(self.loop, "check_adjacency", None)
         if check is not None:
             check(self._ask["adjacency"])

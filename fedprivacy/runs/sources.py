@@ -50,9 +50,11 @@ def load_data(
     aside = {} if public_records is None else {"public": public_records}
     if not isinstance(data, FederatedData):
         return _loaded(data, data_dir, split, aside)
-    for name, value in (*split.items(), ("public_records", public_records)):
-        if value is not None:
-            refuse(name, value, "be left out, since these data are already split")
+    rule = "be left out, since these data are already split"
+    if any(value is not None for value in split.values()):
+        refuse(", ".join(split), tuple(split.values()), rule)
+    if public_records is not None:
+        refuse("public_records", public_records, rule)
     return data
 
 

@@ -19,6 +19,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+# An adapter that is edited twice in a second would be taken from its old bytecode.
+sys.dont_write_bytecode = True
+
 ANSWERS = ("upper", "lower", "bounds", "estimate")
 """What an adapter may say that its answers are."""
 

@@ -122,15 +122,15 @@ def test_a_run_that_mlflow_tracked_is_one_run(tmp_path):
         assert row.audit.bound == direct.bound
     (place / "noise_multiplier").write_text("none")
     (row,) = fp.audit.each(tmp_path, **FACTS)
-    assert row.audit is None and "noise multiplier" in row.refused
+    assert row.audit is None and "noise_multiplier = none" in row.refused
 
 
 def test_what_is_missing_is_listed_with_its_options(capsys):
     code, _, err = command(capsys, "audit", str(CORPUS / "generic/nested.json"))
     assert code == 2 and err.count("\n") == 1
     assert "found experiment.dp.noise_multiplier = 1.0, experiment.dp.sample_rate = 0.01" in err
-    offered = "--rounds N --sampling NAME --adjacency NAME --claim EPSILON,DELTA"
-    assert err.rstrip().endswith(f"State it: {offered}")
+    offered = "--rounds N --adjacency NAME --claim EPSILON,DELTA and one of: --sampling poisson, or"
+    assert f"State it: {offered} --sampling fixed --population N --cohort M, or" in err
 
 
 DEEP = 100

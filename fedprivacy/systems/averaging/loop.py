@@ -540,8 +540,11 @@ class FederatedAveraging:
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K:
             everyone = ClientGroup([0], data.public(), [np.arange(len(data.public()[1]))])
             job = self._job(everyone, generator, self.mask_epochs)
-            return top_mask(self._trained(self._work(state), job)[0], travels.kept, state.round)
+            return self._largest(self._trained(self._work(state), job)[0], state)
         return torch.from_numpy(travels.draw_mask(generator)).to(self.device)
+
+    def _largest(self, update: Tensor, state: State) -> Tensor:
+        return top_mask(update, self._travels.kept, state.round)
 
     def _release(
         self, state: State, collected: Collected, population: int
