@@ -8,6 +8,7 @@ guessed.
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -207,6 +208,9 @@ def _plain_text(content: Content, name: str) -> NoReturn:
         values = {numbers[each] for each in names if each in numbers}
         if len(values) == 1:
             given[option] = values.pop()
+    # Their noise is on another sum, or switched off: the number is not the multiplier.
+    if "microbatches" in numbers or _SWITCHED_OFF.search(content.values):
+        given.pop("noise_multiplier", None)
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
     shown = shown or ", ".join(about)
     raise ConversionError(
@@ -229,6 +233,10 @@ def _command(given: Mapping[str, str]) -> str:
     )
 
 
+_SWITCHED_OFF = re.compile(
+    r"\b(?:dp-?sgd|dp|use[_-]dp|private)\s*[=:]\s*(?:false|0|no|off)\b", re.I
+)
+"""A line of plain text that turns privacy off."""
 _TEXT_WORDS = ("noise", "epsilon", "\u03b5", "differential", "privacy", "sigma", "dpsgd", "dp-sgd")
 _PASTED: dict[str, tuple[str, ...]] = {
     "noise_multiplier": words.NOISE,

@@ -13,6 +13,7 @@ from typing import Any
 from ...relations import Unit
 from .draft import Draft, refuse_unauditable
 from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
+from .words import RECORDS
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
@@ -67,6 +68,9 @@ _UNITS = {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "p
 _MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
 _MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
 
+_WHOLE_BATCHES = {"batch_size", "expected_batch_size", "train_batch_size", "lot_size"}
+_WHOLE_BATCHES |= {"logical_batch_size"}
+
 
 def check(draft: Draft, name: str) -> None:
     """Refuse a draft whose noise no multiplier describes, and ask for the facts in doubt.
@@ -89,6 +93,7 @@ def check(draft: Draft, name: str) -> None:
             question(draft, one)
     _parts(draft)
     _larger_batch(draft)
+    _larger_share(draft)
     _of_epochs(draft)
     _noise(draft)
 
@@ -228,11 +233,13 @@ def trials_in(fields: Fields) -> Field | None:
 def _gathered(draft: Draft, one: Field) -> None:
     """Ask for the rate if a step sums several batches, or batches of several devices."""
     many, words = _size(one.value), _words(one.name)
-    if many is None or many <= 1 or one.place in draft.fields.used:
+    if many is None or one.place in draft.fields.used:
         return
     if words & {"microbatch", "microbatches"}:
         why = f"{one}: with microbatches a record moves the sum by two clip norms"
         draft.ask("noise_multiplier", why)
+    if many <= 1:
+        return
     gathers = words & _GATHERS or one.name in _GATHERING or one.name in _DEVICES
     if gathers and draft.facts.keys() & {"sampling_probability", "cohort"}:
         _ask_rate(draft, f"{one} may multiply the batch of a step")
@@ -258,6 +265,21 @@ def _larger_batch(draft: Draft) -> None:
         if many is not None and many > least:
             _ask_rate(draft, f"{one}, where the batch was taken for {least:g}")
             return
+
+
+def _larger_share(draft: Draft) -> None:
+    """Ask for the rate if a batch is a larger share of the records than the rate in use."""
+    rate = draft.facts.get("sampling_probability")
+    every = [one for one in draft.fields.every if not of_a_test(one)]
+    batches = [one for one in every if one.name in _WHOLE_BATCHES and as_number(one.value)]
+    sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
+    if rate is None or draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
+        return
+    batch = max(batches, key=lambda one: as_number(one.value) or 0.0)
+    size = min(sizes, key=lambda one: as_number(one.value) or 0.0)
+    share = (as_number(batch.value) or 0.0) / (as_number(size.value) or 1.0)
+    if 1.05 * rate < share <= 1.0:
+        _ask_rate(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")
 
 
 def _of_epochs(draft: Draft) -> None:
@@ -316,7 +338,9 @@ def _resumed(draft: Draft, one: Field) -> None:
 
 def _of_users(draft: Draft, one: Field) -> None:
     """Ask for the noise if the file is about all records of a user, and its clip about one."""
-    if one.name not in _UNITS or not _value_words(one) & _MANY:
+    named = one.name in _UNITS or _words(one.name) & {"level", "unit", "granularity"}
+    flagged = "level" in _words(one.name) and _words(one.name) & _MANY and as_flag(one.value)
+    if not flagged and not (named and _value_words(one) & _MANY):
         return
     if draft.facts.get("unit") == Unit.RECORD:
         why = f"{one}, but the noise is relative to the clip of one record"

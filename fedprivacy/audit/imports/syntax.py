@@ -275,10 +275,13 @@ _SAID = re.compile(
 )
 
 
+_PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?%", re.ASCII)
 _SPOKEN = re.compile(r"noise multiplier(?: of| is|:)? (?=[\d.])", re.ASCII | re.IGNORECASE)
 
 
 def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
-    said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", text[:MAX_TEXT]))
+    plain = _PERCENT.sub(lambda found: f"{float(found[1]) / 100.0:.9g}", text[:MAX_TEXT])
+    plain = re.sub(r"\b(sampling|sample) (rate|probability)\b", r"\1_\2", plain)
+    said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", plain))
     return {plain_name(name) or name: number for name, number in said}

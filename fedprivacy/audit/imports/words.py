@@ -179,6 +179,8 @@ def _shares(draft: Draft) -> None:
         _take_counts(draft)
     elif federated(draft.fields) and unit is None:
         _suggest(draft, COHORT, POPULATION)
+        for one in draft.fields.all(*RATE)[:1]:
+            draft.ask("sampling_probability", f"{one}, of clients or of a client's records?")
     if unit is Unit.CLIENT or federated(draft.fields) or draft.facts.keys() & drawn:
         return
     if _take_rate(draft, RATE) is None and draft.fields.has("q"):

@@ -35,6 +35,10 @@ ASKED = {
         {**RUN, "per_layer": True},
         {**RUN, "sensitivity": 2.0},
         {**RUN, "privacy_unit": "user"},
+        {**RUN, "user_level": True},
+        {**GENERIC, "microbatches": 1},
+        {**RUN, "dp_unit": "user"},
+        {**RUN, "dp": {"level": "patient"}},
         {**GENERIC, "per_layer_clipping": True},
         {**GENERIC, "clip_norm_type": 1},
         {**RUN, "max_grad_norm": None, "clip_value": 1.0, "noise_multiplier": 1.0},
@@ -51,6 +55,8 @@ ASKED = {
         {"optimizers": [RUN, RUN], "sample_rate": 0.01, "steps": 100},
     ],
     "sampling_probability": [
+        {**RUN, "batch_size": 512, "dataset_size": 10_000},
+        {**RUN, "expected_batch_size": 512, "num_train_examples": 10_000},
         {**BATCH, "logical_batch_size": 512},
         {**BATCH, "lot_size": 640},
         {**BATCH, "n_accum_steps": 8},
@@ -277,3 +283,20 @@ def test_a_number_of_another_part_is_not_taken_for_the_run(settings, facts, end)
             assert end in options_in(found)
             return
     assert end in found
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("--noise_multiplier=1.1\n--batch_size=256\n", "--noise-multiplier 1.1 "),
+        ("--noise_multiplier=1.1\n--microbatches=1\n", "--noise-multiplier Z "),
+        ("--dpsgd=False\n--noise_multiplier=1.1\n", "--noise-multiplier Z "),
+        ("noise_multiplier = 1.1, sampling rate = 0.427%", "--sampling-probability 0.00427 "),
+    ],
+)
+def test_plain_text_offers_only_numbers_that_mean_what_an_option_says(text, known, tmp_path):
+    path = tmp_path / "flags.txt"
+    path.write_text(f"The flags of the run follow\n{text}")
+    with pytest.raises(ConversionError, match="plain text") as told:
+        fp.audit(path, **FACTS)
+    assert known in str(told.value)
