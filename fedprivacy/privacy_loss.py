@@ -30,6 +30,11 @@ NO_UPPER = "no theorem bounds it from above"
 _MOST_VALUES = 4
 
 
+def without_upper(theorems: Iterable[str]) -> str | None:
+    """Return the first theorem that has only a lower end, or None."""
+    return next((each for each in theorems if NO_UPPER in each), None)
+
+
 @dataclass(frozen=True)
 class PrivacyLoss:
     """The loss of one mechanism in one orientation (present -> absent, or x -> x').
@@ -62,12 +67,12 @@ class PrivacyLoss:
         Raises:
             UnsupportedCombination: only a lower end is known. An audit may use it.
         """
-        for theorem in self.theorems:
-            if self.curve == DISJOINT and NO_UPPER in theorem:
-                raise UnsupportedCombination(
-                    f"{theorem}; these are covered: zero_out, replace_one; fp.audit judges a "
-                    "claim by the lower end"
-                )
+        open_above = without_upper(self.theorems) if self.curve == DISJOINT else None
+        if open_above is not None:
+            raise UnsupportedCombination(
+                f"{open_above}; these are covered: zero_out, replace_one; fp.audit judges a claim "
+                "by the lower end"
+            )
         return self
 
     @property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..bound import Verdict, exactly, shown
 from ..errors import FedPrivacyError, needs
 from ..mechanisms import Mechanism
-from ..privacy_loss import NO_UPPER
+from ..privacy_loss import without_upper
 from ..questions.epsilon import epsilon, profile
 from ..questions.risk import TradeoffCurve, tradeoff_curve
 from .accounting import Audit
@@ -127,7 +127,7 @@ def composes(found: Audit) -> bool:
     bound = found.bounds[str(found.facts.observer)].get("pld")
     if found.run is None or bound is None or found.void:
         return False
-    return bound.upper < math.inf or not any(NO_UPPER in each for each in bound.theorems)
+    return bound.upper < math.inf or without_upper(bound.theorems) is None
 
 
 def plots_of(

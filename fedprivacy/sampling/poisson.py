@@ -90,13 +90,15 @@ def opposite(inner: Lossy, observer: Observer) -> Callable[[float], Curve] | Non
     pairs.removable(inner)
     alone = inner.privacy_loss(pairs.ZERO, observer).curve
     if isinstance(alone, LaplacePair) and LaplaceExchanged.serves(alone.shift):
-        return partial(_laplace, alone.shift)
+        return partial(_laplace, alone)
     return None
 
 
-def _laplace(shift: float, q: float) -> Curve:
+def _laplace(alone: LaplacePair, q: float) -> Curve:
     # At probability 1 the unit always takes part: one pair, twice as far apart.
-    return LaplacePair(2.0 * shift) if q == 1.0 else LaplaceExchanged(q, shift, shift)
+    if q == 1.0:
+        return LaplacePair(2.0 * alone.shift, alone.rounded)
+    return LaplaceExchanged(q, alone.shift, alone.shift)
 
 
 def _gaussian(multiplier: float, q: float) -> Curve:

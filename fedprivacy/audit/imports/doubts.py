@@ -13,7 +13,7 @@ from typing import Any
 from ...relations import Unit
 from .draft import Draft, refuse_unauditable
 from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
-from .words import RECORDS
+from .words import BATCH, RECORDS
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
@@ -68,8 +68,7 @@ _UNITS = {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "p
 _MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
 _MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
 
-_WHOLE_BATCHES = {"batch_size", "expected_batch_size", "train_batch_size", "lot_size"}
-_WHOLE_BATCHES |= {"logical_batch_size"}
+_WHOLE_BATCHES = {*BATCH, "expected_batch_size"}
 
 
 def check(draft: Draft, name: str) -> None:
