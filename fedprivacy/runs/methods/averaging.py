@@ -234,6 +234,9 @@ class AveragingJob:
     adjacency = Adjacency.ZERO_OUT
     default_clients: ClassVar[int | None] = None
 
+    presets: ClassVar[Mapping[str, Any]] = {}
+    """Settings of the method that are used unless others are given."""
+
     @classmethod
     def of(
         cls,
@@ -244,7 +247,9 @@ class AveragingJob:
         progress: Progress | None = None,
     ) -> AveragingJob:
         """Return a method's job with some settings given, the others from ``preset_for``."""
-        factory, values = preset_for(source, model, given)
+        # Passes that are given replace the steps of a preset.
+        usual = {} if "local_epochs" in given else cls.presets
+        factory, values = preset_for(source, model, {**usual, **given})
         known = {name: values[name] for name in method.settings.known() if name in values}
         chosen = method.of(known)
         assert isinstance(chosen, AveragingSettings)
@@ -358,11 +363,15 @@ class AveragingJob:
     @cached_property
     def _plain(self) -> FederatedAveraging:
         """The loop without privacy and without a seed."""
-        from ...training import FederatedAveraging
-
         names = [name for name in _LOOP if hasattr(self.chosen, name)]
         settings: dict[str, Any] = {name: getattr(self.chosen, name) for name in names}
-        return FederatedAveraging(model=self.model, scheme=self.scheme, **settings)
+        return self._kind()(model=self.model, scheme=self.scheme, **settings)
+
+    def _kind(self) -> type[FederatedAveraging]:
+        """Return the class of the loop, which needs torch."""
+        from ...training import FederatedAveraging
+
+        return FederatedAveraging
 
     def _kept(self, dimension: int) -> int:
         """Return the number of coordinates that are sent."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ...errors import positive
-from ...factors.optimise import Progress
 from ...mechanisms import Gaussian
 from ...relations import Unit
 from .averaging import NOISE_KNOB, AveragingJob, AveragingSettings, Clipped
@@ -15,11 +14,6 @@ from .base import Method, register
 
 if TYPE_CHECKING:
     from ...systems.averaging.loop import FederatedAveraging
-    from ...training.data import FederatedData
-    from ...training.models import ModelFactory
-
-LOCAL_STEPS = 5
-"""K, unless it is given: every client makes the same number of steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,28 +25,12 @@ class NoisyScaffold(Clipped, AveragingSettings):
 class ScaffoldJob(AveragingJob):
     """SCAFFOLD, with noise if its settings have a clip norm; the unit is a client."""
 
-    @classmethod
-    def of(
-        cls,
-        method: Method,
-        source: FederatedData,
-        model: ModelFactory | None,
-        given: Mapping[str, Any],
-        progress: Progress | None = None,
-    ) -> AveragingJob:
-        """Return the method's job; see ``AveragingJob.of``."""
-        if "local_epochs" not in given:
-            given = {"local_steps": LOCAL_STEPS, **given}
-        return super().of(method, source, model, given, progress)
+    # Every client makes the same number of steps, K.
+    presets = MappingProxyType({"local_steps": 5})
 
     def loop(self, level: float | None, seed: int | None) -> FederatedAveraging:
         """Return SCAFFOLD's loop, with a noise multiplier if it is private."""
-        from ...training import Scaffold
-
-        plain, chosen = self._plain, self.chosen
-        loop = Scaffold(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
-        if seed is not None:
-            loop = replace(loop, seed=seed)
+        loop, chosen = replace(self._plain, seed=seed), self.chosen
         if not isinstance(chosen, NoisyScaffold):
             return loop
         assert chosen.clip_norm is not None
@@ -62,6 +40,11 @@ class ScaffoldJob(AveragingJob):
             unit=Unit.CLIENT,
         )
         return replace(loop, perturbation=noise)
+
+    def _kind(self) -> type[FederatedAveraging]:
+        from ...training import Scaffold
+
+        return Scaffold
 
 
 register(
