@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 def round_of(inner: Any, sampling: Any, relation: str, slots: bool) -> Part | None:
     """Return one round of two data sets, in units of the noise; None if it is not written here.
 
-    With ``slots`` whoever takes the slot of the absent or replaced unit sends -C u, else 0.
+    With ``slots`` another unit takes the slot of the absent or replaced one. It sends -C u, else 0.
     """
     if inner["type"] == "RandomizedResponseDpEvent":
         k, p = inner["num_buckets"], inner["noise_parameter"]

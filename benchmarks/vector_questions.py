@@ -352,7 +352,7 @@ def calibration() -> Iterator[Asked]:
     def asked(run: Mechanism, adjacency: str, epsilon: float, delta: float) -> Asked:
         return ask(run, adjacency, ask="noise_multiplier", epsilon=epsilon, delta=delta)
 
-    # The noise multiplier of these runs is what is asked for.
+    # The question about these runs is their noise multiplier.
     for epsilon, delta, adjacency in product((0.01, 0.1, 1.0, 8.0), (1e-5, 1e-9), MOVES):
         yield asked(gaussian(1.0), adjacency, epsilon, delta)
     for q, rounds, epsilon in (

@@ -43,7 +43,7 @@ _MODULES = ("audit", "ledger", "published", "runs", "training")
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Import what is public when it is first used: ``import fedprivacy`` alone costs nothing.
+    """Import a public name when it is first used, so that ``import fedprivacy`` is quick.
 
     Raises:
         AttributeError: torch is not installed, or there is no such name.

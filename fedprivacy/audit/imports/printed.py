@@ -56,7 +56,7 @@ def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _calls(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the calls with named arguments in a text, by the name of what is called."""
+    """Yield the name and the named arguments of every call in a text."""
     end = 0
     for found in islice(_CALL.finditer(text), MAX_FOUND):
         if found.start() < end:
