@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..bound import Verdict
-from ..errors import integer, refuse
 from ..outputs import aligned, printable
-from ..sampling import FixedSize, Poisson, RandomAllocation, Scheme, Shuffled, WithReplacement
 from .group import cli
 from .options import (
     ADJACENCIES,
@@ -123,77 +121,6 @@ judge_options = options(
 )
 
 
-def _claim(
-    text: str | None, epsilon: float | None, delta: float | None
-) -> tuple[float | None, float | None] | None:
-    if text is not None:
-        # Two forms of one claim might differ.
-        if (epsilon, delta) != (None, None):
-            refuse("--claim", text, "be given without --claim-epsilon and --claim-delta")
-        return _pair(text)
-    # The file gives the other half, if it states one.
-    return None if (epsilon, delta) == (None, None) else (epsilon, delta)
-
-
-def _pair(text: str) -> tuple[float, float]:
-    try:
-        first, second = map(float, text.split(","))
-    except ValueError:
-        refuse("--claim", text, "be two numbers, epsilon and delta", "such as --claim 8,1e-5")
-    return first, second
-
-
-def _facts(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options as named arguments of ``audit``, for a file."""
-    from ..audit.imports import Unseen
-
-    names = ("adjacency", "observer", "auditor", "unit", "rounds", "noise_multiplier")
-    facts = {name: given[name] for name in (*names, *Unseen.__members__)}
-    scheme = _scheme(given)
-    # A scheme of a cohort holds its population. A second value might differ.
-    held = getattr(scheme, "population", None) is not None
-    facts |= {"sampling": scheme, "population": None if held else given["population"]}
-    return facts | {"claim": _claim(given["claim"], given["epsilon"], given["delta"])}
-
-
-def _judged(sources: tuple[Path, ...], **given: Any) -> Audit:
-    """Return the audit of files, or of parameters if there is no file."""
-    from ..audit import audit
-
-    facts = _facts(given)
-    if not sources:
-        typed = {**facts, "sampling": None, "population": None}
-        return audit(_trace(given), **typed | {"rounds": None, "noise_multiplier": None})
-    # Several sources are ledgers, audited together.
-    return audit(sources[0] if len(sources) == 1 else sources, **facts)
-
-
-def _several(sources: tuple[Path, ...], given: dict[str, Any], *, apart: bool) -> list[RunAudit]:
-    """Return the audits of a folder, or of a file with several runs; empty for anything else.
-
-    Args:
-        sources: files and folders.
-        given: the options.
-        apart: whether all sources are judged one by one.
-    """
-    from ..audit import each
-    from ..audit.imports import is_ledger, several
-    from ..audit.imports.content import beginning
-
-    if apart and sources:
-        return [row for path in sources for row in each(path, **_facts(given))]
-    if len(sources) != 1:
-        return []
-    (path,) = sources
-    if path.is_dir():
-        found = each(path, **_facts(given))
-        if not found:
-            refuse("FILE", str(path), "hold a record of a run", "none was found in this folder")
-        return found
-    many = not is_ledger(beginning(path)) and several(path)
-    return each(path, **_facts(given)) if many else []
-
-
 @contextmanager
 def _from_input(sources: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
     """Yield the sources, with standard input in a file in place of ``-``."""
@@ -207,74 +134,6 @@ def _from_input(sources: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
         file = Path(folder) / "standard input"
         file.write_bytes(content)
         yield tuple(file if path == Path("-") else path for path in sources)
-
-
-def _trace(given: dict[str, Any]) -> Any:
-    """Return the options as a trace. All of its facts are only stated."""
-    from ..audit.imports import Origin, Rounds, Sampling, Trace
-    from ..audit.sources import PARAMETERS
-
-    if given["noise_multiplier"] is None:
-        refuse("FILE", None, "be given", "or pass --noise-multiplier and --sampling instead")
-    if given["sampling"] is None:
-        refuse("--sampling", None, "be given", f"pass one of {', '.join(SAMPLINGS.choices)}")
-    rounds = Rounds(
-        given["noise_multiplier"],
-        Sampling(given["sampling"]),
-        given["sampling_probability"],
-        given["cohort"],
-        given["population"],
-        given["rounds_per_epoch"],
-    )
-    count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
-    counts = ("cohort", "population", "rounds_per_epoch")
-    names = ("noise_multiplier", "sampling", "sampling_probability", *counts)
-    said = {**given, "rounds": count}
-    return Trace(
-        Origin(PARAMETERS),
-        ((rounds, count),),
-        other_facts={n: str(said[n]) for n in (*names, "rounds") if said[n] is not None},
-    )
-
-
-def _sized(kind: type[FixedSize | WithReplacement]) -> Callable[[int, int | None], Scheme]:
-    """Return a function that makes a scheme of a cohort and a population."""
-
-    def made(cohort: int, population: int | None) -> Scheme:
-        # A cohort amplifies by its share of the population, so the population is required.
-        if population is None:
-            refuse("--population", None, "be given with --cohort")
-        if kind is FixedSize and cohort > integer(1, population=population):
-            refuse("--cohort", cohort, f"be at most the population of {population}")
-        return kind(cohort, population=population)
-
-    return made
-
-
-_WHOLE: dict[str, dict[str, Callable[[Any, int | None], Scheme]]] = {
-    "sampling_probability": {"poisson": lambda rate, _: Poisson(rate)},
-    "cohort": {"fixed": _sized(FixedSize), "with-replacement": _sized(WithReplacement)},
-    "rounds_per_epoch": {
-        "shuffled": lambda rounds, _: Shuffled(rounds),
-        "allocation": lambda rounds, _: RandomAllocation(rounds),
-    },
-}
-"""Option -> the names of --sampling that it completes."""
-
-
-def _scheme(given: dict[str, Any]) -> Scheme | str | None:
-    """Return the stated sampling: a name, or a complete scheme."""
-    name: str | None = given["sampling"]
-    scheme: Scheme | str | None = name
-    for said, kinds in _WHOLE.items():
-        value = given[said]
-        # Only options of the named scheme: an unused one would go unnoticed.
-        if value is not None and name not in kinds:
-            rule = f"be given with --sampling {' or '.join(kinds)}"
-            refuse(f"--{said.replace('_', '-')}", value, rule)
-        if value is not None and name is not None:
-            scheme = kinds[name](value, given["population"])
-    return scheme
 
 
 @cli.command()
@@ -312,10 +171,12 @@ def audit(as_json: bool, strict: bool, apart: bool, **given: Any) -> int:
       fedprivacy audit --noise-multiplier 1.4 --sampling fixed --cohort 100 \\
           --population 6000 --rounds 180 --claim 8,1e-5 --adjacency replace_one
     """  # noqa: D301
+    from ..audit.options import facts_of, judge_files, several_of
+
     # Options are checked before any file is read.
-    _facts(given)
+    facts_of(given)
     with _from_input(given.pop("sources")) as sources:
-        rows = _several(sources, given, apart=apart)
+        rows = several_of(sources, given, apart=apart)
         if rows:
             judged = [row.audit for row in rows if row.audit is not None]
             data = {"rows": [_row_data(row) for row in rows], "judged": len(judged)}
@@ -324,7 +185,7 @@ def audit(as_json: bool, strict: bool, apart: bool, **given: Any) -> int:
             # A run without a verdict is not certified either.
             codes += [EXIT_CODES[Verdict.CANNOT_BE_CERTIFIED]] * (len(rows) > len(judged))
             return (3 if 3 in codes else max(codes)) if strict else 0
-        found = _judged(sources, **given)
+        found = judge_files(sources, given)
     show(audit_data(found), as_json, lambda: show_audit(found))
     return EXIT_CODES[found.verdict] if strict else 0
 
@@ -430,10 +291,11 @@ def report(
     """
     from ..audit import report as write
     from ..audit.imports.content import MAX_TOML, toml_of, whole
+    from ..audit.options import judge_files
     from ..outputs import refuse_overwrite
 
-    found = _judged(**given)
-    files = given["sources"]
+    files = given.pop("sources")
+    found = judge_files(files, given)
     source, name = (files[0], files[0].stem) if files else (Path("parameters"), "stated run")
     title = f"Privacy of {subject or source.name}"
     target = output or source.with_suffix(".html")
