@@ -4,9 +4,7 @@
     python benchmarks/papers/fa_ld.py --check    recomputes the smallest cells and compares
     python benchmarks/papers/fa_ld.py --page     only writes Figure 1(a)'s table
 
-The paper does not specify the records of a client, the start and Figure 2's step sizes. 1000
-records reproduce its gamma (squared; 4e11 at alpha = 1). The start is 0, and the step sizes are
-given here.
+The computation is ``fedprivacy.reproductions.fa_ld.simulations``, as of ``fedprivacy papers run``.
 """
 
 import argparse
@@ -22,66 +20,41 @@ from pages import put, table
 
 from fedprivacy.outputs import whole_file
 from fedprivacy.papers.fa_ld.bounds import LangevinProblem, optimal_local_steps
-from fedprivacy.systems.fa_ld.law import (
-    GaussianTarget,
-    LangevinChain,
-    rounds_to_accuracy,
-    upload_gdp,
-    w2_curve,
+from fedprivacy.reproductions.fa_ld.figures import ALPHAS, CORRELATIONS, LOCAL, STEP_SIZES, WAYS
+from fedprivacy.reproductions.fa_ld.simulations import (
+    ACCURACY,
+    CLIENTS,
+    RECORDS,
+    ROUNDS,
+    RUNS,
+    SEEDS,
+    START,
+    STEP,
+    TARGETS,
+    chain_on,
+    paper_target,
+    rounds_needed,
+    simulated,
+    thinned,
+    unequal_target,
+    upload_mu,
 )
-from fedprivacy.theory.gaussian import Normal, point, w2
+from fedprivacy.reproductions.fa_ld.simulations import curve_1b as whole_1b
+from fedprivacy.reproductions.fa_ld.simulations import curve_1c as whole_1c
+from fedprivacy.reproductions.fa_ld.simulations import curve_2 as whole_2
+from fedprivacy.systems.fa_ld.law import GaussianTarget, w2_curve
 
 RESULTS = Path(__file__).parent / "results" / "fa_ld.json"
-CLIENTS, RECORDS, ACCURACY, STEP, RUNS = 50, 1000, 1e-3, 1e-7, 300
-SPREAD = np.array([[5.0, -2.0], [-2.0, 1.0]])
-ALPHAS = (0.0, 1.0, 10.0, 100.0, 1000.0)
-LOCAL = (1, 10, 100, 300, 1000, 3000, 10_000, 30_000)
-START = point([0.0, 0.0])
-SEEDS = {"records": 20_240_611, "300 chains": 1, "estimates": 7}
-ROUNDS = {"figure 1a, at most": 200_000, "figure 1b": 1500, "300 chains": 960}
-ROUNDS |= {"figure 1c": 150, "figure 2": 1000}
 RUN = {"data": "made up", "seeds": SEEDS, "rounds": ROUNDS, "chains": RUNS}
 """Settings of the runs, as named in the results."""
-
-
-def records(alpha: float) -> list[np.ndarray]:
-    generator = np.random.default_rng(SEEDS["records"])
-    centres = math.sqrt(alpha) * generator.normal(size=(CLIENTS, 2))
-    return [generator.multivariate_normal(centre, SPREAD, RECORDS) for centre in centres]
-
-
-def paper_target(alpha: float) -> GaussianTarget:
-    """Every client's function has the same Hessian: n times the inverse of SPREAD."""
-    return GaussianTarget.of_records(records(alpha), SPREAD)
-
-
-def unequal_target(alpha: float) -> GaussianTarget:
-    """Return the target with the same records, but four times the spread at every other client."""
-    same = paper_target(alpha)
-    scale = np.where(np.arange(CLIENTS) % 2 == 0, 1.0, 0.25)
-    return GaussianTarget(
-        hessians=same.hessians * scale[:, None, None], centres=same.centres, weights=same.shares
-    )
-
-
-def rounds(target: GaussianTarget, local_steps: int, **settings: float) -> int | None:
-    chain = LangevinChain(target=target, step_size=STEP, local_steps=local_steps, **settings)
-    return rounds_to_accuracy(chain, START, ACCURACY, limit=ROUNDS["figure 1a, at most"])
 
 
 def figure_1a(make: object = paper_target) -> dict[str, dict[str, int | None]]:
     """Rounds to W2 = 1e-3 for each alpha and K; None where it is never reached."""
     return {
-        f"{alpha:g}": {str(k): rounds(make(alpha), k) for k in LOCAL}  # type: ignore[operator]
+        f"{alpha:g}": {str(k): rounds_needed(make(alpha), k) for k in LOCAL}  # type: ignore[operator]
         for alpha in ALPHAS
     }
-
-
-def seen(curve: np.ndarray) -> dict[str, float]:
-    """Return the curve at about forty rounds, evenly spaced in the logarithm."""
-    last = len(curve) - 1
-    at = sorted({0, last, *(round(last ** (j / 40)) for j in range(41))})
-    return {str(r): float(f"{curve[r]:.6g}") for r in at}
 
 
 def figure_1b() -> dict[str, dict[str, float]]:
@@ -91,44 +64,29 @@ def figure_1b() -> dict[str, dict[str, float]]:
 
 def curve_1b(alpha: float) -> dict[str, float]:
     """Return a curve of Figure 1(b)."""
-    chain = LangevinChain(target=paper_target(alpha), step_size=STEP, local_steps=10)
-    return seen(w2_curve(chain, START, ROUNDS["figure 1b"]))
-
-
-MAKERS = {"paper": paper_target, "unequal": unequal_target}
+    return thinned(whole_1b(alpha))
 
 
 def figure_1c() -> dict[str, dict[str, float]]:
     """W2 against rounds for each rho, K = 100, alpha = 0; for unequal Hessians too."""
-    correlations = (0.0, 0.5, 0.9, 1.0)
-    return {f"{name} {rho:g}": curve_1c(name, rho) for name in MAKERS for rho in correlations}
+    return {f"{name} {rho:g}": curve_1c(name, rho) for name in TARGETS for rho in CORRELATIONS}
 
 
 def curve_1c(name: str, rho: float) -> dict[str, float]:
     """Return a curve of Figure 1(c)."""
-    target = MAKERS[name](0.0)
-    chain = LangevinChain(target=target, step_size=STEP, local_steps=100, correlation=rho)
-    return seen(w2_curve(chain, START, ROUNDS["figure 1c"]))
+    return thinned(whole_1c(name, rho))
 
 
 def figure_2() -> dict[str, dict[str, float]]:
     """W2 against rounds by scheme, cohort and step size, K = 100, alpha = 0, rho = 0 and 1."""
-    target, made = paper_target(0.0), {}
-    cells = [("full", None), ("I", 40), ("II", 40), ("I", 30), ("II", 30)]
-    for way, cohort in cells:
-        for step in (1e-6, 3e-7, 1e-7, 3e-8):
-            for rho in (0.0, 1.0):
-                chain = LangevinChain(
-                    target=target,
-                    step_size=step,
-                    local_steps=100,
-                    correlation=rho,
-                    averaging=way,
-                    cohort=cohort,
-                )
-                name = f"{way} {cohort or CLIENTS} step {step:g} rho {rho:g}"
-                made[name] = seen(w2_curve(chain, START, ROUNDS["figure 2"]))
-    return made
+    return {
+        f"{way} {cohort or CLIENTS} step {step:g} rho {rho:g}": thinned(
+            whole_2(way, cohort, step, rho)
+        )
+        for way, cohort in WAYS
+        for step in STEP_SIZES
+        for rho in (0.0, 1.0)
+    }
 
 
 def privacy_of_a_round() -> dict[str, float]:
@@ -138,51 +96,6 @@ def privacy_of_a_round() -> dict[str, float]:
         for rho in (0.0, 0.5, 0.9)
         for k in (1, 10, 100, 1000, 3000)
     }
-
-
-def upload_mu(k: int, rho: float) -> float:
-    """Return mu of one upload."""
-    change = float(np.linalg.norm(np.linalg.inv(SPREAD), 2))
-    chain = LangevinChain(target=paper_target(0.0), step_size=STEP, local_steps=k, correlation=rho)
-    return upload_gdp(chain, client=0, difference=change)
-
-
-def simulated(alpha: float) -> dict[str, dict[str, float]]:
-    """Run 300 chains of Algorithm 1, K = 10, and estimate W2 as in the paper."""
-    target, total = paper_target(alpha), ROUNDS["300 chains"]
-    generator = np.random.default_rng(SEEDS["300 chains"])
-    chain = LangevinChain(target=target, step_size=STEP, local_steps=10)
-    exact, law = w2_curve(chain, START, total), target.law()
-    theta, found = np.zeros((RUNS, 2)), {}
-    noise = np.sqrt(2.0 * STEP / target.shares)[:, None]
-    hessian = target.hessians[0]
-    pull = STEP * np.einsum("cij,cj->ci", target.hessians, target.centres)
-    left = np.eye(2) - STEP * hessian
-    for index in range(1, total + 1):
-        local = np.broadcast_to(theta[:, None], (RUNS, CLIENTS, 2))
-        for _ in range(10):
-            local = local @ left + pull + noise * generator.standard_normal((RUNS, CLIENTS, 2))
-        theta = np.einsum("c,mci->mi", target.shares, local)
-        if index % (total // 8) == 0:
-            fitted = Normal(mean=theta.mean(axis=0), covariance=np.cov(theta.T))
-            found[str(index)] = {
-                "300 chains": float(w2(fitted, law)),
-                "exact": float(exact[index]),
-                **spread_of_estimate(chain, index),
-            }
-    return found
-
-
-def spread_of_estimate(chain: LangevinChain, index: int) -> dict[str, float]:
-    """Return the 1st and 99th percentile of the estimate for 300 exact draws of the same law."""
-    law, target = chain.law(START, index), chain.target.law()
-    generator, made = np.random.default_rng(SEEDS["estimates"]), []
-    factor = np.linalg.cholesky(law.covariance)
-    for _ in range(2000):
-        draws = law.mean + generator.standard_normal((RUNS, 2)) @ factor.T
-        made.append(float(w2(Normal(mean=draws.mean(axis=0), covariance=np.cov(draws.T)), target)))
-    low, high = np.percentile(made, [1, 99])
-    return {"1 per cent": float(low), "99 per cent": float(high)}
 
 
 def everything() -> dict[str, object]:
@@ -263,32 +176,25 @@ def exact(kept: dict) -> dict[str, Cells]:
 
 def agrees(make: Callable[[float], GaussianTarget], alpha: float, k: int, old: object) -> bool:
     """Return whether a cell of Figure 1(a) agrees with the recorded one."""
-    return rounds(make(alpha), k) == old
+    return rounds_needed(make(alpha), k) == old
 
 
 def agrees_in_figure_2(name: str, old: dict[str, float]) -> bool:
     """Return whether a curve of Figure 2 agrees with the recorded one."""
     way, cohort, _, step, _, rho = name.split()
-    chain = LangevinChain(
-        target=paper_target(0.0),
-        step_size=float(step),
-        local_steps=100,
-        correlation=float(rho),
-        averaging=way,
-        cohort=None if way == "full" else int(cohort),
-    )
-    return near(seen(w2_curve(chain, START, ROUNDS["figure 2"])), old, 1e-5, 1e-12)
+    curve = whole_2(way, None if way == "full" else int(cohort), float(step), float(rho))
+    return near(thinned(curve), old, 1e-5, 1e-12)
 
 
 def check() -> None:
     """Recompute the cheapest cells and compare them with the recorded ones."""
     kept = json.loads(RESULTS.read_text())
     assert kept["run"] == RUN, "the results are of another run"
-    assert rounds(paper_target(1.0), 3000) == kept["figure 1a"]["1"]["3000"]
-    assert rounds(unequal_target(1.0), 100) == kept["figure 1a, unequal Hessians"]["1"]["100"]
-    chain = LangevinChain(
-        target=paper_target(0.0), step_size=1e-7, local_steps=100, averaging="II", cohort=40
+    assert rounds_needed(paper_target(1.0), 3000) == kept["figure 1a"]["1"]["3000"]
+    assert (
+        rounds_needed(unequal_target(1.0), 100) == kept["figure 1a, unequal Hessians"]["1"]["100"]
     )
+    chain = chain_on(paper_target(0.0), 100, averaging="II", cohort=40)
     found, old = w2_curve(chain, START, 100), kept["figure 2"]["II 40 step 1e-07 rho 0"]
     for index, value in old.items():
         assert int(index) > 100 or math.isclose(found[int(index)], value, rel_tol=1e-5)

@@ -24,12 +24,21 @@ from typing import Any
 
 import numpy as np
 from drawn import Cells, near, redrawn
-from fa_ld import CLIENTS, SEEDS, SPREAD, START, STEP, paper_target, records, unequal_target
 
 import fedprivacy as fp
 from fedprivacy.bound import shown
 from fedprivacy.outputs import whole_file
 from fedprivacy.papers.fa_ld.grid import langevin_settings
+from fedprivacy.reproductions.fa_ld.simulations import (
+    CLIENTS,
+    SEEDS,
+    SPREAD,
+    START,
+    STEP,
+    paper_target,
+    records,
+    unequal_target,
+)
 from fedprivacy.systems.fa_hmc.law import HamiltonianChain
 from fedprivacy.systems.fa_ld.law import GaussianTarget, LangevinChain, transcript_gdp
 from fedprivacy.systems.fed_plt.bounds import asymptotic_error, convergence, local_noise

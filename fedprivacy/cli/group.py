@@ -42,6 +42,12 @@ COMMANDS = {
         "sweep": ("sweep", "Train every setting of a grid and compare them within a budget."),
         "pareto": ("pareto", "Compare settings: certified epsilon against their costs."),
     },
+    "Reproduce": {
+        "papers": (
+            "papers",
+            "Run a figure or table of the five papers again, beside the paper's numbers.",
+        ),
+    },
     "Judge": {
         "audit": ("ledgers", "Re-account a run with every accountant and judge a claim."),
         "report": ("ledgers", "Write the audit of a run as one self-contained HTML page."),

@@ -1,0 +1,1 @@
+"""The figures of FA-LD (Deng et al.)."""
