@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..errors import listed, refuse
 from .base import Figure
 from .fa_ld.figures import FIGURES as FA_LD
+from .fed_plt.tables import FIGURES as FED_PLT
 
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*FA_LD,)}
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*FA_LD, *FED_PLT)}
 """Name -> figure or table; the papers in the order of their names."""
 
 

@@ -6,6 +6,8 @@ the mean of the f_i and need only gradients. They are for comparison and have no
 solves process a few agents at a time, so that records are read once in a round.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedprivacy.training import AgentData, AgentLoss
+from ...systems.fed_plt.agents import AgentData, AgentLoss
 
 State = dict[str, Any]
 CACHED = 2**21
@@ -31,7 +33,7 @@ class Problem:
     runs: int
 
     @cached_property
-    def parts(self) -> list[tuple[slice, slice, "Problem"]]:
+    def parts(self) -> list[tuple[slice, slice, Problem]]:
         """Return parts with some runs, or some agents of a run; one part for shared records."""
         data, runs, agents = self.data, self.runs, self.data.agents
         size = data.features.nbytes // runs
@@ -45,9 +47,9 @@ class Problem:
             for column in _slices(agents, deep)
         ]
 
-    def _part(self, row: slice, column: slice) -> "Problem":
-        kept = (self.data.features, self.data.targets)
-        part = AgentData(*(tensor[row, column] for tensor in kept))
+    def _part(self, row: slice, column: slice) -> Problem:
+        data = self.data
+        part = AgentData(data.features[row, column], data.targets[row, column])
         return Problem(self.loss, part, row.stop - row.start)
 
     def solved(self, solve: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -61,9 +63,11 @@ class Problem:
         return found
 
     def gradient(self, points: Tensor) -> Tensor:
+        """Return every agent's gradient at its point, shape (runs, agents, dimension)."""
         return self.solved(lambda part, own: part.loss.gradient(own, part.data), points)
 
     def zeros(self, agents: int | None = None) -> Tensor:
+        """Return zeros for every agent, or for this number of them."""
         rows = self.data.agents if agents is None else agents
         return torch.zeros(self.runs, rows, self.data.features.shape[-1], dtype=torch.float64)
 
@@ -93,10 +97,12 @@ class FedPD:
     local_steps: int = 5
 
     def start(self, problem: Problem) -> State:
+        """Return the state before the first round."""
         zeros = problem.zeros()
         return {"model": problem.zeros(1), "local": zeros, "dual": zeros}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        """Return the state after one more round."""
         centre, local, dual = state["model"], state["local"], state["dual"]
         local = problem.solved(self._solve, local, dual, centre)
         dual = dual + (local - centre) / self.penalty
@@ -121,9 +127,11 @@ class FedLin:
     local_steps: int = 5
 
     def start(self, problem: Problem) -> State:
+        """Return the state before the first round."""
         return {"model": problem.zeros(1)}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        """Return the state after one more round."""
         own = problem.gradient(state["model"])
         local = problem.solved(self._solve, state["model"], own, own.mean(1, keepdim=True))
         return {"model": local.mean(1, keepdim=True)}
@@ -150,9 +158,11 @@ class Tamuna:
     active: int | None = None
 
     def start(self, problem: Problem) -> State:
+        """Return the state before the first round."""
         return {"model": problem.zeros(1), "control": problem.zeros(), "used": torch.zeros(1)}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        """Return the state after one more round."""
         here = problem.chosen(self.active, generator)
         counts = generator.geometric(1.0 / self.local_steps, problem.runs)
         left = torch.from_numpy(counts)[:, None, None]
@@ -178,9 +188,11 @@ class Led:
     local_steps: int = 5
 
     def start(self, problem: Problem) -> State:
+        """Return the state before the first round."""
         return {"model": problem.zeros(1), "dual": problem.zeros()}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        """Return the state after one more round."""
         local = problem.solved(self._solve, state["model"], state["dual"])
         model = local.mean(1, keepdim=True)
         return {"model": model, "dual": state["dual"] + local - model}
@@ -211,9 +223,11 @@ class FiveGcs:
     active: int | None = None
 
     def start(self, problem: Problem) -> State:
+        """Return the state before the first round."""
         return {"model": problem.zeros(1), "point": problem.zeros(1), "dual": problem.zeros()}
 
     def round(self, state: State, problem: Problem, generator: np.random.Generator) -> State:
+        """Return the state after one more round."""
         here, dual = problem.chosen(self.active, generator), state["dual"]
         shrink = 1.0 / (1.0 + self.outer_step * self.convexity)
         model = shrink * (state["point"] - self.outer_step * dual.mean(1, keepdim=True))

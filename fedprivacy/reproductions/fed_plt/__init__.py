@@ -1,0 +1,1 @@
+"""The tables of Fed-PLT (Bastianello, Liu and Johansson)."""
