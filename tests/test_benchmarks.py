@@ -242,7 +242,7 @@ def test_what_has_progress_is_collected_as_it_was_asked_for(fed_smp, monkeypatch
         ("--plan --dataset mnist", "--dataset must be fashion-mnist for --plan"),
         ("--plan --inputs symmetric", "--inputs must be standardised for --plan"),
         ("--guard --collect", "--guard must be given with --run"),
-        ("--run top_l-0.1", "--run must be one of fedavg"),
+        ("--run top_l-0.1", "run must be one of 'fedavg'"),
         ("--run fedavg --rounds 0", "rounds must be an integer of at least 1"),
         ("--run fedavg --dataset svhn --model 2nn", "model must be cnn for svhn"),
         ("--run fedavg --dataset shakespeare --inputs standardised", "be unit for shakespeare"),

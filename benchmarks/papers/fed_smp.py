@@ -7,11 +7,8 @@
     python benchmarks/papers/fed_smp.py --measure                    times a round of each kind
     python benchmarks/papers/fed_smp.py --check                      reruns a cell of every table
 
-The runs are fedavg, dp-fedavg, top_k-P and rand_k-P with the share P of the coordinates kept, and
-fedavg-top_k-P and fedavg-rand_k-P without noise. top_k's mask comes from ten epochs on the public
-images, and top_k_steps-P's from ten steps. rand_k_unscaled-P omits the factor d/k of the paper's
-Algorithm 2 (except for k's rounding, at most .03 %). top_k-P@S and rand_k-P@S have the noise
-multiplier S instead of 1.4. ``--inputs standardised`` subtracts the mean of ``INPUTS`` from images
+The labels of runs are explained in ``fedprivacy.reproductions.fed_smp.settings``, and a run's end
+in ``runs`` there. ``--inputs standardised`` subtracts the mean of ``INPUTS`` from images
 and divides by its standard deviation, instead of using [0, 1]. With g++ and without a GPU the
 paper's network is trained by ``network.cpp``, about twice as fast as by torch and the same up to
 rounding. ``--model 2nn`` uses a faster network of 199,210 parameters that is not the paper's; all
@@ -19,12 +16,8 @@ else is equal. ``--dataset mnist | kmnist | svhn | cifar10 | shakespeare --data-
 the paper's settings for other data from the files in FOLDER (for CIFAR-10, which is not in the
 paper, SVHN's settings). --collect with the same options writes ``results/fed_smp_DATASET.json``.
 
-A run ends at a client's first update that is not finite. Without a guard the average would be NaN
-from then on, and the run's best accuracy is from the rounds before. (The library leaves this update
-out of the sum and continues. With ``--guard`` the run does so too. That is a different run, as is
-one with other ``--rounds`` than the paper's, and no table of the page has either.) The server's own
-update, from the public images, does not end a run: sorting puts NaN last, so top_k's mask is
-arbitrary. The results name these rounds.
+A run with ``--guard`` or with other ``--rounds`` than the paper's is a different run, and no table
+of the page has either.
 
 A run keeps its checkpoint, ledger and accuracies in ``progress/``, which is not committed, and
 resumes from there. ``results/fed_smp.json`` has the number of finished rounds of every run. The
@@ -36,9 +29,7 @@ numbers: their seeds now draw different noise.
 import argparse
 import gzip
 import json
-import math
 import platform
-import shutil
 import sys
 import tempfile
 import time
@@ -52,118 +43,23 @@ from typing import Any
 import torch
 from drawn import Parted, near, redrawn
 from fed_smp_page import pages, tables_of
-from fed_smp_paper import PLAN, ROUNDS, key, like_the_papers, told_whole
-from fed_smp_settings import EVERY, HERE, INPUTS, MODELS, TASKS, Setting, prefix, setting_of
-from network import PaperAveraging, Unguarded
+from fed_smp_paper import PLAN, key, like_the_papers, told_whole
+from fed_smp_settings import HERE, MODELS, Setting, prefix, setting_of
 from told import at_least, told
 
 import fedprivacy as fp
 from fedprivacy.errors import require
 from fedprivacy.outputs import whole_file
+from fedprivacy.reproductions.fed_smp import runs
+from fedprivacy.reproductions.fed_smp.settings import EVERY, INPUTS, TASKS, Unguarded
+from fedprivacy.reproductions.fed_smp.tables import ROUNDS
 from fedprivacy.systems.averaging.upload import upload_size
-from fedprivacy.training import FederatedData, RoundInfo, State, train
-from fedprivacy.training.checkpoint import Checkpoint, resumed
-
-TRAINING_IMAGES = 10_000
-"""Number of images for the training loss after the last round."""
-
-
-def ledger_of(setting: Setting, loop: Unguarded) -> fp.Ledger | None:
-    """Return the run's ledger, a new one or the existing one; None without privacy."""
-    if loop.round_mechanism is None:
-        return None
-    path = setting.folder / "run.ledger"
-    if path.exists():
-        return fp.Ledger.open(path, resume=True)
-    return fp.Ledger.create(
-        path,
-        unit="client",
-        adjacency="zero_out",
-        seed_policy="fixed",
-        plan=loop.round_mechanism * setting.rounds,
-    )
-
-
-class Ended(Exception):
-    """An update was not finite."""
+from fedprivacy.training import FederatedData
 
 
 def run(setting: Setting) -> None:
-    """Run or continue one run until its rounds are done or a client's update is not finite.
-
-    With a guard it continues without that update.
-    """
-    notes = setting.folder / "rounds.jsonl"
-    if not setting.guard and any(line["refused"] for line in lines(notes).values()):
-        return
-    data, loop = setting.data(), setting.loop()
-    # After all checks, so that a refused run leaves no folder.
-    settled(setting)
-    ledger = ledger_of(setting, loop)
-    trained_by = "network.cpp" if isinstance(loop, PaperAveraging) else "torch"
-
-    def looked(state: State) -> dict[str, Any]:
-        """Return the evaluation of a state, in rounds with an evaluation."""
-        found: dict[str, Any] = {}
-        if setting.looks_at(state.round):
-            found["accuracy"], found["loss"] = loop.evaluate(state, data)
-        if state.round == setting.rounds:
-            part = (data.features[:TRAINING_IMAGES], data.labels[:TRAINING_IMAGES])
-            found["training_loss"] = loop.flat.evaluate(state.parameters, *part)[1]
-        return found
-
-    def note(state: State, info: RoundInfo) -> None:
-        line: dict[str, Any] = {"round": state.round, "upload_bytes": info.upload_bytes}
-        line |= {"arrived": info.arrived, "refused": info.refused, "trained_by": trained_by}
-        if "top_k" in setting.method:
-            line["public_update_finite"] = state.round not in loop.arbitrary
-        # The server's view of the round cannot be recovered later. A run that is killed during an
-        # evaluation resumes with the evaluation.
-        add(notes, line)
-        if seen := looked(state):
-            add(notes, line | seen)
-        if info.refused and not setting.guard:
-            raise Ended
-
-    checkpoint, known = setting.folder / "state.pt", lines(notes)
-    last = known.get(max(known, default=0), {})
-    if last and setting.looks_at(last["round"]) and "accuracy" not in last:
-        add(notes, last | looked(resumed(loop, data, checkpoint, ledger).state))
-    try:
-        train(
-            loop,
-            data,
-            rounds=setting.rounds,
-            ledger=ledger,
-            checkpoint=checkpoint,
-            on_round=note,
-        )
-    except Ended:
-        pass
-    finally:
-        if ledger is not None:
-            ledger.release()
-
-
-def add(notes: Path, line: dict[str, Any]) -> None:
-    """Append a round's line; an infinite loss is recorded as None."""
-    told = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in line.items()
-    }
-    with notes.open("a") as file:
-        file.write(json.dumps(told) + "\n")
-
-
-def settled(setting: Setting) -> None:
-    """Make a run's folder, or a new one if the run was killed between a round and its line."""
-    checkpoint, notes = setting.folder / "state.pt", setting.folder / "rounds.jsonl"
-    if checkpoint.exists():
-        behind = Checkpoint.read(checkpoint).content["round"]
-        if set(lines(notes)) != set(range(1, behind + 1)):
-            print(f"{setting.folder.name}: stopped between a round and its line; begins again")
-            shutil.rmtree(setting.folder)
-    setting.folder.mkdir(parents=True, exist_ok=True)
+    """Run or continue one run in its folder; see ``runs.run``."""
+    runs.run(setting, setting.folder)
 
 
 PLANNED = {"cnn": "standardised", "2nn": "unit"}
@@ -225,14 +121,6 @@ def plain_of(loop: Unguarded) -> Unguarded:
     return Unguarded(**{one.name: getattr(loop, one.name) for one in fields(loop) if one.init})
 
 
-def lines(path: Path) -> dict[int, dict[str, Any]]:
-    """Return the facts of every round; for a round that was run twice, the later ones."""
-    if not path.exists():
-        return {}
-    known = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
-    return {line["round"]: line for line in known}
-
-
 def epsilons(path: Path, delta: float) -> dict[str, dict[str, float]]:
     """Return the certified epsilon of a ledger, by observer and adjacency."""
     cells = {"aggregate": ("zero_out", "add_remove", "replace_one"), "server": ("zero_out",)}
@@ -253,16 +141,14 @@ def arbitrary_masks(rounds: dict[int, dict[str, Any]]) -> list[int] | None:
 
 def record(setting: Setting) -> dict[str, Any]:
     """Return the current result of one run."""
-    rounds = lines(setting.folder / "rounds.jsonl")
-    accuracy = {n: line["accuracy"] for n, line in sorted(rounds.items()) if "accuracy" in line}
-    overflow = min((n for n, line in rounds.items() if line["refused"]), default=None)
+    rounds = runs.lines(setting.folder / runs.NOTES)
+    accuracy, overflow = runs.accuracies(rounds), runs.end_of(rounds)
     end = None if setting.guard else overflow
-    before = {n: one for n, one in accuracy.items() if end is None or n < end}
-    path, last = setting.folder / "run.ledger", max(rounds, default=0)
+    before = runs.accuracies(rounds, end)
+    path, last = setting.folder / runs.LEDGER, max(rounds, default=0)
     answered = sum(line["arrived"] + line["refused"] for line in rounds.values())
     mean, std = INPUTS[setting.inputs]
     trained_by = sorted({line.get("trained_by", "not said") for line in rounds.values()})
-    share = setting.task.cohort / setting.population
     return {
         "run": setting.label,
         "model": setting.model,
@@ -281,7 +167,7 @@ def record(setting: Setting) -> dict[str, Any]:
         "accuracy_by_round": accuracy,
         "training_loss": rounds[last].get("training_loss") if rounds else None,
         "kept": setting.kept,
-        "paper_mb_of_a_client": 4e-6 * setting.kept * len(rounds) * share,
+        "paper_mb_of_a_client": runs.megabytes(setting, len(rounds)),
         "upload_mb_of_a_client": answered * upload_size(setting.kept) / setting.population / 1e6,
         "refused": sum(line["refused"] for line in rounds.values()),
         "arbitrary_masks": arbitrary_masks(rounds),
@@ -304,7 +190,7 @@ def kept_ledger(setting: Setting) -> Path:
 
 def keep_ledger(setting: Setting) -> None:
     """Compress the ledger of a finished run of the paper's network."""
-    path, target = setting.folder / "run.ledger", kept_ledger(setting)
+    path, target = setting.folder / runs.LEDGER, kept_ledger(setting)
     if setting.dataset == "fashion-mnist" and setting.model != "2nn" and path.exists():
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))

@@ -7,13 +7,15 @@ from statistics import mean, stdev
 from typing import Any
 
 import matplotlib
-from fed_smp_page import before_overflow
-from fed_smp_paper import PAPER, SHARES, TARGET, known_runs
+from fed_smp_page import TARGET, before_overflow
+from fed_smp_paper import known_runs
 from pages import DOCS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+
+from fedprivacy.reproductions.fed_smp.tables import PAPER, SHARES
 
 SHOWN = {
     "fedavg": ("FedAvg", "k"),

@@ -1,64 +1,12 @@
-"""Printed values of Fed-SMP's paper, the planned runs, and the facts that distinguish runs."""
+"""The planned runs of Fed-SMP, and the facts that distinguish runs."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from fedprivacy.reproductions.fed_smp.tables import PAPER, PAPER_BY_NOISE, ROUNDS, SHARES, bare
+
 RESULTS = Path(__file__).parent / "results" / "fed_smp.json"
-ROUNDS, NOISE = 180, 1.4
-"""Rounds and noise multiplier of Table I."""
-PAPER = {
-    "top_k-0.001": (77.18, 0.48),
-    "rand_k-0.001": (27.16, 10.20),
-    "top_k-0.005": (80.76, 0.27),
-    "rand_k-0.005": (56.04, 5.22),
-    "top_k-0.01": (80.76, 0.47),
-    "rand_k-0.01": (65.61, 1.04),
-    "top_k-0.1": (80.49, 0.23),
-    "rand_k-0.1": (77.59, 0.53),
-    "top_k-0.2": (80.16, 0.09),
-    "rand_k-0.2": (79.12, 0.40),
-    "top_k-0.4": (80.26, 0.25),
-    "rand_k-0.4": (79.88, 0.37),
-    "top_k-0.8": (79.77, 1.00),
-    "rand_k-0.8": (79.82, 0.35),
-    "dp-fedavg": (72.72, 3.72),
-    "fedavg": (86.98, 0.12),
-}
-"""Best test accuracy in Table I, per cent: mean and standard deviation of five seeds."""
-SAID = {"fedavg": 86.61, "dp-fedavg": 71.40}
-"""The same two numbers in the paper's section 6.3."""
-TARGET = 0.72
-"""Target accuracy of Figure 2's count of uploads."""
-NOISES = {1.0: 2.02, 1.4: 1.01, 2.0: 0.58, 2.5: 0.44}
-"""The noise multipliers of Tables IV and V, from the paper's epsilons (published_numbers)."""
-PAPER_BY_NOISE = {
-    "rand_k": {
-        0.005: (60.02, 56.04, 54.13, 51.72),
-        0.01: (67.77, 65.61, 61.90, 59.08),
-        0.1: (77.76, 77.59, 75.80, 74.54),
-        0.4: (81.50, 79.88, 69.62, 52.69),
-        0.8: (81.89, 79.82, 53.39, 29.26),
-    },
-    "top_k": {
-        0.001: (78.11, 77.18, 76.42, 74.55),
-        0.005: (81.10, 80.76, 78.76, 76.90),
-        0.01: (81.62, 80.76, 78.44, 75.77),
-        0.1: (82.04, 80.49, 75.04, 67.79),
-        0.8: (81.71, 80.16, 56.02, 28.55),
-    },
-}
-"""Tables IV and V: by compression ratio, for each of ``NOISES``."""
-
-
-SHARES = (0.001, 0.005, 0.01, 0.1, 0.2, 0.4, 0.8)
-
-
-def bare(label: str) -> str:
-    """Return a run's name with rand-k without the factor, as in the paper's rows."""
-    return label.replace("rand_k", "rand_k_unscaled")
-
-
 AS_PAPER = tuple(map(bare, PAPER))
 """Table I, rand-k without the factor."""
 NO_NOISE = tuple(f"fedavg-{label}" for label in AS_PAPER if "fed" not in label)

@@ -17,9 +17,9 @@ from kernels import at
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedprivacy.reproductions.fed_smp.settings import Unguarded
 from fedprivacy.systems.averaging.clients import ClientTask
-from fedprivacy.systems.averaging.server import largest_entries
-from fedprivacy.training import FederatedAveraging, FlatModel, State, cnn
+from fedprivacy.training import FlatModel, cnn
 from fedprivacy.training.data import ClientGroup
 from fedprivacy.training.optimise import BatchSchedule
 
@@ -142,26 +142,10 @@ def check(parameters: Tensor, inputs: Tensor, labels: Tensor) -> None:
     assert labels.dtype == torch.int64 and labels.ne(labels.clamp(0, CLASSES - 1)).sum() == 0
 
 
-class Unguarded(FederatedAveraging):
-    """The library's loop, but with NaN as the largest entries, as in sorting.
-
-    If the public images' update is not finite, the library refuses top_k's mask. A program that
-    sorts without this check uses an arbitrary mask and continues.
-    """
-
-    @cached_property
-    def arbitrary(self) -> list[int]:
-        """Rounds whose mask is from an update that is not finite."""
-        return []
-
-    def _largest(self, update: Tensor, state: State) -> Tensor:
-        if not update.isfinite().all():
-            self.arbitrary.append(state.round + 1)
-        return largest_entries(update, self._travels.kept)
-
-
 class PaperAveraging(Unguarded):
     """``Unguarded`` with ``PaperNetwork``."""
+
+    trained_by = "network.cpp"
 
     @cached_property
     def flat(self) -> FlatModel:

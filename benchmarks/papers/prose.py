@@ -27,8 +27,10 @@ from claims import (
     tradeoff,
     two_sided,
 )
-from fed_smp_paper import PAPER, PAPER_BY_NOISE, SHARES, known_runs
+from fed_smp_paper import known_runs
 from pages import DOCS
+
+from fedprivacy.reproductions.fed_smp.tables import PAPER, PAPER_BY_NOISE, SHARES
 
 
 def fa_ld() -> Said:

@@ -171,15 +171,18 @@ def run(
 
 
 def _estimate(plan: Plan) -> str:
-    left = plan.left
-    done = f", {len(plan.cells) - len(left)} of {len(plan.cells)} cells are finished"
+    """Return what is left to do as a line."""
+    left, cells = len(plan.left), len(plan.cells)
+    done = f"{cells - left} of {cells} cells are finished" if left < cells else ""
     if not left:
-        return f"{plan.figure.name}{done} in {plan.folder}"
-    return (
-        f"{plan.figure.name}: {len(left)} cells to run, about {duration(plan.seconds)} of one core "
-        f"and {plan.figure.megabytes} MB of memory{done if len(left) < len(plan.cells) else ''}; "
-        f"results in {plan.folder}"
-    )
+        return f"{plan.figure.name}: {done} in {plan.folder}"
+    parts = [
+        f"{left} cell{'s' if left > 1 else ''} to run",
+        f"about {duration(plan.seconds)} of one core and {plan.figure.megabytes} MB of memory",
+        *([done] if done else []),
+        f"results in {plan.folder}",
+    ]
+    return f"{plan.figure.name}: {', '.join(parts)}"
 
 
 def _run(plan: Plan) -> list[Ran]:

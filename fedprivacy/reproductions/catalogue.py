@@ -6,8 +6,9 @@ from ..errors import listed, refuse
 from .base import Figure
 from .fa_ld.figures import FIGURES as FA_LD
 from .fed_plt.tables import FIGURES as FED_PLT
+from .fed_smp.tables import FIGURES as FED_SMP
 
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*FA_LD, *FED_PLT)}
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*FA_LD, *FED_PLT, *FED_SMP)}
 """Name -> figure or table; the papers in the order of their names."""
 
 

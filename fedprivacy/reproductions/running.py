@@ -134,6 +134,7 @@ class Plan:
         path, begun = self.path(cell), time.process_time()
         path.parent.mkdir(parents=True, exist_ok=True)
         values = self.figure.compute(job)
+        tick(1.0)
         seconds = round(time.process_time() - begun, 2)
         write_record(path, self.facts(cell), {"values": values, "seconds": seconds})
         return self._ran(cell, values, seconds, recorded=False)
