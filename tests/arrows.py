@@ -33,6 +33,9 @@ ARROWS = {
     "systems": BASE | {"mechanisms", "sampling", "ledger", "theory", "training", "outputs"},
     "papers": BASE | {"bound", "loss", "mechanisms", "sampling", "theory", "questions", "systems"},
     "published": {"questions", "papers"},
+    "reproductions": BASE
+    | {"outputs", "mechanisms", "sampling", "ledger", "questions", "theory", "training"}
+    | {"systems", "papers"},
     "integrations": CORE
     | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
     | {"training", "systems", "outputs"},

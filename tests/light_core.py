@@ -38,6 +38,7 @@ WORKS = [
     ["choose", "--epsilon", "5", "--delta", "1e-5", "--set", "rounds=5", "--deadline", "1"],
     ["audit", *JUDGED],
     ["vectors", "list", "--family", "pure-dp"],
+    ["papers", "list"],
     ["report", *JUDGED, "--output", "page.html"],
     ["report", *JUDGED, "--output", "page.md"],
     ["run", "run.toml"],
@@ -47,7 +48,12 @@ WORKS = [
 """Command lines that need no extra."""
 
 NEEDS = {
-    "train": [["train", *BUDGET], ["demo"], ["sweep", *BUDGET, "--set", "rounds=2,3"]],
+    "train": [
+        ["train", *BUDGET],
+        ["demo"],
+        ["sweep", *BUDGET, "--set", "rounds=2,3"],
+        ["papers", "run", "fed-plt/table-7", "--quick"],
+    ],
     "report": [
         ["tradeoff", *RUN, *ADD, "--plot", "curve.png"],
         ["pareto", "--noise-multiplier", "1,2", *RUN[2:], *AT, "--output", "front.png"],

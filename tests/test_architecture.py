@@ -48,6 +48,11 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
+    "reproductions/fed_plt/algorithms",
+    "reproductions/fed_plt/measuring",
+    "reproductions/fed_plt/rows",
+    "reproductions/fed_smp/runs",
+    "reproductions/fed_smp/settings",
     "runs/demo",
     "runs/experiment",
     "runs/jobs",
@@ -294,9 +299,20 @@ def test_every_system_has_the_same_rooms():
         assert held == SYSTEM_FILES | FURTHER.get(room.name, set()), room.name
 
 
-def test_only_the_published_claims_and_commands_import_papers():
+def test_only_the_published_claims_reproductions_and_commands_import_papers():
     importers = {part_of(path) for path in files() if "papers" in inner_parts(path)}
-    assert importers == {"cli", "published", "public"}
+    assert importers == {"cli", "published", "public", "reproductions"}
+
+
+def test_only_a_command_at_work_imports_reproductions():
+    for path in files():
+        late = inside_functions(tree_of(path)) | for_types_only(tree_of(path))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [name.split(".")[1:2] for name in imports(path, node)]
+                own = part_of(path) == "reproductions"
+                at_work = part_of(path) == "cli" and id(node) in late
+                assert ["reproductions"] not in names or own or at_work, name_of(path)
 
 
 def test_nothing_imports_papers_before_they_are_used():
@@ -306,7 +322,8 @@ def test_nothing_imports_papers_before_they_are_used():
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in late:
                 names = [name.split(".")[1:2] for name in imports(path, node)]
-                assert ["papers"] not in names or part_of(path) == "papers", name_of(path)
+                own = part_of(path) in ("papers", "reproductions")
+                assert ["papers"] not in names or own, name_of(path)
 
 
 def mechanism_names() -> set[str]:

@@ -34,7 +34,7 @@ PAPER_NETWORK = ("fashion-mnist", "mnist", "kmnist")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting(settings.Setting):
+class Setting(settings.SmpRun):
     """One run, with a folder for its progress."""
 
     def __post_init__(self) -> None:

@@ -354,9 +354,9 @@ def predicted_error(run: fp.SplittingRun) -> float | None:
 def measured_errors(bound: float, penalty: float, variance: float) -> dict[str, float]:
     """Distances to the optimum, means over rounds 41 to 60 and some runs."""
     import torch
-    from competitors import Problem
     from fed_plt import asymptotic_errors, optimum, random_data
 
+    from fedprivacy.reproductions.fed_plt.algorithms import Problem
     from fedprivacy.training import FederatedSplitting, LocalSolver, Logistic
 
     torch.set_num_threads(1)

@@ -336,6 +336,62 @@ class ChosenWithin:
     tried: int
 
 
+@dataclass(frozen=True)
+class ListedCell:
+    """A cell of a figure or table: processor seconds of a run, and the paper's numbers."""
+
+    name: str
+    seconds: float
+    quick_seconds: float
+    printed: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ListedFigure:
+    """A figure or table that can be run again; without ``data`` its data are made up."""
+
+    name: str
+    shows: str
+    cells: list[ListedCell]
+    megabytes: int
+    quick: str
+    data: list[str]
+    remark: str
+
+
+@dataclass(frozen=True)
+class ListedFigures:
+    """Figures and tables that can be run again."""
+
+    figures: list[ListedFigure]
+
+
+@dataclass(frozen=True)
+class RerunCell:
+    """The numbers of a cell: of this run, null if it has none, and those that the paper prints."""
+
+    cell: str
+    values: dict[str, float | None]
+    printed: dict[str, float]
+    seconds: float
+    recorded: bool
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Cells that were run; with --dry-run the cells that are not finished, and the estimate."""
+
+    figure: str
+    seed: int
+    quick: bool
+    data: str
+    folder: str
+    seconds_left: float
+    megabytes: int
+    cells_left: list[str]
+    cells: list[RerunCell]
+
+
 ANSWERS: dict[str, type] = {
     "epsilon": Certified,
     "delta": Certified,
@@ -344,6 +400,8 @@ ANSWERS: dict[str, type] = {
     "tradeoff": TradeoffAnswer,
     "pareto": Comparison,
     "choose": ChosenWithin,
+    "papers list": ListedFigures,
+    "papers run": Rerun,
     "sweep": Swept,
     "sweep --private": Selected,
     "train": Trained,

@@ -45,7 +45,7 @@ COMMANDS = {
     "Reproduce": {
         "papers": (
             "papers",
-            "Run a figure or table of the five papers again, beside the paper's numbers.",
+            "Run a figure or table of a paper again, and compare it with the paper's numbers.",
         ),
     },
     "Judge": {

@@ -16,13 +16,13 @@ from .panels import PanelCommand
 
 if TYPE_CHECKING:
     from ..reproductions.base import Figure
-    from ..reproductions.running import Plan, Ran
+    from ..reproductions.running import CellResult, Plan
 
 DATA, WHAT = "The data", "What to run"
 """Groups of options."""
 
 
-class _Group(PanelCommand, click.Group):
+class _PapersGroup(PanelCommand, click.Group):
     """A group whose commands show their options in panels."""
 
     command_class = PanelCommand
@@ -33,9 +33,9 @@ class _Group(PanelCommand, click.Group):
         PanelCommand.format_options(self, ctx, formatter)
 
 
-@cli.group(cls=_Group)
+@cli.group(cls=_PapersGroup)
 def papers() -> None:
-    """Run a figure or table of the five papers again, beside the paper's numbers.
+    """Run a figure or table of a paper again, and compare it with the paper's numbers.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def duration(seconds: float) -> str:
 def run(
     name: str, cells: str, dry_run: bool, as_json: bool, data: str | None, **options: Any
 ) -> None:
-    """Run cells of a figure or table, and print the results beside the paper's numbers.
+    """Run cells of a figure or table, and print the results and the paper's numbers.
 
     A finished cell is read from the folder and not run again. A cell that was killed continues
     where it can: after the last round, or after the last part.
@@ -153,6 +153,9 @@ def run(
     default = found.data[0] if found.data else ""
     plan = Plan(figure=found, cells=wanted, data=default if data is None else data, **options)
     estimate, left = _estimate(plan), plan.left
+    if left and not dry_run:
+        with needs("papers run", "'fedprivacy[train]'", "torch"):
+            found.work_of()
     # On standard error, so that standard output holds only the JSON.
     say(estimate, err=True)
     ran = [] if dry_run else _run(plan)
@@ -167,11 +170,11 @@ def run(
         "cells_left": [cell.name for cell in left] if dry_run else [],
         "cells": [asdict(each) for each in ran],
     }
-    show(answer, as_json, lambda: _say_ran(found, ran))
+    show(answer, as_json, lambda: _say_ran(plan, ran))
 
 
 def _estimate(plan: Plan) -> str:
-    """Return what is left to do as a line."""
+    """Return the estimate as a line."""
     left, cells = len(plan.left), len(plan.cells)
     done = f"{cells - left} of {cells} cells are finished" if left < cells else ""
     if not left:
@@ -185,14 +188,14 @@ def _estimate(plan: Plan) -> str:
     return f"{plan.figure.name}: {', '.join(parts)}"
 
 
-def _run(plan: Plan) -> list[Ran]:
+def _run(plan: Plan) -> list[CellResult]:
     from ..runs.progress import Steps
 
-    with Steps() as steps, needs("papers run", "'fedprivacy[train]'", "torch"):
+    with Steps() as steps:
         return list(plan.run(steps.share))
 
 
-def _say_ran(figure: Figure, ran: list[Ran]) -> None:
+def _say_ran(plan: Plan, ran: list[CellResult]) -> None:
     if not ran:
         return
     rows = [["cell", "quantity", "here", "the paper"]]
@@ -205,5 +208,7 @@ def _say_ran(figure: Figure, ran: list[Ran]) -> None:
             ]
             rows.append([each.cell, quantity, *pair])
     say_lines("\n".join(aligned(rows)))
-    if figure.remark:
-        say(f"note: {figure.remark}")
+    if plan.figure.remark:
+        say(f"note: {plan.figure.remark}")
+    if plan.quick:
+        say(f"note: --quick: {plan.figure.quick}")

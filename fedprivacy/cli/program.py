@@ -87,7 +87,9 @@ class _RunFile:
         # "run" is excluded: it could call itself without end.
         context = click.get_current_context()
         names = cli.list_commands(context)
-        known = [name for name in names if name not in ("run", "schema", "completion")]
+        # A group has no options that a file could give.
+        groups = [name for name in names if isinstance(cli.get_command(context, name), click.Group)]
+        known = [each for each in names if each not in ("run", "schema", "completion", *groups)]
         command = cli.get_command(context, self.name) if self.name in known else None
         if command is None:
             self._refuse("command", f"command must be one of {listed(known)}, got {self.name!r}")

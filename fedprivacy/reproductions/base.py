@@ -20,7 +20,7 @@ FORMAT = "fedprivacy papers 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class FigureCell:
     """One run of a figure or table.
 
     Args:
@@ -56,7 +56,7 @@ class Figure:
     name: str
     shows: str
     work: str
-    cells: tuple[Cell, ...]
+    cells: tuple[FigureCell, ...]
     megabytes: int
     quick: str
     data: tuple[str, ...] = ()
@@ -67,15 +67,21 @@ class Figure:
         """The paper's part of the name."""
         return self.name.partition("/")[0]
 
-    def compute(self, job: Job) -> Values:
-        """Return the numbers of a cell."""
+    def work_of(self) -> Callable[[CellRun], Values]:
+        """Return the function that computes a cell; its module is imported.
+
+        Raises:
+            ModuleNotFoundError: torch is needed and missing.
+        """
         module, _, function = self.work.partition(":")
-        found: Values = getattr(import_module(f"{__package__}.{module}"), function)(job)
+        found: Callable[[CellRun], Values] = getattr(
+            import_module(f"{__package__}.{module}"), function
+        )
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CellRun:
     """One cell to be computed.
 
     Args:
@@ -88,7 +94,7 @@ class Job:
         tick: called with the share that is done.
     """
 
-    cell: Cell
+    cell: FigureCell
     folder: Path
     seed: int = 1
     quick: bool = False
@@ -112,7 +118,8 @@ class Job:
         Raises:
             ParameterError: the file of the result is damaged, or holds another one.
         """
-        path, facts = self.place(f"{name}.json"), {"kept": name, **self.facts}
+        path, facts = self.place(name), {"kept": name, **self.facts}
+        path = path.with_name(f"{path.name}.json")
         known = read_record(path, facts)
         if known is None:
             known = make()
@@ -121,12 +128,10 @@ class Job:
 
 
 def named(name: str, facts: Mapping[str, Any]) -> str:
-    """Return a file's name with the facts before its suffix, such as "dp-fedavg-seed1.json"."""
-    stem, dot, suffix = name.rpartition(".")
-    words = [stem if dot else name, f"seed{facts['seed']}"]
+    """Return a name with the facts, such as "dp-fedavg-seed1"."""
+    words = [name, f"seed{facts['seed']}"]
     words += [facts["data"]] if facts["data"] else []
-    words += ["quick"] if facts["quick"] else []
-    return "-".join(words) + dot + (suffix if dot else "")
+    return "-".join([*words, "quick"] if facts["quick"] else words)
 
 
 def read_record(path: Path, facts: Mapping[str, Any]) -> Any:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import integer, listed, refuse, require
-from .base import Cell, Figure, Job, Values, named, read_record, write_record
+from .base import CellRun, Figure, FigureCell, Values, named, read_record, write_record
 
 Tick = Callable[[float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class CellResult:
     """The numbers of one cell, with the paper's.
 
     Args:
@@ -52,7 +52,7 @@ class Plan:
     """
 
     figure: Figure
-    cells: tuple[Cell, ...]
+    cells: tuple[FigureCell, ...]
     folder: Path
     seed: int = 1
     quick: bool = False
@@ -70,17 +70,17 @@ class Plan:
         rule = f"be left out for {self.figure.name}, whose data are made up"
         require(self.data or self.data_dir is None, "data_dir", str(self.data_dir), rule)
 
-    def facts(self, cell: Cell) -> dict[str, Any]:
+    def facts(self, cell: FigureCell) -> dict[str, Any]:
         """Return the facts of a cell's record."""
         own = {"seed": self.seed, "quick": self.quick, "data": self.data}
         return {"figure": self.figure.name, "cell": cell.name, "settings": cell.settings, **own}
 
-    def path(self, cell: Cell) -> Path:
+    def path(self, cell: FigureCell) -> Path:
         """Return the path of a cell's record."""
-        facts = self.facts(cell)
-        return self.folder.joinpath(*self.figure.name.split("/"), named(f"{cell.name}.json", facts))
+        name = f"{named(cell.name, self.facts(cell))}.json"
+        return self.folder.joinpath(*self.figure.name.split("/"), name)
 
-    def recorded(self, cell: Cell) -> Ran | None:
+    def recorded(self, cell: FigureCell) -> CellResult | None:
         """Return a finished cell, or None.
 
         Raises:
@@ -92,7 +92,7 @@ class Plan:
         return self._ran(cell, found["values"], found["seconds"], recorded=True)
 
     @property
-    def left(self) -> list[Cell]:
+    def left(self) -> list[FigureCell]:
         """The cells that are not finished."""
         return [cell for cell in self.cells if self.recorded(cell) is None]
 
@@ -101,7 +101,7 @@ class Plan:
         """Processor seconds of the cells that are not finished, about."""
         return sum(cell.quick_seconds if self.quick else cell.seconds for cell in self.left)
 
-    def run(self, share: Callable[[str], AbstractContextManager[Tick]]) -> Iterator[Ran]:
+    def run(self, share: Callable[[str], AbstractContextManager[Tick]]) -> Iterator[CellResult]:
         """Yield every cell's numbers; a cell that is not finished is run, or continued.
 
         Args:
@@ -121,8 +121,8 @@ class Plan:
                         done = self._run(cell, tick)
                 yield done
 
-    def _run(self, cell: Cell, tick: Tick) -> Ran:
-        job = Job(
+    def _run(self, cell: FigureCell, tick: Tick) -> CellResult:
+        job = CellRun(
             cell=cell,
             folder=self.folder / self.figure.paper / "progress",
             seed=self.seed,
@@ -133,14 +133,16 @@ class Plan:
         )
         path, begun = self.path(cell), time.process_time()
         path.parent.mkdir(parents=True, exist_ok=True)
-        values = self.figure.compute(job)
+        values = self.figure.work_of()(job)
         tick(1.0)
         seconds = round(time.process_time() - begun, 2)
         write_record(path, self.facts(cell), {"values": values, "seconds": seconds})
         return self._ran(cell, values, seconds, recorded=False)
 
-    def _ran(self, cell: Cell, values: Values, seconds: float, *, recorded: bool) -> Ran:
-        return Ran(
+    def _ran(
+        self, cell: FigureCell, values: Values, seconds: float, *, recorded: bool
+    ) -> CellResult:
+        return CellResult(
             cell=cell.name,
             values=values,
             printed=dict(cell.printed),
@@ -168,7 +170,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def chosen(figure: Figure, names: list[str]) -> tuple[Cell, ...]:
+def chosen(figure: Figure, names: list[str]) -> tuple[FigureCell, ...]:
     """Return the cells with these names, all without names.
 
     Raises:

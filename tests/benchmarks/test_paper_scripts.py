@@ -3,6 +3,7 @@
 import copy
 import importlib
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -229,3 +230,11 @@ def test_a_lower_end_that_moved_is_told():
     kept = {"lower": 30.7, "upper": 31.12}
     assert numbers.same(numbers.Number(upper=31.12, lower=30.71), kept)
     assert not numbers.same(numbers.Number(upper=31.12, lower=31.11), kept)
+
+
+@pytest.mark.slow
+def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
+    command = [sys.executable, str(PAPERS / "fed_plt.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert "the same as recorded" in done.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Cell, Figure
+from ..base import Figure, FigureCell
 
 ALPHAS = (0.0, 1.0, 10.0, 100.0, 1000.0)
 LOCAL = (1, 10, 100, 300, 1000, 3000, 10_000, 30_000)
@@ -16,11 +16,11 @@ MADE = (
     "1000 records of a client, drawn as in the paper, and start 0: the paper names neither. W2 is "
     "exact, and not estimated from 300 chains."
 )
-EXACT = "nothing: the laws are computed exactly"
+EXACT = "changes no cell, since the laws are computed exactly"
 
 
-def _cell(name: str, seconds: float, **settings: object) -> Cell:
-    return Cell(name=name, seconds=seconds, quick_seconds=seconds, settings=settings)
+def _cell(name: str, seconds: float, **settings: object) -> FigureCell:
+    return FigureCell(name=name, seconds=seconds, quick_seconds=seconds, settings=settings)
 
 
 FIGURES = (

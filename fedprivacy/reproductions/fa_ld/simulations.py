@@ -21,7 +21,7 @@ from ...systems.fa_ld.law import (
     w2_curve,
 )
 from ...theory.gaussian import Array, Normal, point, w2
-from ..base import Job, Values
+from ..base import CellRun, Values
 
 CLIENTS, RECORDS, ACCURACY, STEP, RUNS = 50, 1000, 1e-3, 1e-7, 300
 SPREAD = np.array([[5.0, -2.0], [-2.0, 1.0]])
@@ -151,7 +151,7 @@ def spread_of_estimate(chain: LangevinChain, index: int, seed: int = 1) -> dict[
 # ---- cells
 
 
-def figure_1a(job: Job) -> Values:
+def figure_1a(job: CellRun) -> Values:
     """Return the rounds to W2 = 1e-3 for every K of one alpha."""
     target = paper_target(job.cell.settings["alpha"], job.seed)
     found: Values = {}
@@ -162,18 +162,18 @@ def figure_1a(job: Job) -> Values:
     return found
 
 
-def figure_1b(job: Job) -> Values:
+def figure_1b(job: CellRun) -> Values:
     """Return W2 after some rounds for one alpha."""
     return _at(curve_1b(job.cell.settings["alpha"], job.seed), SHOWN["1b"])
 
 
-def figure_1c(job: Job) -> Values:
+def figure_1c(job: CellRun) -> Values:
     """Return W2 after some rounds for one rho."""
     asked = job.cell.settings
     return _at(curve_1c(asked["target"], asked["correlation"], job.seed), SHOWN["1c"])
 
 
-def figure_2(job: Job) -> Values:
+def figure_2(job: CellRun) -> Values:
     """Return W2 after some rounds for one scheme and step size, rho = 0."""
     asked = job.cell.settings
     curve = curve_2(asked["averaging"], asked["cohort"], asked["step_size"], 0.0, job.seed)

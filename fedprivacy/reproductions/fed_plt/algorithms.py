@@ -67,7 +67,7 @@ class Problem:
         return self.solved(lambda part, own: part.loss.gradient(own, part.data), points)
 
     def zeros(self, agents: int | None = None) -> Tensor:
-        """Return zeros for every agent, or for this number of them."""
+        """Return zeros for this number of agents, by default all."""
         rows = self.data.agents if agents is None else agents
         return torch.zeros(self.runs, rows, self.data.features.shape[-1], dtype=torch.float64)
 

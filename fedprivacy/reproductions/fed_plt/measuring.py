@@ -1,4 +1,4 @@
-"""Fed-PLT beside five other algorithms: data, tuning, rounds to a target, errors with noise.
+"""Fed-PLT and five other algorithms: data, tuning, rounds to a target, errors with noise.
 
 The paper's data are random, and their distribution is not specified. Here every run has separate
 data. Inputs are N(0, diag(s)), s from 4 to 40 in a geometric sequence, so that plain gradient
@@ -179,11 +179,11 @@ def tuned(
     """Return the algorithm with the fewest mean rounds on the tuning runs.
 
     The search uses a grid of 6 points over every range (5 for three ranges), logarithmic, then two
-    grids of 4 points (3), each over the two cells around the best. ``tick`` is told the share that
-    is done.
+    grids of 4 points (3), each over the two cells around the best. ``tick`` is called with the
+    share that is done.
 
     Raises:
-        Diverged: nothing on the first grid reaches the target.
+        Diverged: no parameters of the first grid reach the target.
     """
     best: tuple[float, Any, dict[str, float]] = (math.inf, None, {})
     spans = {name: (math.log(low), math.log(high)) for name, (low, high) in ranges.items()}

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...systems.fed_plt.agents import Logistic
 from ...systems.fed_plt.loop import FederatedSplitting
 from ...systems.fed_plt.solvers import LocalSolver
-from ..base import Job, Values
+from ..base import CellRun, Values
 from .algorithms import Problem
 from .measuring import (
     BOUND,
@@ -80,28 +80,28 @@ def bounded(problem: Problem) -> tuple[Problem, Tensor]:
 # ---- cells
 
 
-def table_2(job: Job) -> Values:
+def table_2(job: CellRun) -> Values:
     """Return rounds and time at t_C = 10 of one algorithm; also for Tables IV and VI."""
     name = job.cell.settings["algorithm"]
     row = _row(job, **job.cell.settings)
     return {"time": time_of(name, row, 1.0, 10.0), **_rounds(row)}
 
 
-def table_3(job: Job) -> Values:
+def table_3(job: CellRun) -> Values:
     """Return the time of one algorithm by the cost of a communication."""
     name = job.cell.settings["algorithm"]
     row = _row(job, **job.cell.settings)
     return _times(name, row, 1.0, COSTS) | _rounds(row)
 
 
-def table_5(job: Job) -> Values:
+def table_5(job: CellRun) -> Values:
     """Return the same in 100 dimensions, at t_G = 20."""
     name = job.cell.settings["algorithm"]
     row = _row(job, **job.cell.settings)
     return _times(name, row, 20.0, LARGE_COSTS) | _rounds(row)
 
 
-def table_7(job: Job) -> Values:
+def table_7(job: CellRun) -> Values:
     """Return errors with noise of one variance, and epsilon printed and certified."""
     variance, penalty = job.cell.settings["variance"], _tuned(job)["penalty"]
     problem, best = bounded(_problem("convex", 5, _runs(job), _seed(job)))
@@ -116,24 +116,24 @@ def table_7(job: Job) -> Values:
     return found
 
 
-def table_8(job: Job) -> Values:
+def table_8(job: CellRun) -> Values:
     """Return rounds and time of Fed-PLT with one penalty."""
     row = _measured(job, FedPlt(job.cell.settings["penalty"]))
     return {"time": time_of("Fed-PLT", row, 1.0, 10.0), **_rounds(row)}
 
 
-def table_9(job: Job) -> Values:
+def table_9(job: CellRun) -> Values:
     """Return the time of Fed-PLT with one number of local steps, tuned for five."""
     settings = _tuned(job)
     row = _measured(job, FedPlt(**settings, local_steps=job.cell.settings["local_steps"]))
     return _times("Fed-PLT", row, 1.0, COSTS) | _rounds(row)
 
 
-def _runs(job: Job) -> int:
+def _runs(job: CellRun) -> int:
     return QUICK_RUNS if job.quick else RUNS
 
 
-def _seed(job: Job) -> int:
+def _seed(job: CellRun) -> int:
     return SEED + 1_000_000 * (job.seed - 1)
 
 
@@ -142,7 +142,7 @@ def _times(name: str, row: dict[str, Any], gradient: float, costs: tuple[float, 
 
 
 def _rounds(row: dict[str, Any]) -> Values:
-    """Return the rounds; a best parameter at an end of its range is told."""
+    """Return the rounds, and the parameters whose best value is at an end of the range."""
     found: Values = {"rounds": row["rounds"], "rounds, standard deviation": row["rounds_sd"]}
     found["runs that reach the target"] = row["converged"]
     for name in row.get("edges", ()):
@@ -155,7 +155,9 @@ def _problem(kind: str, dimension: int, runs: int, seed: int, agents: int = AGEN
     return problem_of(kind, dimension, runs, seed, agents)
 
 
-def _row(job: Job, algorithm: str, kind: str, dimension: int, active: int | None) -> dict[str, Any]:
+def _row(
+    job: CellRun, algorithm: str, kind: str, dimension: int, active: int | None
+) -> dict[str, Any]:
     """Return the runs of an algorithm, with the parameters tuned for them."""
     label = f"{slug(algorithm)}-{kind}-{dimension}-{active or AGENTS}"
     make, ranges = searches(kind, active)[algorithm]
@@ -178,7 +180,7 @@ def _row(job: Job, algorithm: str, kind: str, dimension: int, active: int | None
     return row | {"edges": edges(ranges, row["parameters"])}
 
 
-def _in_parts(job: Job, label: str, algorithm: Any) -> Any:
+def _in_parts(job: CellRun, label: str, algorithm: Any) -> Any:
     """Return the runs in 100 dimensions, ten at a time: all of them need 20 GB of memory."""
     parts, count = [], _runs(job) // LARGE_RUNS
     for number in range(count):
@@ -199,13 +201,13 @@ def _part(algorithm: Any, seed: int) -> list[list[float | None]]:
     return [rounds, found.local_steps.tolist()]
 
 
-def _tuned(job: Job) -> dict[str, Any]:
+def _tuned(job: CellRun) -> dict[str, Any]:
     """Return Fed-PLT's parameters as tuned for Table II."""
     parameters = _row(job, "Fed-PLT", "convex", 5, None)["parameters"]
     return {name: parameters[name] for name in ("penalty", "step_share")}
 
 
-def _measured(job: Job, algorithm: FedPlt) -> dict[str, Any]:
+def _measured(job: CellRun, algorithm: FedPlt) -> dict[str, Any]:
     problem = _problem("convex", 5, _runs(job), _seed(job))
     found = speed(algorithm, problem, seed=_seed(job))
     row: dict[str, Any] = recorded(algorithm, found.rounds, found.local_steps)

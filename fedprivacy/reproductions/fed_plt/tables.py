@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..base import Cell, Figure
+from ..base import Figure, FigureCell
 
 AGENTS, LOCAL_STEPS, RUNS, QUICK_RUNS = 100, 5, 100, 10
 """Agents, local steps, and the number of measured runs: the paper's, and with ``quick``."""
@@ -101,7 +101,7 @@ def slug(name: str) -> str:
 
 
 def theirs(table: str, name: str) -> Any:
-    """Return the paper's numbers of an algorithm; its step alone being tuned changes nothing."""
+    """Return the paper's numbers of an algorithm."""
     return PAPER[table][name.partition(",")[0].removesuffix(" accelerated")]
 
 
@@ -110,17 +110,21 @@ def by_cost(costs: tuple[float, ...], numbers: Any) -> dict[str, Any]:
     return {f"time, t_C = {cost:g}": value for cost, value in zip(costs, numbers, strict=True)}
 
 
-def _cell(name: str, printed: Mapping[str, float | None], seconds: float, **settings: Any) -> Cell:
+def _cell(
+    name: str, printed: Mapping[str, float | None], seconds: float, **settings: Any
+) -> FigureCell:
     shown = {key: value for key, value in printed.items() if value is not None}
     quick = max(seconds / 3.0, 3.0)
-    return Cell(name=name, seconds=seconds, quick_seconds=quick, settings=settings, printed=shown)
+    return FigureCell(
+        name=name, seconds=seconds, quick_seconds=quick, settings=settings, printed=shown
+    )
 
 
 def _seconds(name: str) -> float:
     return SECONDS.get(name.partition(",")[0].partition(" ")[0], 40.0)
 
 
-def _table_2() -> Iterator[Cell]:
+def _table_2() -> Iterator[FigureCell]:
     for place, kind in enumerate(KINDS):
         for name in ALL:
             printed = {"time": theirs("II", name)[place]}
@@ -128,14 +132,14 @@ def _table_2() -> Iterator[Cell]:
             yield _cell(f"{slug(name)}-{kind}", printed, _seconds(name), **settings)
 
 
-def _table_3() -> Iterator[Cell]:
+def _table_3() -> Iterator[FigureCell]:
     for name in ALL:
         printed = by_cost(COSTS, theirs("III", name))
         settings = {"algorithm": name, "kind": "convex", "dimension": 5, "active": None}
         yield _cell(slug(name), printed, _seconds(name), **settings)
 
 
-def _table_4() -> Iterator[Cell]:
+def _table_4() -> Iterator[FigureCell]:
     for ways in WAYS.values():
         for number, name in enumerate(ways):
             for half, active in ((0, None), (1, AGENTS // 2)):
@@ -145,14 +149,14 @@ def _table_4() -> Iterator[Cell]:
                 yield _cell(label, printed, 2.0 * _seconds(name), **settings)
 
 
-def _table_5() -> Iterator[Cell]:
+def _table_5() -> Iterator[FigureCell]:
     for name in ALL:
         printed = by_cost(LARGE_COSTS, theirs("V", name))
         settings = {"algorithm": name, "kind": "convex", "dimension": 100, "active": None}
         yield _cell(slug(name), printed, 10.0 * _seconds(name), **settings)
 
 
-def _table_6() -> Iterator[Cell]:
+def _table_6() -> Iterator[FigureCell]:
     for active in ACTIVE:
         share = str(100 * active // AGENTS)
         settings = {"algorithm": "Fed-PLT", "kind": "convex", "dimension": 5}
@@ -160,25 +164,27 @@ def _table_6() -> Iterator[Cell]:
         yield _cell(f"active-{share}", {"time": PAPER["VI"][share]}, 80.0, **settings)
 
 
-def _table_7() -> Iterator[Cell]:
+def _table_7() -> Iterator[FigureCell]:
     for variance in VARIANCES:
         printed = {"error of all models": PAPER["VII"][f"{variance:g}"]}
         yield _cell(f"variance-{variance:g}", printed, 25.0, variance=variance)
 
 
-def _table_8() -> Iterator[Cell]:
+def _table_8() -> Iterator[FigureCell]:
     for penalty in PENALTIES:
         printed = {"time": PAPER["VIII"][f"{penalty:g}"]}
         yield _cell(f"rho-{penalty:g}", printed, 300.0, penalty=penalty)
 
 
-def _table_9() -> Iterator[Cell]:
+def _table_9() -> Iterator[FigureCell]:
     for steps in LOCAL:
         printed = by_cost(COSTS, PAPER["IX"][str(steps)])
         yield _cell(f"local-steps-{steps}", printed, 60.0, local_steps=steps)
 
 
-def _figure(number: int, shows: str, function: str, cells: Iterator[Cell], size: int) -> Figure:
+def _figure(
+    number: int, shows: str, function: str, cells: Iterator[FigureCell], size: int
+) -> Figure:
     return Figure(
         name=f"fed-plt/table-{number}",
         shows=shows,

@@ -20,8 +20,8 @@ from ...questions.epsilon import epsilon
 from ...systems.averaging.loop import State
 from ...training.checkpoint import Checkpoint, resumed, train
 from ...training.rounds import RoundInfo
-from ..base import Job, Values
-from .settings import Setting, Unguarded
+from ..base import CellRun, Values
+from .settings import SmpRun, Unguarded
 from .tables import ACCURACY, EPSILON, QUICK_ROUNDS, TARGETS, UPLOAD
 
 TRAINING_IMAGES = 10_000
@@ -34,7 +34,7 @@ class Ended(Exception):
     """An update was not finite."""
 
 
-def ledger_of(setting: Setting, loop: Unguarded, folder: Path) -> Ledger | None:
+def ledger_of(setting: SmpRun, loop: Unguarded, folder: Path) -> Ledger | None:
     """Return the run's ledger, a new one or the existing one; None without privacy."""
     if loop.round_mechanism is None:
         return None
@@ -51,7 +51,7 @@ def ledger_of(setting: Setting, loop: Unguarded, folder: Path) -> Ledger | None:
 
 
 def run(
-    setting: Setting,
+    setting: SmpRun,
     folder: Path,
     on_round: Callable[[int], None] = lambda number: None,
 ) -> None:
@@ -118,12 +118,12 @@ def run(
 
 def add(notes: Path, line: dict[str, Any]) -> None:
     """Append a round's line; an infinite loss is recorded as None."""
-    told = {
+    finite = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in line.items()
     }
     with notes.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(finite) + "\n")
 
 
 def settled(folder: Path) -> None:
@@ -156,7 +156,7 @@ def accuracies(rounds: dict[int, dict[str, Any]], end: int | None = None) -> dic
     return {n: one for n, one in seen.items() if end is None or n < end}
 
 
-def megabytes(setting: Setting, rounds: int) -> float:
+def megabytes(setting: SmpRun, rounds: int) -> float:
     """Return the upload of a client by the paper's count, 32 k T r / n bits, in MB."""
     share = setting.task.cohort / setting.population
     return 4e-6 * setting.kept * rounds * share
@@ -165,7 +165,7 @@ def megabytes(setting: Setting, rounds: int) -> float:
 # ---- cells
 
 
-def accuracy(job: Job) -> Values:
+def accuracy(job: CellRun) -> Values:
     """Return best accuracy, upload and epsilon of a run, as in the tables."""
     setting, rounds = _ran(job)
     end, last = end_of(rounds), max(rounds)
@@ -185,7 +185,7 @@ def accuracy(job: Job) -> Values:
     return found
 
 
-def to_target(job: Job) -> Values:
+def to_target(job: CellRun) -> Values:
     """Return the rounds and the upload to Figure 2's accuracy; None if it is not reached."""
     setting, rounds = _ran(job)
     target, seen = TARGETS[job.data], accuracies(rounds, end_of(rounds))
@@ -195,7 +195,7 @@ def to_target(job: Job) -> Values:
     return {f"rounds to {share}": reached, f"upload of a client to {share}, MB": upload}
 
 
-def losses(job: Job) -> Values:
+def losses(job: CellRun) -> Values:
     """Return best accuracy and the last training loss of a run, as in Figure 3."""
     _, rounds = _ran(job)
     best = max(accuracies(rounds, end_of(rounds)).values(), default=None)
@@ -205,10 +205,10 @@ def losses(job: Job) -> Values:
     }
 
 
-def _ran(job: Job) -> tuple[Setting, dict[int, dict[str, Any]]]:
+def _ran(job: CellRun) -> tuple[SmpRun, dict[int, dict[str, Any]]]:
     """Run or continue the run of a cell; figures and tables with the same run share it."""
     asked = job.cell.settings
-    setting = Setting.of(
+    setting = SmpRun.of(
         asked["label"],
         dataset=job.data,
         seed=job.seed,

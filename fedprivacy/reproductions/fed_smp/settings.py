@@ -140,7 +140,7 @@ def loaded(dataset: str, data_dir: str | Path | None, public: int, seed: int) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SmpRun:
     """One run: a method, its compression ratio, and its network.
 
     Args:

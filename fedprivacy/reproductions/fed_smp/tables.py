@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..base import Cell, Figure
+from ..base import Figure, FigureCell
 
 ROUNDS, NOISE = 180, 1.4
 """Rounds and noise multiplier of Table I."""
@@ -162,10 +162,10 @@ def seconds_of(label: str, data: str, rounds: int) -> float:
     return LOADING + rounds * step + looks * look
 
 
-def _cell(label: str, data: str, printed: Mapping[str, float]) -> Cell:
+def _cell(label: str, data: str, printed: Mapping[str, float]) -> FigureCell:
     rounds = LONG.get(data, ROUNDS)
     inputs = INPUTS if data == "fashion-mnist" else "unit"
-    return Cell(
+    return FigureCell(
         name=label,
         seconds=seconds_of(label, data, rounds),
         quick_seconds=seconds_of(label, data, QUICK_ROUNDS),
@@ -178,7 +178,7 @@ def _ratio(label: str) -> float:
     return float(label.rpartition("-")[2].partition("@")[0]) if "_k" in label else 1.0
 
 
-def _summary(paper: Mapping[str, tuple[float, float]], data: str) -> Iterator[Cell]:
+def _summary(paper: Mapping[str, tuple[float, float]], data: str) -> Iterator[FigureCell]:
     """Yield the cells of Tables I to III."""
     for label in both(paper):
         mean, spread = paper[label.replace("_unscaled", "")]
@@ -190,7 +190,7 @@ def _summary(paper: Mapping[str, tuple[float, float]], data: str) -> Iterator[Ce
 
 def _by_noise(
     kind: str, data: str, paper: Mapping[str, Mapping[float, tuple[float, ...]]]
-) -> Iterator[Cell]:
+) -> Iterator[FigureCell]:
     """Yield the cells of Tables IV to VII."""
     for ratio, row in paper[kind].items():
         for (noise, epsilon), accuracy in zip(NOISES.items(), row, strict=True):
@@ -199,19 +199,19 @@ def _by_noise(
                 yield _cell(each, data, {ACCURACY: accuracy, EPSILON: epsilon})
 
 
-def _by_ratio(kind: str) -> Iterator[Cell]:
+def _by_ratio(kind: str) -> Iterator[FigureCell]:
     """Yield the cells of Tables VIII and IX whose noise is known."""
     for ratio, accuracy in SHAKESPEARE_BY_RATIO[kind].items():
         for label in both([f"{kind}-{ratio:g}"]):
             yield _cell(label, "shakespeare", {ACCURACY: accuracy, EPSILON: 6.99})
 
 
-def _figure_2() -> Iterator[Cell]:
+def _figure_2() -> Iterator[FigureCell]:
     for label in both(("fedavg", "dp-fedavg", "rand_k-0.4", "top_k-0.005")):
         yield _cell(label, "fashion-mnist", {})
 
 
-def _figure_3() -> Iterator[Cell]:
+def _figure_3() -> Iterator[FigureCell]:
     for kind in ("rand_k", "top_k"):
         for share in SHARES:
             label = f"{kind}-{share:g}"
@@ -231,7 +231,11 @@ OTHER = (
 
 
 def _figure(
-    name: str, shows: str, cells: Iterator[Cell], data: tuple[str, ...], work: str = "accuracy"
+    name: str,
+    shows: str,
+    cells: Iterator[FigureCell],
+    data: tuple[str, ...],
+    work: str = "accuracy",
 ) -> Figure:
     return Figure(
         name=f"fed-smp/{name}",
@@ -239,7 +243,7 @@ def _figure(
         work=f"fed_smp.runs:{work}",
         cells=tuple(cells),
         megabytes=SIZES[data[0]],
-        quick=f"{QUICK_ROUNDS} rounds; the paper's numbers are not of such a run",
+        quick=f"{QUICK_ROUNDS} rounds, which the paper's numbers do not describe",
         data=data,
         remark=PIXELS if data[0] == "fashion-mnist" else OTHER,
     )

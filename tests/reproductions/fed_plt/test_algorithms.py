@@ -1,30 +1,15 @@
-"""The script ``benchmarks/papers/fed_plt.py``."""
-
-import subprocess
-import sys
+"""The algorithms that Fed-PLT is compared with."""
 
 import numpy as np
 import pytest
 import torch
 
+from fedprivacy.reproductions.fed_plt import algorithms
 from fedprivacy.training import AgentData, LeastSquares
-from tests.common import ROOT
 from tests.systems.fed_plt.test_agents import normal_equations
 from tests.systems.fed_plt.test_loop import agents
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-# The algorithms it is compared with
-
-PAPERS = ROOT / "benchmarks" / "papers"
-
-
-@pytest.fixture
-def competitors(monkeypatch):
-    monkeypatch.syspath_prepend(str(PAPERS))
-    import competitors
-
-    return competitors
-
 
 RIVALS = {
     "FedPD": {"step_size": 0.2, "penalty": 0.5},
@@ -36,10 +21,10 @@ RIVALS = {
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_competitors_reach_the_same_optimum(competitors, name):
+def test_competitors_reach_the_same_optimum(name):
     parts = agents()
-    problem = competitors.Problem(LeastSquares(regularisation=0.5), AgentData.of(parts), 2)
-    algorithm = getattr(competitors, name)(**RIVALS[name])
+    problem = algorithms.Problem(LeastSquares(regularisation=0.5), AgentData.of(parts), 2)
+    algorithm = getattr(algorithms, name)(**RIVALS[name])
     state, generator = algorithm.start(problem), np.random.default_rng(0)
     for _ in range(150):
         state = algorithm.round(state, problem, generator)
@@ -49,27 +34,19 @@ def test_competitors_reach_the_same_optimum(competitors, name):
 
 @pytest.mark.parametrize("name", RIVALS)
 @pytest.mark.parametrize("cached, parts", [(1, 12), (200, 6), (700, 3)])
-def test_competitors_go_through_parts_as_through_all(competitors, monkeypatch, name, cached, parts):
+def test_competitors_go_through_parts_as_through_all(monkeypatch, name, cached, parts):
     generator = torch.Generator().manual_seed(5)
     features = torch.randn(3, 4, 6, 2, generator=generator, dtype=torch.float64)
     targets = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64)
     found = []
     for size in (2**21, cached):
-        monkeypatch.setattr(competitors, "CACHED", size)
+        monkeypatch.setattr(algorithms, "CACHED", size)
         loss = LeastSquares(regularisation=0.5)
-        problem = competitors.Problem(loss, AgentData(features, targets), 3)
+        problem = algorithms.Problem(loss, AgentData(features, targets), 3)
         assert len(problem.parts) == (parts if size == cached else 1)
-        algorithm = getattr(competitors, name)(**RIVALS[name])
+        algorithm = getattr(algorithms, name)(**RIVALS[name])
         state, chosen = algorithm.start(problem), np.random.default_rng(0)
         for _ in range(4):
             state = algorithm.round(state, problem, chosen)
         found.append(state["model"])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.slow
-def test_the_smallest_cell_of_the_papers_tables_is_as_recorded():
-    command = [sys.executable, str(PAPERS / "fed_plt.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    assert "the same as recorded" in done.stdout
