@@ -19,9 +19,9 @@ from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
 from . import doubts, events, flower, opacus, runs, statement, table, words
-from .assembling import Assembled, assemble
+from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
-from .draft import Claim, check_asked, complete
+from .draft import Claim, check_asked, complete, tiny
 from .fields import MAX_FIELDS, Fields, as_number, unwrapped
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
@@ -192,13 +192,13 @@ def _read_content(
     if isinstance(content.values, str):
         data = nvflare.of_text(content.values) or tensorflow_privacy.of_statement(content.values)
         if data is None:
-            _plain_text(content, name)
+            _plain_text(content, name, stated, claim)
         return read_data(data, origin, name, stated, claim)
     return read_data(content.values, origin, name, stated, claim)
 
 
-def _plain_text(content: Content, name: str) -> NoReturn:
-    """Refuse plain text, with the options that state what it says."""
+def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> NoReturn:
+    """Refuse plain text, with the options that state what it says, and those already stated."""
     about = [word for word in _TEXT_WORDS if word in content.values.lower()]
     if not about:
         _no_audit(name, "it is text that mentions no noise, epsilon or privacy")
@@ -211,25 +211,42 @@ def _plain_text(content: Content, name: str) -> NoReturn:
     # Their noise is on another sum, or switched off: the number is not the multiplier.
     if "microbatches" in numbers or _SWITCHED_OFF.search(content.values):
         given.pop("noise_multiplier", None)
+    for fact in ("noise_multiplier", "rounds", "adjacency"):
+        if getattr(stated, fact) is not None:
+            given[fact] = str(getattr(stated, fact))
+    given |= {
+        key: f"{value:g}"
+        for key, value in zip(("epsilon", "delta"), claim or (), strict=False)
+        if value is not None
+    }
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
     shown = shown or ", ".join(about)
     raise ConversionError(
         printable(
             f"{name}: plain text, which is no record; it mentions {shown[:300]}."
-            f" State the run in place of the file: {_command(given)}"
+            f" State the run in place of the file: {_command(given, stated.sampling)}"
         )
     )
 
 
-def _command(given: Mapping[str, str]) -> str:
+def _command(given: Mapping[str, str], sampling: Any = None) -> str:
     """Return the command that states a run, with the known numbers."""
     rate = given.get("sampling_probability", "P")
     claim = f"{given.get('epsilon', 'EPSILON')},{given.get('delta', 'DELTA')}"
+    ways = {
+        "poisson": f"--sampling poisson --sampling-probability {rate}",
+        "fixed": "--sampling fixed --population N --cohort M",
+        "shuffled": "--sampling shuffled --rounds-per-epoch N",
+        "everyone": "--sampling everyone",
+    }
+    first, *others = ways.values()
+    drawn = f"{first} (or {', or '.join(others)})"
+    if sampling is not None:
+        drawn = options_of(sampling) or ways.get(str(sampling), f"--sampling {sampling}")
     return (
         f"fedprivacy audit --noise-multiplier {given.get('noise_multiplier', 'Z')} --rounds "
-        f"{given.get('rounds', 'N')} --sampling poisson --sampling-probability {rate} (or "
-        "--sampling fixed --population N --cohort M, or --sampling shuffled --rounds-per-epoch N, "
-        f"or --sampling everyone) --adjacency NAME --claim {claim}"
+        f"{given.get('rounds', 'N')} {drawn} --adjacency {given.get('adjacency', 'NAME')} "
+        f"--claim {claim}"
     )
 
 
@@ -285,7 +302,7 @@ def read_data(
         raise ParameterError(
             f"{printable(name)} holds {len(inside)} states; fp.audit.each judges each of them"
         )
-    fields = Fields(data)
+    fields = Fields(runs.without_templates(data))
     if not fields.whole:
         unreadable(name, f"more than {MAX_FIELDS} fields, which no configuration has")
     for one in READERS:
@@ -335,8 +352,10 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     other = doubts.other_noise(fields)
     if other is not None:
         _no_audit(name, doubts.why_not_gaussian(other))
+    if doubts.swept(fields):
+        _no_audit(name, doubts.of_a_sweep(doubts.swept(fields)))
     about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
-    about = [one for one in about if one.value not in ("", [], {}, None)]
+    about = [one for one in about if one.value not in ("", [], {}, None) and not tiny(one)]
     shown = ", ".join(map(str, about[:6]))
     pure = next((one for one in fields.every if "diffprivlib" in f"{one.name} {one.value}"), None)
     if pure is not None:
@@ -352,6 +371,8 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
         why = f"no noise is recorded (found {shown}); {private}state the run in place of the file: "
         _no_audit(name, why + _command({}))
     found = shown or ", ".join(printable(one.place)[:40] for one in fields.every[:4])
+    if about and all(one.name in words.CLIPS for one in about):
+        _no_audit(name, f"no field states noise or an epsilon, only gradient clipping ({shown})")
     _no_audit(
         name,
         f"no field states the noise or the epsilon of a run (found {found}); name the record of a "

@@ -74,7 +74,7 @@ def assemble(trace: Trace, stated: Stated) -> Assembled:
     return Assembled(
         run,
         certain,
-        (*denied, *_against(trace, stated)),
+        (*denied, *trace.contradictions, *_against(trace, stated)),
         odd,
         size_doubts,
         follows=known_facts["denominator"] is Denominator.REALISED,
@@ -237,8 +237,8 @@ def _how_drawn(stated: object) -> dict[str, Sampling | int]:
 
 def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
     """Return the facts of a scheme under the names that a record uses."""
-    if type(scheme) not in _NAMES:
-        refuse("sampling", scheme, f"be one of {', '.join(each.__name__ for each in _NAMES)}")
+    if type(scheme) not in SCHEMES:
+        refuse("sampling", scheme, f"be one of {', '.join(each.__name__ for each in SCHEMES)}")
     names = {
         "size": "cohort",
         "draws": "cohort",
@@ -248,10 +248,21 @@ def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
     # Schemes use different names for the same facts.
     found = {to: getattr(scheme, name, None) for name, to in names.items()}
     known = {name: value for name, value in found.items() if value is not None}
-    return {"sampling": _NAMES[type(scheme)], **known}
+    return {"sampling": SCHEMES[type(scheme)], **known}
 
 
-_NAMES: dict[type, Sampling] = {
+def options_of(scheme: object) -> str:
+    """Return the options that state a scheme; empty for a name, which may need numbers."""
+    if not isinstance(scheme, TableScheme) or type(scheme) not in SCHEMES:
+        return ""
+    facts = _facts_of(scheme)
+    rate = f" --sampling-probability {scheme.rate:g}" if isinstance(scheme, Poisson) else ""
+    names = {"population": "population", "cohort": "cohort", "per_epoch": "rounds-per-epoch"}
+    numbers = "".join(f" --{to} {facts[name]}" for name, to in names.items() if name in facts)
+    return f"--sampling {facts['sampling']}{rate}{numbers}"
+
+
+SCHEMES: dict[type, Sampling] = {
     Poisson: Sampling.POISSON,
     TruncatedPoisson: Sampling.POISSON,
     FixedSize: Sampling.FIXED,

@@ -7,13 +7,15 @@ a field never changes a number. It makes the fact a question, which the user ans
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
+from ...outputs import printable
 from ...relations import Unit
 from .draft import Draft, refuse_unauditable
-from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
-from .words import BATCH, RECORDS
+from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name, setting_name
+from .words import BATCH, CLIPS, EPSILON, NOISE, RATE, RECORDS, STEPS, UNCLEAR, says
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
@@ -50,6 +52,8 @@ _CLIPS: tuple[str, ...] = (
     "clipping_norm",
 )
 _CLIPS += ("clipping_bound", "clipping_value", "max_norm")
+_NO_CLIP = 1e4
+"""Norm from which a clip is one in name only: noise in proportion to it would hide everything."""
 _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per_sample_grad_norm"}
 
 _TRIALS = {"trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats"}
@@ -80,6 +84,9 @@ def check(draft: Draft, name: str) -> None:
     off = switched_off(draft.fields)
     if off is not None:
         refuse_unauditable(name, draft.tool, f"{off} turns its noise off")
+    many = swept(draft.fields)
+    if many:
+        refuse_unauditable(name, draft.tool, of_a_sweep(many))
     shared = _first(draft.fields, _is_shared)
     if shared is not None:
         why = f"{shared} names noise that rounds share, which no multiplier describes"
@@ -90,11 +97,73 @@ def check(draft: Draft, name: str) -> None:
     for one in draft.fields.every:
         for question in (_clip, _trials, _gathered, _resumed, _of_users, _perhaps_off):
             question(draft, one)
+    _shuffled(draft)
     _parts(draft)
     _larger_batch(draft)
     _larger_share(draft)
     _of_epochs(draft)
     _noise(draft)
+
+
+_VALUES = {"values", "grid_search", "choices", "categories", "candidates", "options"}
+_KINDS_OF_SEARCH = {"choice", "uniform", "loguniform", "quniform", "randint", "categorical"}
+_ENDS = ({"min", "max"}, {"low", "high"}, {"lower", "upper"}, {"min_value", "max_value"})
+_SEARCHED = {*NOISE, *UNCLEAR, *EPSILON, *CLIPS, *RATE, *BATCH, *STEPS, "epochs", "delta"}
+_SEARCHES = {"grid", "random", "bayes", "bayesian", "tpe", "hyperband"}
+
+
+def swept(fields: Fields) -> list[str]:
+    """Return the settings for which a file gives several values to try, in words."""
+    parts: dict[str, dict[str, Any]] = {}
+    for one in fields.every:
+        parts.setdefault(one.place.rpartition(".")[0], {})[one.name] = one.value
+    method = next((one for one in fields.every if one.place == "method"), None)
+    search = method is not None and str(method.value).lower() in _SEARCHES
+    found = {}
+    for place, values in parts.items():
+        if search or setting_name(place.rpartition(".")[2]) in _SEARCHED:
+            tried = _tried(values)
+            if tried:
+                found[place] = tried
+    return [printable(f"{place[-60:]}: {tried}") for place, tried in found.items()]
+
+
+def _tried(values: dict[str, Any]) -> str:
+    """Return the values to try of one setting in words; empty for other values."""
+    lists = [value for name, value in values.items() if name in _VALUES]
+    lists += [values.get("value")] if str(values.get("type")) in _KINDS_OF_SEARCH else []
+    for value in lists:
+        if isinstance(value, list) and len(value) > 1:
+            return ", ".join(map(str, value[:5])) + ", ..." * (len(value) > 5)
+    for least, most in map(sorted, _ENDS):
+        ends = [values.get(least), values.get(most)]
+        if None not in map(as_number, ends):
+            return " to ".join(map(str, sorted(ends, key=lambda end: as_number(end) or 0.0)))
+    return ""
+
+
+def of_a_sweep(many: list[str]) -> str:
+    """Return why a file of values to try is not audited."""
+    return (
+        f"it lists values to try ({'; '.join(many[:3])}) and not what ran; audit the settings of "
+        "the runs, with --trials N for N runs on the same data"
+    )
+
+
+def _shuffled(draft: Draft) -> None:
+    """Note the field that shuffles the records, which contradicts another stated sampling."""
+    # Opacus draws Poisson batches from such a loader all the same.
+    if draft.facts.get("unit") is Unit.CLIENT or says(draft.fields, "opacus"):
+        return
+    for one in draft.fields.every:
+        named = "shuffle" in _words(one.name) and as_flag(one.value)
+        text = str(one.value)[:400] if isinstance(one.value, str) else ""
+        if (named or _SHUFFLES.search(text)) and not of_a_test(one):
+            draft.shuffles = one
+            return
+
+
+_SHUFFLES = re.compile(r"\bshuffle\s*=\s*True\b|\bRandomSampler\b", re.ASCII)
 
 
 def other_noise(fields: Fields) -> Field | None:
@@ -189,9 +258,11 @@ def _clip(draft: Draft, one: Field) -> None:
     """Ask for the noise if contributions are not clipped to one fixed norm."""
     words, said = _words(one.name), _value_words(one)
     about, why = bool(words & _CLIPPING), ""
-    flag = as_flag(one.value)
+    flag, norm = as_flag(one.value), as_number(one.value)
     if about and flag is False and not words & {"adaptive", "layer"}:
         why = "it holds for clipped contributions only"
+    elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
+        why = "a norm this large leaves contributions unclipped; state the noise over the enforced norm"
     elif one.place in draft.fields.used or _empty(one.value):
         return
     elif about and (words | said) & _BY_COORDINATE:
@@ -341,7 +412,7 @@ def _of_users(draft: Draft, one: Field) -> None:
     flagged = "level" in _words(one.name) and _words(one.name) & _MANY and as_flag(one.value)
     if not flagged and not (named and _value_words(one) & _MANY):
         return
-    if draft.facts.get("unit") == Unit.RECORD:
+    if draft.facts.get("unit") != Unit.CLIENT:
         why = f"{one}, but the noise is relative to the clip of one record"
         draft.ask("noise_multiplier", why)
 

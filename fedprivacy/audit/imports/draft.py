@@ -14,10 +14,12 @@ from typing import Any, NoReturn
 
 from ...errors import ConversionError, ParameterError, claimed, refuse
 from ...outputs import printable
-from ...relations import Adjacency
+from ...relations import Adjacency, Observer
 from ...sampling.scheme import TableScheme
+from .assembling import SCHEMES
 from .fields import Field, Fields, as_number, plain_name
-from .trace import Origin, Rounds, Sampling, Stated, Trace
+from .passes import round_share
+from .trace import Denominator, Origin, Rounds, Sampling, Stated, Trace
 
 Claim = tuple[float | None, float | None] | None
 """(epsilon, delta) as the user gives them; None for a part that the source gives."""
@@ -69,7 +71,8 @@ _PLACES = {"train", "trainer", "training", "dp", "privacy", "private", "run", "a
 _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", "dpsgd", "opacus"}
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
 _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
-_PLACES |= {"sampling", "noise", "clipping", "target", "budget"}
+_PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
+_PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""
 
 
@@ -130,6 +133,9 @@ class Draft:
         other_facts: other statements of the file, by name.
         several: the numbers of a file that has several for one fact, by the fact's name.
         suggested: numbers of the file for the options of the sampling, which the user confirms.
+        least_rate: lower end of a share that the file prints rounded.
+        by_answers: sentence of a program that divides by the number of answers; empty for others.
+        shuffles: the field that shuffles the records of every pass, or None.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
             program ``steps`` may belong to a scheduler, and ``epsilon`` to an optimizer.
     """
@@ -143,6 +149,9 @@ class Draft:
     several: dict[str, list[float]] = field(default_factory=dict)
     anywhere: bool = True
     suggested: dict[str, Any] = field(default_factory=dict)
+    least_rate: float = 0.0
+    by_answers: str = ""
+    shuffles: Field | None = None
 
     def about_the_run(self, one: Field) -> bool:
         """Return whether a field's place in the file is that of a setting of the run."""
@@ -179,7 +188,10 @@ class Draft:
         if found or strange:
             self.several[name] = list(found)
             several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
-            self.ask(name, f"not settled by {several}")
+            limit = _limit(name, list(found)) if len(found) > 1 else ""
+            self.ask(
+                name, f"not settled by {several}" + (f"; an answer must {limit}" * bool(limit))
+            )
         return None
 
     def know(self, name: str, value: Any, because: str) -> None:
@@ -206,14 +218,18 @@ class Draft:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
         parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
         elsewhere = one.name in ("epsilon", "eps", "delta") and parent & _ELSEWHERE
-        # An optimizer divides by a number plus such an epsilon.
-        tiny = one.name in ("epsilon", "eps") and 0 < (as_number(one.value) or 0) < 1e-4
-        return self.about_the_run(one) and not elsewhere and not tiny
+        return self.about_the_run(one) and not elsewhere and not tiny(one)
 
     def found(self) -> str:
         """Return the fields that were read, with their values, in words."""
         known = [str(one) for one in self.fields.used.values() if _is_value(one.value)]
         return ", ".join(known[:14]) + (", ..." if len(known) > 14 else "")
+
+
+def tiny(one: Field) -> bool:
+    """Return whether an epsilon is one that an optimizer adds to a divisor."""
+    named = {*one.name.split("_")} & {"epsilon", "eps"}
+    return bool(named) and 0 < (as_number(one.value) or 0) < 1e-4
 
 
 def _may_be(name: str, value: Any) -> bool:
@@ -227,13 +243,16 @@ def _is_value(value: Any) -> bool:
 
 def _check_worst(name: str, value: float, several: list[float]) -> None:
     """Refuse an answer that is better than some number of the file: it may be another run's."""
-    if name == "noise_multiplier" and several and value > min(several):
-        rule = f"be at most {min(several)}, the smallest in the file"
-    elif name == "rounds" and several and value < max(several):
-        rule = f"be at least {max(several)}, the largest in the file"
-    else:
-        return
-    refuse(name, value, rule, "write one file per run if it has several")
+    least = name == "noise_multiplier"
+    if several and (value > min(several) if least else value < max(several)):
+        refuse(name, value, _limit(name, several), "write one file per run if it has several")
+
+
+def _limit(name: str, several: list[float]) -> str:
+    """Return the rule for an answer if a file has several numbers; empty for other facts."""
+    if name == "noise_multiplier":
+        return f"be at most {min(several)}, the smallest in the file"
+    return f"be at least {max(several)}, the largest in the file" if name == "rounds" else ""
 
 
 def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trace:
@@ -244,6 +263,11 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             if a fact is stated that the file has.
         ConversionError: if a value of the file breaks its rule.
     """
+    scheme = _name_of(stated.sampling) or draft.facts.get("sampling")
+    if draft.by_answers and scheme is Sampling.POISSON:
+        draft.know("denominator", Denominator.REALISED, draft.by_answers)
+    elif draft.by_answers:
+        draft.ask("denominator", f"{draft.by_answers}: public if all answered, else realised")
     facts = dict(draft.facts)
     open_questions = {question.name: question for question in draft.questions}
     for name in ("noise_multiplier", "rounds"):
@@ -265,6 +289,8 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     asked = _questions(rounds, facts.get("adjacency"), _claim_of(facts), stated, claim)
     why = {name: question for name, question in open_questions.items() if name not in asked}
     unanswered = {**why, **{name: open_questions.get(name, asked[name]) for name in asked}}
+    if "adjacency" in unanswered and Observer.SERVER in (seen_by, stated.observer):
+        unanswered["adjacency"] = Question("adjacency", _SEEN)
     needed = [one for name, one in unanswered.items() if name in asked or _open(name, stated)]
     if needed and facts.get("noise_multiplier") == 0 and stated.noise_multiplier is None:
         private = "its noise multiplier is 0: the run is not private, and no finite epsilon holds"
@@ -283,7 +309,29 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
         half=_half_claim(facts),
         other_facts=draft.other_facts | _other_facts(draft),
         denominator=facts.get("denominator"),
+        contradictions=_contradictions(draft, stated),
     )
+
+
+def _name_of(sampling: Any) -> Sampling | None:
+    """Return the name of a stated sampling; None if none is stated, or one that is unknown."""
+    if isinstance(sampling, TableScheme):
+        return SCHEMES.get(type(sampling))
+    return next((one for one in Sampling if one == str(sampling).replace("_", "-")), None)
+
+
+def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
+    """Return sentences on stated facts that a field of the file contradicts."""
+    said = _name_of(stated.sampling)
+    found = []
+    if draft.shuffles and said not in (None, Sampling.SHUFFLED, Sampling.EVERYONE):
+        found.append(f"{draft.shuffles} shuffles the records; {said} was stated and counts")
+    if isinstance(stated.sampling, TableScheme) and round_share(stated.sampling) < draft.least_rate:
+        found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
+    return tuple(found)
+
+
+_SEEN = "how neighbours differ: zero_out, replace_one, since the server sees who takes part"
 
 
 def _open(name: str, stated: Stated) -> bool:

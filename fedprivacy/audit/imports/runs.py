@@ -97,8 +97,16 @@ def _noisy(row: Mapping[Any, Any]) -> bool:
 def _rows(rows: list[Any], common: Mapping[Any, Any], word: str) -> list[tuple[str, Any]]:
     if len(rows) < 2:
         return []
-    # A field of a run takes precedence over the same field of the whole file.
-    return [(_named(row, word, at), {**common, **row}) for at, row in enumerate(rows, start=1)]
+    return [(_named(row, word, at), _whole(common, row)) for at, row in enumerate(rows, start=1)]
+
+
+def _whole(common: Mapping[Any, Any], row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a run with the fields of the whole file; its own fields take precedence."""
+    names = Fields(row).names() if any(map(_is_template, common)) else set()
+    kept = {
+        key: _without(value, names) if _is_template(key) else value for key, value in common.items()
+    }
+    return {**kept, **row}
 
 
 def _named(row: Mapping[Any, Any], word: str, at: int) -> str:
@@ -107,20 +115,53 @@ def _named(row: Mapping[Any, Any], word: str, at: int) -> str:
     return f"{word} {at}" + (f" ({str(name)[:40]})" if name not in ("", None) else "")
 
 
-_TEMPLATES = {"base", "default", "defaults", "template", "common", "shared"}
-"""Names of parts that other parts refer to, and that did not run."""
+_TEMPLATES = {"default", "defaults", "template", "templates"}
+_SHARED = {"base", "common", "shared"}
+_SIZES = {"tiny", "small", "medium", "large", "huge", "xl"}
+"""Names of parts that other parts refer to, and that did not run. A base model may have run."""
+
+
+def _is_template(key: object, names: set[str] = _TEMPLATES | _SHARED) -> bool:
+    """Return whether a part is one that others refer to, by its name."""
+    hidden = str(key).startswith((".", "_", "x-"))
+    return hidden or bool({*plain_name(key).split("_")} & names)
+
+
+def without_templates(data: Any) -> Any:
+    """Return a file of one run without the values of templates that another part replaces."""
+    if not isinstance(data, Mapping):
+        return data
+    parts = {
+        key: value
+        for key, value in data.items()
+        if isinstance(value, Mapping) and _is_template(key, _TEMPLATES)
+    }
+    if not parts:
+        return data
+    replaced = Fields({key: value for key, value in data.items() if key not in parts}).names()
+    return {**data, **{key: _without(value, replaced) for key, value in parts.items()}}
+
+
+def _without(data: Any, names: set[str], depth: int = 0) -> Any:
+    if not isinstance(data, Mapping) or depth > 8:
+        return data
+    return {
+        key: _without(value, names, depth + 1)
+        for key, value in data.items()
+        if isinstance(value, Mapping) or setting_name(key) not in names
+    }
 
 
 def _by_name(data: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Return runs by name: parts of a file that have the same fields, a noise among them."""
     parts = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-    if (
-        any(is_part(key) or str(key).lower() in _TEMPLATES for key in parts)
-        or len(parts) < 2
-        or not all(map(_noisy, parts.values()))
-    ):
+    names = _TEMPLATES | _SHARED - ({"base"} if _SIZES & {*map(plain_name, parts)} else set())
+    templates = {key for key in parts if _is_template(key, names)}
+    runs = {key: part for key, part in parts.items() if key not in templates}
+    if any(map(is_part, runs)) or len(runs) < 2 or not all(map(_noisy, runs.values())):
         return []
-    if len({frozenset(Fields(part).names()) for part in parts.values()}) > 1:
+    given = Fields([parts[key] for key in templates]).names()
+    if len({frozenset(Fields(part).names() | given) for part in runs.values()}) > 1:
         return []
-    common = {key: value for key, value in data.items() if key not in parts}
-    return [(str(key)[:60], {**common, **part}) for key, part in parts.items()]
+    common = {key: value for key, value in data.items() if key not in runs}
+    return [(str(key)[:60], _whole(common, part)) for key, part in runs.items()]

@@ -279,9 +279,13 @@ _PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?%", re.ASCII)
 _SPOKEN = re.compile(r"noise multiplier(?: of| is|:)? (?=[\d.])", re.ASCII | re.IGNORECASE)
 
 
+_COUNTED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+) (steps|rounds|iterations)\b", re.ASCII)
+
+
 def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
     plain = _PERCENT.sub(lambda found: f"{float(found[1]) / 100.0:.9g}", text[:MAX_TEXT])
     plain = re.sub(r"\b(sampling|sample) (rate|probability)\b", r"\1_\2", plain)
     said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", plain))
-    return {plain_name(name) or name: number for name, number in said}
+    counted = {name: number.replace(",", "") for number, name in _COUNTED.findall(plain)}
+    return counted | {plain_name(name) or name: number for name, number in said}

@@ -209,6 +209,7 @@ class Trace:
         by_round: whether every round was recorded separately.
         ordered: whether the rounds are in the order they ran.
         norms: for each kind of rounds, the number with each clip norm, if the format states it.
+        contradictions: sentences about the user's statements that the format contradicts.
 
     Raises:
         ParameterError: if neither rounds nor a run are given, or both, or if a value breaks its
@@ -231,6 +232,7 @@ class Trace:
     ordered: bool = True
     norms: Mapping[Rounds, Mapping[float, int]] = field(default_factory=dict)
     half: Mapping[str, float] = field(default_factory=dict)
+    contradictions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.origin, Origin):
@@ -255,7 +257,7 @@ class Trace:
                 "be given one without the other",
                 "a trace holds rounds, or a run",
             )
-        _check_texts(self.other_facts, self.missing)
+        _check_texts(self.other_facts, self.missing, self.contradictions)
         for rounds, norms in self.norms.items():
             require(isinstance(rounds, Rounds), "norms", rounds, "map Rounds to clip norms")
             for norm, times in norms.items():
@@ -298,14 +300,15 @@ def _check_half(half: object, claim: object) -> None:
         claimed(*((value, 0.0) if name == "epsilon" else (0.0, value)))
 
 
-def _check_texts(other_facts: object, missing: object) -> None:
+def _check_texts(other_facts: object, missing: object, contradictions: object) -> None:
     """Refuse values that a report could not print."""
     texts = isinstance(other_facts, Mapping) and all(
         isinstance(text, str) for text in (*other_facts, *other_facts.values())
     )
     require(texts, "other_facts", other_facts, "map names to texts")
-    gaps = isinstance(missing, tuple) and all(isinstance(s, str) for s in missing)
-    require(gaps, "missing", missing, "be a tuple of sentences")
+    for name, value in (("missing", missing), ("contradictions", contradictions)):
+        told = isinstance(value, tuple) and all(isinstance(s, str) for s in value)
+        require(told, name, value, "be a tuple of sentences")
 
 
 Each = TypeVar("Each")

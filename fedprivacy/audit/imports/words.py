@@ -7,6 +7,7 @@ answer: the fact stays a question, which quotes the field.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,8 @@ def sampling_in(text: str) -> Sampling | None:
         Sampling.POISSON: _any(words, "poisson", "bernoulli"),
         Sampling.FIXED: without or words in ({"fixed"}, {"fixed", "size"}, {"swor"}, {"wor"}),
         Sampling.WITH_REPLACEMENT: words >= {"with", "replacement"} and not without,
-        Sampling.SHUFFLED: _any(words, "shuffle", "shuffled", "shuffling", "reshuffling"),
+        Sampling.SHUFFLED: _any(words, "shuffle", "shuffled", "shuffling", "reshuffling")
+        or plain_name(text) in ("random_sampler", "torch_utils_data_random_sampler"),
         Sampling.ALLOCATION: words in ({"allocation"}, {"random", "allocation"}),
         Sampling.EVERYONE: words in _WHOLE,
     }
@@ -299,30 +301,67 @@ def private(fields: Fields) -> bool:
 
     Noise alone says nothing: exploration, augmentation and diffusion have one too.
     """
+    return fields.has(*NOISE) or _says_so(fields)
+
+
+def _says_so(fields: Fields) -> bool:
     words = _places(fields)
-    said = {
-        word
-        for one in fields.every
-        if isinstance(one.value, str)
-        for word in plain_name(one.value[:100]).split("_")
-    }
-    if words & _STRONG or said & _SAID or fields.has(*NOISE):
+    if words & _STRONG or _texts(fields) & _SAID:
         return True
-    deltas = [as_number(one.value) for one in fields.all(*DELTA)]
-    small = any(delta is not None and 0 < delta < 0.1 for delta in deltas)
-    clipped = (
-        fields.has(*{*CLIPS} - {"max_grad_norm"}) and fields.has(*UNCLEAR) and not words & _GAMES
-    )
-    return (small and fields.has(*EPSILON)) or clipped
+    if fields.has(*EPSILON) and any(0 < share < 0.1 for share in _numbers(fields, DELTA)):
+        return True
+    # An accountant takes a noise, a rate and a number of steps.
+    accounted = fields.has(*STEPS) and any(0 < rate <= 1 for rate in _numbers(fields, RATE))
+    clipped = fields.has(*{*CLIPS} - {"max_grad_norm"})
+    return fields.has(*UNCLEAR) and (accounted or clipped) and not words & _GAMES
+
+
+def _numbers(fields: Fields, names: tuple[str, ...]) -> list[float]:
+    """Return the numbers with one of these names, which are not marked as read."""
+    found = (as_number(one.value) for one in fields.every if one.name in names)
+    return [number for number in found if number is not None]
 
 
 def other_field(fields: Fields) -> bool:
     """Return whether a file is about something that has another epsilon, delta or noise."""
-    return bool(_places(fields) & _GAMES) and not private(fields)
+    return (bool(_places(fields) & _GAMES) and not private(fields)) or generative(fields) != []
+
+
+def generative(fields: Fields) -> list[Field]:
+    """Return the fields of a diffusion model, if no field is about clipping or privacy.
+
+    Such a model adds noise to data, and its multiplier is none of differential privacy.
+    """
+    clips = {*CLIPS} - {"max_grad_norm"}
+    clipped = any(one.name in clips and as_number(one.value) is not None for one in fields.every)
+    if clipped or _says_so(fields):
+        return []
+    told = [(one, plain_name(f"{one.place}.{_text(one)}")) for one in fields.every]
+    sure = [one for one, text in told if _DIFFUSION.search(text)]
+    perhaps = {word: one for one, text in told for word in _LATENT.findall(text)}
+    return sure or (list(perhaps.values()) if len(perhaps) > 1 else [])
+
+
+def _text(one: Field) -> str:
+    return one.value[:100] if isinstance(one.value, str) else ""
+
+
+_DIFFUSION = re.compile("(?:^|_)(?:diffus|ddpm|ddim|denois|timestep|beta_schedule|beta_start)")
+_LATENT = re.compile("(?:^|_)(unet|latent|vae|guidance|noise_schedule|sampler)")
+"""Beginnings of words for models of data; one of the first, or two of the second."""
+
+
+def says(fields: Fields, *known: str) -> bool:
+    """Return whether a place or a text of the file has one of these words."""
+    return bool((_places(fields) | _texts(fields)) & {*known})
 
 
 def _places(fields: Fields) -> set[str]:
     return {word for one in fields.every for word in plain_name(one.place).split("_")}
+
+
+def _texts(fields: Fields) -> set[str]:
+    return {word for one in fields.every for word in plain_name(_text(one)).split("_")}
 
 
 def federated(fields: Fields) -> bool:

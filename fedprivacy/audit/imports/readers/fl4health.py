@@ -46,11 +46,7 @@ def _client_level(draft: Draft) -> None:
     draft.take("sampling_probability", "client_sampling_rate", "client_sampling")
     draft.know("unit", Unit.CLIENT, "the unit is a client, because the server noises the sum")
     if noise != 0:
-        draft.ask(
-            "denominator",
-            "FL4Health divides by the number of clients that answered: public if it does not "
-            "depend on the data, else realised",
-        )
+        draft.by_answers = "FL4Health divides by the number of clients that answered"
     weighted = fields.flag("weighted_averaging", "weighted_aggregation")
     if weighted is None or fields.number("clipping_bound") is None:
         missing = "weighted_averaging" if weighted is None else "a clipping bound"

@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..draft import Draft
-from ..fields import Fields
+from ..fields import Field, Fields, as_number
 from ..words import (
     CLIENT_RATE,
+    CLIPS,
     COHORT,
     NOISE,
     POPULATION,
     ROUNDS,
     STEPS,
     federated,
+    generative,
     private,
     unclear,
 )
@@ -28,7 +30,8 @@ KIND = "file of another program"
 
 
 def _recognises(fields: Fields, data: Any) -> bool:
-    return fields.has(*NOISE) or (unclear(fields) != [] and private(fields))
+    noisy = fields.has(*NOISE) or (unclear(fields) != [] and private(fields))
+    return noisy and not generative(fields)
 
 
 def _read(fields: Fields, name: str) -> Draft:
@@ -36,10 +39,7 @@ def _read(fields: Fields, name: str) -> Draft:
     draft.take("noise_multiplier", *NOISE)
     found = unclear(fields)
     if found:
-        several = ", ".join(str(one) for one in found[:3])
-        draft.ask(
-            "noise_multiplier", f"{several} may be a std, a variance, a scale or a multiplier"
-        )
+        draft.ask("noise_multiplier", _readings(fields, found))
     if not federated(fields):
         draft.take("rounds", *STEPS, whole=True)
         if draft.facts.get("noise_multiplier"):
@@ -60,6 +60,22 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("rounds", why)
     fields.all(*ROUNDS, *COHORT, *POPULATION, *CLIENT_RATE)
     return draft
+
+
+def _readings(fields: Fields, found: list[Field]) -> str:
+    """Return what fields with two meanings may say, in words."""
+    several = ", ".join(str(one) for one in found[:3])
+    which = ": which one is the noise of the sum? Each" if len(found) > 1 else ""
+    why = f"{several}{which} may be a std, a variance, a scale or a multiplier"
+    clip = fields.number(*CLIPS)
+    numbers = [number for one in found[:3] if (number := as_number(one.value)) is not None]
+    if clip is None or clip <= 0 or not numbers:
+        return why
+    stds = " or ".join(f"{number / clip:.6g}" for number in numbers)
+    plain = " or ".join(f"{number:g}" for number in numbers)
+    if stds == plain:
+        return f"{why}; with the clip norm 1 a multiplier and a std are the same number"
+    return f"{why}; state {plain} for a multiplier, {stds} for a std with the clip norm {clip:g}"
 
 
 READER = Reader(KIND, _recognises, _read)

@@ -16,7 +16,7 @@ from ..doubts import EPOCHS, steps_of
 from ..draft import Draft
 from ..fields import Fields
 from ..trace import Sampling
-from ..words import federated
+from ..words import federated, generative, says
 from .base import Reader, named
 
 _TOOLS: dict[str, tuple[str, ...]] = {
@@ -24,37 +24,54 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "dp-transformers settings": ("per_sample_max_grad_norm",),
     "fastDP settings": ("clipping_fn", "clipping_style", "origin_params"),
     "Opacus settings": ("max_grad_norm", "max_per_sample_grad_norm"),
+    "DP-SGD settings": ("max_grad_norm",),
 }
-"""Library -> its own names of settings."""
+"""Library -> its own names of settings. Many trainers call the clip norm max_grad_norm."""
+_OPACUS: tuple[str, ...] = ("max_per_sample_grad_norm", "poisson_sampling", "grad_sample_mode")
+_OPACUS += ("secure_mode", "secure_rng", "make_private", "make_private_with_epsilon")
+    "poisson_sampling",
+    "grad_sample_mode",
+    "secure_mode",
+)
+_OPACUS += ("secure_rng", "make_private", "make_private_with_epsilon")
 _SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
 _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
 
 
-def _recognises(marks: tuple[str, ...], fields: Fields, data: Any) -> bool:
+def _recognises(kind: str, fields: Fields, data: Any) -> bool:
+    marks = _TOOLS[kind]
     # In a federated file the noise may be a client's or the server's.
-    noisy = fields.has("noise_multiplier", "target_epsilon")
-    # Many trainers have a max_grad_norm, and many programs a sigma.
-    noisy |= fields.has("sigma") and fields.has(*{*marks} - {"max_grad_norm"})
-    return fields.has(*marks) and noisy and not federated(fields)
+    if not fields.has(*marks) or federated(fields) or generative(fields):
+        return False
+    if kind == "Opacus settings" and not (fields.has(*_OPACUS) or says(fields, "opacus")):
+        return False
+    # Many programs have a sigma.
+    noisy = fields.has("sigma") and fields.has(*{*marks} - {"max_grad_norm"})
+    return noisy or fields.has("noise_multiplier", "target_epsilon")
 
 
 def _read(kind: str, fields: Fields, name: str) -> Draft:
     library = kind.removesuffix(" settings")
     version = " (opacus 1)" if library == "Opacus" else ""
+    known = library != "DP-SGD"
     draft = Draft(fields, f"{kind}{version}, {named(fields, *_TOOLS[kind])}", anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     if fields.has("sigma") and noise is None:
         draft.ask("noise_multiplier", "sigma may be the std of the noise or its multiplier")
     elif noise is None:
         draft.ask(
-            "noise_multiplier", f"it is no number in the file; {library} computes it from a target"
+            "noise_multiplier",
+            f"it is no number in the file; {library if known else 'the library'} computes it from "
+            "a target",
         )
     if noise is not None and fields.has("target_epsilon"):
         draft.inferred.append("the noise is noise_multiplier, not one computed from target_epsilon")
     draft.take("sampling_probability", "sample_rate")
     draft.take("rounds", *_STEPS, whole=True)
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
-    draft.know("unit", Unit.RECORD, f"the unit is a record, because {library} clips its gradient")
+    if known:
+        because = f"the unit is a record, because {library} clips its gradient"
+        draft.know("unit", Unit.RECORD, because)
     poisson = fields.flag("poisson_sampling")
     if poisson:
         draft.know("sampling", Sampling.POISSON, "poisson_sampling is true")
@@ -76,7 +93,4 @@ def _read(kind: str, fields: Fields, name: str) -> Draft:
     return draft
 
 
-READERS = tuple(
-    Reader(kind, partial(_recognises, marks), partial(_read, kind))
-    for kind, marks in _TOOLS.items()
-)
+READERS = tuple(Reader(kind, partial(_recognises, kind), partial(_read, kind)) for kind in _TOOLS)

@@ -32,8 +32,20 @@ _STATED = re.compile(
 )
 
 
+_OLD = re.compile(
+    r"DP-SGD with sampling rate = (?P<printed_rate>[\d.eE+-]+)% and noise_multiplier = "
+    r"(?P<noise_multiplier>[\d.eE+-]+) iterated over (?P<steps>\d+) steps satisfies differential "
+    r"privacy with eps = (?P<epsilon>[\d.eE+-]+) and delta = (?P<delta>[\d.eE+-]+?)\.?(?:\s|$)",
+    re.ASCII,
+)
+"""The line of the library's script before version 0.8. It prints three digits of the rate."""
+
+
 def of_statement(text: str) -> dict[str, Any] | None:
     """Return the numbers in a saved statement, by the names of the library's arguments."""
+    old = _OLD.search(" ".join(text[:20_000].split()))
+    if old is not None:
+        return old.groupdict()
     found = _STATED.search(" ".join(text[:20_000].split()))
     if found is None:
         return None
@@ -49,12 +61,13 @@ def of_statement(text: str) -> dict[str, Any] | None:
 def _recognises(fields: Fields, data: Any) -> bool:
     # In a federated file the noise may be a client's or the server's.
     stated = {"number_of_examples", "noise_multiplier"} <= fields.names()
+    stated |= fields.has("printed_rate")
     return (fields.has(*_MARKS) or stated) and not federated(fields)
 
 
 def _read(fields: Fields, name: str) -> Draft:
-    because = named(fields, *_MARKS, "number_of_examples")
-    tool = f"{KIND} (tensorflow-privacy 0.9), {because}"
+    because = named(fields, *_MARKS, "number_of_examples", "printed_rate")
+    tool = f"{KIND} (tensorflow-privacy 0.5 to 0.9), {because}"
     draft = Draft(fields, tool, anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
@@ -75,7 +88,20 @@ def _read(fields: Fields, name: str) -> Draft:
             draft.know("rounds", rounds, because)
     if "rounds" not in draft.facts:
         draft.take("rounds", "steps", "train_steps", whole=True)
+    _printed_rate(draft)
     return draft
+
+
+def _printed_rate(draft: Draft) -> None:
+    """Ask for the rate of an old statement, with the largest one that is printed so."""
+    percent = draft.fields.number("printed_rate")
+    if percent is not None and 0 < percent <= 100:
+        # One unit of the third digit in percent, half of it either way.
+        half = 0.5 * 10.0 ** (math.floor(math.log10(percent)) - 2)
+        most = min(1.0, float(f"{(percent + half) / 100.0:.6g}"))
+        draft.suggested["sampling_probability"] = most
+        draft.least_rate = (percent - half) / 100.0 * (1.0 - 1e-9)
+        draft.ask("sampling_probability", f"{percent:g}% is rounded: at most {most:g}")
 
 
 def _microbatches(draft: Draft, noise: Any, batch: Any) -> None:
