@@ -262,7 +262,7 @@ def _clip(draft: Draft, one: Field) -> None:
     if about and flag is False and not words & {"adaptive", "layer"}:
         why = "it holds for clipped contributions only"
     elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
-        why = "a norm this large leaves contributions unclipped; state the noise over the enforced norm"
+        why = "a norm this large leaves contributions unclipped; state the noise over another norm"
     elif one.place in draft.fields.used or _empty(one.value):
         return
     elif about and (words | said) & _BY_COORDINATE:

@@ -29,11 +29,6 @@ _TOOLS: dict[str, tuple[str, ...]] = {
 """Library -> its own names of settings. Many trainers call the clip norm max_grad_norm."""
 _OPACUS: tuple[str, ...] = ("max_per_sample_grad_norm", "poisson_sampling", "grad_sample_mode")
 _OPACUS += ("secure_mode", "secure_rng", "make_private", "make_private_with_epsilon")
-    "poisson_sampling",
-    "grad_sample_mode",
-    "secure_mode",
-)
-_OPACUS += ("secure_rng", "make_private", "make_private_with_epsilon")
 _SIZES = ("dataset_size", "train_size", "trainset_size", "num_train_samples", "sample_size")
 _STEPS = ("steps_completed", "num_steps", "total_steps", "max_steps", "steps")
 
