@@ -221,9 +221,10 @@ def _plain_text(content: Content, name: str, stated: Stated, claim: Claim) -> No
     }
     shown = ", ".join(f"{key} = {value}" for key, value in list(numbers.items())[:8])
     shown = shown or ", ".join(about)
+    way_out = next((way for sign, way in _OTHER_FORMS if sign.search(content.values)), "")
     raise ConversionError(
         printable(
-            f"{name}: plain text, which is no record; it mentions {shown[:300]}."
+            f"{name}: plain text, which is no record; it mentions {shown[:300]}.{way_out}"
             f" State the run in place of the file: {_command(given, stated.sampling)}"
         )
     )
@@ -250,6 +251,17 @@ def _command(given: Mapping[str, str], sampling: Any = None) -> str:
     )
 
 
+_OTHER_FORMS = (
+    (
+        re.compile(r"\\begin\{(?:tabular|longtable)|^\s*\|.*\|\s*$", re.M),
+        " Save its table as CSV with one run a row.",
+    ),
+    (
+        re.compile(r"^\s*[\w.-]+\s*[=:]?\s*\{\s*(?:[#/].*)?$", re.M),
+        " If it is HOCON, save it as JSON (pyhocon -i FILE -o FILE.json -f json).",
+    ),
+)
+"""Signs of a format that is not read, and what to do."""
 _SWITCHED_OFF = re.compile(
     r"\b(?:dp-?sgd|dp|use[_-]dp|private)\s*[=:]\s*(?:false|0|no|off)\b", re.I
 )
@@ -367,9 +379,15 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
             " of a private run",
         )
     if any({*one.name.split("_")} & _ANSWERS for one in about) or (about and words.private(fields)):
+        unclear = words.unclear(fields)
+        # A noise below 0 is a draw and no standard deviation.
+        drawn = any((as_number(one.value) or 0) < 0 for one in unclear)
+        noisy = "" if drawn else ", ".join(map(str, unclear[:3]))
+        why = f"{noisy} may be another noise than that of a private run" if noisy else "no noise is"
+        why += f" (found {shown})" if noisy else f" recorded (found {shown})"
         private = "" if words.private(fields) else "if it is private, "
-        why = f"no noise is recorded (found {shown}); {private}state the run in place of the file: "
-        _no_audit(name, why + _command({}))
+        why += f"; {private}state the run in place of the file: "
+        _no_audit(name, why + _command(_known(fields)))
     found = shown or ", ".join(printable(one.place)[:40] for one in fields.every[:4])
     if about and all(one.name in words.CLIPS for one in about):
         _no_audit(name, f"no field states noise or an epsilon, only gradient clipping ({shown})")
@@ -380,6 +398,16 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
         if found
         else "it has no fields; name the record of a private run",
     )
+
+
+def _known(fields: Fields) -> dict[str, str]:
+    """Return the numbers of a file for the command that states its run."""
+    numbers = {
+        option: fields.number(*names)
+        for option, names in _PASTED.items()
+        if not any(map(tiny, fields.all(*names)))
+    }
+    return {option: f"{value:g}" for option, value in numbers.items() if value is not None}
 
 
 _ANSWERS = {"epsilon", "eps", "dp", "privacy", "rho", "sigma", "noise"}

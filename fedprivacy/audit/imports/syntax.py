@@ -27,6 +27,7 @@ from .content import (
     yaml_of,
 )
 from .fields import NUMBER, as_number, plain_name, unwrapped
+from .markup import tables_in, xml_of
 from .printed import about_privacy, plain_words, settings_in
 
 MAX_ROWS = 10_000
@@ -67,6 +68,10 @@ def content_of(path: Path) -> Content:
             return Content(found.kind, {**values, "command": shown})
         if shown is not None:
             return Content("printed settings", shown)
+        if isinstance(values, str):
+            tables = [rows for rows in tables_in(values) if about_privacy(rows)]
+            if len(tables) == 1:
+                return Content("table", tables[0] if len(tables[0]) > 1 else tables[0][0])
     return Content(found.kind, values)
 
 
@@ -167,6 +172,11 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         # Plain words are YAML too: only fields make a record.
         if isinstance(values, dict | list) and values and not _is_prose(values):
             return Content(kind, _overrides(values))
+    if text.startswith(b"<"):
+        try:
+            return Content("XML", xml_of(text, name))
+        except ConversionError as error:
+            problems["XML"] = error
     try:
         words = text.decode("utf-8")
     except UnicodeDecodeError:
@@ -179,7 +189,7 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
     return Content("plain text", words)
 
 
-_SYNTAX = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}
+_SYNTAX = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".xml": "XML"}
 
 
 _NAME = re.compile(

@@ -1,0 +1,133 @@
+"""Tables inside Markdown and LaTeX, and XML, as plain values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+from xml.etree import ElementTree
+
+from .content import MAX_DEPTH, MAX_YAML, unreadable
+from .fields import as_number
+
+MAX_TABLES = 20
+"""Largest number of tables of one text that are tried."""
+MAX_TABLE = 100_000
+"""Longest table in LaTeX, in characters."""
+
+_RULE = re.compile(r"\|?(?:\s*:?-{2,}:?\s*\|)+(?:\s*:?-{2,}:?\s*)?", re.ASCII)
+_TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}", re.ASCII)
+_LINES = re.compile(
+    r"\\(?:top|mid|cmid|bottom|h|c)(?:rule|line)(?:\[[^\]]*\]|\{[^}]*\}|\([^)]*\))*"
+)
+_STYLE = re.compile(r"\\(?:textbf|textit|emph|text|mathrm|mathbf|underline|num)\{([^{}]*)\}")
+_POWER = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot|x)\s*)?10\^\{?(-?\d{1,3})\}?", re.ASCII)
+_SIGN = re.compile(r"\\(?:var)?(epsilon|sigma|delta)\b", re.ASCII)
+
+
+def tables_in(text: str) -> list[list[dict[str, Any]]]:
+    """Return the rows of every whole table of a text in Markdown or LaTeX.
+
+    A table is whole if every row has one cell for each name of the header.
+    """
+    found = (_table(rows) for rows in (*_of_markdown(text), *_of_latex(text)))
+    return [table for table in found if table]
+
+
+def _of_markdown(text: str) -> Iterator[list[list[str]]]:
+    lines = text.splitlines()
+    rules = [at for at, line in enumerate(lines) if at and _RULE.fullmatch(line.strip())]
+    for at in rules[:MAX_TABLES]:
+        rows = [lines[at - 1]]
+        for line in lines[at + 1 :]:
+            if "|" not in line:
+                break
+            rows.append(line)
+        yield [[cell.strip(" *`_") for cell in row.strip().strip("|").split("|")] for row in rows]
+
+
+def _of_latex(text: str) -> Iterator[list[list[str]]]:
+    for found in islice(_TABULAR.finditer(text), MAX_TABLES):
+        end = text.find(f"\\end{{{found[1]}}}", found.end(), found.end() + MAX_TABLE)
+        if end < 0:
+            continue
+        # The columns come first, in braces.
+        columns = r"^(?:\s*(?:\[[^\]]*\]|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}))+"
+        body = re.sub(columns, "", text[found.end() : end])
+        rows = (_LINES.sub("", row).strip() for row in body.split("\\\\"))
+        yield [re.split(r"(?<!\\)&", row) for row in rows if row]
+
+
+def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
+    """Return rows as mappings; an empty list if one of them is not plain."""
+    plain = [[_plain(cell) for cell in row] for row in rows]
+    names, cells = (plain[0], plain[1:]) if plain else ([], [])
+    lengths = {len(row) for row in plain}
+    if lengths != {len({*names})} or not cells or any("\\" in name for name in names):
+        return []
+    return [
+        {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
+        for row in cells
+    ]
+
+
+def _plain(cell: str) -> str:
+    """Return a cell without its style."""
+    text = _STYLE.sub(r"\1", _STYLE.sub(r"\1", _SIGN.sub(r"\1", cell.replace("$", ""))))
+    return text.replace("\\%", "%").replace("\\_", "_").replace("\\,", "").strip(" {}*`")
+
+
+def _value(cell: str) -> Any:
+    power = _POWER.fullmatch(cell)
+    text = f"{power[1] or 1}e{power[2]}" if power else cell
+    number = as_number(text)
+    return cell if number is None else number
+
+
+def xml_of(text: bytes, name: str) -> Any:
+    """Return XML as plain values: attributes and elements by name.
+
+    Raises:
+        ConversionError: if the text is not XML, is too long, is nested too deeply, or defines
+            entities.
+    """
+    if len(text) > MAX_YAML:
+        unreadable(name, f"longer than {MAX_YAML} bytes, the most that is read of XML")
+    # A definition may expand to far more text than the file has.
+    if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
+        unreadable(name, "XML that defines a document type; remove the definition")
+    parser: Any = ElementTree.XMLPullParser(["start", "end"])
+    root: Any = None
+    depth = 0
+    try:
+        parser.feed(text)
+        parser.close()
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        unreadable(name, f"not readable as XML: {error}")
+    for event, element in parser.read_events():
+        depth += 1 if event == "start" else -1
+        if depth > MAX_DEPTH:
+            unreadable(name, f"nested deeper than {MAX_DEPTH} levels")
+        root = element
+    return {_tag(root.tag): _element(root)}
+
+
+def _tag(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _element(element: Any) -> Any:
+    found: dict[str, Any] = dict(element.attrib)
+    text = (element.text or "").strip()
+    for child in element:
+        name, value = _tag(child.tag), _element(child)
+        if name not in found:
+            found[name] = value
+        elif isinstance(found[name], list):
+            found[name].append(value)
+        else:
+            found[name] = [found[name], value]
+    if not found:
+        return text
+    return found | ({"value": text} if text else {})
