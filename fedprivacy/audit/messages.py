@@ -163,7 +163,7 @@ def attack_in_words(found: Audit) -> str:
 def _attack(found: Audit) -> tuple[float, list[float]]:
     """Return upper ends of the advantage and of the true-positive rates at ``RATES``."""
     bound = found.bound
-    rates = [_generic(bound.upper, bound.given, fpr) for fpr in RATES]
+    rates = [largest_rate(bound.upper, bound.given, fpr) for fpr in RATES]
     # The advantage is tanh(epsilon / 2) plus delta, at equal error rates: Kairouz, Oh and Viswanath
     # 2015.
     advantage = min(1.0, math.tanh(bound.upper / 2.0) + bound.given)
@@ -185,7 +185,7 @@ def _attack(found: Audit) -> tuple[float, list[float]]:
     return min(risk.advantage.upper, advantage), exact
 
 
-def _generic(epsilon: float, delta: float, fpr: float) -> float:
+def largest_rate(epsilon: float, delta: float, fpr: float) -> float:
     """Return the largest true-positive rate that (epsilon, delta) allows, in both directions."""
     # The limit avoids an overflow. The rate is already 1 there.
     one = math.exp(min(epsilon, 700.0)) * fpr + delta

@@ -171,21 +171,8 @@ def _rendered(
     plots: Sequence[Any] = (),
     no_plots: str = "",
 ) -> str:
-    # Only pages need the template engine.
-    from jinja2 import Environment, StrictUndefined
-
-    # An undefined name is an error, so that a report never lacks a line silently.
-    environment = Environment(
-        autoescape=autoescape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Strings of a record may hold terminal escapes or marks that reverse the text direction.
-        # The result of a macro (Markup) is already printable and contains line ends.
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    environment.filters["cell"] = _cell
-    template = environment.from_string((files(__package__) / name).read_text("utf-8"))
+    made = environment(autoescape=autoescape)
+    template = made.from_string((files(__package__) / name).read_text("utf-8"))
     views = [_run_view(name, run, request) for name, run in request.runs.items()]
     text: str = template.render(
         title=request.title,
@@ -200,6 +187,25 @@ def _rendered(
         glossary=GLOSSARY,
     )
     return text
+
+
+def environment(*, autoescape: bool) -> Any:
+    """Return the Jinja2 environment of every page: nothing undefined, and only printable text."""
+    # Only pages need the template engine.
+    from jinja2 import Environment, StrictUndefined
+
+    # An undefined name is an error, so that a report never lacks a line silently.
+    made = Environment(
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Strings of a record may hold terminal escapes or marks that reverse the text direction.
+        # The result of a macro (Markup) is already printable and contains line ends.
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    made.filters["cell"] = _cell
+    return made
 
 
 def _cell(text: object) -> str:

@@ -28,6 +28,10 @@ COMMANDS = {
             "Print the false-negative rate of the best attacker at each false-positive rate "
             "(f-DP).",
         ),
+        "page": (
+            "page",
+            "Plan, audit and compare on a page in the browser of this computer.",
+        ),
     },
     "Train": {
         "train": ("train", "Train within a privacy budget, leave a ledger, and audit it."),

@@ -112,7 +112,7 @@ class PanelGroup(PanelCommand, click.Group):
             if cmd_name in commands:
                 module = commands[cmd_name][0]
                 # Accounts multiply small matrices, for which threads cost more than they save.
-                if module in ("ask", "explain", "ledgers") and "numpy" not in sys.modules:
+                if module in ("ask", "explain", "ledgers", "page") and "numpy" not in sys.modules:
                     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
                 import_module(f"{self.package}.{module}")
         return super().get_command(ctx, cmd_name)

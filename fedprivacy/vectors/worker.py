@@ -19,9 +19,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-# An adapter that is edited twice in a second would be taken from its old bytecode.
-sys.dont_write_bytecode = True
-
 ANSWERS = ("upper", "lower", "bounds", "estimate")
 """What an adapter may say that its answers are."""
 
@@ -95,6 +92,8 @@ def timed(module: Any, answers: str, question: dict[str, Any], seconds: float) -
 
 def main() -> None:
     """Serve questions until the input ends."""
+    # An adapter that is edited twice in a second would be taken from its old bytecode.
+    sys.dont_write_bytecode = True
     # Not this folder, whose modules are the package's, but the user's.
     sys.path[0] = os.getcwd()
     name, seconds, megabytes, kinds = sys.argv[1:]

@@ -110,7 +110,12 @@ class Question:
     why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name.replace('_', ' ')} ({self.why or MEANINGS[self.name]})"
+        return f"{self.name.replace('_', ' ')} ({self.meaning})"
+
+    @property
+    def meaning(self) -> str:
+        """Why the file does not settle the fact, or else its meaning."""
+        return self.why or MEANINGS[self.name]
 
     @classmethod
     def about(cls, name: str, fields: Iterable[Field]) -> Question:
@@ -119,6 +124,20 @@ class Question:
         near = [one for one in fields if {*one.name.split("_")} & wanted and _is_value(one.value)]
         quoted = ", ".join(map(str, near[:3]))
         return cls(name, f"{MEANINGS[name]}; not settled by {quoted}" if quoted else "")
+
+
+class MissingFacts(ParameterError):
+    """A record lacks facts that the user must state. The message lists them with their options.
+
+    Attributes:
+        kind: what the record was read as.
+        found: what it states, in words.
+        questions: the missing facts.
+    """
+
+    def __init__(self, message: str, kind: str, found: str, questions: Iterable[Question]) -> None:
+        super().__init__(message)
+        self.kind, self.found, self.questions = kind, found, tuple(questions)
 
 
 @dataclass
@@ -453,7 +472,8 @@ def _raise(name: str, kind: str, found: str, questions: list[Question], how: str
     parts = [f"read as {kind}", found, *([f"not found: {absent}"] if absent else [])]
     parts += [f"not settled: {unsettled}"] if unsettled else []
     text = "; ".join(part for part in parts if part)
-    raise ParameterError(printable(f"{name}: {text}. State it: {' '.join(options)}"))
+    whole = printable(f"{name}: {text}. State it: {' '.join(options)}")
+    raise MissingFacts(whole, kind, found, questions)
 
 
 _NUMBERS = {"sampling_probability", "cohort", "population", "rounds_per_epoch"}

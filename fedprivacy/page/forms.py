@@ -1,0 +1,224 @@
+"""The fields of the page's three forms: labels, one sentence of help each, and choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..audit.imports import Denominator, Sampling
+from ..audit.registry import OPTIONAL, REQUIRED
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values of a field, with its meaning in a few words."""
+
+    value: str
+    label: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """A field of a form.
+
+    Attributes:
+        name: of the value that it sends.
+        label: in words.
+        help: one sentence.
+        choices: its values; empty for a field to type in.
+        only: sampling schemes that need it, separated by blanks; empty for a field of all of them.
+        kind: "number", "text" or "date".
+    """
+
+    name: str
+    label: str
+    help: str
+    choices: tuple[Choice, ...] = ()
+    only: str = ""
+    kind: str = "number"
+
+
+UNITS = (
+    Choice("client", "One client", "all data of one client, such as a phone or a hospital"),
+    Choice("record", "One record", "one example in the data of a client"),
+)
+ADJACENCIES = (
+    Choice("add_remove", "Present or absent", "the unit's data are in the training, or not"),
+    Choice("zero_out", "Counted or zeroed", "the unit takes part, or its contribution is zero"),
+    Choice("replace_one", "These data or others", "the unit has its data, or any other data"),
+)
+OBSERVERS = (
+    Choice("aggregate", "Outsider", "sees every released model, but not who took part"),
+    Choice("server", "Server", "sees every released sum and who took part"),
+    Choice("final", "User of the model", "sees only the last model"),
+)
+SCHEMES = (
+    Choice("poisson", "Each by chance", "everybody joins a round with the same probability"),
+    Choice("fixed", "A fixed number", "exactly this many are drawn anew in every round"),
+    Choice("truncated", "By chance, at most", "by chance, but at most so many in a round"),
+    Choice("everyone", "Everybody", "all take part in every round"),
+)
+PLAN = {
+    field.name: field
+    for field in (
+        FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
+        FormField(
+            "adjacency",
+            "Neighbours",
+            "The two cases that an attacker must not be able to tell apart.",
+            ADJACENCIES,
+        ),
+        FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
+        FormField("sampling", "Who joins a round", "How the code draws them.", SCHEMES),
+        FormField(
+            "population",
+            "Population",
+            "The number of all units that may be drawn.",
+            only="poisson fixed truncated",
+        ),
+        FormField(
+            "cohort",
+            "Cohort",
+            "The number of units in a round; on average, if they join by chance.",
+            only="poisson fixed truncated",
+        ),
+        FormField(
+            "largest_cohort",
+            "Largest cohort",
+            "If more join by chance, a random subset of this size remains.",
+            only="truncated",
+        ),
+        FormField("rounds", "Rounds", "The number of noisy sums that are released."),
+        FormField(
+            "knows",
+            "What is given",
+            "Enter the noise to get epsilon, or a budget to get the noise.",
+            (Choice("noise", "The noise"), Choice("budget", "A budget")),
+        ),
+        FormField(
+            "noise_multiplier",
+            "Noise multiplier",
+            "Standard deviation of the noise on the sum, divided by the clip norm.",
+        ),
+        FormField("epsilon", "Epsilon", "The largest privacy loss that is allowed."),
+        FormField(
+            "delta",
+            "Delta",
+            "The probability that epsilon may miss; choose it far below 1 / population.",
+        ),
+    )
+}
+
+EXAMPLE = {
+    "unit": "client",
+    "adjacency": "add_remove",
+    "observer": "aggregate",
+    "sampling": "poisson",
+    "population": "6000",
+    "cohort": "100",
+    "largest_cohort": "150",
+    "rounds": "180",
+    "knows": "noise",
+    "noise_multiplier": "1.4",
+    "epsilon": "1",
+    "delta": "1e-5",
+}
+"""The question that the page begins with."""
+
+
+def _named(names: Any) -> tuple[Choice, ...]:
+    return tuple(Choice(str(each), str(each).replace("-", " ")) for each in names)
+
+
+CLAIM = {
+    field.name: field
+    for field in (
+        FormField("epsilon", "Claimed epsilon", "Leave it empty to judge the claim of the file."),
+        FormField("delta", "Claimed delta", "Leave it empty to judge the claim of the file."),
+    )
+}
+FACTS = {
+    field.name: field
+    for field in (
+        FormField("adjacency", "Neighbours", "The cases to tell apart.", ADJACENCIES),
+        FormField("observer", "Attacker", "What the attacker gets to see.", OBSERVERS),
+        FormField("unit", "Protected unit", "Whose data are protected as one.", UNITS),
+        FormField("sampling", "Sampling", "How the units of a round were drawn.", _named(Sampling)),
+        FormField(
+            "sampling_probability",
+            "Sampling probability",
+            "Probability of a unit to be in a round.",
+            only="poisson",
+        ),
+        FormField("cohort", "Cohort", "Number of units in a round.", only="fixed with-replacement"),
+        FormField("population", "Population", "Number of units; a fixed cohort needs it."),
+        FormField(
+            "rounds_per_epoch",
+            "Rounds per epoch",
+            "Number of rounds in a pass over the units.",
+            only="shuffled allocation",
+        ),
+        FormField("rounds", "Rounds", "Number of noisy sums that were released."),
+        FormField(
+            "noise_multiplier",
+            "Noise multiplier",
+            "Standard deviation of the noise on the sum, divided by the clip norm of one unit.",
+        ),
+        FormField("steps_per_round", "Sums per round", "Noisy sums in each recorded round."),
+        FormField("missing_shares", "Missing shares", "Noise shares of a cohort that were lost."),
+        FormField(
+            "denominator",
+            "Denominator",
+            "Were sums divided by a public number, or by one that depends on the data?",
+            _named(Denominator),
+        ),
+        FormField("trials", "Runs on these data", "Number of runs, this one included."),
+    )
+}
+WHOLE_NUMBERS = {
+    *("cohort", "population", "rounds", "rounds_per_epoch", "steps_per_round"),
+    *("missing_shares", "trials"),
+}
+"""Facts that are integers."""
+ABOUT = {
+    field.name: field
+    for field in (
+        FormField("auditor", "Auditor", "Your name, as the report shows it.", kind="text"),
+        FormField("subject", "Subject", "What the report is about.", kind="text"),
+    )
+}
+
+
+def _deployment(name: str, meaning: str | None, choices: tuple[str, ...] | None) -> FormField:
+    label = name.replace("_", " ").capitalize()
+    text = f"{(meaning or 'optional')[:1].upper()}{(meaning or 'optional')[1:]}."
+    kind = "date" if name == "publication_date" else "text"
+    return FormField(name, label, text, _named(choices or ()), kind=kind)
+
+
+DEPLOYMENT = {name: _deployment(name, meaning, None) for name, meaning in REQUIRED.items()} | {
+    name: _deployment(name, None, choices) for name, choices in OPTIONAL.items() if choices
+}
+"""Fields of the registry of deployments that no audit knows."""
+LISTS = {"data_curators", "registry_authors"}
+"""Fields of a deployment that are lists; commas separate the entries."""
+
+COMPARED = {
+    field.name: field
+    for field in (
+        PLAN["delta"],
+        FormField("epsilon", "Budget", "The largest epsilon that is allowed; it may be empty."),
+        PLAN["adjacency"],
+        PLAN["observer"],
+        PLAN["unit"],
+    )
+}
+COSTS = {
+    "accuracy": "Accuracy",
+    "w2": "W2 distance",
+    "bytes": "Bytes sent",
+}
+"""Costs of a comparison; only accuracy should be large."""
+SETTING = ("noise_multiplier", "sampling", "population", "cohort", "largest_cohort", "rounds")
+"""Fields of a compared setting, as in a plan."""
