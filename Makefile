@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test test-slow test-repeat check check-code check-docs check-history docs dist format benchmarks campaign certify vectors repro-check flower clean
+.PHONY: help demo examples test test-slow test-page test-repeat check check-code check-docs check-history docs dist format benchmarks campaign certify vectors repro-check flower clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,6 +28,7 @@ help:
 	@echo "make examples   run every script of examples/ and compare what it prints (under 5 minutes)"
 	@echo "make test       install, then run the test suite (5 to 9 minutes on 2 idle cores)"
 	@echo "make test-slow  the statistical tests and other long ones"
+	@echo "make test-page  the page of fedprivacy page in a browser (needs /usr/bin/chromium; a minute)"
 	@echo "make test-repeat  the tests of make test RUNS times: other orders, 1, 2, 4 workers, load (hours)"
 	@echo "make check      formatter, linter, strict type checker, docs build without warnings (under 5 minutes)"
 	@echo "make docs       build the documentation into docs/_build/html"
@@ -63,6 +64,9 @@ $(VENV)/.has-train: pyproject.toml $(PINS) | $(BIN)/pip
 $(VENV)/.has-test: pyproject.toml $(PINS) | $(BIN)/pip
 	$(call install,train$(COMMA)test)
 
+$(VENV)/.has-browser: pyproject.toml $(PINS) | $(BIN)/pip
+	$(call install,train$(COMMA)browser)
+
 $(VENV)/.has-check: pyproject.toml $(PINS) | $(BIN)/pip
 	$(call install,train$(COMMA)test$(COMMA)check$(COMMA)docs)
 
@@ -80,6 +84,9 @@ test: $(VENV)/.has-test
 
 test-slow: $(VENV)/.has-test
 	$(PYTEST) -m slow
+
+test-page: $(VENV)/.has-browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -v tests/contract/test_page.py
 
 # TESTS holds options of pytest and of tests/repeat.py: make test-repeat RUNS=3 TESTS="-k ledger".
 RUNS ?= 30

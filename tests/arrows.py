@@ -39,6 +39,8 @@ ARROWS = {
     "integrations": CORE
     | {"questions", "accountants", "mechanisms", "sampling", "ledger"}
     | {"training", "systems", "outputs"},
+    "page": BASE
+    | {"bound", "outputs", "mechanisms", "questions", "runs", "audit", "systems", "vectors"},
     "runs": BASE
     | {"bound", "mechanisms", "sampling", "ledger", "questions", "training"}
     | {"systems", "evidence", "audit", "factors", "outputs"},

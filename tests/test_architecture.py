@@ -75,6 +75,9 @@ LAZY = {
     "nvflare",
     "lightning",
     "accelerate",
+    "starlette",
+    "uvicorn",
+    "markupsafe",
     "torch",
     "arviz_stats",
     "arviz_base",
@@ -111,6 +114,9 @@ HOMES = {
     "prv_accountant": {"integrations/peers"},
     "flwr": {"integrations/flower"},
     "nvflare": {"integrations/nvflare"},
+    "starlette": {"page/server"},
+    "uvicorn": {"page/server"},
+    "markupsafe": {"page"},
 }
 """Where a heavy package may be imported at all."""
 
@@ -123,6 +129,9 @@ SLOW_PARTS = {
     "dp_accounting": {"integrations"},
     "flwr": {"integrations/flower"},
     "nvflare": {"integrations/nvflare"},
+    "starlette": {"page/server"},
+    "uvicorn": {"page/server"},
+    "markupsafe": {"page"},
 }
 """Parts that may import a heavy package at once: they are imported late themselves."""
 
@@ -395,6 +404,7 @@ def test_the_standard_library_and_the_declared_packages_are_all():
     declared |= {"matplotlib", "torch", "arviz_stats", "joblib", "fedprivacy"}
     declared |= {"opacus", "prv_accountant", "arviz_base", "arviz", "mlflow", "flint", "flwr"}
     declared |= {"nvflare", "lightning", "accelerate", "portalocker", "yaml", "pytest"}
+    declared |= {"starlette", "uvicorn", "markupsafe"}
     for path in files():
         tops = {name.partition(".")[0] for name in imports(path)}
         assert tops - declared - set(sys.stdlib_module_names) == set(), name_of(path)
@@ -437,6 +447,10 @@ ELSEWHERE = {
     ),
     "": ("bound errors relations", "contract/test_refusals and every file of tests"),
     "vectors": ("ours worker", "vectors/test_cases, vectors/test_runner"),
+    "page": (
+        "forms messages rendering",
+        "page/test_plan, page/test_auditing, page/test_server: every form and part",
+    ),
     "integrations": (
         "dp_states flower_state opacus_state",
         "integrations/test_dp_accounting, audit/imports: states that the importers read",

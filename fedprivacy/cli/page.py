@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import webbrowser
 
+import click
+
 from ..errors import needs
 from .group import cli
 from .options import option, say
@@ -13,13 +15,21 @@ ADDRESS = "The address"
 
 
 @cli.command()
-@option("--port", int, ADDRESS, "Port of the address.  [default: any free port]", default=0)
+@option(
+    "--port",
+    click.IntRange(0, 65535),
+    ADDRESS,
+    "Port of the address.  [default: any free port]",
+    default=0,
+    show_default=False,
+    metavar="PORT",
+)
 @option("--open opens", bool, ADDRESS, "Open the address in the browser.", is_flag=True)
 def page(port: int, opens: bool) -> None:
     """Plan, audit and compare on a page in the browser of this computer.
 
     Prints an address with a secret token; open it in a browser. Only this computer can reach it.
-    The page loads nothing from elsewhere and keeps nothing. It ends with Ctrl-C.
+    The page sends no request to another computer and keeps no data. It ends with Ctrl-C.
     """
     with needs("fedprivacy page", "'fedprivacy[page]'", "starlette", "uvicorn"):
         from ..page.server import serve

@@ -104,11 +104,11 @@ def _value(field: FormField, text: str, problems: dict[str, str]) -> Any:
         return None
 
 
-def asked_in(message: str) -> list[str]:
+def asked_in(text: str) -> list[str]:
     """Return the fields that a message asks for by options, or by its first word."""
-    names = _OPTION.findall(message)
+    names = _OPTION.findall(text)
     found = [each for name in names for each in _CLAIMED.get(name, (name.replace("-", "_"),))]
-    first = re.match(r"(\w+) must be given", message)
+    first = re.match(r"(\w+) must be given", text)
     found += [first[1].lower()] if first else []
     return [name for name in dict.fromkeys(found) if name in FACTS or name in CLAIM]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING
 from pathlib import Path
@@ -95,9 +96,8 @@ def _of_files(
 
 def _typed(fields: Mapping[str, str], problems: dict[str, str]) -> Iterator[Row]:
     """Yield the settings of the form, in their order."""
-    places = sorted({int(name.split("-")[1]) for name in fields if name.startswith("setting-")})[
-        :MAX_SETTINGS
-    ]
+    numbered = (re.match(r"setting-(\d{1,4})-", name) for name in fields)
+    places = sorted({int(found[1]) for found in numbered if found})[:MAX_SETTINGS]
     for place in places:
         start = f"setting-{place}-"
         own = {
@@ -144,7 +144,7 @@ def _with_one_cost(rows: list[Row]) -> list[Row]:
     if missing:
         lacking = [row[0] for row in rows if missing[0] not in row[1][1]]
         rule = "be given for every setting, or for none"
-        refuse(missing[0], f"nothing for {', '.join(lacking[:5])}", rule)
+        refuse(missing[0], f"no value for {', '.join(lacking[:5])}", rule)
     if common:
         return rows
     return [(label, (source, {NO_COST: 0.0})) for label, (source, _) in rows]

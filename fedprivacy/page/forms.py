@@ -10,7 +10,7 @@ from ..audit.registry import OPTIONAL, REQUIRED
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormChoice:
     """One of several values of a field, with its meaning in a few words."""
 
     value: str
@@ -27,37 +27,37 @@ class FormField:
         label: in words.
         help: one sentence.
         choices: its values; empty for a field to type in.
-        only: sampling schemes that need it, separated by blanks; empty for a field of all of them.
+        only: sampling schemes that need it, separated by blanks; empty if all need it.
         kind: "number", "text" or "date".
     """
 
     name: str
     label: str
     help: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[FormChoice, ...] = ()
     only: str = ""
     kind: str = "number"
 
 
 UNITS = (
-    Choice("client", "One client", "all data of one client, such as a phone or a hospital"),
-    Choice("record", "One record", "one example in the data of a client"),
+    FormChoice("client", "One client", "all data of one client, such as a phone or a hospital"),
+    FormChoice("record", "One record", "one example in the data of a client"),
 )
 ADJACENCIES = (
-    Choice("add_remove", "Present or absent", "the unit's data are in the training, or not"),
-    Choice("zero_out", "Counted or zeroed", "the unit takes part, or its contribution is zero"),
-    Choice("replace_one", "These data or others", "the unit has its data, or any other data"),
+    FormChoice("add_remove", "Present or absent", "the unit's data are in the training, or not"),
+    FormChoice("zero_out", "Counted or zeroed", "the unit takes part, or its contribution is zero"),
+    FormChoice("replace_one", "These data or others", "the unit has its data, or any other data"),
 )
 OBSERVERS = (
-    Choice("aggregate", "Outsider", "sees every released model, but not who took part"),
-    Choice("server", "Server", "sees every released sum and who took part"),
-    Choice("final", "User of the model", "sees only the last model"),
+    FormChoice("aggregate", "Outsider", "sees every released model, but not who took part"),
+    FormChoice("server", "Server", "sees every released sum and who took part"),
+    FormChoice("final", "User of the model", "sees only the last model"),
 )
 SCHEMES = (
-    Choice("poisson", "Each by chance", "everybody joins a round with the same probability"),
-    Choice("fixed", "A fixed number", "exactly this many are drawn anew in every round"),
-    Choice("truncated", "By chance, at most", "by chance, but at most so many in a round"),
-    Choice("everyone", "Everybody", "all take part in every round"),
+    FormChoice("poisson", "Each by chance", "each unit joins a round with the same probability"),
+    FormChoice("fixed", "A fixed number", "exactly this many are drawn anew in every round"),
+    FormChoice("truncated", "By chance, at most", "by chance, but at most so many in a round"),
+    FormChoice("everyone", "Everybody", "all take part in every round"),
 )
 PLAN = {
     field.name: field
@@ -92,9 +92,9 @@ PLAN = {
         FormField("rounds", "Rounds", "The number of noisy sums that are released."),
         FormField(
             "knows",
-            "What is given",
+            "Given",
             "Enter the noise to get epsilon, or a budget to get the noise.",
-            (Choice("noise", "The noise"), Choice("budget", "A budget")),
+            (FormChoice("noise", "The noise"), FormChoice("budget", "A budget")),
         ),
         FormField(
             "noise_multiplier",
@@ -127,8 +127,8 @@ EXAMPLE = {
 """The question that the page begins with."""
 
 
-def _named(names: Any) -> tuple[Choice, ...]:
-    return tuple(Choice(str(each), str(each).replace("-", " ")) for each in names)
+def _named(names: Any) -> tuple[FormChoice, ...]:
+    return tuple(FormChoice(str(each), str(each).replace("-", " ")) for each in names)
 
 
 CLAIM = {

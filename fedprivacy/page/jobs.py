@@ -17,6 +17,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -26,7 +27,7 @@ from typing import Any
 
 from ..vectors.worker import limit
 from .messages import Message, failed
-from .uploads import Upload, receive
+from .uploads import SentFile, receive
 from .work import TASKS
 
 SECONDS = 60.0
@@ -59,7 +60,7 @@ class Jobs:
     megabytes: int = MEGABYTES
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="fedprivacy-page-")))
     _waiting: int = 0
-    _running: set[Job] = field(default_factory=set)
+    _running: set[ChildProcess] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class Jobs:
             self._context.set_forkserver_preload(_PRELOADED)
 
     @contextlib.asynccontextmanager
-    async def job(self) -> AsyncIterator[Job]:
+    async def job(self) -> AsyncIterator[ChildProcess]:
         """Yield a new child once one may run, and end it afterwards.
 
         Raises:
@@ -86,7 +87,7 @@ class Jobs:
         finally:
             self._waiting -= 1
         try:
-            job = Job(self._context, self.folder / str(next(self._numbers)), self)
+            job = ChildProcess(self._context, self.folder / str(next(self._numbers)), self)
             self._running.add(job)
             try:
                 yield job
@@ -103,7 +104,7 @@ class Jobs:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Job:
+class ChildProcess:
     """One child process.
 
     Args:
@@ -163,9 +164,9 @@ class Job:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def encoded(message: Message) -> bytes:
+def encoded(answer: Message) -> bytes:
     """Return a message as a line of JSON."""
-    return json.dumps(message, allow_nan=False).encode() + b"\n"
+    return json.dumps(answer, allow_nan=False).encode() + b"\n"
 
 
 def serve(pipe: Connection, folder: str, seconds: float, megabytes: int) -> None:
@@ -179,20 +180,28 @@ def serve(pipe: Connection, folder: str, seconds: float, megabytes: int) -> None
     """
     # Ctrl-C reaches every process of the terminal; the server ends its children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Warnings of a computation are no answer, and have no reader here.
+    warnings.simplefilter("ignore")
+    place = Path(folder)
+    complete = threading.Event()
+    # Before the limits: a thread that has no memory to start in would be waited for.
+    threading.Thread(target=_end_with, args=(pipe, place, complete), daemon=True).start()
     limit(megabytes)
     _limit_seconds(seconds)
-    place = Path(folder)
     try:
         place.mkdir(mode=0o700, parents=True)
         request = json.loads(pipe.recv_bytes())
-        uploads = [Upload(**one) for one in request["files"]]
+        uploads = [SentFile(**one) for one in request["files"]]
         paths = receive(pipe, uploads, place)
-        threading.Thread(target=_end_with, args=(pipe, place), daemon=True).start()
+        complete.set()
         for message in _answer(TASKS[request["task"]], request["fields"], paths):
             pipe.send_bytes(encoded(message)[:-1])
-    # The server has ended: nobody waits for an answer.
+    # The server has ended, so no answer is awaited.
     except (EOFError, OSError):
         _clear_all(place)
+    # The server sees the end of the pipe.
+    except MemoryError:
+        pass
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -205,10 +214,13 @@ def _answer(
     """Yield the messages of a task; an error that is no refusal is one too."""
     try:
         yield from task(fields, paths)
-    except (OverflowError, MemoryError):
+    except MemoryError:
+        yield from failed("The computation needs more memory than a request may use.")
+        return
+    except OverflowError:
         yield from failed("A value is too large to compute with.")
         return
-    except Exception as problem:  # a defect, told without a traceback
+    except Exception as problem:  # a defect, shown without a traceback
         kind = type(problem).__name__
         yield from failed(f"This is a defect of fedprivacy ({kind}). Please report it.")
         return
@@ -224,8 +236,10 @@ def _limit_seconds(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (most, most))
 
 
-def _end_with(pipe: Connection, folder: Path) -> None:
+def _end_with(pipe: Connection, folder: Path, complete: threading.Event) -> None:
     """Wait for the end of the server, then remove the files and end this process."""
+    # Until all files are there, the end is noticed where they are read.
+    complete.wait()
     with contextlib.suppress(EOFError, OSError):
         pipe.recv_bytes()
     _clear_all(folder)

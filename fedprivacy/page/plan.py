@@ -62,7 +62,7 @@ class Plan:
     """One question of the form.
 
     Attributes:
-        run: the described run; its noise multiplier is 1 if the noise is asked for.
+        run: the described run; its noise multiplier is 1 if a budget is given.
         unit: "client" or "record".
         adjacency: how neighbours differ.
         observer: what the attacker sees.
@@ -224,11 +224,16 @@ def _sampling(scheme: str, values: dict[str, Any], problems: dict[str, str]) -> 
 
 def sentence(problem: Exception | str) -> str:
     """Return a message as a sentence: its parameter in words, and an end."""
-    text = " ".join(str(problem).split())
+    # A value of thousands of digits would hide the rule. A domain is an argument of Python only.
+    text = re.sub(r"(\d{20})\d{20,}", r"\1...", " ".join(str(problem).split()))
+    text = text.partition("; pass a finite domain")[0]
     found = re.match(r"[a-z_]+(?= must )", text)
     if found:
         text = found[0].replace("_", " ") + text[found.end() :]
-    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+    # The name of a file keeps its letters.
+    if re.match(r"[a-z]+(?![\w.-])", text):
+        text = text[:1].upper() + text[1:]
+    return text.rstrip(".") + "."
 
 
 _LABELS = {each.value: each.label for each in (*OBSERVERS, *ADJACENCIES)}
@@ -237,7 +242,7 @@ _COVERED = re.compile(r"\b([a-z]+_[a-z]+)/(aggregate|server)\b")
 
 
 def unsupported(problem: UnsupportedCombination, adjacency: str, observer: str) -> str:
-    """Return why no theorem covers a run, and what does, in the words of the form."""
+    """Return why no theorem covers a run, and the covered cases, in the words of the form."""
     reason = re.search(r"\(([^()]*)\)", str(problem))
     covered = _COVERED.findall(str(problem))
     # Any other refusal has its own words.
@@ -283,11 +288,13 @@ def answer(fields: dict[str, str], _: list[Path]) -> Iterator[Message]:
     yield {"problems": {}}
     yield put("plan-answer", "answered", **_headline(plan, noise, bound))
     asked = plan.epsilon is None
-    value = _up(bound.upper if asked else noise)
+    value = _up(bound.upper) if asked else exactly(noise)
     yield put("plan-brief", "brief", text="epsilon at most" if asked else "noise", value=value)
-    yield {"say": f"Epsilon is at most {_up(bound.upper)}, with noise multiplier {_up(noise)}."}
-    if math.isfinite(bound.upper):
-        yield from _slower(plan, noise, bound)
+    if math.isinf(bound.upper):
+        yield {"say": "No finite epsilon is certified."}
+        return
+    yield {"say": f"Epsilon is at most {_up(bound.upper)}, with noise multiplier {exactly(noise)}."}
+    yield from _slower(plan, noise, bound)
 
 
 def _none(why: str) -> Iterator[Message]:
@@ -367,6 +374,8 @@ def _slower(plan: Plan, noise: float, bound: Bound) -> Iterator[Message]:
 
 def _half(plan: Plan, noise: float, bound: Bound) -> Message:
     half = 0.5 * bound.upper
+    if not half:
+        return put("answer-half", "no_part", why="Epsilon is 0 already.")
     found = calibrate(
         plan.mechanism, epsilon=half, delta=plan.delta, deadline=DEADLINE, **plan.question
     )
@@ -376,7 +385,7 @@ def _half(plan: Plan, noise: float, bound: Bound) -> Message:
         "half",
         half=_up(found.bound.upper),
         noise=_up(found.value),
-        before=_up(noise),
+        before=exactly(noise),
         factor=shown(factor, 3, ROUND_CEILING),
     )
 

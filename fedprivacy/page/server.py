@@ -1,8 +1,8 @@
 """The server of the page: on 127.0.0.1, for the browser that knows the token of its address.
 
 Each request must name this host and port (no other name may lead here, as in DNS rebinding), must
-carry the token in its path, and must not come from another site. The page loads nothing from
-elsewhere, and its content security policy forbids it.
+carry the token in its path, and must not come from another site. The page loads no
+file from elsewhere, and its content security policy forbids it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,10 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..errors import ParameterError
-from .forms import (
-    ABOUT,
-    CLAIM,
-    COSTS,
-    DEPLOYMENT,
-    EXAMPLE,
-    FACTS,
-    PLAN,
-    SETTING,
-)
-from .jobs import Busy, Job, Jobs
+from .forms import ABOUT, CLAIM, COMPARED, COSTS, DEPLOYMENT, EXAMPLE, FACTS, PLAN, SETTING
+from .jobs import Busy, ChildProcess, Jobs
 from .rendering import FILES, content, page
-from .uploads import MAX_BYTES, Upload, checked
+from .uploads import MAX_BYTES, SentFile, checked
 from .work import TASKS
 
 HOST = "127.0.0.1"
@@ -61,11 +52,11 @@ HEADERS = {
 """Headers of every response."""
 
 
-class Guard:
+class PageGuard:
     """Lets a request through if it names this host, knows the token, and is of this site.
 
     Args:
-        app: what answers such a request.
+        app: the application behind it.
         host: host and port, as in the address.
         token: the first part of the path.
     """
@@ -108,7 +99,7 @@ class Guard:
 
 
 def _of_this_site(method: str, headers: dict[str, str], own: str) -> bool:
-    """Return whether a request comes from this page, or opens it in a window of its own."""
+    """Return whether a request comes from this page, or opens it in a window."""
     site = headers.get("sec-fetch-site", "same-origin")
     origin = headers.get("origin")
     if method == "POST":
@@ -144,7 +135,7 @@ def application(jobs: Jobs, token: str, host: str, begin: bool = True) -> ASGIAp
         Route("/ask/{task}", _asking(jobs), methods=["POST"]),
         Route("/{name}", _file, methods=["GET"]),
     ]
-    return Guard(
+    return PageGuard(
         Starlette(routes=[Mount(f"/{token}", routes=routes)], lifespan=lifespan), host, token
     )
 
@@ -179,7 +170,7 @@ def _file(request: Request) -> Response:
     return Response(content(name), media_type=f"{FILES[name]}; charset=utf-8")
 
 
-def _request(task: str, fields: dict[str, str], uploads: list[Upload]) -> bytes:
+def _request(task: str, fields: dict[str, str], uploads: list[SentFile]) -> bytes:
     return json.dumps(
         {"task": task, "fields": fields, "files": [vars(each) for each in uploads]}
     ).encode()
@@ -217,7 +208,7 @@ def _asking(jobs: Jobs) -> Callable[[Request], Any]:
 class _Answer(StreamingResponse):
     """The messages of a child, which ends with the response, also if the browser goes away."""
 
-    def __init__(self, job: Job, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(self, job: ChildProcess, stack: contextlib.AsyncExitStack) -> None:
         super().__init__(job.messages(), media_type="application/x-ndjson")
         self._stack = stack
 
@@ -226,7 +217,9 @@ class _Answer(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _begun(request: Request, task: str, jobs: Jobs, stack: contextlib.AsyncExitStack) -> Job:
+async def _begun(
+    request: Request, task: str, jobs: Jobs, stack: contextlib.AsyncExitStack
+) -> ChildProcess:
     """Return a child that has the whole request.
 
     Raises:
@@ -250,7 +243,7 @@ async def _begun(request: Request, task: str, jobs: Jobs, stack: contextlib.Asyn
     return job
 
 
-async def _forward(job: Job, rest: bytes, pieces: AsyncIterator[bytes], left: int) -> None:
+async def _forward(job: ChildProcess, rest: bytes, pieces: AsyncIterator[bytes], left: int) -> None:
     """Send the files to the child as they arrive, to the end of the request.
 
     Raises:
@@ -272,7 +265,7 @@ async def _after(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[by
         yield piece
 
 
-def _form(line: bytes) -> tuple[dict[str, str], list[Upload]]:
+def _form(line: bytes) -> tuple[dict[str, str], list[SentFile]]:
     try:
         form = json.loads(line)
         fields = {str(name): str(text) for name, text in form["fields"].items()}
@@ -286,7 +279,7 @@ def serve(port: int, opened: Callable[[str], None]) -> None:
     """Serve the page until Ctrl-C or a signal ends this process.
 
     Args:
-        port: 0 for any free port.
+        port: from 0 to 65535; 0 for any free port.
         opened: called with the address once the port is taken.
 
     Raises:
@@ -294,7 +287,7 @@ def serve(port: int, opened: Callable[[str], None]) -> None:
     """
     try:
         listening = socket.create_server((HOST, port))
-    except (OSError, OverflowError) as problem:
+    except OSError as problem:
         raise ParameterError(
             f"--port must be a free port of this computer, got {port}; leave it out for any"
         ) from problem

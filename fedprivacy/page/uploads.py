@@ -18,14 +18,14 @@ MAX_NAME = 100
 
 
 @dataclass(frozen=True)
-class Upload:
+class SentFile:
     """A file that is about to be sent: its name, and its size in bytes."""
 
     name: str
     size: int
 
 
-def checked(files: object) -> list[Upload]:
+def checked(files: object) -> list[SentFile]:
     """Return the files of a request.
 
     Raises:
@@ -46,10 +46,10 @@ def checked(files: object) -> list[Upload]:
     return found
 
 
-def _one(file: object) -> Upload:
+def _one(file: object) -> SentFile:
     if not isinstance(file, dict) or not isinstance(file.get("name"), str):
         refuse("files", type(file).__name__, "have a name and a size")
-    return Upload(plain_name(file["name"]), whole(size=file.get("size")))
+    return SentFile(plain_name(file["name"]), whole(size=file.get("size")))
 
 
 def plain_name(name: str) -> str:
@@ -59,7 +59,7 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^\w. ()+=-]", "_", last).lstrip(". ") or "file"
 
 
-def receive(pipe: Connection, uploads: list[Upload], folder: Path) -> list[Path]:
+def receive(pipe: Connection, uploads: list[SentFile], folder: Path) -> list[Path]:
     """Write the files that come through a pipe, one after the other, and return their paths.
 
     Raises:

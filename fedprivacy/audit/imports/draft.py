@@ -135,8 +135,8 @@ class MissingFacts(ParameterError):
         questions: the missing facts.
     """
 
-    def __init__(self, message: str, kind: str, found: str, questions: Iterable[Question]) -> None:
-        super().__init__(message)
+    def __init__(self, text: str, kind: str, found: str, questions: Iterable[Question]) -> None:
+        super().__init__(text)
         self.kind, self.found, self.questions = kind, found, tuple(questions)
 
 
