@@ -20,7 +20,7 @@ from .auditing import without_folder
 from .drawing import points
 from .forms import COSTS, EXAMPLE
 from .messages import Message, put
-from .plan import Plan, WrongFields, number, sentence
+from .plan import PlannedRun, WrongFields, number, sentence
 
 MAX_SETTINGS = 40
 """Largest number of typed settings."""
@@ -107,7 +107,7 @@ def _typed(fields: Mapping[str, str], problems: dict[str, str]) -> Iterator[Row]
         }
         costs = _costs(fields, f"setting-{place}", problems)
         try:
-            plan = Plan.read({**EXAMPLE, **own, "knows": "noise", "delta": "0.5"})
+            plan = PlannedRun.read({**EXAMPLE, **own, "knows": "noise", "delta": "0.5"})
         except WrongFields as problem:
             problems |= {start + name: text for name, text in problem.problems.items()}
             continue

@@ -58,7 +58,7 @@ class WrongFields(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedRun:
     """One question of the form.
 
     Attributes:
@@ -78,7 +78,7 @@ class Plan:
     epsilon: float | None
 
     @classmethod
-    def read(cls, fields: Mapping[str, str]) -> Plan:
+    def read(cls, fields: Mapping[str, str]) -> PlannedRun:
         """Return the plan that a form describes.
 
         Raises:
@@ -148,7 +148,7 @@ class Plan:
         return _python(self)
 
 
-def _python(plan: Plan) -> str:
+def _python(plan: PlannedRun) -> str:
     run, facts = plan.run, f'adjacency="{plan.adjacency}", observer="{plan.observer}"'
     scheme = {
         "Poisson": f"fp.Poisson({run.sampling_probability!r})",
@@ -256,7 +256,7 @@ def unsupported(problem: UnsupportedCombination, adjacency: str, observer: str) 
     )
 
 
-def place_of(problem: Exception, plan: Plan) -> str:
+def place_of(problem: Exception, plan: PlannedRun) -> str:
     """Return the field that an error is about; empty if it is about none."""
     if isinstance(problem, UnsupportedCombination):
         return "observer" if plan.observer != Observer.AGGREGATE else "adjacency"
@@ -270,7 +270,7 @@ def place_of(problem: Exception, plan: Plan) -> str:
 def answer(fields: dict[str, str], _: list[Path]) -> Iterator[Message]:
     """Yield the messages that answer the form; the fastest first."""
     try:
-        plan = Plan.read(fields)
+        plan = PlannedRun.read(fields)
     except WrongFields as problem:
         yield {"problems": problem.problems, "say": " ".join(problem.problems.values())}
         yield from _none("Correct the marked fields to get an answer.")
@@ -302,7 +302,7 @@ def _none(why: str) -> Iterator[Message]:
     yield put("plan-brief", "brief", text="no answer", value="")
 
 
-def _headline(plan: Plan, noise: float, bound: Bound) -> dict[str, Any]:
+def _headline(plan: PlannedRun, noise: float, bound: Bound) -> dict[str, Any]:
     lower, upper = bound.ends(6)
     return {
         "upper": _up(bound.upper),
@@ -321,7 +321,7 @@ def _headline(plan: Plan, noise: float, bound: Bound) -> dict[str, Any]:
     }
 
 
-def _observers(plan: Plan, noise: float, bound: Bound) -> list[dict[str, str]]:
+def _observers(plan: PlannedRun, noise: float, bound: Bound) -> list[dict[str, str]]:
     """Return what each attacker sees, and its epsilon."""
     rows = []
     for one in Observer:
@@ -358,7 +358,7 @@ def _rates_of(bound: Bound, exact: list[float] | None = None) -> list[dict[str, 
     ]
 
 
-def _slower(plan: Plan, noise: float, bound: Bound) -> Iterator[Message]:
+def _slower(plan: PlannedRun, noise: float, bound: Bound) -> Iterator[Message]:
     """Yield what takes longer than epsilon: each part once it is known."""
     steps: list[tuple[str, Callable[[], Message]]] = [
         ("answer-half", lambda: _half(plan, noise, bound)),
@@ -372,7 +372,7 @@ def _slower(plan: Plan, noise: float, bound: Bound) -> Iterator[Message]:
             yield put(place, "no_part", why=sentence(problem))
 
 
-def _half(plan: Plan, noise: float, bound: Bound) -> Message:
+def _half(plan: PlannedRun, noise: float, bound: Bound) -> Message:
     half = 0.5 * bound.upper
     if not half:
         return put("answer-half", "no_part", why="Epsilon is 0 already.")
@@ -390,7 +390,7 @@ def _half(plan: Plan, noise: float, bound: Bound) -> Message:
     )
 
 
-def _by_round(plan: Plan, noise: float, bound: Bound) -> Message:
+def _by_round(plan: PlannedRun, noise: float, bound: Bound) -> Message:
     """Return the drawing of certified upper ends after some of the rounds."""
     rounds = plan.run.rounds
     chosen = sorted({max(1, rounds * i // POINTS) for i in range(1, POINTS + 1)})
@@ -415,7 +415,7 @@ def _by_round(plan: Plan, noise: float, bound: Bound) -> Message:
     return put("answer-rounds", "by_round", picture=picture, table=table)
 
 
-def _attack(plan: Plan, noise: float, bound: Bound) -> Message:
+def _attack(plan: PlannedRun, noise: float, bound: Bound) -> Message:
     curve = tradeoff_curve(
         plan.mechanism(noise), fpr=RATES, tolerance=0.05, deadline=DEADLINE, **plan.question
     )

@@ -49,7 +49,7 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("changed", QUESTIONS.values(), ids=QUESTIONS)
 def test_the_command_and_the_program_give_the_numbers_of_the_page(changed):
-    asked = plan.Plan.read({**EXAMPLE, **changed})
+    asked = plan.PlannedRun.read({**EXAMPLE, **changed})
     _, bound = asked.answered()
     found = printed(asked.command())
     assert (found["lower"], found["upper"]) == (bound.lower, bound.upper)
@@ -61,7 +61,7 @@ def test_the_command_and_the_program_give_the_numbers_of_the_page(changed):
 
 
 def test_a_budget_gives_the_noise_of_the_command_and_of_the_program():
-    asked = plan.Plan.read({**EXAMPLE, "knows": "budget", "epsilon": "2"})
+    asked = plan.PlannedRun.read({**EXAMPLE, "knows": "budget", "epsilon": "2"})
     noise, bound = asked.answered()
     found = printed(asked.command())
     assert found["value"] == noise and found["bound"]["upper"] == bound.upper <= 2
@@ -73,7 +73,7 @@ def test_the_first_answer_has_the_interval_and_the_rest_follows():
     places = [one["put"] for one in found if "put" in one]
     assert places == ["plan-answer", "plan-brief", "answer-half", "answer-rounds", "answer-attack"]
     html = {one["put"]: one["html"] for one in found if "put" in one}
-    _, bound = plan.Plan.read(EXAMPLE).answered()
+    _, bound = plan.PlannedRun.read(EXAMPLE).answered()
     assert f"[{', '.join(bound.ends(6))}]" in html["plan-answer"]
     assert "<svg" in html["answer-rounds"] and "1.66 %" in html["answer-attack"]
     assert "0.7523" in next(one["say"] for one in found if one.get("say"))
@@ -108,7 +108,7 @@ def test_all_wrong_fields_are_marked_at_once():
 
 
 def test_a_huge_population_is_answered_or_refused():
-    _, bound = plan.Plan.read({**EXAMPLE, "population": "1" + "0" * 15}).answered()
+    _, bound = plan.PlannedRun.read({**EXAMPLE, "population": "1" + "0" * 15}).answered()
     assert 0.0 <= bound.lower <= bound.upper < 1e-9
     found = problems(population="1" + "0" * 400)
     assert list(found) == ["population"] and len(found["population"]) < 200
