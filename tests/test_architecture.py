@@ -51,6 +51,7 @@ TRAINS = {
     "reproductions/fed_plt/algorithms",
     "reproductions/fed_plt/measuring",
     "reproductions/fed_plt/rows",
+    "reproductions/fedavg_two_sided/runs",
     "reproductions/fed_smp/runs",
     "reproductions/fed_smp/settings",
     "runs/demo",

@@ -15,52 +15,37 @@ import argparse
 import json
 import platform
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache, partial
-from itertools import takewhile
-from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
 import torch
 from drawn import Cells, Parted, affordable, redrawn
 from pages import put, table
 from told import at_least
 from told import told as in_a_line
-from torch import Tensor
 
-import fedprivacy as fp
 from fedprivacy.outputs import whole_file
-from fedprivacy.training import (
-    FederatedAveraging,
-    FederatedData,
-    FlatModel,
-    LocalSGD,
-    cnn,
-    load_named,
-    logistic,
-    mlp,
+from fedprivacy.reproductions.fedavg_two_sided import runs
+from fedprivacy.reproductions.fedavg_two_sided.runs import divided, target_of, until_diverged
+from fedprivacy.reproductions.fedavg_two_sided.tables import (
+    COHORTS,
+    GRID_ROUNDS,
+    MODELS,
+    PAPER,
+    WORKERS,
+    by_batch,
+    figure_1,
+    table_2,
+    table_3,
 )
+from fedprivacy.reproductions.fedavg_two_sided.tables import TwoSidedRun as Cell
+from fedprivacy.training import FederatedData
 
 OWN: dict[str, Any] = {"name": "fashion-mnist", "data_dir": None}
 """The data set of the command line."""
-WORKERS, BATCH, EPOCHS, LOCAL_RATE, SERVER_RATE = 100, 64, 5, 0.1, 1.0
-MODELS = {
-    "logistic": logistic(784, 10),
-    "2nn": mlp(784, 10, hidden=(200, 200)),
-    "cnn": cnn(padded=False),
-}
-TARGETS = {"logistic": 0.78, "2nn": 0.80, "cnn": 0.80}
-MOST_ROUNDS = {"logistic": 200, "2nn": 200, "cnn": 60}
-GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
-"""Rounds of a cell of Table 3's grid, and its seeds."""
-SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
-"""Table 3's grid."""
-NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
 FIRST, TOLERANCE = 10, 0.005
 """Rounds of a drawn cell to repeat, and the tolerance of its accuracies."""
 ROUNDING, PARTS, MEASURED = 1e-7, 0.001, 31
@@ -68,53 +53,12 @@ ROUNDING, PARTS, MEASURED = 1e-7, 0.001, 31
 separates, because it may be larger on another machine; and the most seconds of a cell for which
 this is measured.
 """
-BEYOND = {10: (*NEXT, (3.0, 0.1), (3.0, 0.03)), 50: NEXT, 100: NEXT}
-"""Pairs around it, by n, to check whether the grid's best lies inside the tried range."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One run.
-
-    Args:
-        method: "fedavg" or "scaffold".
-        model: a key of ``MODELS``.
-        workers: n, the number of the 100 workers in a round.
-        classes: number of classes of a worker; 10 is an even split.
-        strategy: 1 draws with replacement, 2 without.
-        seed: seed of partition, start, cohorts and batches.
-        server_rate: the server's learning rate.
-        local_rate: the workers'.
-        epochs: K, passes over a worker's images in a round.
-        batch: images in a local step; not specified in the paper.
-    """
-
-    method: str
-    model: str
-    workers: int
-    classes: int
-    strategy: int = 2
-    seed: int = 1
-    server_rate: float = SERVER_RATE
-    local_rate: float = LOCAL_RATE
-    epochs: int = EPOCHS
-    batch: int = BATCH
-
-    @property
-    def scheme(self) -> fp.FixedSize | fp.WithReplacement | fp.Everyone:
-        """Scheme that draws the workers of a round."""
-        if self.workers == WORKERS and self.strategy == 2:
-            return fp.Everyone()
-        if self.strategy == 1:
-            return fp.WithReplacement(self.workers, population=WORKERS)
-        return fp.FixedSize(self.workers, population=WORKERS)
 
 
 @cache
 def data_for(classes: int, seed: int) -> FederatedData:
     """Return the images among 100 workers, split evenly or by classes."""
-    kinds = None if classes == 10 else classes
-    return load_named(**OWN, clients=WORKERS, classes_per_client=kinds, seed=seed)
+    return divided(OWN["name"], OWN["data_dir"], classes, seed)
 
 
 def results() -> Path:
@@ -123,207 +67,19 @@ def results() -> Path:
     return Path(__file__).parent / "results" / f"fedavg_two_sided{other}.json"
 
 
-def target_of(model: str) -> float:
-    """Return the accuracy that ends a run."""
-    return 0.95 if OWN["name"] == "mnist" else TARGETS[model]
-
-
-class Averaging:
-    """Generalised FedAvg, the library's loop; its start may be shifted."""
-
-    def __init__(self, cell: Cell, moved: float = 0.0) -> None:
-        self.loop = FederatedAveraging(
-            model=MODELS[cell.model],
-            scheme=cell.scheme,
-            local_epochs=cell.epochs,
-            batch_size=cell.batch,
-            learning_rate=cell.local_rate,
-            server_learning_rate=cell.server_rate,
-            seed=cell.seed,
-        )
-        start = self.loop.init()
-        self.state = replace(start, parameters=start.parameters + moved)
-        self.upload_bytes = 0
-
-    def round(self, data: FederatedData) -> None:
-        """Run one round."""
-        self.state, info = self.loop.step(self.state, data)
-        self.upload_bytes += info.payload_bytes or 0
-
-    def evaluate(self, data: FederatedData) -> tuple[float, float]:
-        """Return (accuracy, loss) on the test set."""
-        return self.loop.evaluate(self.state, data)
-
-
-class Scaffold:
-    """SCAFFOLD with its second choice of control variates (Karimireddy et al. 2020).
-
-    A worker corrects every gradient by c - c_i and then sets c_i to c_i - c plus its update over
-    (steps * local rate). It sends the update and the change of c_i, twice FedAvg's bytes, as the
-    paper's table counts. ``fedprivacy.training.Scaffold``, which can be private, sends only the
-    update.
-    """
-
-    def __init__(self, cell: Cell, moved: float = 0.0) -> None:
-        self.cell, self.number, self.upload_bytes = cell, 0, 0
-        plain = Averaging(cell, moved)
-        self.flat: FlatModel = plain.loop.flat
-        self.point: Tensor = plain.state.parameters
-        self.common = torch.zeros_like(self.point)
-        self.own = torch.zeros(WORKERS, len(self.point))
-        self.plan = LocalSGD(epochs=cell.epochs, batch_size=cell.batch)
-        self.generator = np.random.default_rng(cell.seed)
-
-    def round(self, data: FederatedData) -> None:
-        """Run one round."""
-        cohort = self.cell.scheme.draw(WORKERS, self.generator)
-        moved, turned = torch.zeros_like(self.point), torch.zeros_like(self.point)
-        for worker in map(int, cohort):
-            update, change = self._worker(data, worker)
-            moved += update
-            turned += change
-            self.own[worker] += change
-            self.upload_bytes += 2 * 4 * len(self.point)
-        self.point = self.point - self.cell.server_rate * moved / len(cohort)
-        self.common += turned / WORKERS
-
-    def _worker(self, data: FederatedData, worker: int) -> tuple[Tensor, Tensor]:
-        """Return (start - end, change of the worker's control variate)."""
-        rows = data.clients[worker]
-        correction = self.common - self.own[worker]
-        self.flat.load(self.point)
-        parts = list(zip(self.flat.trained, self.flat.split(correction), strict=True))
-        batches = self.plan.batches(len(rows), self.generator)
-        for batch in batches:
-            chosen = torch.from_numpy(rows[batch])
-            outputs = self.flat.module(data.features[chosen])
-            loss = torch.nn.functional.cross_entropy(outputs, data.labels[chosen])
-            slopes = torch.autograd.grad(loss, self.flat.trained)
-            with torch.no_grad():
-                for (parameter, fix), slope in zip(parts, slopes, strict=True):
-                    parameter.sub_(slope + fix, alpha=self.cell.local_rate)
-        update = self.point - self.flat.flatten()
-        return update, update / (len(batches) * self.cell.local_rate) - self.common
-
-    def evaluate(self, data: FederatedData) -> tuple[float, float]:
-        """Return (accuracy, loss) on the test set."""
-        return self.flat.evaluate(self.point, data.test_features, data.test_labels)
-
-
 def run(cell: Cell, most: int | None = None, moved: float = 0.0) -> dict[str, Any]:
     """Run a cell until its target or ``most`` rounds and return the result."""
+    most = min(most or cell.rounds, cell.rounds)
     data = data_for(cell.classes, cell.seed)
-    learner = (Averaging if cell.method == "fedavg" else Scaffold)(cell, moved)
-    most = min(most or planned(cell), planned(cell))
-    target = target_of(cell.model)
-    accuracy: list[float] = []
-    loss: list[float] = []
-    began = time.process_time()
-    while len(accuracy) < most and (not loss or (accuracy[-1] < target and isfinite(loss[-1]))):
-        learner.round(data)
-        right, entropy = learner.evaluate(data)
-        accuracy.append(round(right, 4))
-        loss.append(round(entropy, 5))
-    return asdict(cell) | {
-        "target": target,
-        "rounds_to_target": len(accuracy) if accuracy[-1] >= target else None,
-        "rounds_run": len(accuracy),
-        "rounds_planned": planned(cell),
-        "diverged": False,
-        "upload_bytes": learner.upload_bytes,
-        "processor_seconds": round(time.process_time() - began, 1),
-        "accuracy": accuracy,
-        "test_loss": loss,
-    }
-
-
-def planned(cell: Cell) -> int:
-    """Return the planned number of rounds of a cell."""
-    own = (cell.server_rate, cell.local_rate, cell.seed, cell.workers)
-    in_grid = own[:3] != (SERVER_RATE, LOCAL_RATE, 1) or cell.workers == 50
-    return GRID_ROUNDS if in_grid else MOST_ROUNDS[cell.model]
+    return runs.run(cell, data, target_of(cell.model, OWN["name"]), most, moved=moved)
 
 
 def finished(result: dict[str, Any] | None) -> bool:
     """Return whether a cell has ended: at the target, a non-finite loss, or its last round."""
     if result is None:
         return False
-    ended = result["rounds_to_target"] is not None or sober(result)["diverged"]
+    ended = result["rounds_to_target"] is not None or until_diverged(result)["diverged"]
     return ended or result["rounds_run"] >= result["rounds_planned"]
-
-
-def sober(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result without the rounds after its parameters ceased to be finite."""
-    finite = sum(1 for _ in takewhile(isfinite, result["test_loss"]))
-    run = result["rounds_run"]
-    if finite == len(result["test_loss"]):
-        return {"diverged": False} | result
-    return result | {
-        "diverged": True,
-        "rounds_run": finite + 1,
-        "upload_bytes": result["upload_bytes"] * (finite + 1) // run,
-        "accuracy": result["accuracy"][:finite],
-        "test_loss": result["test_loss"][:finite],
-    }
-
-
-def table_2() -> Iterator[Cell]:
-    """Yield the cells of Table 2: both methods, even and two classes, 10 and 100 workers."""
-    for model in MODELS:
-        for classes in (10, 2):
-            for workers in (10, 100):
-                for method in ("fedavg", "scaffold"):
-                    yield Cell(method=method, model=model, workers=workers, classes=classes)
-
-
-PAPER = {
-    ("logistic", 10, 10): (3, 3),
-    ("logistic", 10, 100): (5, 5),
-    ("logistic", 2, 10): (14, 14),
-    ("logistic", 2, 100): (11, 7),
-    ("2nn", 10, 10): (3, 3),
-    ("2nn", 10, 100): (8, 5),
-    ("2nn", 2, 10): (14, 14),
-    ("2nn", 2, 100): (17, 7),
-    ("cnn", 10, 10): (3, 3),
-    ("cnn", 10, 100): (1, 1),
-    ("cnn", 2, 10): (10, 14),
-    ("cnn", 2, 100): (7, 17),
-}
-"""Rounds of FedAvg and SCAFFOLD to 95 % in the paper's Table 2."""
-
-
-def figure_1() -> Iterator[Cell]:
-    """Yield the cells of Figures 1 to 4 for the 2NN and logistic, and both strategies."""
-    for model in ("logistic", "2nn"):
-        for classes in (1, 5):
-            yield Cell(method="fedavg", model=model, workers=10, classes=classes)
-        for epochs in (1, 10):
-            yield Cell(method="fedavg", model=model, workers=10, classes=5, epochs=epochs)
-        for classes in (10, 2):
-            yield Cell(method="fedavg", model=model, workers=10, classes=classes, strategy=1)
-    for model in ("logistic", "2nn"):
-        for classes in (1, 5):
-            yield Cell(method="fedavg", model=model, workers=100, classes=classes)
-        for epochs in (1, 10):
-            yield Cell(method="fedavg", model=model, workers=100, classes=5, epochs=epochs)
-
-
-def by_batch() -> Iterator[Cell]:
-    """Yield both methods by the size of a batch, where SCAFFOLD diverges with batches of 64."""
-    for batch in (BATCH, 200, 600):
-        for method in ("fedavg", "scaffold"):
-            yield Cell(method=method, model="2nn", workers=10, classes=2, batch=batch)
-
-
-def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[Cell]:
-    """Yield Table 3's grid of both learning rates, two classes, logistic; a seed at a time."""
-    pairs = [(server, local) for server in SERVER_RATES for local in LOCAL_RATES]
-    for seed in seeds:
-        own = {"method": "fedavg", "model": "logistic", "classes": 2, "seed": seed}
-        for workers in COHORTS:
-            for server, local in (*pairs, *BEYOND[workers]):
-                yield Cell(**own, workers=workers, server_rate=server, local_rate=local)
 
 
 SMALLEST = Cell(method="fedavg", model="logistic", workers=10, classes=10)
@@ -334,7 +90,7 @@ def known() -> list[dict[str, Any]]:
     if not results().exists():
         return []
     cells: list[dict[str, Any]] = json.loads(results().read_text())["cells"]
-    return [cell | {"rounds_planned": planned(of(cell))} for cell in cells]
+    return [cell | {"rounds_planned": of(cell).rounds} for cell in cells]
 
 
 def of(result: dict[str, Any]) -> Cell:
@@ -363,7 +119,7 @@ def write(cells: list[dict[str, Any]]) -> None:
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     settings = {"data": images(), "inputs": "unit"}
     head = json.dumps({"versions": versions, "settings": settings})[:-1]
-    lines = ",\n".join(json.dumps(sober(cell), allow_nan=False) for cell in cells)
+    lines = ",\n".join(json.dumps(until_diverged(cell), allow_nan=False) for cell in cells)
     whole_file(results(), f'{head}, "cells": [\n{lines}\n]}}\n')
     if OWN["name"] == "fashion-mnist":
         pages(known())
@@ -444,7 +200,7 @@ def plan(cells: list[dict[str, Any]]) -> str:
     rows = []
     for name, wanted in tables().items():
         left = [cell for cell in wanted if not finished(found(cells, cell))]
-        hours = sum(planned(cell) * seconds_of(cells, cell) for cell in left) / 3600
+        hours = sum(cell.rounds * seconds_of(cells, cell) for cell in left) / 3600
         rows.append([name, str(len(wanted)), str(len(wanted) - len(left)), f"{hours:.2f}"])
     return table(["cells", "planned", "done", "core hours left, about"], rows)
 
@@ -625,7 +381,7 @@ def measure_rounding() -> None:
 def main() -> None:
     """Parse the command line and run it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=list(MODELS))
+    parser.add_argument("--only", choices=MODELS)
     parser.add_argument("--workers", type=int, choices=COHORTS)
     parser.add_argument("--classes", type=int, choices=[1, 2, 5, 10])
     parser.add_argument("--method", choices=["fedavg", "scaffold"])

@@ -7,8 +7,11 @@ from .base import Figure
 from .fa_ld.figures import FIGURES as FA_LD
 from .fed_plt.tables import FIGURES as FED_PLT
 from .fed_smp.tables import FIGURES as FED_SMP
+from .fedavg_two_sided.tables import FIGURES as TWO_SIDED
 
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*FA_LD, *FED_PLT, *FED_SMP)}
+FIGURES: dict[str, Figure] = {
+    figure.name: figure for figure in (*FA_LD, *FED_PLT, *FED_SMP, *TWO_SIDED)
+}
 """Name -> figure or table; the papers in the order of their names."""
 
 
