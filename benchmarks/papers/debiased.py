@@ -17,13 +17,14 @@ from pathlib import Path
 
 import numpy as np
 from drawn import near
-from fa_hmc import LOCAL, REACH, SEEDS, Regression
+from fa_hmc import REACH, SEEDS
 from pages import put, table
 
 import fedprivacy as fp
 from fedprivacy.bound import shown as decimals
 from fedprivacy.errors import ParameterError
 from fedprivacy.outputs import whole_file
+from fedprivacy.reproductions.fa_hmc.simulations import LOCAL, LogisticExpansion
 from fedprivacy.systems.fa_hmc.law import DebiasedLaws, HamiltonianChain
 from fedprivacy.theory.gaussian import point, w2
 from fedprivacy.theory.targets import GaussianTarget
@@ -77,7 +78,7 @@ def together(target):
 
 def everything():
     """Return all cells."""
-    target = Regression(10).target
+    target = LogisticExpansion(10).target
     return [row(target, *cell) for cell in CELLS]
 
 

@@ -3,53 +3,50 @@
     python benchmarks/papers/fa_hmc.py            writes results/fa_hmc.json
     python benchmarks/papers/fa_hmc.py --check    recomputes the smallest cells and compares
 
-Figure 1 is a Bayesian logistic regression, 1000 records with 20 clients, in d = 10 and 1000. Exact
-laws are those of its expansion to second order at the mode, for each client. Chains on the logistic
-posterior itself are run for comparison. The paper does not specify the records, the prior and the
-start. Here inputs are uniform on the unit sphere, the prior is N(0, I), labels are drawn from the
-model, and the start is 0.
-
-Figure 2 asks whether the square of the rounds grows linearly in d. Half of the nodes have N(20 1_d,
-I_d), the other half N(1_d, v I_d). The paper prints 2 I_d for the second half and N(16.2 1_d, 1.6
-I_d) for the whole posterior. The latter follows from v = 4 (standard deviation 2); v = 2 gives
-N(13.67, 1.33). Both are run. The start, which the paper does not specify, is 0; the momentum is
-fully shared (rho = 1). Coordinates are identical and independent, so W2 = sqrt(0.1 / d) for one
-coordinate means W2^2 = 0.1 for d coordinates.
+The laws are ``fedprivacy.reproductions.fa_hmc.simulations``, as of ``fedprivacy papers run``.
+Chains on the logistic posterior itself are run for comparison.
 """
 
 import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from drawn import Cells, Parted, near, redrawn
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit
 
 from fedprivacy.outputs import whole_file
-from fedprivacy.systems.fa_hmc.law import (
-    GaussianTarget,
-    HamiltonianChain,
-    leapfrog,
-    query_responses,
-    rounds_to_accuracy,
+from fedprivacy.reproductions.fa_hmc.figures import DIMENSIONS, LOCALS, ROUNDS, STEP_SIZES
+from fedprivacy.reproductions.fa_hmc.simulations import (
+    CHAIN_SEED,
+    CLIENTS,
+    GRADIENT_STD,
+    LOCAL,
+    RECORDS,
+    RECORDS_SEED,
+    SHOWN,
+    SQUARED,
+    ExpansionLaws,
+    LogisticExpansion,
+    Marginals,
+    chain_of,
+    marginal_error,
+    marginal_errors,
+    rounds_needed,
+    rule,
+    sampled_error,
+    slope,
+    target_of,
+    tried,
 )
+from fedprivacy.systems.fa_hmc.law import HamiltonianChain
 from fedprivacy.theory.gaussian import point, w2
 
 RESULTS = Path(__file__).parent / "results" / "fa_hmc.json"
-SQUARED = 0.1
-DIMENSIONS = (2, *range(50, 1001, 50))
-CLIENTS, RECORDS, GRADIENT_STD, LOCAL = 20, 1000, 10.0, 10
-STEPS = {
-    10: (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.28),
-    1000: (0.001, 0.01, 0.05, 0.1, 0.2, 0.5),
-}
-LEAPFROGS = (2, 3, 5, 10)
-ROUNDS = (10, 100, 10_000, 2_000_000)
-SEEDS = {"records": 20_240_612, "one chain": 3, "1000 chains": 4, "draws of the law": 5}
+SEEDS = {"records": RECORDS_SEED, "one chain": CHAIN_SEED, "1000 chains": 4, "draws of the law": 5}
 SEEDS |= {"Metropolis": 6, "200 chains": 8}
 RUN = {"data": "made up", "seeds": SEEDS, "rounds of exact laws": list(ROUNDS)}
 """Settings of the runs, as named in the results; each cell has its chains' rounds."""
@@ -57,230 +54,15 @@ REACH = 2.0
 """Bound on the distance of two records' gradients: inputs have norm 1, residuals are below 1."""
 
 
-def mode_of(inputs: np.ndarray, labels: np.ndarray, times: float = 1.0) -> np.ndarray:
-    """Return the mode for the prior N(0, I) and each record ``times`` times, by Newton."""
-    at = np.zeros(inputs.shape[1])
-    for _ in range(20):
-        odds = expit(inputs @ at)
-        hessian = times * (inputs.T * (odds * (1.0 - odds))) @ inputs + np.eye(len(at))
-        at = at - np.linalg.solve(hessian, at + times * inputs.T @ (odds - labels))
-    return at
-
-
-@dataclass(frozen=True, eq=False)
-class Regression:
-    """The logistic posterior and its clients' expansions, in one dimension d."""
-
-    dimension: int
-
-    @cached_property
-    def records(self) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs (1000, d) of norm 1, and labels."""
-        generator = np.random.default_rng(SEEDS["records"])
-        inputs = generator.standard_normal((RECORDS, self.dimension))
-        inputs /= np.linalg.norm(inputs, axis=1, keepdims=True)
-        odds = expit(inputs @ generator.standard_normal(self.dimension))
-        return inputs, (generator.random(RECORDS) < odds).astype(float)
-
-    @cached_property
-    def mode(self) -> np.ndarray:
-        """The posterior's mode."""
-        return mode_of(*self.records)
-
-    @property
-    def own_modes(self) -> np.ndarray:
-        """The modes of the clients' own functions, shape (N, d)."""
-        shares = (np.split(part, CLIENTS) for part in self.records)
-        return np.array([mode_of(*own, times=CLIENTS) for own in zip(*shares, strict=True)])
-
-    @cached_property
-    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Clients' curvature beyond the prior's: bases (N, d, r), values (N, r); centres (N, d)."""
-        inputs, labels = self.records
-        odds = expit(inputs @ self.mode)
-        each = (np.sqrt(CLIENTS * odds * (1.0 - odds))[:, None] * inputs).reshape(
-            CLIENTS, -1, self.dimension
-        )
-        _, values, bases = np.linalg.svd(each, full_matrices=False)
-        bases, values = bases.swapaxes(1, 2), values**2
-        residuals = (odds - labels)[:, None] * inputs
-        slopes = self.mode + CLIENTS * residuals.reshape(CLIENTS, -1, self.dimension).sum(1)
-        inside = np.einsum("cdr,cd->cr", bases, slopes) * (1.0 / (1.0 + values) - 1.0)
-        centres = self.mode - slopes - np.einsum("cdr,cr->cd", bases, inside)
-        return bases, values, centres
-
-    @cached_property
-    def target(self) -> GaussianTarget:
-        """The expansion, for the library's oracle; for small dimensions."""
-        bases, values, centres = self.factors
-        beyond = np.einsum("cir,cr,cjr->cij", bases, values, bases)
-        return GaussianTarget(
-            hessians=np.eye(self.dimension) + (beyond + beyond.swapaxes(1, 2)) / 2.0,
-            centres=centres,
-        )
-
-    @cached_property
-    def law(self) -> "Marginals":
-        """Return the target law: the expansion's posterior, as marginals."""
-        bases, values, _ = self.factors
-        stacked = np.concatenate(list(bases), axis=1) * np.sqrt(values.ravel() / CLIENTS)
-        inverse = np.linalg.inv(np.eye(self.dimension) + stacked @ stacked.T)
-        return Marginals(self.mode, np.sqrt(np.diag(inverse)))
-
-
-@dataclass(frozen=True, eq=False)
-class Rounds:
-    """The averaged iterate's exact laws, shared momentum: x -> A x + b + noise, A symmetric.
-
-    The formulas are those of ``HamiltonianChain``. The clients' Hessians are the identity plus 50
-    directions each, which makes d = 1000 affordable. The check compares the two at d = 10.
-    """
-
-    regression: Regression
-    step_size: float
-    leapfrog_steps: int
-    gradient_std: float
-    iterations: int = LOCAL
-
-    def _average(self, rest: float, inside: np.ndarray) -> np.ndarray:
-        """Mean over clients of a function of H_c: its value at 1, and in the directions."""
-        bases = self._joined
-        return rest * np.eye(len(bases)) + (bases * ((inside - rest) / CLIENTS)) @ bases.T
-
-    @cached_property
-    def _joined(self) -> np.ndarray:
-        return np.concatenate(list(self.regression.factors[0]), axis=1)
-
-    @cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        curvature = np.append(1.0 + self.regression.factors[1].ravel(), 1.0)
-        return leapfrog(curvature, self.step_size, self.leapfrog_steps)
-
-    @cached_property
-    def map(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Eigenvalues and eigenvectors of A, and b."""
-        left = self._spectrum[0] ** self.iterations
-        values, vectors = np.linalg.eigh(self._average(left[-1], left[:-1]))
-        bases, _, centres = self.regression.factors
-        along = np.einsum("cdr,cd->cr", bases, centres)
-        beyond = (left[:-1] - left[-1]).reshape(along.shape) * along
-        kept = left[-1] * centres + np.einsum("cdr,cr->cd", bases, beyond)
-        return values, vectors, (centres - kept).mean(0)
-
-    @cached_property
-    def noise(self) -> np.ndarray:
-        """Covariance of the noise of a round: shared momenta, and noise on gradients."""
-        turned, pushed = self._spectrum
-        each = pushed * turned ** np.arange(self.iterations)[:, None]
-        rest, beyond = each[:, -1], (each[:, :-1] - each[:, -1:]) / CLIENTS
-        bases = self._joined
-        crossed = (bases.T @ bases) * (beyond.T @ beyond)
-        crossed[np.diag_indices_from(crossed)] += 2.0 * rest @ beyond
-        made = np.sum(rest**2) * np.eye(len(bases)) + bases @ crossed @ bases.T
-        if self.gradient_std:
-            queries = self._queries
-            made = made + self._average(queries[-1], queries[:-1]) / CLIENTS
-        return made
-
-    @cached_property
-    def _queries(self) -> np.ndarray:
-        curvature = np.append(1.0 + self.regression.factors[1].ravel(), 1.0)
-        first, last = query_responses(curvature, self.step_size, self.leapfrog_steps)
-        once = self.gradient_std**2 * (np.sum(first**2, axis=0) + np.sum(last**2, axis=0))
-        powers = self._spectrum[0] ** (2 * np.arange(self.iterations)[:, None])
-        return once * powers.sum(0)
-
-    @cached_property
-    def _heat(self) -> np.ndarray:
-        """The noise's covariance in A's eigenbasis."""
-        vectors = self.map[1]
-        return vectors.T @ self.noise @ vectors
-
-    def law(self, rounds: float) -> "Marginals":
-        """Return the marginal laws after this number of rounds from 0."""
-        values, vectors, offset = self.map
-        mean = vectors @ ((vectors.T @ offset) * _sum_of_powers(values, rounds))
-        inside = self._heat * _sum_of_powers(np.multiply.outer(values, values), rounds)
-        return Marginals(mean, np.sqrt(np.sum((vectors @ inside) * vectors, axis=1)))
-
-    def error(self, rounds: float) -> float:
-        """Return the marginal error after these rounds, which is the same on any machine."""
-        return float(f"{marginal_error(self.law(rounds), self.regression.law):.4g}")
-
-    def path(self, rounds: int) -> np.ndarray:
-        """One chain's positions, shape (rounds, d), drawn from the exact transitions."""
-        values, vectors, offset = self.map
-        heat, turn = np.linalg.eigh(self._heat)
-        root = (turn * np.sqrt(np.maximum(heat, 0.0))) @ turn.T
-        generator = np.random.default_rng(SEEDS["one chain"])
-        drawn = generator.standard_normal((rounds, len(values))) @ root
-        drawn += vectors.T @ offset
-        at = np.zeros(len(values))
-        for index in range(rounds):
-            at = drawn[index] = values * at + drawn[index]
-        return drawn @ vectors.T
-
-
-def _sum_of_powers(base: np.ndarray, count: float) -> np.ndarray:
-    """1 + base + ... + base^(count - 1); bases are below 1 in size."""
-    left = np.zeros_like(base) if math.isinf(count) else np.abs(base) ** count
-    sign = 1.0 if math.isinf(count) or count % 2 == 0 else np.sign(base)
-    return (1.0 - sign * left) / (1.0 - base)
-
-
-@dataclass(frozen=True, eq=False)
-class Marginals:
-    """Gaussian laws of the coordinates, shapes (d,)."""
-
-    mean: np.ndarray
-    std: np.ndarray
-
-
-def marginal_error(first: Marginals, second: Marginals) -> float:
-    """The paper's ME: mean over coordinates of the marginals' W1; exact for Gaussians."""
-    shift, spread = np.abs(first.mean - second.mean), np.abs(first.std - second.std)
-    ratio = shift / np.maximum(spread, 1e-300)
-    folded = spread * math.sqrt(2.0 / math.pi) * np.exp(-(ratio**2) / 2.0)
-    return float(np.mean(folded + shift * (1.0 - 2.0 * ndtr(-ratio))))
-
-
-def sampled_error(draws: np.ndarray, law: Marginals) -> float:
-    """ME of draws, shape (n, d), against Gaussian marginals at the n middle quantiles."""
-    heights = ndtri((np.arange(len(draws)) + 0.5) / len(draws))
-    return float(np.mean(np.abs(np.sort(draws, axis=0) - law.mean - law.std * heights[:, None])))
-
-
-def target(variance: float) -> GaussianTarget:
-    return GaussianTarget(
-        hessians=np.array([[[1.0]], [[1.0 / variance]]]), centres=np.array([[20.0], [1.0]])
-    )
-
-
-def chain(variance: float, dimension: int) -> HamiltonianChain:
-    return HamiltonianChain(
-        target=target(variance),
-        step_size=0.02 / dimension**0.25,
-        leapfrog_steps=5,
-        iterations=10,
-        correlation=1.0,
-    )
-
-
-def rounds(variance: float, dimension: int) -> int | None:
-    wanted = math.sqrt(SQUARED / dimension)
-    return rounds_to_accuracy(chain(variance, dimension), point([0.0]), wanted)
-
-
 def figure_2(variance: float) -> dict[str, object]:
-    posterior = target(variance).law()
-    found = {dimension: rounds(variance, dimension) for dimension in DIMENSIONS}
+    posterior = target_of(variance).law()
+    found = {dimension: rounds_needed(variance, dimension) for dimension in DIMENSIONS}
     squares = np.array([float(r or 0) ** 2 for r in found.values()])
     sizes = np.array(DIMENSIONS, float)
-    slope = float(np.polyfit(np.log(sizes[1:]), np.log(squares[1:]), 1)[0])
     with_log = sizes * np.log(sizes / SQUARED) ** 2
     limits = {
         str(d): d
-        * float(w2(chain(variance, d).local_round(0).average.stationary(), posterior)) ** 2
+        * float(w2(chain_of(variance, d).local_round(0).average.stationary(), posterior)) ** 2
         for d in (2, 1000)
     }
     return {
@@ -289,7 +71,7 @@ def figure_2(variance: float) -> dict[str, object]:
             "variance": float(posterior.covariance[0, 0]),
         },
         "rounds": {str(d): r for d, r in found.items()},
-        "slope of log(rounds^2) in log d, from d = 50": slope,
+        "slope of log(rounds^2) in log d, from d = 50": slope(found),
         "correlation of rounds^2 with d": float(np.corrcoef(sizes, squares)[0, 1]),
         "correlation of rounds^2 with d log(d/0.1)^2": float(np.corrcoef(with_log, squares)[0, 1]),
         "rounds^2 over d log(d/0.1)^2, least and largest from d = 50": [
@@ -300,25 +82,14 @@ def figure_2(variance: float) -> dict[str, object]:
     }
 
 
-def rule(step_size: float) -> int:
-    """K = floor(pi / (3 eta)), at least 2."""
-    return max(2, math.floor(math.pi / (3.0 * step_size)))
-
-
-def cell(regression: Regression, step_size: float, leapfrogs: int, std: float) -> dict[str, float]:
-    """ME after each of ROUNDS, T = 10."""
-    chain = Rounds(regression, step_size, leapfrogs, std)
-    return {str(r): chain.error(r) for r in ROUNDS}
-
-
 def figure_1(dimension: int) -> dict[str, object]:
     """ME for each step size and K, exact and noisy gradients; the best of each method."""
-    regression, made = Regression(dimension), {}
+    regression, made = LogisticExpansion(dimension), {}
     for name, std in (("exact gradients", 0.0), ("noisy gradients", GRADIENT_STD)):
         cells = {}
-        for step in STEPS[dimension]:
-            tried = sorted({1, rule(step), *(k for k in LEAPFROGS if k < rule(step))})
-            cells[f"{step:g}"] = {str(k): cell(regression, step, k, std) for k in tried}
+        for step in STEP_SIZES[dimension]:
+            every = tried(step)
+            cells[f"{step:g}"] = {str(k): marginal_errors(regression, step, k, std) for k in every}
         made[name] = {"step size, K, rounds": cells, "best": best(cells)}
     return made
 
@@ -343,22 +114,22 @@ def best(cells: dict[str, dict[str, dict[str, float]]]) -> dict[str, object]:
     return {name: {str(r): least(str(r), wanted) for r in ROUNDS} for name, wanted in ways.items()}
 
 
-LOCALS, DRAWS = (1, 2, 5, 10, 20, 40, 70, 100), (10, 30, 100, 300, 1000, 3000)
-"""Figure 1(c)'s T, and the numbers of draws of one chain."""
+DRAWS = (10, 30, 100, 300, 1000, 3000)
+"""Numbers of draws of one chain in Figure 1(c)."""
 
 
 def figure_1c() -> dict[str, object]:
     """d = 1000, K = 100, eta = 0.01, noisy gradients: ME against T, and one chain's draws' ME."""
-    regression = Regression(1000)
+    regression = LogisticExpansion(1000)
     return {str(local): averaged(regression, local) for local in LOCALS}
 
 
-def averaged(regression: Regression, local: int) -> dict[str, dict[str, float]]:
+def averaged(regression: LogisticExpansion, local: int) -> dict[str, dict[str, float]]:
     """Return one T of Figure 1(c)."""
-    chain = Rounds(regression, 0.01, 100, GRADIENT_STD, local)
+    chain = ExpansionLaws(regression, 0.01, 100, GRADIENT_STD, local)
     path = chain.path(DRAWS[-1])
     return {
-        "law": {str(r): chain.error(r) for r in (1, 2, 3, 5, 10, 100, 2_000_000)},
+        "law": {str(r): chain.error(r) for r in SHOWN},
         "one chain's draws": {
             str(n): float(f"{sampled_error(path[:n], regression.law):.4g}") for n in DRAWS
         },
@@ -378,7 +149,7 @@ def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]
     """1000 chains of Algorithm 3 in d = 10 on the expansion, noisy gradients, and exact laws."""
     from fedprivacy import training
 
-    regression = Regression(10)
+    regression = LogisticExpansion(10)
     loop = training.HamiltonianSampling(
         target=training.GaussianPosterior(target=regression.target, sensitivity=REACH),
         step_size=step_size,
@@ -390,7 +161,7 @@ def simulated(step_size: float, leapfrogs: int, total: int) -> dict[str, object]
         seed=SEEDS["1000 chains"],
     )
     state = training.train(loop, loop.target, rounds=total).state
-    law = Rounds(regression, step_size, leapfrogs, GRADIENT_STD).law(total)
+    law = ExpansionLaws(regression, step_size, leapfrogs, GRADIENT_STD).law(total)
     return compared(state.positions.numpy(), law, regression.law)
 
 
@@ -415,7 +186,7 @@ def compared(draws: np.ndarray, law: Marginals, aim: Marginals) -> dict[str, obj
     }
 
 
-def logistic_target(regression: Regression) -> object:
+def logistic_target(regression: LogisticExpansion) -> object:
     """The logistic posterior itself, split over the clients; a record's reach is known."""
     import torch
     from torch.nn.functional import logsigmoid
@@ -444,7 +215,7 @@ def logistic_target(regression: Regression) -> object:
     )
 
 
-def metropolis(regression: Regression, chains: int = 500, kept: int = 20) -> np.ndarray:
+def metropolis(regression: LogisticExpansion, chains: int = 500, kept: int = 20) -> np.ndarray:
     """Draws of the logistic posterior by Hamiltonian Monte Carlo with the accept step."""
     inputs, labels = regression.records
     generator, step, steps = np.random.default_rng(SEEDS["Metropolis"]), 0.04, 8
@@ -478,7 +249,7 @@ ON_THE_POSTERIOR = ((0.1, 1, 30), (0.05, 3, 30), (0.1, 10, 4))
 
 def on_the_posterior() -> dict[str, object]:
     """d = 10, the logistic posterior: ME of 200 chains' positions against Metropolis draws."""
-    regression = Regression(10)
+    regression = LogisticExpansion(10)
     truth = np.sort(metropolis(regression), axis=0)
     expanded = Marginals(truth.mean(0), truth.std(0))
     made: dict[str, object] = {"expansion": marginal_error(expanded, regression.law)}
@@ -487,7 +258,7 @@ def on_the_posterior() -> dict[str, object]:
 
 def apart() -> dict[str, float]:
     """Return the distance of the clients' modes from the posterior's, and its width, d = 10."""
-    regression = Regression(10)
+    regression = LogisticExpansion(10)
     away = regression.own_modes - regression.mode
     return {
         "clients' modes, mean distance": float(np.linalg.norm(away, axis=1).mean()),
@@ -497,7 +268,7 @@ def apart() -> dict[str, float]:
 
 
 def chains_on(
-    regression: Regression, truth: np.ndarray, step: float, leapfrogs: int, total: int
+    regression: LogisticExpansion, truth: np.ndarray, step: float, leapfrogs: int, total: int
 ) -> dict[str, object]:
     """Return ME of 200 chains on the logistic posterior, whose sorted draws are given."""
     from fedprivacy import training
@@ -515,7 +286,7 @@ def chains_on(
     state = training.train(loop, None, rounds=total).state
     drawn = np.sort(state.positions.numpy(), axis=0)
     wanted = np.quantile(truth, (np.arange(200) + 0.5) / 200, axis=0)
-    law = Rounds(regression, step, leapfrogs, GRADIENT_STD).law(total)
+    law = ExpansionLaws(regression, step, leapfrogs, GRADIENT_STD).law(total)
     beside = compared(drawn, law, regression.law)
     return {**beside, "chains": float(np.mean(np.abs(drawn - wanted)))}
 
@@ -536,12 +307,12 @@ PRIVATE = (
 
 def privacy() -> list[dict[str, object]]:
     """Return sound epsilons (record level, delta 1e-5) and exact ME, d = 10, noise on gradients."""
-    regression = Regression(10)
+    regression = LogisticExpansion(10)
     return [private_row(regression, *cell) for cell in PRIVATE]
 
 
 def private_row(
-    regression: Regression,
+    regression: LogisticExpansion,
     step: float,
     leapfrogs: int,
     local: int,
@@ -620,7 +391,7 @@ def by_chains(kept: dict) -> dict[str, Cells]:
         }
     name = "figure 1d, privacy"
     found[name] = {
-        f"row {number}": partial(comes_out, partial(private_row, Regression(10), *cell), old)
+        f"row {number}": partial(comes_out, partial(private_row, LogisticExpansion(10), *cell), old)
         for number, (cell, old) in enumerate(zip(PRIVATE, kept[name], strict=True))
     }
     return found
@@ -633,7 +404,7 @@ def comes_out(make: Callable[[], dict], old: dict) -> bool:
 
 def again_on_the_posterior(step: float, leapfrogs: int, total: int) -> dict[str, object]:
     """Return a cell of the logistic posterior, with the posterior's draws made again."""
-    regression = Regression(10)
+    regression = LogisticExpansion(10)
     truth = np.sort(metropolis(regression), axis=0)
     return chains_on(regression, truth, step, leapfrogs, total)
 
@@ -644,7 +415,7 @@ def agrees_in_figure_1c(local: int, old: dict) -> bool:
     The chain is drawn along eigenvectors, whose signs depend on the machine. If only its draws
     differ, they are not compared.
     """
-    fresh = averaged(Regression(1000), local)
+    fresh = averaged(LogisticExpansion(1000), local)
     if not near(fresh["law"], old["law"], 2e-3, 1e-9):
         return False
     if not near(fresh["one chain's draws"], old["one chain's draws"], 2e-3):
@@ -654,14 +425,16 @@ def agrees_in_figure_1c(local: int, old: dict) -> bool:
 
 def agrees(variance: float, dimension: int, old: object) -> bool:
     """Return whether a dimension of Figure 2 agrees with the recorded one."""
-    return rounds(variance, dimension) == old
+    return rounds_needed(variance, dimension) == old
 
 
 def agrees_in_figure_1(
     dimension: int, std: float, step: float, leapfrogs: int, old: dict[str, float]
 ) -> bool:
     """Return whether a cell of Figure 1 agrees with the recorded one."""
-    return near(cell(Regression(dimension), step, leapfrogs, std), old, 2e-3, 1e-9)
+    return near(
+        marginal_errors(LogisticExpansion(dimension), step, leapfrogs, std), old, 2e-3, 1e-9
+    )
 
 
 def check() -> None:
@@ -670,14 +443,14 @@ def check() -> None:
     assert kept["run"] == RUN, "the results are of another run"
     for name, variance in (("variance 4", 4.0), ("variance 2", 2.0)):
         for dimension in (2, 50, 1000):
-            assert rounds(variance, dimension) == kept[name]["rounds"][str(dimension)]
-    regression = Regression(10)
+            assert rounds_needed(variance, dimension) == kept[name]["rounds"][str(dimension)]
+    regression = LogisticExpansion(10)
     compare_with_library(regression)
     old = kept["figure 1d, d = 10"]
     for name, std in (("exact gradients", 0.0), ("noisy gradients", GRADIENT_STD)):
         for step in (0.01, 0.1):
             for leapfrogs, row in old[name]["step size, K, rounds"][f"{step:g}"].items():
-                for key, value in cell(regression, step, int(leapfrogs), std).items():
+                for key, value in marginal_errors(regression, step, int(leapfrogs), std).items():
                     assert math.isclose(value, row[key], rel_tol=2e-3, abs_tol=1e-9)
     step, leapfrogs, total = SIMULATED[0]
     found = simulated(step, leapfrogs, total)["chains"]
@@ -689,7 +462,7 @@ def check() -> None:
     assert redrawn(tables(kept)), "a drawn cell differs"
 
 
-def compare_with_library(regression: Regression) -> None:
+def compare_with_library(regression: LogisticExpansion) -> None:
     """Check that the laws of ``Rounds`` are those of ``HamiltonianChain``."""
     for step, leapfrogs, std in ((0.05, 20, 10.0), (0.05, 1, 0.0), (0.1, 3, 10.0)):
         chain = HamiltonianChain(
@@ -702,7 +475,7 @@ def compare_with_library(regression: Regression) -> None:
         )
         for count in (1, 7):
             theirs = chain.law(point(np.zeros(regression.dimension)), count)
-            ours = Rounds(regression, step, leapfrogs, std).law(count)
+            ours = ExpansionLaws(regression, step, leapfrogs, std).law(count)
             assert np.allclose(ours.mean, theirs.mean, rtol=1e-9, atol=1e-12)
             assert np.allclose(ours.std**2, np.diag(theirs.covariance), rtol=1e-9)
 

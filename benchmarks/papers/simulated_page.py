@@ -9,11 +9,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Any
 
-from fa_hmc import LEAPFROGS, STEPS
 from pages import put, table
 from tradeoff import GRID, edges, hamiltonian_grid
 
 from fedprivacy.bound import shown
+from fedprivacy.reproductions.fa_hmc.figures import LEAPFROGS, STEP_SIZES
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -173,7 +173,7 @@ def fa_hmc(kept: dict[str, Any]) -> Iterator[Named]:
     rows = []
     for name, (figure, gradients) in parts.items():
         for method, found in kept[figure][gradients]["best"].items():
-            steps = STEPS[int(name.partition(",")[0])]
+            steps = STEP_SIZES[int(name.partition(",")[0])]
             cells = [
                 least(
                     f"{few(error, 3)} ({size}, {leapfrogs})",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ..errors import listed, refuse
 from .base import Figure
+from .fa_hmc.figures import FIGURES as FA_HMC
 from .fa_ld.figures import FIGURES as FA_LD
 from .fed_plt.tables import FIGURES as FED_PLT
 from .fed_smp.tables import FIGURES as FED_SMP
 from .fedavg_two_sided.tables import FIGURES as TWO_SIDED
 
 FIGURES: dict[str, Figure] = {
-    figure.name: figure for figure in (*FA_LD, *FED_PLT, *FED_SMP, *TWO_SIDED)
+    figure.name: figure for figure in (*FA_HMC, *FA_LD, *FED_PLT, *FED_SMP, *TWO_SIDED)
 }
 """Name -> figure or table; the papers in the order of their names."""
 

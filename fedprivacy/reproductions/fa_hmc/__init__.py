@@ -1,0 +1,1 @@
+"""The figures of FA-HMC (Liang et al.)."""
