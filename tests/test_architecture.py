@@ -48,6 +48,7 @@ TRAINS = {
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",
+    "reproductions/chains",
     "reproductions/fed_plt/algorithms",
     "reproductions/fed_plt/measuring",
     "reproductions/fed_plt/rows",

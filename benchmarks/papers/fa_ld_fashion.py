@@ -21,7 +21,7 @@ import json
 import math
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,9 +32,17 @@ from pages import table as markdown
 from told import told as in_a_line
 
 import fedprivacy as fp
-from fedprivacy import training
-from fedprivacy.errors import Diverged, require
+from fedprivacy.errors import require
 from fedprivacy.outputs import whole_file
+from fedprivacy.reproductions.chains import (
+    SCORES,
+    curve,
+    hamiltonian,
+    images,
+    langevin,
+    network,
+    regression,
+)
 
 RESULTS = Path(__file__).parent / "results"
 DATASETS = ("fashion-mnist", "mnist", "kmnist", "cifar2")
@@ -43,7 +51,6 @@ TOLERANCE = 2e-3
 DELTA = 1e-5
 SUFFIX = ["fashion"]
 """Suffix of result files, from the command line."""
-SCORES = ("accuracy", "brier", "ece", "nll")
 BEYOND = {("fa_ld", 1): [4.8e-5, 9.6e-5, 1.92e-4, 3.84e-4]}
 """Additional step sizes for one local step, which costs little: its accuracy has two maxima."""
 MOST_SIZES = 12
@@ -102,65 +109,6 @@ PRIVATE_NETWORK = {
 }
 
 
-def data(name, folder):
-    """Return ten clients with equally many images, 6,000 of Fashion-MNIST."""
-    if name == "cifar2":
-        return first_classes(training.load_named("cifar10", folder, clients=10), 2)
-    return training.load_named(name, folder, clients=10)
-
-
-def first_classes(records, count):
-    """Return the records of the first classes, shared evenly."""
-    train, test = records.labels < count, records.test_labels < count
-    return training.federate(
-        f"{records.name}, {count} classes",
-        (records.features[train], records.labels[train]),
-        (records.test_features[test], records.test_labels[test]),
-        clients=records.population,
-        num_classes=count,
-    )
-
-
-def softmax(records):
-    """Return the model of the logistic parts."""
-    return training.SoftmaxRegression(records.features[0].numel(), records.num_classes)
-
-
-def curve(loop, rounds, every, warmup=0):
-    """Return scores of a chain's running mean prediction, and the number of its rounds.
-
-    Scores are with and without the warm-up, and None from the round of divergence on.
-    """
-    records = loop.target.data
-    sums = {"all": 0.0, "warm": 0.0}
-    counts, rows, done = dict.fromkeys(sums, 0), [], 0
-
-    def look(state, _):
-        nonlocal done
-        done = state.round
-        if state.round % every:
-            return
-        with torch.no_grad():
-            inputs = records.test_features.flatten(1)
-            now = loop.target.model.logits(state.positions[0], inputs).softmax(-1)
-        row = {"round": state.round}
-        for name in sums if state.round > warmup else ["all"]:
-            sums[name], counts[name] = sums[name] + now, counts[name] + 1
-            row[name] = scores(sums[name] / counts[name], records.test_labels)
-        rows.append(row)
-
-    try:
-        training.train(loop, loop.target, rounds=rounds, on_round=look)
-    except Diverged as error:
-        rows.append({"round": None, "diverged": str(error)})
-    return rows, done
-
-
-def scores(probabilities, labels):
-    """Return the four scores, rounded."""
-    return {k: round(v, 5) for k, v in asdict(training.score(probabilities, labels)).items()}
-
-
 def last(cell, kind="all"):
     """Return a cell's final scores; None if it diverged."""
     return cell["curve"][-1].get(kind) if cell["curve"] else None
@@ -192,41 +140,27 @@ def wanted(group):
     return [size for edge, size in beyond.items() if edge in at and len(sizes) < MOST_SIZES]
 
 
-def share_of(posterior, batch):
-    """Return the share of a client's records in a batch."""
-    most = max(map(len, posterior.data.clients))
-    rule = f"have a client of at least {batch} records"
-    require(batch <= most, "data", f"{most} at most", rule, "a batch is as many of one client's")
-    return batch / most
-
-
-def langevin(posterior, local_steps, step_size, setting, **options):
+def langevin_loop(posterior, local_steps, step_size, setting, **options):
     """Return the loop of a cell of FA-LD."""
-    return training.LangevinSampling(
-        target=posterior,
-        step_size=step_size,
-        local_steps=local_steps,
-        temperature=setting["temperature"],
-        batch_fraction=share_of(posterior, setting["batch"]),
-        **{"seed": 0, **options},
-    )
+    own = {"batch": setting["batch"], "temperature": setting["temperature"]}
+    return langevin(posterior, local_steps=local_steps, step_size=step_size, **own, **options)
 
 
 def fa_ld_groups(records):
     """Yield the settings of FA-LD's figures: facts, and the loop by step size; smallest first."""
-    posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
+    posterior = regression(records)
     for steps in FA_LD["local_steps"]:
         yield {"local_steps": steps}, partial(langevin_at, posterior, steps, FA_LD)
 
 
 def langevin_at(posterior, local_steps, setting, step_size):
     """Return the loop with a step size."""
-    return langevin(posterior, local_steps, step_size, setting)
+    return langevin_loop(posterior, local_steps, step_size, setting)
 
 
 def fa_hmc_groups(records):
     """Yield FA-HMC's figures: leapfrog steps at fixed iterations, then the reverse."""
-    posterior = training.Posterior(model=softmax(records), data=records, prior_precision=0.0)
+    posterior = regression(records)
     first, second = FA_HMC["leapfrog"], FA_HMC["local"]
     pairs = [(k, first["iterations"]) for k in first["leapfrog_steps"]]
     pairs += [(second["leapfrog_steps"], t) for t in second["iterations"]]
@@ -237,38 +171,18 @@ def fa_hmc_groups(records):
 
 def hamiltonian_at(posterior, pair, setting, options, step_size):
     """Return the loop with a step size."""
-    return hamiltonian(posterior, pair, step_size, setting, **options)[1]
+    return hamiltonian_loop(posterior, pair, step_size, setting, **options)[1]
 
 
-def hamiltonian(posterior, pair, step_size, setting, **options):
+def hamiltonian_loop(posterior, pair, step_size, setting, **options):
     """Return the facts and the loop of a cell of FA-HMC, of (K, T)."""
-    leapfrog, iterations = pair
-    loop = training.HamiltonianSampling(
-        target=posterior,
-        step_size=step_size,
-        leapfrog_steps=leapfrog,
-        iterations=iterations,
-        batch_fraction=share_of(posterior, setting["batch"]),
-        **{"seed": 0, **options},
-    )
-    facts = {"leapfrog_steps": leapfrog, "iterations": iterations, "step_size": step_size}
-    return facts, loop
-
-
-def network(records, setting, clip_norm=None):
-    """Return a network's posterior and the options that start chains at its first parameters."""
-    torch.manual_seed(0)
-    shape = (records.features[0].numel(), records.num_classes)
-    model = training.classifier(training.mlp(*shape, hidden=setting["hidden"]))
-    posterior = training.Posterior(
-        model=model, data=records, prior_precision=0.0, clip_norm=clip_norm
-    )
-    return posterior, {"start": model.flat.flatten()}
+    shape = {"leapfrog_steps": pair[0], "iterations": pair[1], "step_size": step_size}
+    return shape, hamiltonian(posterior, batch=setting["batch"], **shape, **options)
 
 
 def network_groups(records):
     """Yield Figure 5's settings; one leapfrog step is run as FA-LD with step eta^2 / 2."""
-    posterior, start = network(records, NETWORK)
+    posterior, start = network(records, NETWORK["hidden"])
     for pair in NETWORK["pairs"]:
         facts = {"leapfrog_steps": pair[0], "iterations": pair[1]}
         yield facts, partial(network_at, posterior, pair, {"correlation": 1.0, **start})
@@ -279,45 +193,42 @@ def network_at(posterior, pair, options, step_size):
     if pair[0] > 1:
         return hamiltonian_at(posterior, pair, NETWORK, options, step_size)
     setting = {"temperature": 1.0, "batch": NETWORK["batch"]}
-    return langevin(posterior, pair[1], step_size**2 / 2.0, setting, **options)
+    return langevin_loop(posterior, pair[1], step_size**2 / 2.0, setting, **options)
 
 
 def private_network_cells(records):
     """Yield a network's private cells: records' gradients clipped, all momentum private."""
     setting = PRIVATE_NETWORK
-    posterior, start = network(records, setting, setting["clip_norm"])
+    posterior, start = network(records, setting["hidden"], setting["clip_norm"])
     for *pair, noise, step_size in setting["cells"]:
         options = {"correlation": setting["correlation"], "gradient_noise_multiplier": noise}
-        facts, loop = hamiltonian(posterior, pair, step_size, setting, **options, **start)
+        facts, loop = hamiltonian_loop(posterior, pair, step_size, setting, **options, **start)
         yield {**facts, "noise_multiplier": noise}, loop
 
 
 def private_cells(records):
     """Yield private cells: clipped gradients, all noise private, every round accounted."""
-    posterior = training.Posterior(
-        model=softmax(records), data=records, prior_precision=0.0, clip_norm=PRIVATE["clip_norm"]
-    )
+    posterior = regression(records, PRIVATE["clip_norm"])
     for steps, step_size in PRIVATE["cells"]:
-        loop = langevin(posterior, steps, step_size, PRIVATE, correlation=PRIVATE["correlation"])
+        loop = langevin_loop(
+            posterior, steps, step_size, PRIVATE, correlation=PRIVATE["correlation"]
+        )
         yield {"local_steps": steps, "step_size": step_size}, loop
 
 
 def private_hmc_cells(records):
     """Yield private cells of FA-HMC: by momentum for one leapfrog step, else by gradient noise."""
     setting = PRIVATE_HMC
-    posterior = training.Posterior(
-        model=softmax(records), data=records, prior_precision=0.0, clip_norm=setting["clip_norm"]
-    )
+    posterior = regression(records, setting["clip_norm"])
     for leapfrog, iterations, noise in setting["cells"]:
-        loop = training.HamiltonianSampling(
-            target=posterior,
+        shape = {"leapfrog_steps": leapfrog, "iterations": iterations}
+        loop = hamiltonian(
+            posterior,
+            **shape,
             step_size=setting["step_size"],
-            leapfrog_steps=leapfrog,
-            iterations=iterations,
+            batch=setting["batch"],
             correlation=setting["correlation"],
             gradient_noise_multiplier=noise,
-            batch_fraction=share_of(posterior, setting["batch"]),
-            seed=0,
         )
         yield (
             {"leapfrog_steps": leapfrog, "iterations": iterations, "noise_multiplier": noise},
@@ -574,7 +485,7 @@ def main():
         usual = options.dataset == "fashion-mnist"
         require(usual, "--dataset", options.dataset, "be fashion-mnist for --page")
         sys.exit(told(pages()))
-    records = data(options.dataset, options.data_dir)
+    records = images(options.dataset, options.data_dir)
     SUFFIX[0] = "fashion" if options.dataset == "fashion-mnist" else options.dataset
     parts = PARTS if options.part == "all" else [options.part]
     if options.check:

@@ -49,6 +49,7 @@ from told import told as in_a_line
 from fedprivacy import training
 from fedprivacy.errors import require
 from fedprivacy.outputs import whole_file
+from fedprivacy.reproductions.chains import images, scores, softmax
 from fedprivacy.training.chains import ChainState
 
 RESULTS, PROGRESS = (Path(__file__).parent / name for name in ("results", "progress"))
@@ -212,7 +213,7 @@ def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
     """Return the loop of one setting and seed with several step sizes; by torch without sources."""
     setting, least = PARTS[part] | other, min(sizes)
     power = 0.5 if part == "fa_ld_long" else 1.0
-    scales, model = [(size / least) ** power for size in sizes], short.softmax(records)
+    scales, model = [(size / least) ** power for size in sizes], softmax(records)
     own = None
     if (model.features, model.classes) == CompiledLadder.SIZES:
         own = CompiledLadder(model, scales, records.features, sources)
@@ -222,9 +223,9 @@ def ladder(part, facts, sizes, seed, records, sources=SOURCES, **other):
         model, records = own, numbered(records)
     posterior = training.Posterior(model=model, data=records, prior_precision=0.0)
     if part == "fa_ld_long":
-        return short.langevin(posterior, facts["local_steps"], least, setting, seed=seed)
+        return short.langevin_loop(posterior, facts["local_steps"], least, setting, seed=seed)
     pair = facts["leapfrog_steps"], facts["iterations"]
-    return short.hamiltonian(posterior, pair, least, setting, correlation=1.0, seed=seed)[1]
+    return short.hamiltonian_loop(posterior, pair, least, setting, correlation=1.0, seed=seed)[1]
 
 
 class Chain:
@@ -307,7 +308,7 @@ class Chain:
         if number % self.setting["shown"] == 0 or number == self.setting["every"]:
             for copy, rows in enumerate(now["rows"]):
                 means = {kind: now["sums"][kind][copy] / now["counts"][kind] for kind in kinds}
-                told = {k: short.scores(mean, records.test_labels) for k, mean in means.items()}
+                told = {k: scores(mean, records.test_labels) for k, mean in means.items()}
                 rows.append({"round": number, **told})
 
     def result(self, now):
@@ -672,7 +673,7 @@ def act(options):
     require(usual or not (options.page or options.measure), "--dataset", options.dataset, rule)
     SUFFIX[0] = "" if usual else f"_{options.dataset}"
     if not options.page:
-        records = short.data(options.dataset, options.data_dir)
+        records = images(options.dataset, options.data_dir)
         if options.check:
             return not check(records)
         (measure if options.measure else work)(records)

@@ -31,6 +31,7 @@ from pages import table as markdown
 from told import hours as hours_of
 
 from fedprivacy.errors import Diverged
+from fedprivacy.reproductions.chains import images, network
 
 PART = "network_long"
 SETTING = {"hidden": [512, 512], "rounds": 200, "batch": 1000, "every": 1, "shown": 20}
@@ -69,7 +70,7 @@ class Chain(long.Chain):
 
     def loop(self, records):
         """Return the loop from the network's first parameters."""
-        posterior, start = short.network(records, self.setting)
+        posterior, start = network(records, self.setting["hidden"])
         if self.part == HALF:
             posterior = replace(posterior, model=InHalf(posterior.model))
         pair = self.facts["leapfrog_steps"], self.facts["iterations"]
@@ -198,7 +199,7 @@ def pages():
 
 def check():
     """Repeat the first rounds of a drawn chain of each part; return whether they reproduce."""
-    records = short.data("fashion-mnist", None)
+    records = images("fashion-mnist", None)
     tables = {
         part: {
             str(long.own(cell)): partial(long.agrees, part, cell, records, Chain)
@@ -228,7 +229,7 @@ def main():
         sys.exit(not check())
     if not options.page:
         begun = time.process_time()
-        work(short.data("fashion-mnist", None), options.most)
+        work(images("fashion-mnist", None), options.most)
         print(f"{time.process_time() - begun:.0f} seconds of the processor")
     pages()
 

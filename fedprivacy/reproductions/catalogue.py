@@ -5,14 +5,15 @@ from __future__ import annotations
 from ..errors import listed, refuse
 from .base import Figure
 from .fa_hmc.figures import FIGURES as FA_HMC
+from .fa_hmc.images import FIGURES as FA_HMC_IMAGES
 from .fa_ld.figures import FIGURES as FA_LD
+from .fa_ld.images import FIGURES as FA_LD_IMAGES
 from .fed_plt.tables import FIGURES as FED_PLT
 from .fed_smp.tables import FIGURES as FED_SMP
 from .fedavg_two_sided.tables import FIGURES as TWO_SIDED
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure for figure in (*FA_HMC, *FA_LD, *FED_PLT, *FED_SMP, *TWO_SIDED)
-}
+_EVERY = (*FA_HMC, *FA_HMC_IMAGES, *FA_LD, *FA_LD_IMAGES, *FED_PLT, *FED_SMP, *TWO_SIDED)
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in _EVERY}
 """Name -> figure or table; the papers in the order of their names."""
 
 
