@@ -146,7 +146,11 @@ def scheme(draw: Draw, population: int | None = None) -> tuple[str, dict[str, An
             near = max(1, min(n, round(q * n * draw.spread(0.3, 3.0))))
             return name, {"probability": q, "population": n, "largest": near}
         case "Shuffled" | "RandomAllocation":
-            return name, {"rounds_per_epoch": draw.whole(1, draw.pick((4, 100), (1, 100_000)))}
+            rounds = draw.whole(1, draw.pick((4, 100), (1, 100_000)))
+            values = {"rounds_per_epoch": rounds}
+            if name == "RandomAllocation" and draw.chance(0.5):
+                values["take"] = draw.whole(1, min(rounds, draw.pick((4, 30), (1, 3_000))))
+            return name, values
     return name, {}
 
 

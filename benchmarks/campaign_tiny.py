@@ -62,7 +62,7 @@ def _scheme(draw: Draw, n: int) -> tuple[str, dict[str, Any]]:
         },
         "Everyone": {},
         "Shuffled": {"rounds_per_epoch": 2},
-        "RandomAllocation": {"rounds_per_epoch": 2},
+        "RandomAllocation": {"rounds_per_epoch": 2, "take": draw.rng.choice([1, 1, 2])},
     }
     return name, values[name]
 
@@ -72,7 +72,7 @@ def outcomes(scheme: tuple[str, dict[str, Any]], data: tuple[float, ...]) -> Ite
     name, v = scheme
     n = len(data)
     if name in ("Shuffled", "RandomAllocation"):
-        yield from _epochs(name, v["rounds_per_epoch"], data)
+        yield from _epochs(name, v["rounds_per_epoch"], data, v.get("take", 1))
         return
     for chance, who in _cohorts(name, v, n):
         yield chance, who, (math.fsum(data[i] for i in who),)
@@ -97,14 +97,16 @@ def _cohorts(name: str, v: dict[str, Any], n: int) -> Iterator[tuple[Any, tuple[
                 yield from ((chance, who) for who in kept)
 
 
-def _epochs(name: str, rounds: int, data: tuple[float, ...]) -> Iterator[Outcome]:
+def _epochs(name: str, rounds: int, data: tuple[float, ...], take: int) -> Iterator[Outcome]:
     n = len(data)
     if name == "RandomAllocation":
-        for places in itertools.product(range(rounds), repeat=n):
+        sets = list(itertools.combinations(range(rounds), take))
+        for places in itertools.product(sets, repeat=n):
             sums = [
-                math.fsum(x for x, p in zip(data, places, strict=True) if p == r) for r in (0, 1)
+                math.fsum(x for x, p in zip(data, places, strict=True) if r in p)
+                for r in range(rounds)
             ]
-            yield mpf(1) / rounds**n, places, tuple(sums)
+            yield mpf(1) / len(sets) ** n, places, tuple(sums)
         return
     orders = list(itertools.permutations(range(n)))
     for order in orders:

@@ -349,6 +349,8 @@ def law_of(scheme: tuple[str, dict[str, Any]]) -> Law:
             return law
         case "TruncatedPoisson":
             return _once(_kept(v["population"], v["probability"], v["largest"]))
+        case "RandomAllocation" if v.get("take", 1) > 1:
+            raise Unknown
     return [(mpf(1), 1)]
 
 
@@ -374,6 +376,8 @@ def _sampled(node: Node, adjacency: str, observer: str) -> Pair:
         raise Unknown
     if inner.kind in STATED and inner.values["adjacency"] != adjacency:
         raise Unknown
+    if scheme[0] == "RandomAllocation" and scheme[1].get("take", 1) > 1:
+        return _of_several(inner, scheme[1], adjacency, observer)
     law, name = law_of(scheme), scheme[0]
     if observer == "server" and adjacency == "add_remove":
         return (APART._replace(weight=1 - _never(law)), Part(_never(law), "same"))
@@ -384,6 +388,30 @@ def _sampled(node: Node, adjacency: str, observer: str) -> Pair:
     if name == "RandomAllocation" and scheme[1]["rounds_per_epoch"] > 1:
         law = _once(mpf(1) / scheme[1]["rounds_per_epoch"])
     return (_mixture(inner, law, scheme, adjacency),)
+
+
+def _of_several(inner: Node, v: dict[str, Any], adjacency: str, observer: str) -> Pair:
+    """Return what an epoch shows of a unit in several of its rounds, with normal noise only.
+
+    The server sees the rounds. Nobody else does, but one round alone shows the unit with
+    probability k / t, and the sum of all rounds shows it with certainty, among more noise.
+    """
+    if inner.kind not in SUMS or inner.kind == "Laplace":
+        raise Unknown
+    rounds, take, z = v["rounds_per_epoch"], v["take"], mpf(multiplier(inner))
+    zero = ((1.0, mpf(0)),)
+    if observer == "server" and adjacency == "add_remove":
+        return (APART,)
+    if observer == "server" or take == rounds:
+        moves = 2 if adjacency == "replace_one" else 1
+        return (Part(1.0, "normal", ((1.0, moves * mpmath.sqrt(take) / z),), zero),)
+    back = -1 if adjacency == "replace_one" else 0
+    whole = take / (mpmath.sqrt(rounds) * z)
+    if whole * rounds > 1 / z:
+        return (Part(1.0, "normal", ((1.0, whole),), ((1.0, back * whole),)),)
+    law = _once(mpf(take) / rounds)
+    p, q = (tuple((w, move * s / z) for w, s in law) for move in (1, back))
+    return (Part(1.0, "normal", _joined(p), _joined(q)),)
 
 
 def _never(law: Law) -> Any:

@@ -332,7 +332,8 @@ _SCHEMES: dict[type, Callable[[Any], str]] = {
         f"every unit is in exactly one of the {s.rounds_per_epoch:,} rounds of an epoch (shuffled)"
     ),
     sampling.RandomAllocation: lambda s: (
-        f"every unit draws one of the {s.rounds_per_epoch:,} rounds of an epoch (balls in bins)"
+        f"every unit draws {'one' if s.take == 1 else s.take} of the {s.rounds_per_epoch:,} "
+        f"rounds of an epoch{' (balls in bins)' if s.take == 1 else ''}"
     ),
     sampling.Everyone: lambda s: "all units take part in every round",
 }

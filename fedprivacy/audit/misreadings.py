@@ -17,7 +17,7 @@ from ..errors import FedPrivacyError
 from ..mechanisms import Gaussian, Mechanism, Run, SampledMechanism
 from ..questions.epsilon import epsilon as certified
 from ..relations import Adjacency, Facts, Observer
-from ..sampling import Everyone, Poisson, Scheme
+from ..sampling import Everyone, Poisson, Scheme, round_rate
 
 WAYS = 4
 """Number of accounts that price each number of rounds."""
@@ -365,7 +365,7 @@ def _as_poisson(
         return inner.sampled(scheme), count
     rounds = getattr(scheme, "rounds_per_epoch", 1)
     # A scheme for an epoch covers several rounds, a Poisson scheme only one.
-    return inner.sampled(Poisson(scheme.rate / rounds)), count * rounds
+    return inner.sampled(Poisson(round_rate(scheme))), count * rounds
 
 
 def _noise_times(factor: float) -> _Change:
@@ -388,7 +388,7 @@ def _gaussian_rounds(run: Mechanism) -> list[tuple[float, float, int]] | None:
         if inner.traits.sum_multiplier is None:
             return None
         rounds = getattr(scheme, "rounds_per_epoch", 1)
-        share = 1.0 if scheme is None else scheme.rate / rounds
+        share = 1.0 if scheme is None else round_rate(scheme)
         found.append((inner.traits.sum_multiplier, share, count * rounds))
     return found
 

@@ -94,9 +94,10 @@ def _trace(given: dict[str, Any]) -> Any:
         given["cohort"],
         given["population"],
         given["rounds_per_epoch"],
+        take=given["take"],
     )
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
-    counts = ("cohort", "population", "rounds_per_epoch")
+    counts = ("cohort", "population", "rounds_per_epoch", "take")
     names = ("noise_multiplier", "sampling", "sampling_probability", *counts)
     said = {**given, "rounds": count}
     return Trace(
@@ -143,4 +144,9 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
             refuse(f"--{said.replace('_', '-')}", value, rule)
         if value is not None and name is not None:
             scheme = kinds[name](value, given["population"])
-    return scheme
+    take = given["take"]
+    if take is None:
+        return scheme
+    if not isinstance(scheme, RandomAllocation):
+        refuse("--take", take, "be given with --sampling allocation and --rounds-per-epoch")
+    return RandomAllocation(scheme.rounds_per_epoch, take)

@@ -81,6 +81,12 @@ judge_options = options(
     option("--sampling-probability", float, RUN, "For --sampling poisson."),
     option("--cohort", int, RUN, "For --sampling fixed and with-replacement."),
     option("--rounds-per-epoch", int, RUN, "For --sampling shuffled and allocation."),
+    option(
+        "--take",
+        int,
+        RUN,
+        "For --sampling allocation: a unit's rounds in an epoch; 1 if not given.",
+    ),
     noise_option,
     option("--rounds", int, RUN, "With --noise-multiplier.  [default: 1]"),
     option(

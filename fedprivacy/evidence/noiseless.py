@@ -27,7 +27,7 @@ from ..mechanisms.clear import CLEAR_WITNESS, SHOWN, WithoutNoise
 from ..mechanisms.upload import Upload
 from ..relations import Facts, Observer
 from ..rounding import HUNDREDS, rounded_down
-from ..sampling import Scheme, TableScheme, TruncatedPoisson
+from ..sampling import Scheme, TableScheme, TruncatedPoisson, round_rate
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def least_drawn_with(scheme: Scheme) -> float:
         return scheme.surely
     length = getattr(scheme, "rounds_per_epoch", 1)
     population = getattr(scheme, "population", None)
-    share = scheme.rate / length
+    share = round_rate(scheme)
     # Batches of a pass may differ by one unit.
     if length > 1 and population is not None:
         share = (population // length) / population

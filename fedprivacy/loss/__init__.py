@@ -18,6 +18,7 @@ from .curves.nested import Nested, rough_epsilon, scale
 from .curves.opposed import Opposed
 from .curves.sampled import Sampled
 from .curves.stated import RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
+from .curves.summed import SummedRounds
 from .curves.support import Support
 from .curves.triangles import Triangles, given_way
 from .curves.worst_of import DISJOINT, AnyOf, compose
@@ -53,6 +54,7 @@ __all__ = [
     "RenyiPoints",
     "Sampled",
     "Side",
+    "SummedRounds",
     "Support",
     "Swapped",
     "Tails",

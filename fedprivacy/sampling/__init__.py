@@ -10,10 +10,11 @@ available as ``fp.NAME``.
 from __future__ import annotations
 
 from ..relations import Adjacency, Observer
+from .allocation import RandomAllocation
 from .clients import SeparateProbabilities as SeparateProbabilities
 from .clients import WeightedDraws as WeightedDraws
 from .clients import drawn_once as drawn_once
-from .epoch import RandomAllocation, Shuffled
+from .epoch import Shuffled
 from .everyone import Everyone
 from .fixed_size import FixedSize
 from .held import MOST_HELD as MOST_HELD
@@ -28,6 +29,7 @@ from .scheme import Scheme as Scheme
 from .scheme import TableScheme as TableScheme
 from .scheme import expected_size as expected_size
 from .scheme import priced_as as priced_as
+from .scheme import round_rate as round_rate
 from .truncated import TruncatedPoisson
 
 SCHEMES: tuple[type[TableScheme], ...] = (

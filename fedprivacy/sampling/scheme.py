@@ -362,10 +362,16 @@ def _served(inner: Lossy, adjacency: Adjacency, observer: Observer) -> PrivacyLo
     return loss if observer is Observer.AGGREGATE else inner.privacy_loss(adjacency, observer)
 
 
+def round_rate(scheme: Scheme | TableScheme) -> float:
+    """Return the probability that a given unit is in a round, of an epoch if one is drawn whole."""
+    share: float = getattr(scheme, "take", 1) / getattr(scheme, "rounds_per_epoch", 1)
+    return scheme.rate * share
+
+
 def expected_size(scheme: Scheme, population: int) -> int:
     """Return the mean number of participants of a round, rounded up, at least 1."""
     # Rounding can lift the product just above an integer.
-    return max(1, math.ceil(scheme.rate * population - 1e-9))
+    return max(1, math.ceil(round_rate(scheme) * population - 1e-9))
 
 
 def unlikely(scheme: object, sizes: Mapping[int, int], chance: float) -> list[UnlikelySizes]:

@@ -244,6 +244,7 @@ def _facts_of(scheme: TableScheme) -> dict[str, Sampling | int]:
         "draws": "cohort",
         "population": "population",
         "rounds_per_epoch": "per_epoch",
+        "take": "take",
     }
     # Schemes use different names for the same facts.
     found = {to: getattr(scheme, name, None) for name, to in names.items()}
@@ -392,6 +393,6 @@ _BUILDERS: dict[Sampling, Callable[[Rounds], Scheme]] = {
     Sampling.FIXED: _fixed,
     Sampling.WITH_REPLACEMENT: _replacement,
     Sampling.SHUFFLED: lambda rounds: Shuffled(_per_epoch(rounds), partial=rounds.partial),
-    Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds)),
+    Sampling.ALLOCATION: lambda rounds: RandomAllocation(_per_epoch(rounds), rounds.take or 1),
     Sampling.EVERYONE: lambda rounds: Everyone(),
 }

@@ -24,7 +24,7 @@ from ...sampling import (
     WithReplacement,
 )
 from ...sampling.cohorts import FALSE_DOUBT, improbable, told_by, too_alike
-from ...sampling.scheme import TableScheme, most_drawn, secret_size, unlikely
+from ...sampling.scheme import TableScheme, most_drawn, round_rate, secret_size, unlikely
 
 ROUNDED = 1.05
 """Tolerance for a recorded share, which may be printed with only two digits."""
@@ -39,7 +39,7 @@ def round_share(scheme: Scheme | TableScheme) -> float:
         return scheme.draws * scheme.chance
     if isinstance(scheme, TruncatedPoisson):
         return scheme.probability
-    return scheme.rate / getattr(scheme, "rounds_per_epoch", 1)
+    return round_rate(scheme)
 
 
 class Kind(NamedTuple):

@@ -157,6 +157,7 @@ class Rounds:
         steps_per_round: number of noisy sums of its cohort that a round released.
         missing_shares: number of the cohort's noise shares that did not arrive.
         partial: whether an epoch may leave units out.
+        take: number of rounds of an epoch that a unit draws.
 
     Raises:
         ParameterError: if a value breaks its rule.
@@ -171,12 +172,14 @@ class Rounds:
     steps_per_round: int | None = None
     missing_shares: int | None = None
     partial: bool = False
+    take: int | None = None
 
     def __post_init__(self) -> None:
         validate_fields(self, non_negative, "noise_multiplier")
         validate_fields(self, partial(member, Sampling), "sampling", or_none=True)
         validate_fields(self, partial(counted, 0), "cohort", "missing_shares", or_none=True)
         validate_fields(self, partial(counted, 1), "population", "steps_per_round", or_none=True)
+        validate_fields(self, partial(counted, 1), "take", or_none=True)
         # The names are those of the options and files.
         if self.rate is not None:
             rate = probability(sampling_probability=self.rate)

@@ -36,7 +36,7 @@ ENDS = (Side.DOWN, Side.UP)
 """The sides of the two ends of an interval."""
 LATE = "the deadline passed before the tolerance was reached"
 STUCK = "the tolerance was not reached by refinement"
-SETTLED = "these rounds have no certified lower end; the upper end no longer falls"
+SETTLED = "the curve is known only from above; the upper end no longer falls"
 GROUPED = "many different rounds are grouped, each group between two rounds of its kind"
 
 

@@ -30,6 +30,7 @@ from ...errors import (
 from ...ledger import Ledger
 from ...relations import Adjacency
 from ...sampling import Scheme
+from ...sampling.epoch import EpochScheme
 from ...sampling.scheme import cohort_of, independent_draws
 from ...training import rounds
 from ...training.data import ClientGroup, FederatedData
@@ -63,7 +64,6 @@ from .server import (
     bookkeeping_for,
     check_cohort,
     check_data,
-    check_draws,
     check_perturbation,
     denominator,
     is_declared,
@@ -92,7 +92,8 @@ class FederatedAveraging:
     Args:
         model: builds the module, of single precision and without running statistics. Frozen
             parameters and buffers must be the same in every build.
-        scheme: draws the clients of a round.
+        scheme: draws the clients of a round. ``RandomAllocation`` and ``Shuffled`` draw an epoch
+            at once: ``step`` runs its rounds, and the ledger has one line for the epoch.
         perturbation: clips and perturbs; None for no privacy. With ``CorrelatedNoise`` it is
             DP-FTRL: ``scheme`` draws from the clients that its participation rule allows, the
             guarantee does not need a secret draw, and the noise's memory is stored next to the
@@ -176,10 +177,26 @@ class FederatedAveraging:
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "pass device='cpu'")
-        check_draws(self.scheme)
+        self._check_epochs()
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
             _ = self.round_mechanism
+
+    def _check_epochs(self) -> None:
+        """Refuse what one line of a ledger, for a whole epoch, cannot record."""
+        if not isinstance(self.scheme, EpochScheme):
+            return
+        noise = self.perturbation
+        if isinstance(noise, mechanisms.AdaptiveClipping):
+            rule = f"keep its clip norm with {self.scheme.name}"
+            refuse("perturbation", "AdaptiveClipping", rule, "use Gaussian, or Poisson cohorts")
+        if noise is not None and noise.full_cohort:
+            rule = f"draw its noise at the server with {self.scheme.name}, not in shares"
+            refuse("perturbation", type(noise).__name__, rule, "use Gaussian")
+        masks = self.sparsification or getattr(noise, "sparsification", None)
+        if masks is not None and masks.kept < masks.dimension:
+            rule = f"send all coordinates with {self.scheme.name}"
+            refuse("sparsification", masks, rule, "use Poisson or FixedSize cohorts")
 
     def _check_perturbation(self, perturbation: mechanisms.Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
@@ -276,7 +293,10 @@ class FederatedAveraging:
         dropout: rounds.Dropout | None = None,
         on_release: Callable[[State], None] | None = None,
     ) -> tuple[State, rounds.RoundInfo]:
-        """Run one round.
+        """Run one round; with a scheme that draws an epoch at once, all rounds of one epoch.
+
+        After a crash in an epoch the epoch is on record. It is not continued: the next step draws
+        another one.
 
         Args:
             state: from ``init`` or an earlier ``step``; unchanged.
@@ -302,12 +322,38 @@ class FederatedAveraging:
         if (run := correlated(self.perturbation)) is not None:
             return self._row(state, data, run, ledger, budget, dropout, on_release)
         books = bookkeeping_for(self.round_mechanism, self._now(state), ledger, budget, self.seed)
+        if isinstance(scheme := self.scheme, EpochScheme):
+            return rounds.run_round(
+                books,
+                collect=lambda: scheme.epoch(
+                    data.population, self._generator("cohort", state.round)
+                ),
+                release=lambda cohorts: self._epoch(state, data, cohorts, dropout),
+                on_release=on_release,
+            )
         return rounds.run_round(
             books,
             collect=lambda: self._collect(state, data, dropout),
             release=lambda collected: self._release(state, collected, data.population),
             on_release=on_release,
         )
+
+    def _epoch(
+        self,
+        state: State,
+        data: Clients,
+        cohorts: list[rounds.Indices],
+        dropout: rounds.Dropout | None,
+    ) -> tuple[State, rounds.RoundInfo]:
+        """Run all rounds of an epoch, whose cohorts were drawn together."""
+        now, infos = replace(state, round=state.round * len(cohorts)), []
+        for cohort in cohorts:
+            collected = self._collect(now, data, dropout, (cohort, None))
+            # Only noise in shares may be too little, and is refused for epochs.
+            assert not isinstance(collected, rounds.Aborted)
+            now, info = self._release(now, collected, data.population)
+            infos.append(info)
+        return replace(now, round=state.round + 1), rounds.together(infos, state.round)
 
     def _now(self, state: State) -> mechanisms.Perturbation | None:
         """Return the perturbation of a state's round."""
@@ -431,7 +477,8 @@ class FederatedAveraging:
         rounds.check_denominator(self._declared, ledger, budget)
         check_cohort(self.scheme, data.population, self._now(state))
         rule = f"have one rate per round, not {len(self.server_rates)} rates"
-        planned = not self.server_rates or state.round < len(self.server_rates)
+        last = (state.round + 1) * getattr(self.scheme, "rounds_per_epoch", 1)
+        planned = not self.server_rates or last <= len(self.server_rates)
         require(planned, "server_rates", f"round {state.round}", rule, "run no more rounds")
         travels = self._travels
         if travels.sparsifier is mechanisms.Sparsifier.TOP_K and travels.kept < travels.dimension:

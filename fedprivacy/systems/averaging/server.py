@@ -30,12 +30,11 @@ from ...relations import Unit
 from ...sampling import (
     Everyone,
     FixedSize,
-    RandomAllocation,
     Scheme,
-    Shuffled,
     WithReplacement,
     expected_size,
 )
+from ...sampling.epoch import EpochScheme
 from ...sampling.scheme import among, cohort_of
 from ...training import rounds
 from ...training.data import FederatedData
@@ -45,7 +44,7 @@ from .collect import Collected, check_room
 
 def check_draws(scheme: Scheme) -> None:
     """Refuse a scheme that does not draw every round independently."""
-    if isinstance(scheme, Shuffled | RandomAllocation):
+    if isinstance(scheme, EpochScheme):
         refuse("scheme", scheme.name, "draw round by round", "use Poisson or FixedSize")
 
 

@@ -504,7 +504,7 @@ def test_a_replaced_unit_is_refined_until_its_upper_end_stands_still():
     for epochs in (1, 5):
         bound = PldAccountant().compose(PrivacyLoss(curve, facts), epochs).epsilon(1e-6)
         assert bound.resolution[0] == 0.0
-        assert "no certified lower end" in bound.reason
+        assert "known only from above" in bound.reason
         fine = compose([(curve, epochs)]) if epochs > 1 else None
         if fine is not None:
             closest = fine.composition(1e-3, Side.UP, 1e-13).epsilon(1e-6)
