@@ -21,7 +21,7 @@ FACES = {"training/__init__.py": {"systems"}}
 SYSTEM_FILES = {"__init__", "loop"}
 """Every system has these files; FURTHER are a loop's own parts, and what a loop asks for."""
 FURTHER = {
-    "averaging": {"scaffold", "clients", "collect", "upload", "rows", "server", "state"},
+    "averaging": {"scaffold", "clients", "collect", "upload", "rows", "server", "state", "epochs"},
     "fa_hmc": {"law"},
     "fa_ld": {"law"},
     "fed_plt": {"agents", "bounds", "proximal", "solvers"},
@@ -37,6 +37,7 @@ TRAINS = {
     "systems/averaging/loop",
     "systems/averaging/clients",
     "systems/averaging/collect",
+    "systems/averaging/epochs",
     "systems/averaging/upload",
     "systems/averaging/rows",
     "systems/averaging/server",

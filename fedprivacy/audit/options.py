@@ -94,7 +94,7 @@ def _trace(given: dict[str, Any]) -> Any:
         given["cohort"],
         given["population"],
         given["rounds_per_epoch"],
-        take=given["take"],
+        take=given.get("take"),
     )
     count = 1 if given["rounds"] is None else integer(1, rounds=given["rounds"])
     counts = ("cohort", "population", "rounds_per_epoch", "take")
@@ -103,7 +103,7 @@ def _trace(given: dict[str, Any]) -> Any:
     return Trace(
         Origin(PARAMETERS),
         ((rounds, count),),
-        other_facts={n: str(said[n]) for n in (*names, "rounds") if said[n] is not None},
+        other_facts={n: str(said[n]) for n in (*names, "rounds") if said.get(n) is not None},
     )
 
 
@@ -144,7 +144,7 @@ def _scheme(given: dict[str, Any]) -> Scheme | str | None:
             refuse(f"--{said.replace('_', '-')}", value, rule)
         if value is not None and name is not None:
             scheme = kinds[name](value, given["population"])
-    take = given["take"]
+    take = given.get("take")
     if take is None:
         return scheme
     if not isinstance(scheme, RandomAllocation):

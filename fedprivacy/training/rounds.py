@@ -6,8 +6,8 @@ little: budget checked, ``intent`` on disk, budget charged, noise drawn, release
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -119,30 +119,6 @@ class RoundInfo:
     payload_bytes: int | None = None
     denominator: float | None = None
     mask: str | None = None
-
-
-def together(infos: Sequence[RoundInfo], number: int) -> RoundInfo:
-    """Return one record for the rounds of an epoch: sums of counts, and the least noise.
-
-    Args:
-        infos: of the rounds, at least one.
-        number: of the epoch, from 0.
-    """
-
-    def total(name: str) -> int:
-        return sum(getattr(info, name) for info in infos)
-
-    payloads = [info.payload_bytes for info in infos if info.payload_bytes is not None]
-    return replace(
-        infos[0],
-        round=number,
-        cohort=total("cohort"),
-        arrived=total("arrived"),
-        refused=total("refused"),
-        upload_bytes=total("upload_bytes"),
-        payload_bytes=sum(payloads) if len(payloads) == len(infos) else None,
-        noise_std=min(info.noise_std for info in infos),
-    )
 
 
 S = TypeVar("S", bound=RoundState)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,6 +47,7 @@ from ...training.optimise import (
 )
 from .clients import ClientTask, RoundStart, own_randomness, spread, trained
 from .collect import Collected
+from .epochs import check_epochs, in_turn
 from .rows import (
     NoiseFile,
     begun,
@@ -67,6 +69,7 @@ from .server import (
     check_perturbation,
     denominator,
     is_declared,
+    is_there,
     learned_norm,
     released,
     top_mask,
@@ -172,31 +175,15 @@ class FederatedAveraging:
         makes = makes and not isinstance(self.model, torch.nn.Module)
         rule = "be a function that builds the module"
         require(makes, "model", kind, rule, "pass lambda: ..., for example")
-        there = isinstance(self.device, str) and _is_there(self.device)
+        there = isinstance(self.device, str) and is_there(self.device)
         require(there, "device", self.device, "be a device that torch finds", "pass 'cpu'")
         alone = integer(1, processes=self.processes) == 1 or self.device == "cpu"
         rule = f"be 1 on device {self.device!r}"
         require(alone, "processes", self.processes, rule, "pass device='cpu'")
-        self._check_epochs()
+        check_epochs(self.scheme, self.perturbation, self.sparsification)
         if self.perturbation is not None:
             self._check_perturbation(self.perturbation)
             _ = self.round_mechanism
-
-    def _check_epochs(self) -> None:
-        """Refuse what one line of a ledger, for a whole epoch, cannot record."""
-        if not isinstance(self.scheme, EpochScheme):
-            return
-        noise = self.perturbation
-        if isinstance(noise, mechanisms.AdaptiveClipping):
-            rule = f"keep its clip norm with {self.scheme.name}"
-            refuse("perturbation", "AdaptiveClipping", rule, "use Gaussian, or Poisson cohorts")
-        if noise is not None and noise.full_cohort:
-            rule = f"draw its noise at the server with {self.scheme.name}, not in shares"
-            refuse("perturbation", type(noise).__name__, rule, "use Gaussian")
-        masks = self.sparsification or getattr(noise, "sparsification", None)
-        if masks is not None and masks.kept < masks.dimension:
-            rule = f"send all coordinates with {self.scheme.name}"
-            refuse("sparsification", masks, rule, "use Poisson or FixedSize cohorts")
 
     def _check_perturbation(self, perturbation: mechanisms.Perturbation) -> None:
         """Refuse a perturbation that this loop cannot run."""
@@ -295,9 +282,6 @@ class FederatedAveraging:
     ) -> tuple[State, rounds.RoundInfo]:
         """Run one round; with a scheme that draws an epoch at once, all rounds of one epoch.
 
-        After a crash in an epoch the epoch is on record. It is not continued: the next step draws
-        another one.
-
         Args:
             state: from ``init`` or an earlier ``step``; unchanged.
             data: the clients and their records.
@@ -322,38 +306,15 @@ class FederatedAveraging:
         if (run := correlated(self.perturbation)) is not None:
             return self._row(state, data, run, ledger, budget, dropout, on_release)
         books = bookkeeping_for(self.round_mechanism, self._now(state), ledger, budget, self.seed)
-        if isinstance(scheme := self.scheme, EpochScheme):
-            return rounds.run_round(
-                books,
-                collect=lambda: scheme.epoch(
-                    data.population, self._generator("cohort", state.round)
-                ),
-                release=lambda cohorts: self._epoch(state, data, cohorts, dropout),
-                on_release=on_release,
-            )
-        return rounds.run_round(
-            books,
-            collect=lambda: self._collect(state, data, dropout),
-            release=lambda collected: self._release(state, collected, data.population),
-            on_release=on_release,
-        )
-
-    def _epoch(
-        self,
-        state: State,
-        data: Clients,
-        cohorts: list[rounds.Indices],
-        dropout: rounds.Dropout | None,
-    ) -> tuple[State, rounds.RoundInfo]:
-        """Run all rounds of an epoch, whose cohorts were drawn together."""
-        now, infos = replace(state, round=state.round * len(cohorts)), []
-        for cohort in cohorts:
-            collected = self._collect(now, data, dropout, (cohort, None))
-            # Only noise in shares may be too little, and is refused for epochs.
-            assert not isinstance(collected, rounds.Aborted)
-            now, info = self._release(now, collected, data.population)
-            infos.append(info)
-        return replace(now, round=state.round + 1), rounds.together(infos, state.round)
+        collect = partial(self._collect, data=data, dropout=dropout)
+        release = partial(self._release, population=data.population)
+        begin: Callable[[], Any] = partial(collect, state)
+        end: Callable[[Any], tuple[State, rounds.RoundInfo]] = partial(release, state)
+        if isinstance(self.scheme, EpochScheme):
+            source = self._generator("cohort", state.round)
+            begin = partial(self.scheme.epoch, data.population, source)
+            end = partial(in_turn, state, collect=collect, release=release)
+        return rounds.run_round(books, collect=begin, release=end, on_release=on_release)
 
     def _now(self, state: State) -> mechanisms.Perturbation | None:
         """Return the perturbation of a state's round."""
@@ -633,12 +594,3 @@ class FederatedAveraging:
 
     def _generator(self, stream: str, number: int) -> np.random.Generator:
         return rounds.generator_for(self.seed, number, stream)
-
-
-def _is_there(device: str) -> bool:
-    """Return whether torch knows a device by this name, and finds it."""
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        return False
-    return kind != "cuda" or torch.cuda.is_available()

@@ -48,6 +48,15 @@ def check_draws(scheme: Scheme) -> None:
         refuse("scheme", scheme.name, "draw round by round", "use Poisson or FixedSize")
 
 
+def is_there(device: str) -> bool:
+    """Return whether torch knows a device by this name, and finds it."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        return False
+    return kind != "cuda" or torch.cuda.is_available()
+
+
 def check_data(data: object) -> None:
     """Refuse anything but clients' data."""
     kept, way_out = isinstance(data, FederatedData | LazyData), "FederatedData(...)"
