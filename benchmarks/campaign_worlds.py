@@ -391,10 +391,10 @@ def _sampled(node: Node, adjacency: str, observer: str) -> Pair:
 
 
 def _of_several(inner: Node, v: dict[str, Any], adjacency: str, observer: str) -> Pair:
-    """Return what an epoch shows of a unit in several of its rounds, with normal noise only.
+    """Return a pair for a unit in several rounds of an epoch, with normal noise only.
 
-    The server sees the rounds. Nobody else does, but one round alone shows the unit with
-    probability k / t, and the sum of all rounds shows it with certainty, among more noise.
+    For the server the rounds are known. For others: one round, with the unit in it with probability
+    k / t, or the sum of all rounds.
     """
     if inner.kind not in SUMS or inner.kind == "Laplace":
         raise Unknown
