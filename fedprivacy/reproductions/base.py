@@ -16,7 +16,7 @@ Values = dict[str, float | None]
 """Quantity -> its number; None if the run has none, such as the time of a run that diverged."""
 
 FORMAT = "fedprivacy papers 1"
-"""Format of the records of cells."""
+"""Format of the results of cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +120,10 @@ class CellRun:
         """
         path, facts = self.place(name), {"kept": name, **self.facts}
         path = path.with_name(f"{path.name}.json")
-        known = read_record(path, facts)
+        known = read_result(path, facts)
         if known is None:
             known = make()
-            write_record(path, facts, known)
+            write_result(path, facts, known)
         return known
 
 
@@ -134,11 +134,11 @@ def named(name: str, facts: Mapping[str, Any]) -> str:
     return "-".join([*words, "quick"] if facts["quick"] else words)
 
 
-def read_record(path: Path, facts: Mapping[str, Any]) -> Any:
+def read_result(path: Path, facts: Mapping[str, Any]) -> Any:
     """Return the result in a file, or None if there is no file.
 
     Raises:
-        ParameterError: the file is damaged, or is the record of another setting.
+        ParameterError: the file is damaged, or its result is of another setting.
     """
     if not path.exists():
         return None
@@ -147,17 +147,17 @@ def read_record(path: Path, facts: Mapping[str, Any]) -> Any:
         content = json.loads(path.read_text(encoding="utf-8"))
         found, result = content["facts"], content["result"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        refuse("record", str(path), f"be a readable record ({type(error).__name__})", way_out)
+        refuse("result", str(path), f"be a readable result ({type(error).__name__})", way_out)
     wanted = json.loads(json.dumps({"format": FORMAT, **facts}))
     apart = [
         name for name in wanted if not isinstance(found, dict) or found.get(name) != wanted[name]
     ]
     rule = f"be of this setting, but differs in {', '.join(apart)}"
-    require(not apart, "record", str(path), rule, way_out)
+    require(not apart, "result", str(path), rule, way_out)
     return result
 
 
-def write_record(path: Path, facts: Mapping[str, Any], result: Any) -> None:
+def write_result(path: Path, facts: Mapping[str, Any], result: Any) -> None:
     """Write a result with its facts, whole or not at all."""
     content = {"facts": {"format": FORMAT, **facts}, "result": result}
     whole_file(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -49,37 +49,37 @@ def images(name: str, data_dir: str | Path | None) -> FederatedData:
     return load_named(name, data_dir, clients=CLIENTS)
 
 
-def first_classes(records: FederatedData, count: int) -> FederatedData:
+def first_classes(data: FederatedData, count: int) -> FederatedData:
     """Return the records of the first classes, shared evenly."""
-    fit, test = records.labels < count, records.test_labels < count
+    fit, test = data.labels < count, data.test_labels < count
     return federate(
-        f"{records.name}, {count} classes",
-        (records.features[fit], records.labels[fit]),
-        (records.test_features[test], records.test_labels[test]),
-        clients=records.population,
+        f"{data.name}, {count} classes",
+        (data.features[fit], data.labels[fit]),
+        (data.test_features[test], data.test_labels[test]),
+        clients=data.population,
         num_classes=count,
     )
 
 
-def regression(records: FederatedData, clip_norm: float | None = None) -> Posterior:
+def regression(data: FederatedData, clip_norm: float | None = None) -> Posterior:
     """Return the posterior of a multinomial logistic regression with a flat prior."""
-    model = softmax(records)
-    return Posterior(model=model, data=records, prior_precision=0.0, clip_norm=clip_norm)
+    model = softmax(data)
+    return Posterior(model=model, data=data, prior_precision=0.0, clip_norm=clip_norm)
 
 
-def softmax(records: FederatedData) -> SoftmaxRegression:
+def softmax(data: FederatedData) -> SoftmaxRegression:
     """Return the model of multinomial logistic regression for these images."""
-    return SoftmaxRegression(records.features[0].numel(), records.classes)
+    return SoftmaxRegression(data.features[0].numel(), data.classes)
 
 
 def network(
-    records: FederatedData, hidden: tuple[int, ...], clip_norm: float | None = None, seed: int = 0
+    data: FederatedData, hidden: tuple[int, ...], clip_norm: float | None = None, seed: int = 0
 ) -> tuple[Posterior, dict[str, Any]]:
     """Return a network's posterior and the options that start chains at its first parameters."""
     torch.manual_seed(seed)
-    shape = (records.features[0].numel(), records.classes)
+    shape = (data.features[0].numel(), data.classes)
     model: Any = classifier(mlp(*shape, hidden=hidden))
-    posterior = Posterior(model=model, data=records, prior_precision=0.0, clip_norm=clip_norm)
+    posterior = Posterior(model=model, data=data, prior_precision=0.0, clip_norm=clip_norm)
     return posterior, {"start": model.flat.flatten()}
 
 
@@ -166,15 +166,15 @@ class Running:
         if state.round % self.every:
             return False
         assert isinstance(loop.target, Posterior)
-        records, model = loop.target.data, cast(Any, loop.target.model)
+        data, model = loop.target.data, cast(Any, loop.target.model)
         with torch.no_grad():
-            inputs = records.test_features.flatten(1)
+            inputs = data.test_features.flatten(1)
             now = model.logits(state.positions[0], inputs).softmax(-1)
         row: dict[str, Any] = {"round": state.round}
         for name in KINDS if state.round > self.warmup else KINDS[:1]:
             self.sums[name] = self.sums[name] + now if name in self.sums else now
             self.counts[name] += 1
-            row[name] = scores(self.sums[name] / self.counts[name], records.test_labels)
+            row[name] = scores(self.sums[name] / self.counts[name], data.test_labels)
         self.rows.append(row)
         return True
 
@@ -250,13 +250,13 @@ def curve(
 # ---- cells
 
 
-def loop_of(records: FederatedData, asked: dict[str, Any], seed: int) -> Chain:
+def loop_of(data: FederatedData, asked: dict[str, Any], seed: int) -> Chain:
     """Return the chain of a cell's settings."""
     plain: dict[str, Any] = {"step_size": asked["step_size"], "batch": asked["batch"], "seed": seed}
     if asked["hidden"]:
-        posterior, start = network(records, tuple(asked["hidden"]), seed=seed)
+        posterior, start = network(data, tuple(asked["hidden"]), seed=seed)
     else:
-        posterior, start = regression(records), {}
+        posterior, start = regression(data), {}
     if asked["method"] == "fa-ld":
         return langevin(
             posterior,
@@ -277,10 +277,10 @@ def loop_of(records: FederatedData, asked: dict[str, Any], seed: int) -> Chain:
 def scored(job: CellRun) -> Values:
     """Return the scores of a chain's mean prediction after its last round."""
     asked = dict(job.cell.settings)
-    records = images(job.data, job.data_dir)
+    data = images(job.data, job.data_dir)
     length = asked["quick_rounds"] if job.quick else asked["rounds"]
     # The seed 1 is that of the documentation's first chain, 0.
-    loop = loop_of(records, asked, job.seed - 1 if job.seed else 2**31)
+    loop = loop_of(data, asked, job.seed - 1 if job.seed else 2**31)
     warmup = length // 2
     rows, done = curve(
         loop,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import integer, listed, refuse, require
-from .base import CellRun, Figure, FigureCell, Values, named, read_record, write_record
+from .base import CellRun, Figure, FigureCell, Values, named, read_result, write_result
 
 Tick = Callable[[float], None]
 
@@ -41,7 +41,7 @@ class Plan:
     Args:
         figure: the figure or table.
         cells: its cells.
-        folder: folder of the records.
+        folder: folder of the results.
         seed: seed of every run.
         quick: shorter runs.
         data: name of the data set; empty if the data are made up.
@@ -71,12 +71,12 @@ class Plan:
         require(self.data or self.data_dir is None, "data_dir", str(self.data_dir), rule)
 
     def facts(self, cell: FigureCell) -> dict[str, Any]:
-        """Return the facts of a cell's record."""
+        """Return the facts of a cell's result."""
         own = {"seed": self.seed, "quick": self.quick, "data": self.data}
         return {"figure": self.figure.name, "cell": cell.name, "settings": cell.settings, **own}
 
     def path(self, cell: FigureCell) -> Path:
-        """Return the path of a cell's record."""
+        """Return the path of a cell's result."""
         name = f"{named(cell.name, self.facts(cell))}.json"
         return self.folder.joinpath(*self.figure.name.split("/"), name)
 
@@ -84,9 +84,9 @@ class Plan:
         """Return a finished cell, or None.
 
         Raises:
-            ParameterError: the record is damaged, or of another setting.
+            ParameterError: the result is damaged, or of another setting.
         """
-        found = read_record(self.path(cell), self.facts(cell))
+        found = read_result(self.path(cell), self.facts(cell))
         if found is None:
             return None
         return self._ran(cell, found["values"], found["seconds"], recorded=True)
@@ -109,9 +109,9 @@ class Plan:
 
         Raises:
             LedgerError: another process runs cells of this folder.
-            ParameterError: a record is of another setting, or data are missing.
+            ParameterError: a result is of another setting, or data are missing.
         """
-        # All records first: a record of another setting must not be found after hours.
+        # All results first: one of another setting must not be found after hours.
         left = {cell.name for cell in self.left}
         with _alone(self.folder):
             for cell in self.cells:
@@ -136,7 +136,7 @@ class Plan:
         values = self.figure.work_of()(job)
         tick(1.0)
         seconds = round(time.process_time() - begun, 2)
-        write_record(path, self.facts(cell), {"values": values, "seconds": seconds})
+        write_result(path, self.facts(cell), {"values": values, "seconds": seconds})
         return self._ran(cell, values, seconds, recorded=False)
 
     def _ran(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import fedprivacy as fp
-from fedprivacy.reproductions.base import CellRun, FigureCell, named, read_record, write_record
+from fedprivacy.reproductions.base import CellRun, FigureCell, named, read_result, write_result
 
 FACTS = {"seed": 1, "quick": False, "data": ""}
 
@@ -39,27 +39,27 @@ def test_an_intermediate_result_is_computed_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "be a readable record"),
-        ("[]", "be a readable record"),
-        ('{"facts": {}}', "be a readable record"),
+        ("{", "be a readable result"),
+        ("[]", "be a readable result"),
+        ('{"facts": {}}', "be a readable result"),
         ('{"facts": 1, "result": 1}', "differs in format, seed, quick, data"),
-        ("[" * 100_000, "be a readable record"),
-        ("\xff", "be a readable record"),
+        ("[" * 100_000, "be a readable result"),
+        ("\xff", "be a readable result"),
     ],
 )
-def test_a_damaged_record_is_refused(tmp_path, content, message):
+def test_a_damaged_result_is_refused(tmp_path, content, message):
     path = tmp_path / "cell.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(fp.ParameterError, match=message) as caught:
-        read_record(path, FACTS)
+        read_result(path, FACTS)
     assert "move it away, or name another --folder" in str(caught.value)
 
 
-def test_a_record_of_another_setting_is_refused(tmp_path):
+def test_a_result_of_another_setting_is_refused(tmp_path):
     path = tmp_path / "cell.json"
-    write_record(path, FACTS | {"settings": {"rounds": 3}}, 1.0)
-    assert read_record(path, FACTS | {"settings": {"rounds": 3}}) == 1.0
+    write_result(path, FACTS | {"settings": {"rounds": 3}}, 1.0)
+    assert read_result(path, FACTS | {"settings": {"rounds": 3}}) == 1.0
     with pytest.raises(fp.ParameterError, match="differs in settings"):
-        read_record(path, FACTS | {"settings": {"rounds": 4}})
+        read_result(path, FACTS | {"settings": {"rounds": 4}})
     assert json.loads(path.read_text())["result"] == 1.0
-    assert read_record(tmp_path / "none.json", FACTS) is None
+    assert read_result(tmp_path / "none.json", FACTS) is None

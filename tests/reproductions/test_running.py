@@ -61,7 +61,7 @@ def test_finished_cells_are_read_and_not_run_again(tmp_path, computed):
     assert plan(tmp_path, seed=2).seconds == 6.0 and plan(tmp_path, quick=True).seconds == 3.0
 
 
-def test_a_record_of_another_setting_is_refused_before_a_cell_runs(tmp_path, computed):
+def test_a_result_of_another_setting_is_refused_before_a_cell_runs(tmp_path, computed):
     list(plan(tmp_path, cells=CELLS[2:]).run(shares))
     changed = replace(CELLS[2], settings={"n": 9})
     with pytest.raises(fp.ParameterError, match=r"c-seed1\.json.*|differs in settings"):
@@ -147,5 +147,5 @@ def test_a_killed_run_continues_with_the_same_command(tmp_path):
     assert [one.stdout for one in again] == ["3.0 False\n", "3.0 True\n"], again[0].stderr
     # The first part was computed before the kill, and only then.
     assert (tmp_path / "computed").read_text() == "1\n2\n"
-    (record,) = (tmp_path / "papers" / "paper" / "table-1").iterdir()
-    assert json.loads(record.read_text())["result"]["values"] == {"sum": 3.0}
+    (kept,) = (tmp_path / "papers" / "paper" / "table-1").iterdir()
+    assert json.loads(kept.read_text())["result"]["values"] == {"sum": 3.0}
