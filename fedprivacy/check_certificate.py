@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
-from itertools import accumulate, islice, pairwise
+from functools import cached_property, lru_cache
+from itertools import accumulate, chain, islice, pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx
 
@@ -42,6 +42,9 @@ MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
+ZERO = arb(0)
+MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 48
+LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
 
@@ -103,8 +106,14 @@ def _units(mechanism: Any) -> set[str]:
     if not isinstance(mechanism, dict):
         return set()
     inside = set[str]().union(*map(_units, mechanism.values()))
-    held = {"record"} if mechanism.get("type") == "CohortMechanism" else set[str]()
+    kind = mechanism.get("type")
+    if kind in ("HeldMechanism", *OF_CLIENTS):
+        return {"client"}
+    held = {"record"} if kind == "CohortMechanism" else set[str]()
     return inside | held | ({mechanism["unit"]} if mechanism.get("unit") else set())
+
+
+OF_CLIENTS = ("DistributedDiscreteGaussian", "Skellam")
 
 
 def asked(mechanism: Tree, adjacency: str, observer: str) -> tuple[Tree, Tree | None]:
@@ -195,6 +204,812 @@ def _hidden(
     return table
 
 
+# --- the question: pairs that are made here, in balls -----------------------------------------
+
+Parts = list[tuple[Tree, int]]
+MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 256, 256, 1_000_000
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one part of a run.
+
+    ``above``: each entry composes to a run that dominates the part, except for outcomes of total
+    probability ``lost``. ``below``: each entry is attained. The numbers that are drawn are within a
+    total variation of ``off`` of the laws. ``trusts``: the theorems that are not proved here.
+    """
+
+    above: tuple[Parts, ...]
+    below: tuple[Parts, ...] = ()
+    lost: arb = arb(0)  # noqa: RUF009
+    off: arb = arb(0)  # noqa: RUF009
+    trusts: tuple[str, ...] = ()
+
+    def hidden(self, q: arb) -> Known:
+        """Return a client's part if all see whether the client takes part, with a chance of q."""
+
+        def seen(every: tuple[Parts, ...]) -> tuple[Parts, ...]:
+            if any(len(parts) != 1 or parts[0][1] != 1 for parts in every):
+                raise Refused("several rounds inside a cohort are not covered")
+            return tuple([(_or_idle(parts[0][0], q), 1)] for parts in every)
+
+        return replace(self, above=seen(self.above), below=seen(self.below))
+
+
+def _or_idle(tree: Tree, q: arb) -> Tree:
+    rest = _node("Gdp", mu=arb(0))
+    return tree if q == 1 else _node("Mix", parts=[[1 - q, rest], [q, tree]])
+
+
+def _same(tree: Tree, *trusts: str) -> Known:
+    """Return what is known if a pair dominates and is attained."""
+    return Known(([(tree, 1)],), ([(tree, 1)],), trusts=trusts)
+
+
+def _whole(low: int, high: int, fields: Tree, name: str) -> int:
+    return int(_from(low, high, fields, name, int))
+
+
+def _chance(fields: Tree, name: str) -> arb:
+    return arb(_from(1e-300, 1, fields, name, int, float))
+
+
+# the law of how often a unit is drawn
+
+Law = list[tuple[int, arb]]
+
+
+def _falling_law(first: int, weight: arb, ratio: Callable[[int], arb], small: float) -> Law:
+    """Return the weights from ``first`` on, without numbers of about ``small`` probability.
+
+    ``ratio(s)`` is weight s + 1 over weight s; ratios fall.
+    """
+    found, s = [(first, weight)], first
+    while ratio(s) > 0:
+        s, weight = s + 1, weight * ratio(s)
+        after = ratio(s)
+        if after < 0.5 and weight / (1 - after) < small:
+            break
+        found.append((s, weight))
+        if len(found) > MOST_DRAWN:
+            raise Refused(f"more than {MOST_DRAWN} draws of one unit are not covered")
+    return found
+
+
+def _binomial(trials: int, p: arb, small: float) -> Law:
+    """Return the law of Bin(trials, p); see ``_falling_law``."""
+    if p == 1:
+        return [(trials, arb(1))]
+    odds = p / (1 - p)
+    return _falling_law(0, (1 - p) ** trials, lambda s: odds * (trials - s) / (s + 1), small)
+
+
+def _hypergeometric(drawn: int, marked: int, population: int, small: float) -> Law:
+    """Return the law of the number of marked units among those drawn; see ``_falling_law``."""
+    least, others = max(0, drawn + marked - population), population - marked
+    log = _log_choose(marked, least) + _log_choose(others, drawn - least)
+
+    def ratio(s: int) -> arb:
+        return arb((marked - s) * (drawn - s)) / ((s + 1) * (others - drawn + s + 1))
+
+    start = (log - _log_choose(population, drawn)).exp()
+    return _falling_law(least, start, ratio, small)
+
+
+def _log_choose(n: int, k: int) -> arb:
+    return arb(n + 1).lgamma() - arb(k + 1).lgamma() - arb(n - k + 1).lgamma()
+
+
+def _rest(law: Law) -> arb:
+    """Return the chance of the numbers that are not listed."""
+    return 1 - sum((w for _, w in law), ZERO) if len(law) > 1 else ZERO
+
+
+def _given_listed(law: Law) -> tuple[Law, arb]:
+    """Return the law given that the number is listed, and a bound on the chance that it is not."""
+    rest = _rest(law)
+    return [(s, w / (1 - rest)) for s, w in law], arb(rest.upper()).max(ZERO)
+
+
+def _moved_down(law: Law) -> Law:
+    """Return a smaller number's law: what is not listed is moved to the last listed number."""
+    (s, w) = law[-1]
+    return [*law[:-1], (s, w + _rest(law))]
+
+
+def _tail(trials: int, p: arb, k: int) -> arb:
+    """Return P(Bin(trials, p) >= k)."""
+    if k > trials:
+        return arb(0)
+    if k <= 0 or p == 1:
+        return arb(1)
+    odds, mean = p / (1 - p), float(trials * p)
+    upwards = k > mean
+    at = k if upwards else k - 1
+    weight = (_log_choose(trials, at) + at * p.log() + (trials - at) * (1 - p).log()).exp()
+    first, total = weight, arb(0)
+    for _ in range(MOST_TRIALS):
+        total += weight
+        step = odds * (trials - at) / (at + 1) if upwards else arb(at) / (odds * (trials - at + 1))
+        weight, at = weight * step, at + (1 if upwards else -1)
+        if not 0 <= at <= trials:
+            break
+        if step < 1 and weight / (1 - step) < first * arb(2) ** -200:
+            total += _upto(weight / (1 - step))
+            break
+    else:
+        raise Undecided("a binomial tail")
+    return total if upwards else 1 - total
+
+
+# one round of a sum of Gaussian noise or of noise that a Gaussian dominates
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The pair of a unit that comes or goes, and of a unit that is replaced.
+
+    Attributes:
+        near: the pair under ``zero_out``.
+        far: the pair under ``replace_one``.
+        z: noise multiplier if the mechanism is one Gaussian sum, else None.
+        attained: whether these pairs are attained.
+        absent: whether a unit that sends 0 looks like an absent one.
+        off: total variation of the drawn numbers from their law.
+    """
+
+    near: Tree
+    far: Tree
+    z: arb | None = None
+    attained: bool = True
+    absent: bool = True
+    off: arb = arb(0)  # noqa: RUF009
+    trusts: tuple[str, ...] = ()
+
+    def pair(self, adjacency: str) -> Tree:
+        """Return the pair of a unit that always takes part."""
+        return self.far if adjacency == "replace_one" else self.near
+
+    def known(self, above: Tree, below: Tree | None, lost: arb = ZERO, *trusts: str) -> Known:
+        """Return what is known of a round."""
+        shown = () if below is None or not self.attained else ([(below, 1)],)
+        return Known(([(above, 1)],), shown, lost, self.off, (*self.trusts, *trusts))
+
+
+def _sum_of(inner: Tree, scheme: Tree) -> Sum:
+    """Return the mechanism that is sampled."""
+    kind = inner["type"]
+    if kind not in SUMS:
+        raise Refused(f"{kind} inside a sampled mechanism is not covered")
+    return SUMS[kind](inner, scheme)
+
+
+def _gaussian_sum(inner: Tree, scheme: Tree | None = None) -> Sum:
+    z = arb(_noise(_fields(inner)))
+    return Sum(_node("Gdp", mu=1 / z), _node("Gdp", mu=2 / z), z)
+
+
+def _one_sum(one: Sum, what: str) -> arb:
+    if one.z is None:
+        raise Refused(f"{what} of noise that is not one Gaussian sum is not covered")
+    return one.z
+
+
+def _at_rate(tree: Tree, q: arb) -> Tree:
+    return tree if q == 1 else _node("Sampled", inner=tree, q=q)
+
+
+def _opposite(one: Sum, q: arb) -> Tree:
+    """Return the pair of a unit that is drawn with a chance of q and sends C u or -C u."""
+    if q == 1:
+        return one.far
+    if one.z is None:  # a fold of replacement, which removal does not exceed
+        far = _at_rate(one.far, q)
+        return _node("Fold", up=far, down=far)
+    stays = [1 - q, arb(0)]
+    return _node("GaussianMix", std=one.z, p=[stays, [q, arb(1)]], q=[stays, [q, arb(-1)]])
+
+
+def _poisson(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    return _independent(one, _chance(f, "probability"), adjacency)
+
+
+def _independent(one: Sum, q: arb, adjacency: str) -> Known:
+    """Return what is known if a unit is drawn with a chance of q, independently of all others."""
+    if adjacency == "replace_one":
+        pair, trust = _opposite(one, q), "T1" if one.z is None else "T9"
+        return one.known(pair, None if one.z is None else pair, ZERO, trust)
+    if adjacency == "zero_out" and not one.absent:
+        return one.known(_or_idle(one.near, q), one.near if q == 1 else None, ZERO, "T4")
+    pair = _at_rate(one.near, q)
+    return one.known(pair, pair, ZERO, "T2")
+
+
+def _fixed_size(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    n = _whole(1, 2**63, f, "population")
+    q = arb(_whole(1, n, f, "size")) / n
+    if adjacency == "add_remove":
+        if q == 1:
+            raise Refused(
+                "a cohort of the whole population cannot be filled after an addition or removal"
+            )
+        pair = _at_rate(one.far, q)
+        return one.known(pair, pair, ZERO, "T3, T9")
+    if q == 1:
+        return one.known(one.pair(adjacency), one.pair(adjacency))
+    far = _at_rate(one.far, q)
+    if adjacency == "replace_one" or one.z is None:
+        shown = far if adjacency == "replace_one" else _at_rate(one.near, q)
+        return one.known(_node("Fold", up=far, down=far), shown, ZERO, "T1")
+    up = _given_way(one.z, q, arb(1))
+    return one.known(_node("Fold", up=up, down=_at_rate(one.near, q)), up, ZERO, "T9")
+
+
+def _given_way(z: arb, q: arb, s: arb) -> Tree:
+    """Return the pair of a unit whose slot another one fills that sends the opposite, s times."""
+    rest = [1 - q, -s]
+    return _node("GaussianMix", std=z, p=[rest, [q, s]], q=[rest, [q, arb(0)]])
+
+
+def _everyone(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    return one.known(one.pair(adjacency), one.pair(adjacency))
+
+
+def _shifted(z: arb, law: Law, there: int, back: int) -> Tree:
+    """Return N(there s) against N(-back s), s of the law; without ``back`` against N(0)."""
+    if len(law) == 1:
+        return _node("Gdp", mu=arb((there + back) * law[0][0]) / z)
+    other = [[w, arb(-back * s)] for s, w in law] if back else [[arb(1), arb(0)]]
+    return _node("GaussianMix", std=z, p=[[w, arb(there * s)] for s, w in law], q=other)
+
+
+def _labelled(z: arb, law: Law, moves: int) -> Tree:
+    """Return the pair of an observer who sees how often the unit is drawn."""
+    if len(law) == 1:
+        return _node("Gdp", mu=arb(moves * law[0][0]) / z)
+    return _node("Mix", parts=[[w, _node("Gdp", mu=arb(moves * s) / z)] for s, w in law])
+
+
+def _apart(z: arb, law: Law, adjacency: str) -> Known:
+    """Return what is known if records of one client are drawn independently of each other (T13)."""
+    back = int(adjacency == "replace_one")
+    up, lost = _given_listed(law)
+    above, below = (_shifted(z, one, 1, back) for one in (up, _moved_down(law)))
+    return Known(([(above, 1)],), ([(below, 1)],), lost, trusts=("T13",))
+
+
+def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
+    """Return what is known if every draw of a unit takes the slot of another one (T5, T9, T13)."""
+    (up, lost), down = _given_listed(law), _moved_down(law)
+    shown = _shifted(z, down, 2, 0)
+    if adjacency == "add_remove":
+        return Known(([(_shifted(z, up, 2, 0), 1)],), ([(shown, 1)],), lost, trusts=("T9",))
+    drawn = [(s, w) for s, w in up if s]
+    q = 1 - up[0][1] if up[0][0] == 0 else arb(1)
+    times = [(s, w / q) for s, w in drawn]
+    moves = 2 if adjacency == "replace_one" else 1
+    low = _at_rate(_labelled(z, times, moves), q)
+    if adjacency == "replace_one":
+        high, others = low, [[(shown, 1)]]
+    else:
+        gone = [
+            (w, _node("Gdp", mu=arb(s) / z) if q == 1 else _given_way(z, q, arb(s)))
+            for s, w in times
+        ]
+        high = gone[0][1] if len(gone) == 1 else _node("Mix", parts=gone)
+        cells = _node("Opposed", std=z, law=down)
+        others = [[(cells, 1)], [(_shifted(z, down, 1, 0), 1)]]
+    folded: Tree = low if q == 1 else _node("Fold", up=high, down=low)
+    above: list[Parts] = [[(folded, 1)], [(_shifted(z, up, 2, moves), 1)]]
+    return Known(tuple(above), tuple(others), lost, trusts=("T5, T9, T13",))
+
+
+def _seen_draws(z: arb, law: Law, adjacency: str) -> Known:
+    """Return what is known if the server sees how often the unit is drawn (T4)."""
+    moves = 2 if adjacency == "replace_one" else 1
+    up, lost = _given_listed(law)
+    above, below = (_labelled(z, one, moves) for one in (up, _moved_down(law)))
+    return Known(([(above, 1)],), ([(below, 1)],), lost, trusts=("T4",))
+
+
+def _draw_chance(f: Tree, held: int = 1) -> arb:
+    """Return the chance that a draw with replacement is of one of ``held`` units."""
+    if f["population"] is None:
+        chance = held * _chance(f, "probability")
+    else:
+        _one_of((None,), f, "probability")
+        chance = arb(held) / _whole(held, 2**63, f, "population")
+    if not chance <= 1:
+        raise Refused("the chance of a draw is above 1")
+    return chance
+
+
+def _with_replacement(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    return _replaced(one, f, adjacency, small)[0]
+
+
+def _replaced(one: Sum, f: Tree, adjacency: str, small: float, held: int = 1) -> tuple[Known, Law]:
+    """Return what is known of draws with replacement, and the law of a unit's draws."""
+    p = _draw_chance(f, held)
+    if p == 1 and adjacency == "add_remove":
+        raise Refused("all draws are of one unit, so no round is possible without it")
+    law = _binomial(_whole(1, 2**53, f, "draws"), p, small)
+    return _in_slots(_one_sum(one, "WithReplacement"), law, adjacency), law
+
+
+def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    """Return what is known of truncated Poisson sampling (T10)."""
+    q, n = _chance(f, "probability"), _whole(1, 2**53, f, "population")
+    most = _whole(1, 2**53, f, "largest")
+    share = arb(most) / n
+    if most >= n + (adjacency == "add_remove"):
+        return _independent(one, q, adjacency)
+    takes = _takes_part(q, n, most)
+    trust = "T10" if adjacency != "replace_one" or one.z is None else "T10, T9"
+    if adjacency == "add_remove":
+        low, high = _tail(n - 1, q, most), _tail(n, q, most)
+        kept = share * _tail(n, q, most + 1) / low if most < n else q
+        parts = [
+            [1 - high, _at_rate(one.near, q)],
+            [low, _at_rate(one.far, kept)],
+            [high - low, _at_rate(one.far, q)],
+        ]
+        return one.known(_mixed(parts), _at_rate(one.near, takes), ZERO, trust)
+    if adjacency == "zero_out" and not one.absent:
+        return one.known(_or_idle(one.near, takes), None, ZERO, "T4")
+    filled = _tail(n, q, most)
+    chosen, leaves = share * filled, (1 - q) * (_tail(n - 1, q, most - 1) - _tail(n - 1, q, most))
+    alone = chosen + leaves
+    none = filled * (n - most) / n
+
+    def at(rate: arb) -> Tree:
+        swap = adjacency == "replace_one"
+        return _opposite(one, rate) if swap else _at_rate(one.near, rate)
+
+    last = at(arb(1)) if q == 1 else at(chosen / alone)
+    parts = [[none, _node("Gdp", mu=arb(0))], [1 - alone - none, at(q)], [alone, last]]
+    shown = None if adjacency == "replace_one" and one.z is None else at(takes)
+    return one.known(_mixed(parts), shown, ZERO, trust)
+
+
+def _mixed(parts: list[Any]) -> Tree:
+    """Return the mixture of labels, without those of weight 0."""
+    kept = [part for part in parts if part[0] != 0]
+    if any(not w > 0 for w, _ in kept):
+        raise Undecided("the weight of a label")
+    return _node("Mix", parts=kept)
+
+
+def _takes_part(q: arb, n: int, most: int) -> arb:
+    """Return the chance that a unit is drawn and kept."""
+    if most >= n:
+        return q
+    return (1 - _tail(n - 1, q, most)) * q + arb(most) / n * _tail(n, q, most + 1)
+
+
+def _shuffled(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    t, partial = _whole(1, 2**53, f, "rounds_per_epoch"), _one_of((True, False), f, "partial")
+    if adjacency == "add_remove" and (t > 1 or partial):
+        raise Refused("no upper end is known of a unit more in a shuffled epoch")
+    pair = one.pair(adjacency)
+    found = one.known(pair, None if partial else pair)
+    if t == 1 or partial:
+        return found
+    below: tuple[Parts, ...] = ()
+    if one.z is not None:
+        mu = (2 if adjacency == "replace_one" else 1) / one.z
+        below = ([(_node("Allocated", mu=mu, rounds=t, side=-1), 1)],)
+        if adjacency == "zero_out":
+            cells = _node("LargestRound", shown=2 * mu, hidden=mu, rounds=t)
+            below = ([(cells, 1)], *below)
+    return replace(found, below=below, trusts=(*found.trusts, "parallel composition"))
+
+
+def _allocated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    t = _whole(1, 2**53, f, "rounds_per_epoch")
+    pair = one.pair(adjacency)
+    if t == 1 or one.z is None:
+        return replace(one.known(pair, pair if t == 1 else None), trusts=("joint convexity",))
+    kind = "Replaced" if adjacency == "replace_one" else "Allocated"
+    above, below = (
+        _node(name, mu=1 / one.z, rounds=t, side=side)
+        for name, side in ((kind, 1), ("Allocated", -1))
+    )
+    return one.known(above, below, ZERO, "T11")
+
+
+SUMS: dict[str, Callable[[Tree, Tree], Sum]] = {"Gaussian": _gaussian_sum}
+DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
+    "Poisson": _poisson,
+    "FixedSize": _fixed_size,
+    "Everyone": _everyone,
+    "WithReplacement": _with_replacement,
+    "TruncatedPoisson": _truncated,
+    "Shuffled": _shuffled,
+    "RandomAllocation": _allocated,
+}
+
+
+def _on_drawn_units(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return what is known of a mechanism whose units are sampled."""
+    scheme = f["scheme"]
+    kind, drawn = _one_of(DRAWN, scheme, "type"), _fields(scheme)
+    one = _sum_of(f["inner"], scheme)
+    if observer != "server":
+        return DRAWN[kind](one, drawn, adjacency, small)
+    if adjacency == "add_remove":
+        raise Refused("the participants show the server which clients are present")
+    if kind == "WithReplacement":
+        law = _replaced(one, drawn, adjacency, small)[1]
+        return _seen_draws(_one_sum(one, kind), law, adjacency)
+    pair, q = one.pair(adjacency), _rate(kind, drawn)
+    found = one.known(_or_idle(pair, q), _or_idle(pair, q), ZERO, "T4")
+    return replace(found, below=()) if kind == "Shuffled" and drawn["partial"] else found
+
+
+def _rate(kind: str, f: Tree) -> arb:
+    """Return the chance that a unit takes part in a round, or in an epoch of rounds."""
+    if kind == "Poisson":
+        return _chance(f, "probability")
+    if kind == "FixedSize":
+        n = _whole(1, 2**63, f, "population")
+        return arb(_whole(1, n, f, "size")) / n
+    if kind == "TruncatedPoisson":
+        n, most = (_whole(1, 2**53, f, name) for name in ("population", "largest"))
+        return _takes_part(_chance(f, "probability"), n, most)
+    return arb(1)
+
+
+def _held(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return what is known of a client that holds several of the records that are drawn (T13)."""
+    if f["inner"]["type"] != "Gaussian":
+        raise Refused("several records of a client in other noise than one Gaussian sum")
+    one, scheme, held = _gaussian_sum(f["inner"]), f["scheme"], _whole(2, 10**9, f, "held")
+    kind, drawn, z = scheme["type"], _fields(scheme), _one_sum(one, "held")
+    fills = True
+    if kind == "Poisson":
+        law = _binomial(held, _chance(drawn, "probability"), small)
+    elif kind == "Everyone":
+        law = [(held, arb(1))]
+    elif kind == "FixedSize":
+        n = _whole(held, 2**53, drawn, "population")
+        size = _whole(1, n, drawn, "size")
+        law, fills = _hypergeometric(size, held, n, small), size <= n - held
+    elif kind == "WithReplacement":
+        law = _replaced(one, drawn, adjacency, small, held)[1]
+    else:
+        raise Refused(f"a client that holds several records under {kind} is not covered")
+    if observer == "server":
+        if adjacency == "add_remove":
+            raise Refused("the participants show the server which clients are present")
+        return _seen_draws(z, law, adjacency)
+    if kind in ("Poisson", "Everyone"):
+        return _apart(z, law, adjacency)
+    if adjacency == "add_remove" and not fills:
+        raise Refused("without the client's records a cohort cannot be filled")
+    return _in_slots(z, law, adjacency)
+
+
+# correlated noise: a factor C, and how much one unit changes C x
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A unit's rounds: at least ``gap`` apart, ``most`` in all; multiples of it if ``together``."""
+
+    gap: int
+    most: int
+    together: bool
+    apart: bool
+
+
+def _rule(tree: Tree, rounds: int) -> Rule:
+    kind, f = tree["type"], _fields(tree)
+    apart = bool(_one_of((True, False), f, "apart"))
+    if kind == "SingleParticipation":
+        return Rule(rounds, 1, False, apart)
+    if kind not in ("MinimumSeparation", "FixedEpochs"):
+        raise Refused(f"participation {kind!r:.40} is not covered")
+    b = _whole(1, 2**53, f, "separation")
+    k = -(-rounds // b) if f["at_most"] is None else _whole(1, 2**53, f, "at_most")
+    return Rule(min(b, rounds), min(k, -(-rounds // b)), kind == "FixedEpochs", apart)
+
+
+def _column(tree: Tree, rounds: int) -> list[arb] | None:
+    """Return the first column of a lower-triangular Toeplitz matrix; None for other factors."""
+    kind, f = tree["type"], _fields(tree)
+    if kind not in COLUMNS:
+        return None
+    if rounds > MOST_COLUMN:
+        raise Refused(f"more than {MOST_COLUMN} rounds of correlated noise are not covered")
+    found = COLUMNS[kind](f, rounds)[:rounds]
+    return found + [arb(0)] * (rounds - len(found))
+
+
+def _roots(count: int, odd: int) -> list[arb]:
+    """Return coefficients of (1 - x)^(-1/2) (odd = 1), or of its inverse (odd = 3)."""
+    found = [arb(1)]
+    for k in range(1, count):
+        found.append(found[-1] * (2 * k - odd) / (2 * k))
+    return found
+
+
+def _banded(f: Tree, rounds: int) -> list[arb]:
+    bands = _whole(1, 2**53, f, "bands")
+    if f["weights"] is None:
+        return _roots(min(bands, rounds), 1)
+    if len(f["weights"]) != bands:
+        raise Refused("the number of weights is not that of the bands")
+    return _positive_first([arb(_entry(w)) for w in f["weights"]])
+
+
+def _positive_first(column: list[arb]) -> list[arb]:
+    if not column[0] > 0:
+        raise Refused("a factor needs a diagonal above 0")
+    return column
+
+
+def _entry(value: Any) -> float:
+    return float(_from(-1e150, 1e150, {"entry": value}, "entry", int, float))
+
+
+def _banded_inverse(f: Tree, rounds: int) -> list[arb]:
+    inverse, found = _roots(min(_whole(1, 2**53, f, "bands"), rounds), 3), [arb(1)]
+    if len(inverse) * rounds > 10**6:
+        raise Refused("so many bands and rounds are not covered")
+    for k in range(1, rounds):
+        near = range(1, min(k, len(inverse) - 1) + 1)
+        found.append(-sum((inverse[j] * found[k - j] for j in near), arb(0)))
+    return found
+
+
+def _buffered(f: Tree, rounds: int) -> list[arb]:
+    if f["scales"] is None or f["decays"] is None:
+        raise Refused("scales and decays of a BufferedToeplitz must be stated")
+    terms = [
+        [
+            arb(_from(0, 1e150, {"scales": s}, "scales", float)),
+            arb(_from(0, 1, {"decays": d}, "decays", float)),
+        ]
+        for s, d in zip(f["scales"], f["decays"], strict=True)
+    ]
+    found = [arb(1)]
+    for _ in range(rounds - 1):
+        found.append(sum((s for s, _ in terms), arb(0)))
+        terms = [[s * d, d] for s, d in terms]
+    return found
+
+
+COLUMNS: dict[str, Callable[[Tree, int], list[arb]]] = {
+    "Identity": lambda f, rounds: [arb(1)],
+    "SquareRootToeplitz": lambda f, rounds: _roots(rounds, 1),
+    "Banded": _banded,
+    "BandedInverse": _banded_inverse,
+    "BufferedToeplitz": _buffered,
+}
+
+
+def _dense(tree: Tree, rounds: int) -> list[list[arb]]:
+    """Return the rows of C; a tree has more rows than rounds."""
+    if rounds > MOST_DENSE:
+        raise Refused(f"more than {MOST_DENSE} rounds of this factor are not covered")
+    kind, f, column = tree["type"], _fields(tree), _column(tree, rounds)
+    if column is not None:
+        return [[column[i - j] if i >= j else arb(0) for j in range(rounds)] for i in range(rounds)]
+    if kind == "Tree":
+        nodes = [
+            (end - 2**k, end)
+            for end in range(1, rounds + 1)
+            for k in range(rounds.bit_length())
+            if end % 2**k == 0
+        ]
+        return [[arb(int(a <= j < b)) for j in range(rounds)] for a, b in nodes]
+    if kind == "Restarted":
+        every, found = _whole(1, rounds, f, "every"), []
+        for start in range(0, rounds, every):
+            size = min(every, rounds - start)
+            before, after = [arb(0)] * start, [arb(0)] * (rounds - start - size)
+            found += [before + row + after for row in _dense(f["factor"], size)]
+        return found
+    if kind != "Matrix":
+        raise Refused(f"the factor {kind!r:.40} is not covered")
+    array = f["array"]
+    if len(array) < rounds:
+        raise Refused("the matrix has fewer rows than the run has rounds")
+    rows = [[arb(_entry(x)) for x in row[: i + 1]] for i, row in enumerate(array[:rounds])]
+    if any(len(row) != i + 1 or not row[i] > 0 for i, row in enumerate(rows)):
+        raise Refused("the matrix is not lower triangular with a diagonal above 0")
+    return [row + [arb(0)] * (rounds - len(row)) for row in rows]
+
+
+def _change(tree: Tree, rounds: int, rule: Rule) -> tuple[arb, arb]:
+    """Return bounds on the largest |C X|^2 over a rule's patterns and vectors of norm at most 1."""
+    column = _column(tree, rounds)
+    if column is not None:
+        return _toeplitz_change(column, rule)
+    kind, f = tree["type"], _fields(tree)
+    if kind == "Tree":
+        return _tree_change(rounds, rule)
+    if kind == "Restarted" and _whole(1, 2**53, f, "every") < rounds:
+        return _restarted_change(f, rounds, rule)
+    inner = f["factor"] if kind == "Restarted" else tree
+    return _matrix_change(_dense(inner, rounds), rule)
+
+
+def _squares(column: Iterable[arb]) -> arb:
+    return sum((x * x for x in column), arb(0))
+
+
+def _toeplitz_change(column: list[arb], rule: Rule) -> tuple[arb, arb]:
+    n, b, k = len(column), rule.gap, rule.most
+    single, width = _squares(column), max(i for i, x in enumerate(column) if x != 0) + 1
+    if k == 1:
+        return single, single
+    if width <= b:  # no two columns of a unit share a row; later ones are shorter
+        total = sum((_squares(column[: n - r * b]) for r in range(k)), arb(0))
+        return total, total
+    above, most = [], arb(0)
+    for x in reversed(column):
+        most = most.max(abs(x))
+        above.append(most)
+    low = _squares(_comb(column, b, k))
+    return low if low > single else single, _squares(_comb(above[::-1], b, k))
+
+
+def _comb(column: list[arb], gap: int, count: int) -> list[arb]:
+    """Return the sum of the columns 0, gap, 2 gap, ..."""
+    if gap * count >= len(column):
+        found: list[arb] = []
+        for i, x in enumerate(column):
+            found.append(x + found[i - gap] if i >= gap else x)
+        return found
+    return [
+        sum((column[i - r * gap] for r in range(min(count, i // gap + 1))), arb(0))
+        for i in range(len(column))
+    ]
+
+
+def _tree_change(rounds: int, rule: Rule) -> tuple[arb, arb]:
+    """Count a unit's rounds in the nodes of every level."""
+    low = high = 0
+    places = range(0, rounds, rule.gap)[: rule.most]
+    for level in range(rounds.bit_length()):
+        size = 1 << level
+        complete, room = rounds // size, min(rule.most, -(-size // rule.gap))
+        full = min(rule.most // room, complete)
+        rest = min(rule.most - full * room, room) if full < complete else 0
+        high += full * room * room + rest * rest
+        held: dict[int, int] = {}
+        for place in places:
+            held[place // size] = held.get(place // size, 0) + 1
+        low += sum(n * n for node, n in held.items() if node < complete)
+    return arb(low), arb(high)
+
+
+def _restarted_change(f: Tree, rounds: int, rule: Rule) -> tuple[arb, arb]:
+    """Add up the squares of blocks, which share no row."""
+    every = _whole(1, rounds, f, "every")
+    room = min(rule.most, -(-every // rule.gap))
+    inside = replace(rule, gap=min(rule.gap, every), most=room)
+    low, high = _change(f["factor"], every, inside)
+    blocks = -(-rounds // every)
+    most = min(blocks, rule.most) * high
+    if rule.most < blocks * room and 1 < room <= 64:
+        rules = (replace(inside, most=j) for j in range(1, room + 1))
+        each = [_change(f["factor"], every, one)[1] / j for j, one in enumerate(rules, 1)]
+        other = rule.most * max(x.upper() for x in each)
+        most = other if other < most else most
+    step = rule.gap // math.gcd(rule.gap, every)
+    used = min(-(-(rounds // every) // step), max(rule.most // room, 1))
+    return used * low, most
+
+
+def _matrix_change(rows: list[list[arb]], rule: Rule) -> tuple[arb, arb]:
+    """Return bounds for any matrix; sums of |C'C| over patterns are bounded one by one."""
+    columns = list(zip(*rows, strict=True))
+    n, b, k = len(columns), rule.gap, rule.most
+    gram = [[abs(sum(map(_times_of, x, y), arb(0))).upper() for y in columns] for x in columns]
+    classes = [range(j, n, b) for j in range(b)] if rule.together else []
+    if rule.together:
+        high = max(_largest([_largest([gram[i][j] for j in c], k) for i in c], k) for c in classes)
+        patterns = [list(c)[:k] for c in classes]
+    else:
+        apart = [
+            [x if abs(i - j) >= b else arb(0) for j, x in enumerate(row)]
+            for i, row in enumerate(gram)
+        ]
+        sums = [
+            row[i] + _best_pattern(far, b, k - 1)
+            for i, (row, far) in enumerate(zip(gram, apart, strict=True))
+        ]
+        high = _best_pattern([x.upper() for x in sums], b, k)
+        patterns = [list(range(j, n, b))[:k] for j in range(n if k == 1 else min(n, 4 * b))]
+    low = max(_signed([columns[j] for j in pattern]) for pattern in patterns)
+    return low, arb(high)
+
+
+def _times_of(x: arb, y: arb) -> arb:
+    return x * y
+
+
+def _largest(values: list[arb], count: int) -> arb:
+    """Return the sum of the ``count`` largest upper ends."""
+    return sum(sorted((x.upper() for x in values), reverse=True)[:count], arb(0)).upper()
+
+
+def _best_pattern(weights: list[arb], gap: int, most: int) -> arb:
+    """Return a bound on the largest sum of ``most`` exact weights at least ``gap`` apart."""
+    best = [arb(0)] * (len(weights) + 1)
+    for _ in range(most):
+        found = [arb(0)]
+        for i, w in enumerate(weights, 1):
+            taken = (w + best[max(i - gap, 0)]).upper()
+            found.append(taken if taken > found[-1] else found[-1])
+        if all(x == y for x, y in zip(found, best, strict=True)):
+            break
+        best = found
+    return best[-1]
+
+
+def _signed(columns: list[tuple[arb, ...]]) -> arb:
+    """Return a lower bound on |C s|^2 for signs s, taken one by one."""
+    total = [arb(0)] * len(columns[0])
+    for column in columns:
+        sign = 1 if float(sum(map(_times_of, total, column), arb(0))) >= 0 else -1
+        total = [x + sign * y for x, y in zip(total, column, strict=True)]
+    return arb(_squares(total).lower())
+
+
+def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return what is known of a run with correlated noise: one Gaussian."""
+    rounds = _whole(1, 10**6, f, "rounds")
+    rule = _rule(f["participation"], rounds)
+    if adjacency == "add_remove" and not rule.apart:
+        raise Refused("the removal of a unit moves others to other rounds")
+    low, high = _change(f["factor"], rounds, rule)
+    scale = int(MOVES[adjacency]) / arb(_noise(f))
+    above, below = (_node("Gdp", mu=scale * x.sqrt()) for x in (high, low))
+    return Known(([(above, 1)],), ([(below, 1)],), trusts=("correlated noise is one Gaussian",))
+
+
+def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return what is known of one part of a run.
+
+    Args:
+        part: a mechanism.
+        adjacency: how neighbours differ.
+        observer: who looks.
+        small: largest probability that a listed law may leave out.
+    """
+    kind, f = _one_of(KNOWN, part, "type"), _fields(part)
+    return KNOWN[kind](f, adjacency, observer, small)
+
+
+def _plain(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    return _same(_gaussian_sum(_node("Gaussian", **f)).pair(adjacency))
+
+
+def _in_cohort(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    scheme = f["scheme"]
+    kind = _one_of(DRAWN.keys() - {"WithReplacement"}, scheme, "type")
+    drawn = _fields(scheme)
+    if (kind, adjacency) == ("FixedSize", "add_remove") and drawn["size"] == drawn["population"]:
+        raise Refused(
+            "a cohort of the whole population cannot be filled after an addition or removal"
+        )
+    found = known(f["inner"], adjacency, observer, small).hidden(_rate(kind, drawn))
+    return replace(found, below=()) if kind == "Shuffled" and drawn["partial"] else found
+
+
+KNOWN: dict[str, Callable[[Tree, str, str, float], Known]] = {
+    "Gaussian": _plain,
+    "SampledMechanism": _on_drawn_units,
+    "HeldMechanism": _held,
+    "CohortMechanism": _in_cohort,
+    "CorrelatedNoise": _correlated,
+}
+
+
 def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
@@ -226,9 +1041,72 @@ class Piece:
 
     def value(self, y: Any, slopes: int = 0) -> tuple[Any, Any, Any]:
         """Return (P, Q, P - Q) over the base at y, or derivatives."""
-        every = ([w * m**slopes * (y * m).exp() for w, m in x] for x in (self.p, self.q, self.d))
+        powers = self._powers(y)
+        every = (
+            [w * m**slopes * powers[i] if slopes else w * powers[i] for (w, m), i in x]
+            for x in self._places
+        )
         p, q, d = (sum(terms[1:], terms[0]) for terms in every)
         return p, q, d
+
+    @cached_property
+    def _exponents(self) -> dict[str, arb]:
+        return {m.repr(): m for _, m in self.p + self.q + self.d}
+
+    @cached_property
+    def _places(self) -> list[list[tuple[tuple[arb, arb], int]]]:
+        """The terms of P, Q and P - Q with the numbers of their exponents."""
+        at = {name: i for i, name in enumerate(self._exponents)}
+        return [[(term, at[term[1].repr()]) for term in x] for x in (self.p, self.q, self.d)]
+
+    @cached_property
+    def _chain(self) -> tuple[arb, list[int]] | None:
+        """A number and the multiples of it that all exponents are; None if they are few or none."""
+        every = list(self._exponents.values())
+        steps = [m for m in every if m != 0]
+        if len(steps) < 3:
+            return None
+        unit = min((abs(m) for m in steps), key=float)
+        counts = [round(float(m / unit)) for m in every]
+        known = all((unit * k).repr() == m.repr() for m, k in zip(every, counts, strict=True))
+        return (unit, counts) if known and max(map(abs, counts)) < 64 else None
+
+    def _powers(self, y: Any) -> list[Any]:
+        """Return e^{my} for all exponents m."""
+        if self._chain is None:
+            return [(y * m).exp() for m in self._exponents.values()]
+        unit, counts = self._chain
+        first = (y * unit).exp()
+        most, least = max(counts), min(counts)
+        powers = {0: first * 0 + 1}
+        for k in range(1, most + 1):
+            powers[k] = powers[k - 1] * first
+        if least < 0:
+            back = 1 / first
+            for k in range(1, 1 - least):
+                powers[-k] = powers[1 - k] * back
+        return [powers[k] for k in counts]
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether both densities are normal on the whole line, so that moments have a form."""
+        whole = self.low is None and self.high is None
+        return self.gaussian and whole and len(self.p) == len(self.q) == 1
+
+    @cached_property
+    def _rough(self) -> tuple[float, float, float, float]:
+        ((v, a),), ((w, b),) = self.p, self.q
+        return float(v.log()), float(a), float(w.log()), float(b)
+
+    def log_moment(self, s: float) -> float:
+        """Return the log of ``moment`` in plain floats."""
+        v, a, w, b = self._rough
+        return (1 + s) * v - s * w + (a + s * (a - b)) ** 2 / 2
+
+    def moment(self, s: Any) -> Any:
+        """Return the integral of P^(1 + s) Q^(-s), of a plain piece."""
+        ((v, a),), ((w, b),) = self.p, self.q
+        return ((1 + s) * v.log() - s * w.log() + (a + s * (a - b)) ** 2 / 2).exp()
 
     def logs(self, y: acb) -> tuple[acb, acb] | None:
         """Return (log Q over the base, L) at y, or None if a logarithm may meet its branch cut."""
@@ -260,6 +1138,14 @@ class Pair:
     atoms: tuple[tuple[arb, arb], ...] = ()
     still: arb = arb(0)  # noqa: RUF009
     pieces: tuple[Piece, ...] = ()
+
+    def curved(self) -> list[Piece]:
+        """Return the pieces whose moments have no closed form."""
+        return [piece for piece in self.pieces if not piece.plain]
+
+    def closed(self, s: Any) -> Any:
+        """Return the moment of the other pieces."""
+        return sum((piece.moment(s) for piece in self.pieces if piece.plain), s * 0)
 
     def swap(self) -> Pair:
         """Return (Q, P)."""
@@ -325,7 +1211,7 @@ def _signs(piece: Piece) -> list[bool]:
 
 def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
     """Return (weight, item) pairs; the largest weight becomes 1 minus the others."""
-    *rest, top = sorted(weighted, key=lambda pair: pair[0])
+    *rest, top = sorted(weighted, key=lambda pair: float(pair[0]))
     found = [(arb(w), x) for w, x in rest]
     return [*found, (1 - sum((w for w, _ in found), arb(0)), top[1])]
 
@@ -362,7 +1248,7 @@ def made(tree: Tree) -> Pair:
 def _gdp(f: Tree) -> Pair:
     p, q = _normal([[1, f["mu"]]], 1), _normal([[1, 0.0]], 1)
     whole = Piece(True, p, q, _less(p, q), None, None, arb(f["mu"]) / 2)
-    return Pair(pieces=(whole,)) if f["mu"] else Pair(still=arb(1))
+    return Pair(pieces=(whole,)) if f["mu"] != 0 else Pair(still=arb(1))
 
 
 def _laplace(f: Tree) -> Pair:
@@ -420,7 +1306,48 @@ def _mix(f: Tree) -> Pair:
     return Pair(atoms, sum((w * pair.still for w, pair in parts), arb(0)), tuple(pieces))
 
 
+def _in_cells(far: arb, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
+    """Return what is seen of outcomes in cells from -12 to ``far``, given their (P, Q) mass below.
+
+    It is post-processing, so it only bounds from below; so do cells that are left out.
+    """
+    count = math.ceil((float(far) + 12) * CELLS)
+    edges = [below(arb(k) / CELLS - 12) for k in range(count + 1)]
+    ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
+    masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(ends)]
+    return Pair(tuple((p, q) for p, q in masses if p > 0 and q > 0))
+
+
+def _normal_below(y: arb) -> arb:
+    return (-y / arb(2).sqrt()).erfc() / 2
+
+
+def _opposed(f: Tree) -> Pair:
+    """Return cells of N(2 s) against N(s), s of a law of draws."""
+    z, law = arb(f["std"]), f["law"]
+    means = [(w, s / z) for s, w in law]
+
+    def below(y: arb) -> tuple[arb, arb]:
+        p, q = (sum((w * _normal_below(y - k * m) for w, m in means), ZERO) for k in (2, 1))
+        return p, q
+
+    return _in_cells(2 * means[-1][1] + 12, below)
+
+
+def _largest_round(f: Tree) -> Pair:
+    """Return cells of the largest of some outcomes: one has the mean shown or hidden."""
+    shown, hidden, rounds = f["shown"], f["hidden"], f["rounds"]
+
+    def below(y: arb) -> tuple[arb, arb]:
+        others = _normal_below(y) ** (rounds - 1)
+        return others * _normal_below(y - shown), others * _normal_below(y - hidden)
+
+    return _in_cells(arb(shown) + 12, below)
+
+
 MADE: dict[str, Callable[[Tree], Pair]] = {
+    "Opposed": _opposed,
+    "LargestRound": _largest_round,
     "Gdp": _gdp,
     "LaplacePair": _laplace,
     "LaplaceExchanged": _exchanged,
@@ -555,11 +1482,14 @@ def _edge(piece: Piece, tilt: arb, top: arb, middle: acb, half: acb) -> arb | No
 
 
 def nodes(pair: Pair, tilt: arb, top: arb, real: bool = False) -> tuple[list[acb], list[acb], arb]:
-    """Return (w, L, error): A(tilt + iv) is sum w e^{ivL} and the mass without loss, v <= top."""
+    """Return (w, L, error): what has no closed form of A(tilt + iv) is sum w e^{ivL}, v <= top.
+
+    The mass without loss is not counted.
+    """
     losses = [acb((a / b).log()) for a, b in pair.atoms]
     weights = [a * (tilt * x).exp() for (a, _), x in zip(pair.atoms, losses, strict=True)]
     error, allowed = arb(0), TARGET * arb(log_moment(pair, float(tilt))).exp()
-    for piece in pair.pieces:
+    for piece in pair.curved():
         legs, lost, _ = _legs(piece, tilt, real)
         error += lost
         for middle, half, slip, counts in _panels(piece, tilt, top, legs, allowed):
@@ -599,7 +1529,16 @@ def _gauss(piece: Piece, tilt: arb, middle: acb, half: acb) -> Iterator[tuple[ac
         yield share * half * found[0].exp(), found[1]
 
 
-def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
+def cover(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb, arb]]:
+    """Yield (a, b, c): |A(tilt + iv)| is at most the sum of all a e^{-vb - v^2 c}, v >= 0."""
+    if piece.plain:
+        yield piece.moment(tilt), ZERO, (piece.p[0][1] - piece.q[0][1]) ** 2 / 2
+        return
+    for a, b in _bounds(piece, tilt):
+        yield a, b, ZERO
+
+
+def _bounds(piece: Piece, tilt: arb) -> Iterator[tuple[arb, arb]]:
     """Yield (a, b): |A(tilt + iv)| is at most the sum of all a e^{-v b}, at every v >= 0."""
     legs, lost, up = _legs(piece, tilt, False)
     yield lost, arb(0)
@@ -652,6 +1591,9 @@ def _rough(pair: Pair, tilt: float) -> float:
         _log(float(a)) + tilt * _log(float(a / b)) for a, b in pair.atoms
     ]
     for piece in pair.pieces:
+        if piece.plain:
+            logs.append(piece.log_moment(tilt))
+            continue
         legs = _legs(piece, arb(tilt), True)[0]
         low, high = float(legs[0][0].real), float(legs[-1][1].real)
         p, q = ([(float(w.log()), float(m)) for w, m in terms] for terms in (piece.p, piece.q))
@@ -712,7 +1654,7 @@ class Line:
         self.tilt, self.further, self.width = arb(tilt), arb(further), arb(left) / tilt
         self.spacing = 2 * arb.pi() / self.width
         self.edge = sum((n * _log_most(pair, self.further) for pair, n in rounds), arb(0))
-        self.covers: list[list[tuple[arb, arb]]] = []
+        self.covers: list[list[tuple[arb, arb, arb]]] = []
         for pair, _ in rounds if self.reaches else []:
             self.covers.append([x for one in pair.pieces for x in cover(one, self.tilt)])
         self.jumps = _jumps(rounds)
@@ -741,7 +1683,7 @@ class Line:
         whole, counts = [], [n for _, n in self.rounds]
         for (pair, _), parts in zip(self.rounds, self.covers, strict=True):
             sizes = [a * (self.tilt * (a / b).log()).exp() for a, b in pair.atoms]
-            sizes += [a * (-top * b).exp() for a, b in parts]
+            sizes += [a * (-top * b - top * top * c).exp() for a, b, c in parts]
             whole.append(pair.still + sum(sizes, arb(0)))
         more: arb = _product(whole, counts) - self._known(self._flat(self.tilt), whole)
         return self._spread(more, top)
@@ -785,7 +1727,8 @@ class Line:
             step, sizes = min(self.tilt, arb(1) / 4), []
             for t in (self.tilt - step, self.tilt, self.tilt + step):
                 weights, _, error = nodes(pair, t, arb(0), True)
-                sizes.append(sum((w.real for w in weights), arb(0)) + arb(0, error.upper()))
+                total = sum((w.real for w in weights), pair.closed(t))
+                sizes.append(total + arb(0, error.upper()))
             square = (sizes[0] + sizes[2] - 2 * sizes[1]) / step**2
             slip = stride * self.spacing * (square * (sizes[1] + pair.still)).sqrt()
             table = self._table(pair, STRIDES + 1, stride * self.spacing)
@@ -847,13 +1790,17 @@ class Line:
     def _table(self, pair: Pair, count: int, spacing: arb) -> list[acb]:
         """Return a pair's moments at ``count`` heights: products of two tables of powers."""
         weights, losses, error = nodes(pair, self.tilt, count * spacing)
+        known = [pair.closed(acb(self.tilt, k * spacing)) for k in range(count)]
+        if not weights:
+            return known
         width = math.isqrt(count - 1) + 1
         turns = [acb(0, spacing) * loss for loss in losses]
         fine = _powers([turn.exp() for turn in turns], width)
         coarse = _powers([(width * turn).exp() for turn in turns], -(-count // width))
         rows = acb_mat([[w * z for w, z in zip(weights, row, strict=True)] for row in coarse])
         slip = acb(arb(0, error.upper()), arb(0, error.upper()))
-        return [z + slip for z in (rows * acb_mat(fine).transpose()).entries()[:count]]
+        sums = (rows * acb_mat(fine).transpose()).entries()[:count]
+        return [z + slip + more for z, more in zip(sums, known, strict=True)]
 
 
 def _normals(rounds: list[tuple[Pair, int]]) -> bool:
@@ -864,7 +1811,8 @@ def _normals(rounds: list[tuple[Pair, int]]) -> bool:
 def _log_most(pair: Pair, tilt: arb) -> arb:
     """Return the log of a bound on a round's moment."""
     weights, _, error = nodes(pair, tilt, arb(0), True)
-    return (sum((abs(w) for w in weights), error) + pair.still).log()
+    total: arb = sum((abs(w) for w in weights), error) + pair.closed(tilt) + pair.still
+    return total.log()
 
 
 def _least(value: Callable[[float], float], highest: int) -> float:
@@ -1128,10 +2076,19 @@ def _widened(values: list[float], reach: int) -> list[float]:
 
 
 class Run:
-    """One orientation of a run."""
+    """One orientation of a run.
 
-    def __init__(self, parts: list[tuple[Pair, int]], wide: bool) -> None:
-        self.rounds, self.wide = parts, wide
+    Args:
+        parts: the pairs that compose, with counts.
+        wide: whether lattices are tried first.
+        apart: function from epsilon to the amount that the run's delta may be above that of the
+            pairs (for an attained run, below it: negative).
+    """
+
+    def __init__(
+        self, parts: list[tuple[Pair, int]], wide: bool, apart: Callable[[float], arb] | None = None
+    ) -> None:
+        self.rounds, self.wide, self.apart = parts, wide, apart or (lambda x: ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
 
@@ -1152,7 +2109,9 @@ class Run:
             yield alone(self.rounds[0][0], arb(x), arb(share))
         elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
             few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
-            ways = (self.on_lattices, self.on_a_line)
+            ways = [self.on_lattices, self.on_a_line]
+            if any(len(pair.atoms) > MOST_ATOMS for pair, _ in self.rounds):
+                ways = ways[:1]  # a sum of so many single outcomes does not fall
             for way in ways if self.wide and few else ways[::-1]:
                 with suppress(Undecided):
                     yield from way(x, share)
@@ -1186,10 +2145,12 @@ class Run:
         """Return whether delta(x) is at most a value. False means it is at least the value."""
         if value >= 1:
             return True
+        apart = self.apart(x)
         for found in self.enclosures(x, value):
-            if found <= value or found >= value:
-                return bool(found <= value)
-        if value == 0:  # a sum of logarithms, equal to the end if 40 digits agree
+            if found + apart <= value or found + apart >= value:
+                return bool(found + apart <= value)
+        # a sum of logarithms, equal to the end if 40 digits agree
+        if value == 0 and apart == 0:
             return bool(self.largest() - x < 1e-40)
         raise Undecided(f"delta at epsilon {x!r} against {value!r}")
 
@@ -1217,25 +2178,30 @@ def _symmetric(tree: Tree) -> bool:
     )
 
 
-def _runs(document: dict[str, Any], which: str) -> list[Run]:
-    """Return the orientations of the dominating or the attained run; [] if none is known."""
-    every = _counted(document["rounds"], which)
-    pairs = _laws(every)
+def _runs(document: dict[str, Any], plan: Plan) -> Iterator[list[Run]]:
+    """Yield for each way to see a run its orientations; nothing if none is known."""
     method = document["bound"]["method"]  # only the order of the methods depends on it
     wide = "lattice" in method or "largest" in method
+    for every in islice(product(*plan.ways), MOST_WAYS):
+        parts = _counted([(tree, n * count) for way, count in every for tree, n in way])
+        if parts:
+            yield _orientations(parts, wide, plan.apart)
+
+
+def _orientations(every: Parts, wide: bool, apart: Callable[[float], arb]) -> list[Run]:
+    pairs = _laws(every)
     if all(_symmetric(tree) for tree, _ in every):
-        return [Run(pairs, wide)] if pairs else []
-    return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]
+        return [Run(pairs, wide, apart)]
+    return [Run(pairs, wide, apart), Run([(pair.swap(), n) for pair, n in pairs], wide, apart)]
 
 
-def _counted(rounds: list[Tree], which: str) -> list[tuple[Tree, int]]:
+def _counted(every: Parts) -> Parts:
     """Return the expressions of rounds, equal ones together."""
-    trees: dict[str, int] = {}
-    for one in rounds:
-        if one[which] is not None:
-            tree = json.dumps(one[which], sort_keys=True)
-            trees[tree] = trees.get(tree, 0) + one["count"]
-    return [(json.loads(tree), n) for tree, n in trees.items()]
+    found: dict[str, tuple[Tree, int]] = {}
+    for tree, n in every:
+        name = json.dumps(tree, sort_keys=True, default=arb.repr)
+        found[name] = (tree, n + (found[name][1] if name in found else 0))
+    return list(found.values())
 
 
 def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
@@ -1248,19 +2214,77 @@ def _laws(every: list[tuple[Tree, int]]) -> list[tuple[Pair, int]]:
     return pairs
 
 
-def _check_rounds(mechanism: Tree, rounds: list[Tree], adjacency: str, observer: str) -> None:
-    """Refuse rounds whose pairs are not those of the mechanism."""
-    parts = _counted_parts(mechanism)
+@dataclass(frozen=True)
+class Plan:
+    """The ways to see a run: for each part, the lists of pairs to choose from, and its count.
+
+    ``apart`` is the amount that delta may be above that of the pairs; see ``Run``.
+    """
+
+    ways: list[list[tuple[Parts, int]]]
+    apart: Callable[[float], arb] = lambda x: ZERO
+
+
+class Plans(NamedTuple):
+    """The dominating and the attained run, whether pairs are stated, and what is trusted."""
+
+    above: Plan
+    below: Plan
+    stated: bool
+    trusts: list[str]
+
+
+def _plans(document: dict[str, Any], small: float) -> Plans:
+    """Return what is known of the run of a document.
+
+    Raises:
+        Refused: the document states other pairs than those of the mechanism.
+    """
+    bound, rounds = document["bound"], document["rounds"]
+    facts = bound["adjacency"], bound["observer"]
+    parts = _counted_parts(document["mechanism"])
     if len(parts) != len(rounds):
         raise Refused(
             f"the number of rounds differs from the question: {len(rounds)} for {len(parts)} parts"
         )
-    for (part, count), one in zip(parts, rounds, strict=True):
-        pair, attained = asked(part, adjacency, observer)
-        attained = None if observer == "final" else attained
-        said = [one["pair"], one["attained"], one["count"]]
-        if not _alike(said, [pair, attained, count]):
-            raise Refused(f"the pair of {part['type']} x {count} differs from the question")
+    every = [_stated(part, n, one, *facts) for (part, n), one in zip(parts, rounds, strict=True)]
+    made = [
+        known(part, *facts, small / sum(n for _, n in parts)) if one is None else one
+        for (part, _), one in zip(parts, every, strict=True)
+    ]
+    counts = [n for _, n in parts]
+    lost = sum((n * one.lost for n, one in zip(counts, made, strict=True)), ZERO)
+    off = sum((n * one.off for n, one in zip(counts, made, strict=True)), ZERO)
+    final = bound["observer"] == "final"
+    above = [[(way, n) for way in one.above] for n, one in zip(counts, made, strict=True)]
+    # A part without an attained pair counts as a round that is not looked at.
+    shown = [[] if final and every[i] is None else one.below for i, one in enumerate(made)]
+    below = [[(way, n) for way in one or [[]]] for n, one in zip(counts, shown, strict=True)]
+    trusts = list(dict.fromkeys(trust for one in made for trust in one.trusts))
+    return Plans(
+        Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
+        Plan(below, lambda x: -(1 + arb(x).exp()) * off),
+        all(one is not None for one in every),
+        trusts,
+    )
+
+
+def _stated(part: Tree, count: int, one: Tree, adjacency: str, observer: str) -> Known | None:
+    """Return the pairs that a document states; None if it leaves them to this program.
+
+    Raises:
+        Refused: they are not those of the mechanism.
+    """
+    if one["count"] != count:
+        raise Refused(f"the count of {part['type']} differs from the question")
+    if one["pair"] is None and one["attained"] is None:
+        return None
+    pair, attained = asked(part, adjacency, observer)
+    attained = None if observer == "final" else attained
+    if not _alike([one["pair"], one["attained"]], [pair, attained]):
+        raise Refused(f"the pair of {part['type']} x {count} differs from the question")
+    shown = () if one["attained"] is None else ([(one["attained"], 1)],)
+    return Known(([(one["pair"], 1)],), shown, trusts=("the reference table",))
 
 
 def _check_facts(bound: dict[str, Any]) -> None:
@@ -1290,6 +2314,11 @@ def check(document: Any) -> dict[str, str]:
         Refused: it is not a certificate, the digest or a pair does not match the document, or the
             question is not covered.
     """
+    return judged(document)[0]
+
+
+def judged(document: Any) -> tuple[dict[str, str], list[str]]:
+    """Return what ``check`` returns, and the theorems that are taken on trust."""
     if not isinstance(document, dict):
         kind = type(document)
         raise Refused(f"a certificate is a JSON object, not {_WORDS.get(kind, kind.__name__)}")
@@ -1312,29 +2341,36 @@ _WORDS = {
 _MISSHAPEN = (ValueError, TypeError, AttributeError)
 
 
-def _checked(document: dict[str, Any]) -> dict[str, str]:
+def _checked(document: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     ctx.prec = BITS
     if document.get("digest") != digest(document):
         raise Refused("the digest differs from the document, so the document was changed")
     _one_of((1,), document, "version")
-    bound, rounds = document["bound"], document["rounds"]
+    bound = document["bound"]
     _check_facts(bound)
-    _check_rounds(document["mechanism"], rounds, bound["adjacency"], bound["observer"])
-    _check_units(bound, _units(document["mechanism"]))
-    dominating = _runs(document, "pair")
-    same = all(x["pair"] == x["attained"] for x in rounds)
-    shown = dominating if same else _runs(document, "attained")
     low, high = map(_number, bound["resolution"])
     if high != _number(bound["upper"]):
         raise Refused(f"the upper end must be that of the resolution, {high}, got {bound['upper']}")
     epsilon, given = bound["quantity"] == "epsilon", _number(bound["given"])
     _from(0, 1 if epsilon else math.inf, {"given": given}, "given", float)
+    share = max(min(given if epsilon else high, 1.0), 1e-290)
+    plans = [_plans(document, share * least) for least in LEFT_OUT]
+    _check_units(bound, _units(document["mechanism"]))
+    stated = plans[0].stated
+    if stated:
+        plans = plans[:1]
+    dominating, shown = (
+        Ways(chain.from_iterable(_runs(document, side) for side in sides))
+        for sides in ([plan.above for plan in plans], [plan.below for plan in plans])
+    )
     question = Question(epsilon, given)
-    return {
-        "upper": verdict(question.below, dominating, high),
-        "lower": verdict(question.above, shown, _number(bound["lower"])),
-        "resolution": verdict(question.above, dominating, low),
+    found = {
+        "upper": verdict(question.below, dominating, high, math.inf),
+        "lower": verdict(question.above, shown, _number(bound["lower"]), 0.0),
     }
+    if stated:  # the resolution is that of the stated pairs
+        found["resolution"] = verdict(question.above, dominating, low, 0.0)
+    return found, plans[0].trusts
 
 
 @dataclass(frozen=True)
@@ -1349,23 +2385,47 @@ class Question:
 
     def below(self, runs: list[Run], end: float) -> bool:
         """Return whether the true value is at most this end."""
-        return end == math.inf or all(run.at_most(*self._at(end)) for run in runs)
+        return all(run.at_most(*self._at(end)) for run in runs)
 
     def above(self, runs: list[Run], end: float) -> bool:
         """Return whether the true value is at least this end."""
-        if end == 0:
-            return True
         if self.given == 0 and self.epsilon:
+            if any(run.apart(end) != 0 for run in runs):
+                raise Undecided("a largest loss of numbers that are drawn nearly by their law")
             return any(not end > run.largest() for run in runs)
         return any(not run.at_most(*self._at(end)) for run in runs)
 
 
-def verdict(holds: Callable[[list[Run], float], bool], runs: list[Run], end: float) -> str:
-    """Return in words whether an end holds."""
-    try:
-        return "proved" if holds(runs, end) else "wrong"
-    except Undecided as problem:
-        return f"not decided ({problem})"
+def verdict(
+    holds: Callable[[list[Run], float], bool], ways: Ways, end: float, trivial: float
+) -> str:
+    """Return in words whether an end holds; one of the ways to see the run is enough."""
+    if end == trivial:
+        return "proved"
+    problems, count = [], 0
+    for runs in ways:
+        count += 1
+        try:
+            if holds(runs, end):
+                return "proved"
+        except Undecided as problem:
+            problems.append(str(problem))
+    if not count:
+        return "not decided (no pair is known)"
+    return f"not decided ({problems[0]})" if problems else "wrong"
+
+
+class Ways:
+    """The ways to see a run, each made when it is first needed and kept."""
+
+    def __init__(self, every: Iterable[list[Run]]) -> None:
+        self._made, self._next = list[list[Run]](), iter(every)
+
+    def __iter__(self) -> Iterator[list[Run]]:
+        yield from self._made
+        for one in self._next:
+            self._made.append(one)
+            yield one
 
 
 LONGEST = 2**26
@@ -1412,7 +2472,7 @@ def read(path: str) -> tuple[int, str]:
     """Return a file's exit code, and its proved ends in words."""
     try:
         document = json.loads(content(Path(path)), object_pairs_hook=once)
-        found, bound = check(document), document["bound"]
+        (found, trusts), bound = judged(document), document["bound"]
     except Undecided as problem:
         return 3, f"not decided ({problem})"
     except json.JSONDecodeError as problem:
@@ -1421,6 +2481,7 @@ def read(path: str) -> tuple[int, str]:
         return 2, f"refused: {problem}"
     said = f"{bound['quantity']} in [{bound['lower']}, {bound['upper']}]: "
     said += ", ".join(f"{name} {verdict}" for name, verdict in found.items())
+    said += f"; taken on trust: {'; '.join(trusts)}" if trusts else ""
     return 1 if "wrong" in found.values() else 3 if set(found.values()) != {"proved"} else 0, said
 
 

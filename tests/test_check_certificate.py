@@ -124,12 +124,18 @@ def test_losses_that_are_small_but_for_rare_ones_are_proved():
     assert set(found.values()) == {"proved"}
 
 
+def orientations(document):
+    """Return the orientations of the dominating run."""
+    plan = check_certificate._plans(document, 1e-30).above
+    return next(check_certificate._runs(document, plan))
+
+
 def on_lattice(name, points, monkeypatch):
     """Return (balls around delta at both ends) of the slower orientation, and delta."""
     document = through_json(asked(name))
     monkeypatch.setattr(check_certificate.ctx, "prec", check_certificate.BITS)
     ends = document["bound"]["resolution"]
-    run = check_certificate._runs(document, "pair")[0]
+    run = orientations(document)[0]
     share = check_certificate.arb(1e-17)
     lattices = [check_certificate.Lattice(run.rounds, end, points, share) for end in ends]
     return [one.delta(check_certificate.arb(end)) for one, end in zip(lattices, ends, strict=True)]
@@ -149,7 +155,7 @@ def test_a_lattice_holds_delta_at_both_ends(name, monkeypatch):
 def test_a_lattice_and_a_line_agree(monkeypatch):
     document = through_json(asked("Poisson"))
     monkeypatch.setattr(check_certificate.ctx, "prec", check_certificate.BITS)
-    run, x = check_certificate._runs(document, "pair")[0], document["bound"]["upper"]
+    run, x = orientations(document)[0], document["bound"]["upper"]
     line, lattice = next(run.on_a_line(x, 1e-5)), next(run.on_lattices(x, 1e-5))
     assert lattice.overlaps(line) and float(line.rad()) < 1e-7
 
@@ -313,10 +319,81 @@ def test_the_rounding_allowance_of_sums_is_needed(monkeypatch):
 
 
 def test_what_is_not_covered_is_refused():
-    run = G(noise_multiplier=1.0).sampled(fp.WithReplacement(10, population=1000)) * 10
-    document = through_json(fp.epsilon(run, delta=1e-5, adjacency="add_remove"))
+    run = fp.RandomizedResponse(chance=0.5, answers=2) * 10
+    document = through_json(fp.epsilon(run, delta=1e-5, adjacency="replace_one"))
     with pytest.raises(check_certificate.Refused, match="not covered"):
         check_certificate.check(document)
+
+
+SPACED = fp.MinimumSeparation(5)
+MADE = {
+    "replacement, seen": (
+        G(noise_multiplier=2.0).sampled(fp.WithReplacement(10, population=100)) * 20,
+        "zero_out",
+        "server",
+    ),
+    "truncated": (
+        G(noise_multiplier=2.0).sampled(fp.TruncatedPoisson(0.1, population=100, largest=25)) * 20,
+        "add_remove",
+        "aggregate",
+    ),
+    "shuffled, seen": (
+        G(noise_multiplier=2.0).sampled(fp.Shuffled(rounds_per_epoch=10)) * 2,
+        "replace_one",
+        "server",
+    ),
+    "square root": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.SquareRootToeplitz(),
+            noise_multiplier=2.0,
+            rounds=20,
+            participation=SPACED,
+        ),
+        "zero_out",
+        "server",
+    ),
+    "BLT": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.BufferedToeplitz(4),
+            noise_multiplier=2.0,
+            rounds=20,
+            participation=SPACED,
+        ),
+        "replace_one",
+        "aggregate",
+    ),
+    "tree": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.Tree(), noise_multiplier=2.0, rounds=20, participation=SPACED
+        ),
+        "zero_out",
+        "aggregate",
+    ),
+}
+"""Runs whose pairs a certificate leaves to the checker."""
+
+
+def made(name):
+    run, adjacency, observer = MADE[name]
+    return through_json(fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=observer))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_pairs_that_a_certificate_does_not_state_are_made(name):
+    document = made(name)
+    assert {one["pair"] for one in document["rounds"]} == {None}
+    found, trusts = check_certificate.judged(document)
+    assert found == {"upper": "proved", "lower": "proved"}
+    assert trusts
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_ends_beyond_the_true_ones_are_not_proved_of_pairs_that_are_made(name):
+    document = made(name)
+    upper = 0.999 * document["bound"]["lower"]
+    document["bound"].update(upper=upper, resolution=[0.0, upper])
+    document["bound"]["lower"] = 1.001 * document["bound"]["resolution"][1] * 1.01
+    assert proved(signed(document)) == []
 
 
 NOISE = ("mechanism", "fields", "inner", "fields", "noise_multiplier")

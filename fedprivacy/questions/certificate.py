@@ -11,6 +11,7 @@ import numpy as np
 
 from ..bound import Bound
 from ..errors import ParameterError
+from ..factors import BufferedToeplitz
 from ..loss import Curve, Mix, orientations
 from ..loss.moments.contour import NoMoments
 from ..loss.strategies import adaptive_adversary, inversion
@@ -43,12 +44,13 @@ class CertificateRun:
                 "certificate proves one pair per round, but this bound covers a game over many "
                 f"rounds ({bound.method}); use accountant='pld'"
             )
+        mechanism = _explicit(encode(self.run, KINDS))
         rounds = [
-            _round(part.privacy_loss(bound.adjacency, bound.observer), count)
-            for part, count in self.run.sequence()
+            _round(part.privacy_loss(bound.adjacency, bound.observer), count, stated(written))
+            for (part, count), written in zip(self.run.sequence(), _parts(mechanism), strict=True)
         ]
         return {
-            "mechanism": encode(self.run, KINDS),
+            "mechanism": mechanism,
             "rounds": rounds,
             "way": {"method": bound.method, "lines": self._lines(bound)},
         }
@@ -67,17 +69,48 @@ class CertificateRun:
         return list(chain.from_iterable(lines))
 
 
-def _round(loss: PrivacyLoss, count: int) -> dict[str, Any]:
-    if loss.off:
-        raise ParameterError(
-            "certificate proves the laws of pairs, but integer noise is drawn within a total "
-            f"variation distance of {loss.off:g} of its law, which only the bound counts; "
-            "publish the bound itself"
-        )
-    curve = loss.curve
+STATED = frozenset(
+    {"Gaussian", "Laplace", "SampledMechanism", "CohortMechanism", "Run"}
+    | {"Poisson", "FixedSize", "Everyone"}
+)
+"""Mechanisms and schemes whose pairs a certificate states. The checker makes all other pairs."""
+
+
+def stated(mechanism: Any) -> bool:
+    """Return whether a certificate states the pairs of a mechanism, given as plain values."""
+    if isinstance(mechanism, dict):
+        known = mechanism.get("type", "Run") in STATED
+        return known and all(map(stated, mechanism.values()))
+    return not isinstance(mechanism, list) or all(map(stated, mechanism))
+
+
+def _explicit(tree: Any, rounds: int = 0) -> Any:
+    """Return plain values with the numbers of each BufferedToeplitz, which depend on rounds."""
+    if isinstance(tree, list):
+        return [_explicit(one, rounds) for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    fields = tree.get("fields", {})
+    if tree.get("type") == "BufferedToeplitz" and fields["scales"] is None:
+        return encode(BufferedToeplitz(fields["buffers"]).leading(rounds, rounds), KINDS)
+    # A factor inside Restarted has the rounds of a block.
+    inside = {"CorrelatedNoise": "rounds", "Restarted": "every"}.get(tree.get("type", ""))
+    rounds = fields[inside] if inside else rounds
+    return {name: _explicit(value, rounds) for name, value in tree.items()}
+
+
+def _parts(mechanism: dict[str, Any]) -> list[Any]:
+    """Return the parts of a run; a mechanism is its own single part."""
+    if mechanism["type"] != "Run":
+        return [mechanism]
+    return [part for part, _ in mechanism["fields"]["parts"]]
+
+
+def _round(loss: PrivacyLoss, count: int, is_stated: bool) -> dict[str, Any]:
+    attained = None if loss.witness is None else loss.witness.curve
     return {
-        "pair": encode(_unfolded(curve), KINDS),
-        "attained": None if loss.witness is None else encode(loss.witness.curve, KINDS),
+        "pair": encode(_unfolded(loss.curve), KINDS) if is_stated else None,
+        "attained": encode(attained, KINDS) if is_stated and attained is not None else None,
         "count": count,
         "theorems": list(loss.theorems),
     }
