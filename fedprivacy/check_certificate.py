@@ -212,7 +212,7 @@ MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 256, 256, 1_000_000
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one part of a run.
+    """The pairs of one part of a run.
 
     ``above``: each entry composes to a run that dominates the part, except for outcomes of total
     probability ``lost``. ``below``: each entry is attained. The numbers that are drawn are within a
@@ -242,7 +242,7 @@ def _or_idle(tree: Tree, q: arb) -> Tree:
 
 
 def _same(tree: Tree, *trusts: str) -> Known:
-    """Return what is known if a pair dominates and is attained."""
+    """Return the pairs if a pair dominates and is attained."""
     return Known(([(tree, 1)],), ([(tree, 1)],), trusts=trusts)
 
 
@@ -306,13 +306,13 @@ def _rest(law: Law) -> arb:
 
 
 def _given_listed(law: Law) -> tuple[Law, arb]:
-    """Return the law given that the number is listed, and a bound on the chance that it is not."""
+    """Return the law of a listed number, and a bound on the chance of all others."""
     rest = _rest(law)
     return [(s, w / (1 - rest)) for s, w in law], arb(rest.upper()).max(ZERO)
 
 
 def _moved_down(law: Law) -> Law:
-    """Return a smaller number's law: what is not listed is moved to the last listed number."""
+    """Return a law below: all other numbers are moved to the last listed one."""
     (s, w) = law[-1]
     return [*law[:-1], (s, w + _rest(law))]
 
@@ -371,7 +371,7 @@ class Sum:
         return self.far if adjacency == "replace_one" else self.near
 
     def known(self, above: Tree, below: Tree | None, lost: arb = ZERO, *trusts: str) -> Known:
-        """Return what is known of a round."""
+        """Return the pairs of a round."""
         shown = () if below is None or not self.attained else ([(below, 1)],)
         return Known(([(above, 1)],), shown, lost, self.off, (*self.trusts, *trusts))
 
@@ -415,7 +415,7 @@ def _poisson(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
 
 
 def _independent(one: Sum, q: arb, adjacency: str) -> Known:
-    """Return what is known if a unit is drawn with a chance of q, independently of all others."""
+    """Return the pairs if a unit is drawn with a chance of q, independently of all others."""
     if adjacency == "replace_one":
         pair, trust = _opposite(one, q), "T1" if one.z is None else "T9"
         return one.known(pair, None if one.z is None else pair, ZERO, trust)
@@ -471,7 +471,7 @@ def _labelled(z: arb, law: Law, moves: int) -> Tree:
 
 
 def _apart(z: arb, law: Law, adjacency: str) -> Known:
-    """Return what is known if records of one client are drawn independently of each other (T13)."""
+    """Return the pairs if records of one client are drawn independently of each other (T13)."""
     back = int(adjacency == "replace_one")
     up, lost = _given_listed(law)
     above, below = (_shifted(z, one, 1, back) for one in (up, _moved_down(law)))
@@ -479,7 +479,7 @@ def _apart(z: arb, law: Law, adjacency: str) -> Known:
 
 
 def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
-    """Return what is known if every draw of a unit takes the slot of another one (T5, T9, T13)."""
+    """Return the pairs if every draw of a unit takes the slot of another one (T5, T9, T13)."""
     (up, lost), down = _given_listed(law), _moved_down(law)
     shown = _shifted(z, down, 2, 0)
     if adjacency == "add_remove":
@@ -505,7 +505,7 @@ def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
 
 
 def _seen_draws(z: arb, law: Law, adjacency: str) -> Known:
-    """Return what is known if the server sees how often the unit is drawn (T4)."""
+    """Return the pairs if the server sees how often the unit is drawn (T4)."""
     moves = 2 if adjacency == "replace_one" else 1
     up, lost = _given_listed(law)
     above, below = (_labelled(z, one, moves) for one in (up, _moved_down(law)))
@@ -529,7 +529,7 @@ def _with_replacement(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
 
 
 def _replaced(one: Sum, f: Tree, adjacency: str, small: float, held: int = 1) -> tuple[Known, Law]:
-    """Return what is known of draws with replacement, and the law of a unit's draws."""
+    """Return the pairs of draws with replacement, and the law of a unit's draws."""
     p = _draw_chance(f, held)
     if p == 1 and adjacency == "add_remove":
         raise Refused("all draws are of one unit, so no round is possible without it")
@@ -538,7 +538,7 @@ def _replaced(one: Sum, f: Tree, adjacency: str, small: float, held: int = 1) ->
 
 
 def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
-    """Return what is known of truncated Poisson sampling (T10)."""
+    """Return the pairs of truncated Poisson sampling (T10)."""
     q, n = _chance(f, "probability"), _whole(1, 2**53, f, "population")
     most = _whole(1, 2**53, f, "largest")
     share = arb(most) / n
@@ -631,7 +631,7 @@ DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
 
 
 def _on_drawn_units(f: Tree, adjacency: str, observer: str, small: float) -> Known:
-    """Return what is known of a mechanism whose units are sampled."""
+    """Return the pairs of a mechanism whose units are sampled."""
     scheme = f["scheme"]
     kind, drawn = _one_of(DRAWN, scheme, "type"), _fields(scheme)
     one = _sum_of(f["inner"], scheme)
@@ -661,7 +661,7 @@ def _rate(kind: str, f: Tree) -> arb:
 
 
 def _held(f: Tree, adjacency: str, observer: str, small: float) -> Known:
-    """Return what is known of a client that holds several of the records that are drawn (T13)."""
+    """Return the pairs of a client that holds several of the records that are drawn (T13)."""
     if f["inner"]["type"] != "Gaussian":
         raise Refused("several records of a client in other noise than one Gaussian sum")
     one, scheme, held = _gaussian_sum(f["inner"]), f["scheme"], _whole(2, 10**9, f, "held")
@@ -961,7 +961,7 @@ def _signed(columns: list[tuple[arb, ...]]) -> arb:
 
 
 def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
-    """Return what is known of a run with correlated noise: one Gaussian."""
+    """Return the pairs of a run with correlated noise: one Gaussian."""
     rounds = _whole(1, 10**6, f, "rounds")
     rule = _rule(f["participation"], rounds)
     if adjacency == "add_remove" and not rule.apart:
@@ -973,7 +973,7 @@ def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
 
 
 def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
-    """Return what is known of one part of a run.
+    """Return the pairs of one part of a run.
 
     Args:
         part: a mechanism.
@@ -1307,7 +1307,7 @@ def _mix(f: Tree) -> Pair:
 
 
 def _in_cells(far: arb, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
-    """Return what is seen of outcomes in cells from -12 to ``far``, given their (P, Q) mass below.
+    """Return the masses of cells from -12 to ``far``, given the (P, Q) mass below a point.
 
     It is post-processing, so it only bounds from below; so do cells that are left out.
     """
@@ -1482,7 +1482,7 @@ def _edge(piece: Piece, tilt: arb, top: arb, middle: acb, half: acb) -> arb | No
 
 
 def nodes(pair: Pair, tilt: arb, top: arb, real: bool = False) -> tuple[list[acb], list[acb], arb]:
-    """Return (w, L, error): what has no closed form of A(tilt + iv) is sum w e^{ivL}, v <= top.
+    """Return (w, L, error): A(tilt + iv) without its closed form is sum w e^{ivL}, v <= top.
 
     The mass without loss is not counted.
     """
@@ -2226,7 +2226,7 @@ class Plan:
 
 
 class Plans(NamedTuple):
-    """The dominating and the attained run, whether pairs are stated, and what is trusted."""
+    """The dominating and the attained run, whether pairs are stated, and the trusted theorems."""
 
     above: Plan
     below: Plan
@@ -2235,7 +2235,7 @@ class Plans(NamedTuple):
 
 
 def _plans(document: dict[str, Any], small: float) -> Plans:
-    """Return what is known of the run of a document.
+    """Return the pairs of the run of a document.
 
     Raises:
         Refused: the document states other pairs than those of the mechanism.
@@ -2318,7 +2318,7 @@ def check(document: Any) -> dict[str, str]:
 
 
 def judged(document: Any) -> tuple[dict[str, str], list[str]]:
-    """Return what ``check`` returns, and the theorems that are taken on trust."""
+    """Return the result of ``check``, and the theorems that are taken on trust."""
     if not isinstance(document, dict):
         kind = type(document)
         raise Refused(f"a certificate is a JSON object, not {_WORDS.get(kind, kind.__name__)}")
