@@ -27,6 +27,10 @@ async function ask(form, more = {}) {
   running.set(task, stop);
   const files = filesOf(form);
   const head = { fields: { ...fieldsOf(form), ...more }, files: files.map(({ name, size }) => ({ name, size })) };
+  const most = Number(form.dataset.most ?? 0);
+  if (files.reduce((sum, file) => sum + file.size, 0) > most * 2 ** 20) {
+    return fail(form, `The files must have at most ${most} MiB together. Use the command line for larger ones.`);
+  }
   const answer = form.querySelector(".answer");
   answer.classList.add("stale");
   answer.setAttribute("aria-busy", "true");
