@@ -24,7 +24,13 @@ ADDRESS = "The address"
     show_default=False,
     metavar="PORT",
 )
-@option("--open opens", bool, ADDRESS, "Open the address in the browser.", is_flag=True)
+@option(
+    "--open opens",
+    bool,
+    ADDRESS,
+    "Open the address in the browser. Other users may see it in the list of processes.",
+    is_flag=True,
+)
 def page(port: int, opens: bool) -> None:
     """Plan, audit and compare on a page in the browser of this computer.
 

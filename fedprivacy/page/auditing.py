@@ -29,6 +29,8 @@ FORMATS = {
     "yaml": "application/yaml",
 }
 """Suffix of a report -> its media type."""
+_STATED = ("noise_multiplier", "rounds", "sampling", "adjacency", "unit")
+"""Facts that describe a run without a file."""
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _CLAIMED = {"claim": ("epsilon", "delta"), "claim-epsilon": ("epsilon",)}
 _CLAIMED |= {"claim-delta": ("delta",)}
@@ -37,12 +39,16 @@ _CLAIMED |= {"claim-delta": ("delta",)}
 def answer(fields: dict[str, str], paths: list[Path]) -> Iterator[Message]:
     """Yield the messages that answer the form: the audit, or the file of its report."""
     try:
-        if not paths:
-            raise WrongFields({"files": "Choose the record of a run."})
+        if not paths and not fields.get("noise_multiplier", "").strip():
+            yield {"asked": list(_STATED)}
+            raise WrongFields({"files": "Choose the record of a run, or state the run below."})
         yield from _judged(fields, paths)
     except WrongFields as problem:
         yield {"problems": problem.problems, "say": " ".join(problem.problems.values())}
-        yield put("audit-answer", "unanswered", why="Correct the marked fields to get a verdict.")
+        # A report that lacks a field takes no verdict away.
+        if not fields.get("format"):
+            why = "Correct the marked fields to get a verdict."
+            yield put("audit-answer", "unanswered", why=why)
     except MissingFacts as problem:
         asked = asked_in(str(problem))
         yield {"problems": {}, "asked": asked, "say": "The record leaves facts open."}
@@ -65,7 +71,7 @@ def _judged(fields: Mapping[str, str], paths: list[Path]) -> Iterator[Message]:
         return
     found = judge_files(sources, given)
     if form:
-        yield {"problems": {}, "save": _report(found, paths[0], fields, form)}
+        yield {"problems": {}, "save": _report(found, paths, fields, form)}
         return
     yield {"problems": {}, "say": f"{found.statement}."}
     yield put("audit-answer", "verdict", found=found, **_view(found))
@@ -167,7 +173,9 @@ def _view(found: Audit) -> dict[str, Any]:
     }
 
 
-def _report(found: Audit, path: Path, fields: Mapping[str, str], form: str) -> dict[str, str]:
+def _report(
+    found: Audit, paths: list[Path], fields: Mapping[str, str], form: str
+) -> dict[str, str]:
     """Return the file of a report: name, media type and text.
 
     Raises:
@@ -176,16 +184,18 @@ def _report(found: Audit, path: Path, fields: Mapping[str, str], form: str) -> d
     if form not in FORMATS:
         refuse("format", form, f"be one of {', '.join(FORMATS)}")
     subject = fields.get("subject", "").strip()
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    name, source = (paths[0].stem, paths[0].name) if paths else ("stated run", "parameters")
+    where = paths[0].parent if paths else None
+    with tempfile.TemporaryDirectory(dir=where) as folder:
         target = report(
-            {path.stem: found},
+            {name: found},
             Path(folder) / f"report.{form}",
-            title=f"Privacy of {subject or path.name}",
+            title=f"Privacy of {subject or source}",
             subject=subject,
             deployment=_deployment(fields) if form == "yaml" else None,
         )
         text = target.read_text("utf-8")
-    return {"name": f"{path.stem}-report.{form}", "type": FORMATS[form], "text": text}
+    return {"name": f"{name}-report.{form}", "type": FORMATS[form], "text": text}
 
 
 def _deployment(fields: Mapping[str, str]) -> dict[str, Any]:
@@ -196,8 +206,8 @@ def _deployment(fields: Mapping[str, str]) -> dict[str, Any]:
         for name in LISTS & said.keys()
     }
     problems = {
-        f"deployment_{name}": f"The registry needs {what}."
-        for name, what in REQUIRED.items()
+        f"deployment_{name}": "The registry needs this field."
+        for name in REQUIRED
         if not said.get(name)
     }
     if problems:

@@ -34,7 +34,7 @@ SECONDS = 60.0
 """Limit by the clock and on the processor time of one answer."""
 MEGABYTES = 4096
 """Limit on the address space of a child."""
-AT_ONCE = max(2, os.cpu_count() or 1)
+AT_ONCE = min(max(2, os.cpu_count() or 1), 4)
 """Number of children that compute at the same time."""
 WAITING = 64
 """Number of requests that may wait for a child."""
@@ -138,7 +138,8 @@ class ChildProcess:
             try:
                 line = await asyncio.wait_for(asyncio.to_thread(self._receive), max(left, 0.0))
             except TimeoutError:
-                for one in failed(f"It was stopped after {self._seconds:g} seconds."):
+                why = f"It was stopped after {self._seconds:g} seconds."
+                for one in failed(f"{why} The command line has no limit."):
                     yield encoded(one)
                 return
             if line is None:
@@ -190,6 +191,8 @@ def serve(pipe: Connection, folder: str, seconds: float, megabytes: int) -> None
     _limit_seconds(seconds)
     try:
         place.mkdir(mode=0o700, parents=True)
+        # A temporary file of the computation goes with the folder.
+        tempfile.tempdir = str(place)
         request = json.loads(pipe.recv_bytes())
         uploads = [SentFile(**one) for one in request["files"]]
         paths = receive(pipe, uploads, place)

@@ -49,6 +49,7 @@ async function ask(form, more = {}) {
     if (running.get(task) === stop) {
       answer.classList.remove("stale");
       answer.setAttribute("aria-busy", "false");
+      if (form.dataset.live === undefined) answer.firstElementChild?.scrollIntoView({ block: "nearest" });
     }
   }
 }
@@ -72,6 +73,7 @@ function take(form, message) {
     const place = document.getElementById(message.put);
     if (place) {
       place.innerHTML = message.html;
+      place.classList.remove("old");
       place.classList.remove("stale");
       place.removeAttribute("aria-busy");
     }
@@ -114,6 +116,15 @@ function askFor(form, names) {
   }
   only(form);
   form.querySelector(".asked input, .asked select")?.focus();
+}
+
+// An answer to an earlier form stays, marked, and its report cannot be saved.
+function outdate(form, input) {
+  if (input.closest(".more")) return;
+  const answer = form.querySelector(".answer");
+  if (!answer.querySelector(".hero, table")) return;
+  answer.classList.add("old");
+  for (const button of answer.querySelectorAll("[data-save]")) button.disabled = true;
 }
 
 // Shows the fields that the chosen sampling needs.
@@ -184,7 +195,7 @@ for (const form of document.forms) {
   });
   form.addEventListener("input", (event) => {
     only(form);
-    if (form.dataset.live === undefined) return;
+    if (form.dataset.live === undefined) return outdate(form, event.target);
     clearTimeout(later);
     later = setTimeout(() => ask(form), event.target.type === "text" ? 40 : 0);
   });
@@ -207,6 +218,7 @@ for (const drop of document.querySelectorAll(".drop")) {
   input.addEventListener("change", () => {
     const names = [...input.files].map((file) => file.name).join(", ");
     drop.querySelector(".chosen").textContent = names || "or drop it here";
+    drop.parentElement.querySelector("[data-clear]").hidden = !names;
     if (input.form.dataset.task === "audit") {
       for (const field of input.form.querySelectorAll(".asked")) field.classList.remove("asked");
       if (names) ask(input.form);
@@ -244,6 +256,12 @@ addEventListener("click", (event) => {
   if (!button) return;
   const form = button.closest("form");
   if (button.dataset.copy) copy(button);
+  if (button.dataset.clear !== undefined) {
+    const input = form.querySelector("input[type=file]");
+    input.value = "";
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+    input.focus();
+  }
   if (button.dataset.save) ask(form, { format: button.dataset.save });
   if (button.dataset.all !== undefined) {
     const all = button.closest(".facts").classList.toggle("all");

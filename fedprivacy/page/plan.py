@@ -198,6 +198,9 @@ def number(fields: Mapping[str, str], name: str, problems: dict[str, str]) -> An
     if not text:
         problems[name] = f"Enter a number; it must be {setting.rule.text}."
         return None
+    if re.fullmatch(r"\d+,\d+", text):
+        problems[name] = f"Write it with a point: {text.replace(',', '.')}."
+        return None
     try:
         return setting.read(text)
     except ParameterError as problem:

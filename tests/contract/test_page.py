@@ -162,6 +162,7 @@ def test_an_audit_by_clicks(page, tmp_path):
     page.get_by_role("button", name="Registry entry").click()
     expect(page.locator("#audit-deployment_name")).to_be_focused()
     expect(page.locator("#audit-deployment_name-problem")).to_contain_text("registry needs")
+    expect(page.locator(".verdict")).to_be_visible()
 
 
 def test_an_audit_by_keys(page, tmp_path):
@@ -171,6 +172,8 @@ def test_an_audit_by_keys(page, tmp_path):
     page.set_input_files("#audit-files", ledger(tmp_path / "run.ledger"))
     expect(page.locator(".verdict")).to_have_text("HOLDS")
     page.locator("#audit-epsilon").fill("0.5")
+    # The verdict is that of the earlier claim, so its report must not be saved as if it were new.
+    expect(page.get_by_role("button", name="Markdown")).to_be_disabled()
     page.keyboard.press("Enter")
     expect(page.locator(".verdict")).to_have_text("FAILS")
 

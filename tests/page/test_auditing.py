@@ -78,8 +78,19 @@ def test_a_wrong_field_is_marked(field, text):
     assert not any("HOLDS" in str(one) for one in found)
 
 
-def test_without_a_file_the_file_is_asked_for():
-    assert list(part(messages(**ANSWERS), "problems")) == ["files"]
+def test_without_a_file_the_file_or_the_run_is_asked_for():
+    found = messages(**ANSWERS)
+    assert list(part(found, "problems")) == ["files"]
+    assert "noise_multiplier" in part(found, "asked")
+
+
+def test_a_run_may_be_stated_without_a_file():
+    run = {"noise_multiplier": "1.4", "rounds": "180", "sampling_probability": "0.01"}
+    step = fp.Gaussian(noise_multiplier=1.4)
+    same = fp.epsilon(step.sampled(fp.Poisson(0.01)) * 180, delta=1e-5, adjacency="add_remove")
+    assert same.ends(5)[1] in part(messages(**ANSWERS, **run), "html")
+    saved = part(messages(**ANSWERS, **run, format="md"), "save")
+    assert saved["name"] == "stated run-report.md" and "HOLDS" in saved["text"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04x", b"\x00" * 100, b"[" * 10_000, b"{}"])

@@ -87,6 +87,7 @@ def test_the_first_answer_has_the_interval_and_the_rest_follows():
         ({"rounds": "9" * 5000}, "rounds", "pass a number"),
         ({"noise_multiplier": "nan"}, "noise_multiplier", "above 0"),
         ({"noise_multiplier": "1e400"}, "noise_multiplier", "finite number above 0"),
+        ({"noise_multiplier": "1,4"}, "noise_multiplier", "1.4"),
         ({"noise_multiplier": "-1"}, "noise_multiplier", "above 0"),
         ({"delta": "2"}, "delta", "between 0 and 1"),
         ({"cohort": "6001"}, "cohort", "at most the population"),
