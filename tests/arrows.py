@@ -17,8 +17,7 @@ ARROWS = {
     "sampling": BASE | {"loss", "privacy_loss", "registry"},
     "mechanisms": BASE | {"sampling", "loss", "privacy_loss", "theory", "registry", "factors"},
     "accountants": CORE | {"registry"},
-    "questions": CORE
-    | {"accountants", "factors", "mechanisms", "registry", "ledger", "evidence"},
+    "questions": CORE | {"accountants", "factors", "mechanisms", "registry", "ledger", "evidence"},
     "version": set(),
     "check_certificate": set(),
     "vectors": BASE

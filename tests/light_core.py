@@ -58,6 +58,7 @@ NEEDS = {
         ["tradeoff", *RUN, *ADD, "--plot", "curve.png"],
         ["pareto", "--noise-multiplier", "1,2", *RUN[2:], *AT, "--output", "front.png"],
     ],
+    "page": [["page"]],
     "verify": [["verify", "run.json"]],
 }
 """Extra -> command lines that need it."""
