@@ -364,6 +364,9 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     other = doubts.other_noise(fields)
     if other is not None:
         _no_audit(name, doubts.why_not_gaussian(other))
+    off = next(filter(doubts.says_off, fields.every), None) or doubts.switched_off(fields)
+    if off is not None:
+        _no_audit(name, f"{off} turns its privacy off")
     if doubts.swept(fields):
         _no_audit(name, doubts.of_a_sweep(doubts.swept(fields)))
     about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
@@ -407,6 +410,9 @@ def _known(fields: Fields) -> dict[str, str]:
         for option, names in _PASTED.items()
         if not any(map(tiny, fields.all(*names)))
     }
+    if words.federated(fields):
+        # A share of clients may be one of a fixed cohort, and a round has many steps.
+        numbers |= dict.fromkeys(("sampling_probability", "rounds"))
     return {option: f"{value:g}" for option, value in numbers.items() if value is not None}
 
 

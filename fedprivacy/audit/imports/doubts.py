@@ -103,6 +103,7 @@ def check(draft: Draft, name: str) -> None:
     _larger_share(draft)
     _of_epochs(draft)
     _noise(draft)
+    _not_on_gradients(draft)
 
 
 _VALUES = {"values", "grid_search", "choices", "categories", "candidates", "options"}
@@ -152,7 +153,7 @@ def of_a_sweep(many: list[str]) -> str:
 
 def _shuffled(draft: Draft) -> None:
     """Note the field that shuffles the records, which contradicts another stated sampling."""
-    # Opacus draws Poisson batches from such a loader all the same.
+    # Opacus replaces such a loader by one that draws Poisson batches.
     if draft.facts.get("unit") is Unit.CLIENT or says(draft.fields, "opacus"):
         return
     for one in draft.fields.every:
@@ -240,18 +241,24 @@ def switched_off(fields: Fields) -> Field | None:
 
 def _perhaps_off(draft: Draft, one: Field) -> None:
     """Ask for the noise if a field may turn it off, for example ``noise_type: none``."""
-    words, said = _words(one.name), _value_words(one)
+    words = _words(one.name)
     if words & _ASIDE or one.place in draft.fields.used or draft.facts.get("noise_multiplier") == 0:
         return
     if as_flag(one.value) is False:
         off = bool(words & _PRIVATE) and not words & _NEGATIONS
     else:
-        about = _words(one.place) & _PRIVATE or words & (_METHODS | _CLIPPING)
-        off = bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
+        off = says_off(one)
     # A number such as dp_start_step leaves steps without noise.
     steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
     if off or (steps is not None and steps > 0):
         draft.ask("noise_multiplier", f"{one} may turn the noise or the clip off")
+
+
+def says_off(one: Field) -> bool:
+    """Return whether a field names no privacy, no mechanism or no clip, in words."""
+    words, said = _words(one.name), _value_words(one)
+    about = _words(one.place) & _PRIVATE or words & (_METHODS | _CLIPPING)
+    return bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
 
 
 def _clip(draft: Draft, one: Field) -> None:
@@ -430,6 +437,20 @@ def _noise(draft: Draft) -> None:
     for one in _understood_by_nobody(draft):
         draft.ask("noise_multiplier", f"{one} concerns the noise and is not understood here")
         return
+
+
+_PARTS_OF_MODELS = {"embedding", "embeddings", "activation", "activations", "feature", "features"}
+_PARTS_OF_MODELS |= {"logits", "label", "labels", "hidden", "representation", "prompt", "input"}
+
+
+def _not_on_gradients(draft: Draft) -> None:
+    """Ask for the noise if it is on something else than a clipped gradient or update."""
+    for one in draft.fields.used.values():
+        about = _words(one.place.rpartition(".")[0]) & _PARTS_OF_MODELS
+        if one.name in NOISE and about and draft.facts.get("noise_multiplier"):
+            why = f"{one} is of {' and '.join(sorted(about))}; state the noise of a clipped sum"
+            draft.ask("noise_multiplier", why)
+            return
 
 
 def _understood_by_nobody(draft: Draft) -> Iterable[Field]:

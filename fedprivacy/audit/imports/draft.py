@@ -72,6 +72,7 @@ _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", 
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
 _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
 _PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
+_PLACES |= {"hp", "hparam", "metric", "stages", "yaml", "args", "env", "options"}
 _PLACES |= {"configuration", "property", "properties"}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""

@@ -48,6 +48,27 @@ def plain_name(name: object) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
+_CONSTANT = re.compile(
+    r"(.{1,60}?)\s*[(\[]\s*(?:at |for |with )?([A-Za-z\u03b4\u03b5\u03c3 _]{1,30}?)\s*=\s*"
+    r"([^()\[\]]{1,20})[)\]]"
+)
+
+
+def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of columns, and the numbers that they state for all rows.
+
+    The header "epsilon (delta = 1e-5)" names a column and a number.
+    """
+    plain, stated = [], dict[str, Any]()
+    for name in names:
+        found = _CONSTANT.fullmatch(name.strip())
+        number = None if found is None else as_number(found[3])
+        plain.append(name if found is None or number is None else found[1])
+        if found is not None and number is not None:
+            stated[found[2]] = number
+    return plain, stated
+
+
 _PATH = re.compile(r"[A-Za-z_][\w-]*(?:[./][A-Za-z_][\w-]*)+", re.ASCII)
 _GROUP = re.compile(r"(?:params|user_attrs)_(?=.)", re.ASCII)
 

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from .content import MAX_DEPTH, MAX_YAML, unreadable
-from .fields import as_number
+from .fields import as_number, headed, plain_name
 
 MAX_TABLES = 20
 """Largest number of tables of one text that are tried."""
@@ -22,6 +22,8 @@ _LINES = re.compile(
     r"\\(?:top|mid|cmid|bottom|h|c)(?:rule|line)(?:\[[^\]]*\]|\{[^}]*\}|\([^)]*\))*"
 )
 _STYLE = re.compile(r"\\(?:textbf|textit|emph|text|mathrm|mathbf|underline|num)\{([^{}]*)\}")
+_SYMBOL = re.compile(r"(.*[A-Za-z]{3}.*?)\s*[(,]?\s*(\$[^$]{1,40}\$|[\u03b1-\u03c9])\)?", re.DOTALL)
+_KEPT = re.compile(r"epsilon|delta|[\u03b5\u03f5\u03b4=]")
 _POWER = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot|x)\s*)?10\^\{?(-?\d{1,3})\}?", re.ASCII)
 _SIGN = re.compile(r"\\(?:var)?(epsilon|sigma|delta)\b", re.ASCII)
 
@@ -44,7 +46,7 @@ def _of_markdown(text: str) -> Iterator[list[list[str]]]:
             if "|" not in line:
                 break
             rows.append(line)
-        yield [[cell.strip(" *`_") for cell in row.strip().strip("|").split("|")] for row in rows]
+        yield [row.strip().strip("|").split("|") for row in rows]
 
 
 def _of_latex(text: str) -> Iterator[list[list[str]]]:
@@ -61,15 +63,26 @@ def _of_latex(text: str) -> Iterator[list[list[str]]]:
 
 def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
     """Return rows as mappings; an empty list if one of them is not plain."""
-    plain = [[_plain(cell) for cell in row] for row in rows]
-    names, cells = (plain[0], plain[1:]) if plain else ([], [])
+    plain = [[_plain(cell) for cell in row] for row in rows[1:]]
+    names, stated = headed([_plain(_name(cell)) for cell in rows[0]] if rows else [])
     lengths = {len(row) for row in plain}
-    if lengths != {len({*names})} or not cells or any("\\" in name for name in names):
+    if lengths != {len({*names})} or not plain or any("\\" in name for name in names):
         return []
+    if [plain_name(name) for name in names[1:]] in (["value"], ["setting"], ["values"]):
+        # Each row holds one setting of the same run.
+        settings = {_plain(_name(row[0])): _value(_plain(row[1])) for row in rows[1:]}
+        return [settings] if len(settings) == len(plain) else []
     return [
-        {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
-        for row in cells
+        stated
+        | {name: _value(cell) for name, cell in zip(names, row, strict=True) if name and cell}
+        for row in plain
     ]
+
+
+def _name(cell: str) -> str:
+    """Return a name without the symbol after it, as in "clip norm $C$"."""
+    found = _SYMBOL.fullmatch(cell.strip())
+    return cell if found is None or _KEPT.search(found[2]) else found[1]
 
 
 def _plain(cell: str) -> str:

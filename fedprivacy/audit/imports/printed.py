@@ -31,14 +31,27 @@ _ABOUT = (*NOISE, *UNCLEAR, *EPSILON, *DELTA, *CLIPS)
 
 def settings_in(text: str) -> Any:
     """Return the settings of runs that a text shows: a mapping, or a list of them; else None."""
-    found = list(_different([*_calls(text), *_dicts(text), *_commands(text)]))
+    every = [*_calls(text), *_dicts(text), *_commands(text)]
+    found = list(_different(every))
     if not found:
         return None
     names = [name for name, _ in found]
+    # The rest of the text may say that the noise is one of clients.
+    about = _CLIENTS.search(text)
+    more = {} if about is None else {"federated": about[0]}
     if len(found) == 1:
-        return found[0][1]
+        return {**found[0][1], **more}
     # Parts of one run have different names. Settings of one name are several runs.
-    return dict(found) if len({*names}) == len(names) else [settings for _, settings in found]
+    if len({*names}) == len(names):
+        return {**dict(found), **more}
+    return [{**settings, **more} for _, settings in found]
+
+
+_CLIENTS = re.compile(
+    r"\b(?:federated|fedavg|fedprox|fedsgd|flwr|clients_per_round|num_clients|client_fraction)\b",
+    re.ASCII | re.IGNORECASE,
+)
+"""Words of a federated run."""
 
 
 def about_privacy(values: Any) -> bool:
@@ -57,14 +70,34 @@ def _different(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 def _calls(text: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the named arguments of every call in a text."""
-    end = 0
+    end, constants = 0, _constants(text)
     for found in islice(_CALL.finditer(text), MAX_FOUND):
         if found.start() < end:
             continue
         close = _closing(text, found.end() - 1)
         if close is not None:
             end = close
-            yield found[1], _named(text[found.end() : close])
+            named = _named(text[found.end() : close])
+            named = {
+                key: constants.get(value, value) if isinstance(value, str) else value
+                for key, value in named.items()
+            }
+            # Only Opacus has a function of this name.
+            yield found[1], named | ({found[1]: True} if "make_private" in found[1] else {})
+
+
+def _constants(text: str) -> dict[str, float]:
+    """Return the names that a text sets to one number, wherever it sets them."""
+    found: dict[str, set[str]] = {}
+    for name, value in _CONSTANT.findall(text):
+        found.setdefault(name, set()).add(value.strip())
+    numbers = {
+        name: as_number(next(iter(values))) for name, values in found.items() if len(values) == 1
+    }
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+_CONSTANT = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*([^=#\n][^#\n]{0,60})", re.ASCII | re.MULTILINE)
 
 
 def _dicts(text: str) -> Iterator[tuple[str, Any]]:
@@ -159,7 +192,9 @@ def _commands(text: str) -> Iterator[tuple[str, Any]]:
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         # A list of arguments has quotes and commas.
         line = re.sub(r"[\[\]\",]", " ", line) if '"--' in line else line
-        if len(re.findall(r"(?:^|\s)--[A-Za-z]", line[:MAX_CALL])) < 2:
+        start = line[:MAX_CALL]
+        overrides = _PROGRAM.search(start) is not None and len(_OVERRIDE.findall(start)) > 1
+        if len(re.findall(r"(?:^|\s)--[A-Za-z]", start)) < 2 and not overrides:
             continue
         tried += 1
         if tried > MAX_FOUND:
@@ -169,5 +204,16 @@ def _commands(text: str) -> Iterator[tuple[str, Any]]:
         except ValueError:
             continue
         options = arguments(words)
+        given = [
+            word.lstrip("+").partition("=") for word in words if _OVERRIDE.fullmatch(f" {word}")
+        ]
+        names = {name for name, _, _ in given}
+        if overrides and len(names) == len(given) and not names & options.keys():
+            options |= {name: value for name, _, value in given}
         if options:
             yield "command", options
+
+
+_PROGRAM = re.compile(r"\.py\b|\bpython\d?\b|\s-m\s", re.ASCII)
+_OVERRIDE = re.compile(r"\s\+{0,2}[A-Za-z_][\w./-]*=[^\s=]+", re.ASCII)
+"""A setting of Hydra on a command line."""

@@ -26,7 +26,7 @@ from .content import (
     whole,
     yaml_of,
 )
-from .fields import NUMBER, as_number, plain_name, unwrapped
+from .fields import NUMBER, as_number, headed, plain_name, unwrapped
 from .markup import tables_in, xml_of
 from .printed import about_privacy, plain_words, settings_in
 
@@ -209,6 +209,7 @@ def _table(text: bytes, name: str) -> Content | None:
     if separator is None:
         return None
     names = [each.strip().strip('"') for each in header.split(separator)]
+    names, stated = headed(names)
     decimal = _decimal_comma(lines[1:], separator)
     # A header consists of names. A line of text with a comma has other characters or no rows.
     if not all(_NAME.fullmatch(each) for each in names if each) or not names[-1]:
@@ -231,7 +232,7 @@ def _table(text: bytes, name: str) -> Content | None:
             unreadable(f"{name}, line {at}", f"{len(cells)} cells under {len(names)} names")
         cells = [decimal(cell) for cell in cells]
         values = {key: _cell(cell) for key, cell in zip(names, cells, strict=True) if key}
-        rows.append({key: value for key, value in values.items() if value != ""})
+        rows.append(stated | {key: value for key, value in values.items() if value != ""})
     if len({*names}) != len(names):
         unreadable(name, "a column occurs twice")
     return Content("table", rows)
@@ -289,6 +290,11 @@ _PERCENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s?%", re.ASCII)
 _SPOKEN = re.compile(r"noise multiplier(?: of| is|:)? (?=[\d.])", re.ASCII | re.IGNORECASE)
 
 
+_ARGUMENT = re.compile(
+    r"add_argument\(\s*(?:[\"']-\w[\"'],\s*)?[\"']--?([\w-]{1,60})[\"'][^()]{0,300}?"
+    rf"\bdefault\s*=\s*({NUMBER.pattern})(?![\w.])",
+    re.ASCII,
+)
 _COUNTED = re.compile(r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+) (steps|rounds|iterations)\b", re.ASCII)
 
 
@@ -296,6 +302,9 @@ def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
     plain = _PERCENT.sub(lambda found: f"{float(found[1]) / 100.0:.9g}", text[:MAX_TEXT])
     plain = re.sub(r"\b(sampling|sample) (rate|probability)\b", r"\1_\2", plain)
+    plain = _ARGUMENT.sub(r"\1 = \2 ", plain)
+    # A field of a Python class has a type between its name and its default.
+    plain = re.sub(r"\b(\w+): (?:float|int)(?: \| None)? = ", r"\1 = ", plain)
     said = _SAID.findall(_SPOKEN.sub("noise_multiplier = ", plain))
     counted = {name: number.replace(",", "") for number, name in _COUNTED.findall(plain)}
     return counted | {plain_name(name) or name: number for name, number in said}

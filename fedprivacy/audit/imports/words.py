@@ -29,6 +29,7 @@ DELTA = ("delta", "target_delta", "dp_delta", "privacy_delta", "max_delta")
 ROUNDS: tuple[str, ...] = ("rounds", "num_rounds", "total_rounds", "global_rounds", "n_rounds")
 ROUNDS += ("comm_rounds", "comm_round", "communication_rounds", "fl_rounds", "max_rounds")
 ROUNDS += ("num_server_rounds", "global_epochs", "server_rounds", "n_server_rounds")
+ROUNDS += ("fed_rounds", "federated_rounds", "training_rounds", "max_round", "num_round")
 STEPS: tuple[str, ...] = ("steps", "num_steps", "total_steps", "train_steps", "max_steps")
 STEPS += ("num_iterations", "num_updates", "n_steps", "num_train_steps", "num_training_steps")
 STEPS += ("iterations", "max_iterations", "total_iterations", "num_iters", "steps_completed")
@@ -330,7 +331,7 @@ def other_field(fields: Fields) -> bool:
 def generative(fields: Fields) -> list[Field]:
     """Return the fields of a diffusion model, if no field is about clipping or privacy.
 
-    Such a model adds noise to data, and its multiplier is none of differential privacy.
+    Such a model adds noise to data. The multiplier has another meaning there.
     """
     clips = {*CLIPS} - {"max_grad_norm"}
     clipped = any(one.name in clips and as_number(one.value) is not None for one in fields.every)

@@ -29,7 +29,7 @@ def test_the_rows_of_whole_tables_are_read():
         {"run": "b", "noise": "-", "delta": 2e-6},
     ]
     (table,) = tables_in(LATEX)
-    assert [row["Noise sigma"] for row in table] == [0.5, 2]
+    assert [row["Noise"] for row in table] == [0.5, 2]
     assert [row["epsilon"] for row in table] == ["1{,}5", "91%"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
-from ..words import federated
+from ..words import federated, says
 from .base import Reader, named
 
 KIND = "TensorFlow Privacy settings"
@@ -62,7 +62,8 @@ def _recognises(fields: Fields, data: Any) -> bool:
     # In a federated file the noise may be a client's or the server's.
     stated = {"number_of_examples", "noise_multiplier"} <= fields.names()
     stated |= fields.has("printed_rate")
-    return (fields.has(*_MARKS) or stated) and not federated(fields)
+    other = federated(fields) or says(fields, "embedding")
+    return (fields.has(*_MARKS) or stated) and not other
 
 
 def _read(fields: Fields, name: str) -> Draft:
