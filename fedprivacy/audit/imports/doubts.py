@@ -58,6 +58,7 @@ _OF_RECORDS = {"per_sample_max_grad_norm", "per_example_max_grad_norm", "max_per
 
 _TRIALS = {"trials", "n_trials", "num_trials", "runs", "n_runs", "num_runs", "seeds", "repeats"}
 _TRIALS |= {"n_seeds", "num_seeds", "n_repeats", "num_repeats", "repetitions", "folds", "n_folds"}
+_TRIALS |= {"max_trials", "trial_count", "max_evals"}
 _TRIALS |= {"num_repetitions", "num_folds", "k_folds", "ensemble_size", "num_teachers"}
 _GATHERS = {"accumulation", "accumulate", "accum", "accumulated", "virtual"}
 _GATHERING = {"iter_size", "update_freq", "acc_steps", "grad_acc", "n_acc_steps"}
@@ -68,7 +69,8 @@ EPOCHS: tuple[str, ...] = ("epochs", "num_epochs", "n_epochs", "max_epochs", "nu
 EPOCHS += ("total_epochs", "n_epoch", "num_epoch")
 _STEPS = ("steps", "num_steps", "n_steps", "train_steps", "num_iterations", "iterations")
 _BEGUN = {"start_step", "start_epoch", "initial_step", "start_iteration", "step_offset"}
-_UNITS = {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
+_UNITS = {"group_by", "group_key", "group_column", "privacy_key", "privacy_id", "entity"}
+_UNITS |= {"unit", "privacy_unit", "granularity", "privacy_level", "dp_level", "protection"}
 _MANY = {"user", "users", "client", "clients", "patient", "patients", "group", "groups", "device"}
 _MANY |= {"person", "persons", "individual", "individuals", "author", "household", "site"}
 
@@ -164,7 +166,9 @@ def _shuffled(draft: Draft) -> None:
             return
 
 
-_SHUFFLES = re.compile(r"\bshuffle\s*=\s*True\b|\bRandomSampler\b", re.ASCII)
+_SHUFFLES = re.compile(
+    r"\bshuffle\s*=\s*True\b|\b(?:Random|Sequential|Distributed)Sampler\b", re.ASCII
+)
 
 
 def other_noise(fields: Fields) -> Field | None:
@@ -297,7 +301,8 @@ def _size(value: Any) -> float | int | None:
 
 def _trials(draft: Draft, one: Field) -> None:
     many = _size(one.value)
-    if one.name in _TRIALS and many is not None and many > 1:
+    listed = isinstance(one.value, list) and one.name in ("seed", "random_seed", "random_state")
+    if (one.name in _TRIALS or listed) and many is not None and many > 1:
         draft.ask("trials", f"{one}: how many runs were made on these data")
 
 
@@ -390,6 +395,7 @@ def steps_of(epochs: float | None, rate: float | None) -> str:
 _PARTS = {"optimizer", "optimizers", "generator", "discriminator", "encoder", "decoder", "actor"}
 _PARTS |= {"critic", "group", "groups", "layer", "layers", "module", "modules", "head", "backbone"}
 _PARTS |= {"phase", "phases", "stage", "stages", "pretrain", "pretraining", "finetune"}
+_PARTS |= {"warmup", "main", "initial", "cooldown"}
 _PARTS |= {"finetuning", "enc", "dec", "teacher", "student"}
 
 
@@ -430,6 +436,12 @@ def _noise(draft: Draft) -> None:
     if any(one.name in _OF_RECORDS for one in clips):
         # A trainer's own max_grad_norm then clips the noisy mean, which costs nothing.
         clips = [one for one in clips if one.name != "max_grad_norm"]
+    norms = {as_number(one.value): one for one in clips} if draft.facts.get("unit") is None else {}
+    norms.pop(None, None)
+    if len(norms) > 1 and draft.facts.get("noise_multiplier"):
+        several = " and ".join(map(str, list(norms.values())[:2]))
+        why = f"{several}: state the noise over the norm that bounds the sum"
+        draft.ask("noise_multiplier", why)
     loose = [one for one in clips if one.value is not None and not _is_norm(one.value)]
     loose += [one for one in clips if one.value is None and not any(map(_norm_in, clips))]
     if loose and draft.facts.get("noise_multiplier"):

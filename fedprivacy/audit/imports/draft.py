@@ -346,7 +346,7 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
     said = _name_of(stated.sampling)
     found = []
     if draft.shuffles and said not in (None, Sampling.SHUFFLED, Sampling.EVERYONE):
-        found.append(f"{draft.shuffles} shuffles the records; {said} was stated and counts")
+        found.append(f"{draft.shuffles} is another sampling than {said}, which was stated")
     if isinstance(stated.sampling, TableScheme) and round_share(stated.sampling) < draft.least_rate:
         found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
     return tuple(found)

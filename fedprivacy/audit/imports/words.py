@@ -340,14 +340,33 @@ def generative(fields: Fields) -> list[Field]:
     told = [(one, plain_name(f"{one.place}.{_text(one)}")) for one in fields.every]
     sure = [one for one, text in told if _DIFFUSION.search(text)]
     perhaps = {word: one for one, text in told for word in _LATENT.findall(text)}
-    return sure or (list(perhaps.values()) if len(perhaps) > 1 else [])
+    found = sure or (list(perhaps.values()) if len(perhaps) > 1 else [])
+    if not found and bare(fields):
+        found = [one for one, text in told if {*text.split("_")} & _GAMES]
+    return found
+
+
+def bare(fields: Fields) -> bool:
+    """Return whether a file has a noise, and no clip, rate, epsilon, delta or word of privacy."""
+    others = {*CLIPS, *EPSILON, *DELTA}
+    others_than_noise = (one for one in fields.every if "noise" not in one.name)
+    words = {word for one in others_than_noise for word in _words_of(one)}
+    known = any(one.name in others for one in fields.every) or federated(fields)
+    rated = any(0 < rate <= 1 for rate in _numbers(fields, RATE))
+    return not known and not rated and not (words & (_STRONG | {"clip", "clipping", "private"}))
+
+
+def _words_of(one: Field) -> set[str]:
+    return {*plain_name(f"{one.place}.{_text(one)}").split("_")}
 
 
 def _text(one: Field) -> str:
     return one.value[:100] if isinstance(one.value, str) else ""
 
 
-_DIFFUSION = re.compile("(?:^|_)(?:diffus|ddpm|ddim|denois|timestep|beta_schedule|beta_start)")
+_DIFFUSION = re.compile(
+    "(?:^|_)(?:diffus|ddpm|ddim|denois|timestep|beta_schedule|beta_start|sigma_(?:min|max|data)|s_churn)"
+)
 _LATENT = re.compile("(?:^|_)(unet|latent|vae|guidance|noise_schedule|sampler)")
 """Beginnings of words for models of data; one of the first, or two of the second."""
 

@@ -19,6 +19,7 @@ from ..words import (
     POPULATION,
     ROUNDS,
     STEPS,
+    bare,
     federated,
     generative,
     private,
@@ -42,6 +43,11 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", _readings(fields, found))
     if not federated(fields):
         draft.take("rounds", *STEPS, whole=True)
+        if draft.facts.get("noise_multiplier") and bare(fields):
+            why = "the file names no clip norm and nothing of privacy"
+            draft.ask(
+                "noise_multiplier", f"{draft.facts['noise_multiplier']} in the file, but {why}"
+            )
         if draft.facts.get("noise_multiplier"):
             draft.inferred.append(
                 "noise_multiplier is read as the std of the noise in the sum over the clip norm"
