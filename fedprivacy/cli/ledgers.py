@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -209,16 +210,28 @@ _APART = (
 
 def show_rows(rows: list[RunAudit]) -> None:
     """Print one line for each of several runs: its verdict, or why there is none."""
+    lacking = Counter(_lacks(row) for row in rows)
     for row in rows:
         if row.audit is None:
-            line = f"not judged: {row.refused}"
+            # What several runs lack is printed once, below them.
+            short = row.refused.removesuffix(_lacks(row)) if lacking[_lacks(row)] > 1 else ""
+            line = f"not judged: {short or row.refused}"
         else:
             low, high = ("", "") if row.audit.void else row.audit.bound.ends(4)
             numbers = "" if row.audit.void else f" [{low}, {high}]"
             line = f"{str(row.audit).splitlines()[0]}{numbers}"
         say(f"{row.name}: {line}")
+    for lack, many in lacking.items():
+        if lack and many > 1:
+            say(f"{many} of these runs lack the same: {lack.removeprefix('; ')}")
     if len(rows) > 1 and any(row.audit is not None for row in rows):
         say(_APART)
+
+
+def _lacks(row: RunAudit) -> str:
+    """Return what a run without a verdict lacks, with the options that state it."""
+    _, sign, rest = row.refused.partition("; not found: ")
+    return sign + rest
 
 
 def audit_data(found: Audit) -> dict[str, Any]:

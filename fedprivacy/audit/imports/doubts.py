@@ -115,6 +115,10 @@ _SEARCHED = {*NOISE, *UNCLEAR, *EPSILON, *CLIPS, *RATE, *BATCH, *STEPS, "epochs"
 _SEARCHES = {"grid", "random", "bayes", "bayesian", "tpe", "hyperband"}
 
 
+_SPACE = re.compile(r"(?:choice|interval|range|uniform|loguniform|randint)\(", re.ASCII)
+"""A value to search, in the words of Hydra's sweepers."""
+
+
 def swept(fields: Fields) -> list[str]:
     """Return the settings for which a file gives several values to try, in words."""
     parts: dict[str, dict[str, Any]] = {}
@@ -122,9 +126,16 @@ def swept(fields: Fields) -> list[str]:
         parts.setdefault(one.place.rpartition(".")[0], {})[one.name] = one.value
     method = next((one for one in fields.every if one.place == "method"), None)
     search = method is not None and str(method.value).lower() in _SEARCHES
-    found = {}
+    found: dict[str, str] = {}
+    for one in fields.every:
+        if one.name in _SEARCHED and isinstance(one.value, str) and _SPACE.match(one.value.strip()):
+            found[one.place] = one.value.strip()[:40]
     for place, values in parts.items():
-        if search or setting_name(place.rpartition(".")[2]) in _SEARCHED:
+        outside, _, name = place.rpartition(".")
+        # Katib names the setting beside its space.
+        if plain_name(name) in ("feasible_space", "search_space"):
+            place = name = str(parts.get(outside, {}).get("name", name))
+        if search or setting_name(name) in _SEARCHED:
             tried = _tried(values)
             if tried:
                 found[place] = tried

@@ -54,6 +54,12 @@ _CONSTANT = re.compile(
 )
 
 
+_AFTER = re.compile(
+    r"(.*[A-Za-z]{3}.*?)\s*[(\[](?!.*[A-Za-z]{3})(?!.*[=\u03b5\u03f5\u03b4])[^()\[\]]{1,8}[)\]]"
+)
+"""A name with its symbol, such as "sampling rate (q)"."""
+
+
 def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Return the names of columns, and the numbers that they state for all rows.
 
@@ -61,6 +67,10 @@ def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
     """
     plain, stated = [], dict[str, Any]()
     for name in names:
+        symbol = _AFTER.fullmatch(name.strip())
+        if symbol is not None:
+            plain.append(symbol[1])
+            continue
         found = _CONSTANT.fullmatch(name.strip())
         number = None if found is None else as_number(found[3])
         plain.append(name if found is None or number is None else found[1])

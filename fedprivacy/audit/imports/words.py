@@ -164,7 +164,7 @@ def _sampling(draft: Draft) -> None:
     known, asked = draft.facts.get("sampling"), "sampling" in {q.name for q in draft.questions}
     names = _SAMPLING
     if draft.facts.get("unit") is not Unit.CLIENT:
-        # How clients are drawn says nothing about how a client's records are.
+        # Clients and the records of a client are drawn in different ways.
         names = tuple(each for each in names if "client" not in each and "cohort" not in each)
     _spoken(draft, "sampling", names, sampling_in)
     flags = {as_flag(one.value) for one in draft.fields.all("poisson_sampling", "poisson")}
@@ -300,7 +300,7 @@ CLIPS += ("clipping_bound", "clip_bound", "clipping_threshold", "max_per_sample_
 def private(fields: Fields) -> bool:
     """Return whether a file says that it is about differential privacy.
 
-    Noise alone says nothing: exploration, augmentation and diffusion have one too.
+    Noise is no sign of it: exploration, augmentation and diffusion have one too.
     """
     return fields.has(*NOISE) or _says_so(fields)
 

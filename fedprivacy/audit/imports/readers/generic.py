@@ -44,7 +44,7 @@ def _read(fields: Fields, name: str) -> Draft:
     if not federated(fields):
         draft.take("rounds", *STEPS, whole=True)
         if draft.facts.get("noise_multiplier") and bare(fields):
-            why = "the file names no clip norm and nothing of privacy"
+            why = "it names neither a clip norm nor privacy"
             draft.ask(
                 "noise_multiplier", f"{draft.facts['noise_multiplier']} in the file, but {why}"
             )

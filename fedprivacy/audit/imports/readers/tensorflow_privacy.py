@@ -14,7 +14,7 @@ from typing import Any
 from ....relations import Adjacency, Unit
 from ..draft import Draft
 from ..fields import Fields
-from ..words import federated, says
+from ..words import STEPS, federated, says
 from .base import Reader, named
 
 KIND = "TensorFlow Privacy settings"
@@ -88,7 +88,7 @@ def _read(fields: Fields, name: str) -> Draft:
             because = f"{epochs:g} epochs of {size:g} records, {batch:g} a batch: {rounds} steps"
             draft.know("rounds", rounds, because)
     if "rounds" not in draft.facts:
-        draft.take("rounds", "steps", "train_steps", whole=True)
+        draft.take("rounds", *STEPS, whole=True)
     _printed_rate(draft)
     return draft
 
