@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedprivacy.reproductions.fed_plt.tables import PAPER
+
 RESULTS = Path(__file__).parent / "results"
 Said = Iterator[str]
 
@@ -423,7 +425,7 @@ def ranking(times: dict[str, float]) -> list[str]:
 
 def by_tuning(kept: dict[str, Any]) -> Said:
     """Yield the claims on Table II."""
-    ours, theirs = kept["II"], kept["paper"]["II"]
+    ours, theirs = kept["II"], PAPER["II"]
     times = {kind: {name: row["time"] for name, row in rows.items()} for kind, rows in ours.items()}
     convex, bent = times["convex"], times["nonconvex"]
     step = {name: convex.get(f"{name}, step only", convex[name]) for name in theirs}
@@ -446,7 +448,7 @@ def by_tuning(kept: dict[str, Any]) -> Said:
 
 def by_cost(kept: dict[str, Any]) -> Said:
     """Yield the claims on Tables III to VI, VIII and IX."""
-    paper = kept["paper"]
+    paper = PAPER
     ours = {
         cost: {name: row[cost] for name, row in kept["III"].items()} for cost in ("1.0", "10.0")
     }

@@ -3,6 +3,7 @@
     python benchmarks/papers/fa_ld.py            writes results/fa_ld.json
     python benchmarks/papers/fa_ld.py --check    recomputes the smallest cells and compares
     python benchmarks/papers/fa_ld.py --page     only writes Figure 1(a)'s table
+    python benchmarks/papers/fa_ld.py --figure   draws Figures 1(d) and 1(e)
 
 The computation is ``fedprivacy.reproductions.fa_ld.simulations``, as of ``fedprivacy papers run``.
 """
@@ -31,10 +32,15 @@ from fedprivacy.reproductions.fa_ld.simulations import (
     START,
     STEP,
     TARGETS,
+    around,
     chain_on,
+    density,
+    density_draws,
+    density_law,
     paper_target,
     rounds_needed,
     simulated,
+    smoothed,
     thinned,
     unequal_target,
     upload_mu,
@@ -45,6 +51,7 @@ from fedprivacy.reproductions.fa_ld.simulations import curve_2 as whole_2
 from fedprivacy.systems.fa_ld.law import GaussianTarget, w2_curve
 
 RESULTS = Path(__file__).parent / "results" / "fa_ld.json"
+PLOT = Path(__file__).parents[2] / "docs" / "theory" / "fa_ld_density.png"
 RUN = {"data": "made up", "seeds": SEEDS, "rounds": ROUNDS, "chains": RUNS}
 """Settings of the runs, as named in the results."""
 
@@ -89,6 +96,45 @@ def figure_2() -> dict[str, dict[str, float]]:
     }
 
 
+DENSITIES = {"exact law": "law", "300 chains": "chains", "300 draws of the target": "target"}
+"""Densities of Figure 1(e): the law of FA-LD, and kernel estimates."""
+
+
+def density_apart(kind: str) -> float:
+    """Return a density's largest difference from the target's, as a share of its peak."""
+    law, target = density_law()
+    points = around(target)
+    truth = density(target, points)
+    guess = density(law, points) if kind == "law" else smoothed(density_draws(kind), points)
+    return float(f"{np.max(np.abs(guess - truth)) / np.max(truth):.6g}")
+
+
+def figure(path: Path) -> None:
+    """Draw Figures 1(d) and 1(e): the target's density, FA-LD's law, and kernel estimates."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    law, target = density_law()
+    points = around(target)
+    side = math.isqrt(len(points))
+    drawn = {"1(d): the target": density(target, points)}
+    drawn["exact law, 960 rounds"] = density(law, points)
+    drawn["1(e): 300 chains, kernel"] = smoothed(density_draws("chains"), points)
+    drawn["300 draws of 1(d), kernel"] = smoothed(density_draws("target"), points)
+    whole, axes = pyplot.subplots(1, 4, figsize=(10, 2.7), sharex=True, sharey=True)
+    levels = np.linspace(0.1, 1.0, 7) * drawn["1(d): the target"].max()
+    across, up = (points[:, place].reshape(side, side) for place in (0, 1))
+    for axis, (name, values) in zip(axes, drawn.items(), strict=True):
+        axis.contourf(across, up, values.reshape(side, side), levels=levels, extend="max")
+        axis.set_title(name, fontsize=9)
+        axis.tick_params(labelsize=7)
+    whole.tight_layout()
+    whole.savefig(path, dpi=72)
+    pyplot.close(whole)
+
+
 def privacy_of_a_round() -> dict[str, float]:
     """Return mu of one upload for a record moved by one unit, missing in the paper's figures."""
     return {
@@ -119,6 +165,7 @@ def everything() -> dict[str, object]:
         "figure 1b": figure_1b(),
         CHAINS: simulated(1.0),
         "figure 1c": figure_1c(),
+        "figure 1e": {name: density_apart(kind) for name, kind in DENSITIES.items()},
         "figure 2": figure_2(),
         "mu of an upload": privacy_of_a_round(),
     }
@@ -166,6 +213,10 @@ def exact(kept: dict) -> dict[str, Cells]:
             name: same(old, curve_1c, name.split()[0], float(name.split()[1]))
             for name, old in second.items()
         },
+        "figure 1e": {
+            name: same(kept["figure 1e"][name], density_apart, kind)
+            for name, kind in DENSITIES.items()
+        },
         CHAINS: {"all of them": same(kept[CHAINS], simulated, 1.0)},
         "mu of an upload": {
             name: same(old, upload_mu, int(name.split()[1]), float(name.split()[3]))
@@ -208,9 +259,12 @@ if __name__ == "__main__":
     )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--figure", action="store_true", help="draw Figures 1(d) and 1(e)")
     options = parser.parse_args()
     if options.check:
         check()
+    elif options.figure:
+        figure(PLOT)
     else:
         if not options.page:
             whole_file(RESULTS, json.dumps(everything(), indent=1) + "\n")

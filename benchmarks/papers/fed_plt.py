@@ -62,7 +62,6 @@ from fedprivacy.reproductions.fed_plt.tables import (
     LARGE_COSTS,
     LOCAL,
     LOCAL_STEPS,
-    PAPER,
     PENALTIES,
     RUNS,
     VARIANCES,
@@ -385,7 +384,7 @@ def read() -> dict[str, Any]:
 def write(**found: Any) -> None:
     """Update entries of the file of results; other entries stay."""
     RESULTS.parent.mkdir(exist_ok=True)
-    facts = {"paper": PAPER, "inputs": "made up", "seed": SEED, "settings": SETTINGS}
+    facts = {"inputs": "made up", "seed": SEED, "settings": SETTINGS}
     known = read()
     # Otherwise cells of other settings would be attributed to these settings.
     told = json.loads(json.dumps(SETTINGS, default=float))

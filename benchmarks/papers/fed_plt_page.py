@@ -12,6 +12,8 @@ from typing import Any
 from pages import put, table
 
 from fedprivacy.bound import shown
+from fedprivacy.reproductions.fed_plt.tables import COSTS, PAPER
+from fedprivacy.reproductions.fed_plt.tables import theirs as printed
 
 HERE = Path(__file__).parent
 ALL = ("FedPD", "FedLin", "TAMUNA", "LED", "5GCS", "Fed-PLT")
@@ -40,7 +42,7 @@ def alone(cells: dict[str, Any], name: str) -> Any:
 
 
 def compared(found: dict[str, Any]) -> Iterator[Named]:
-    paper, rows = found["paper"], []
+    paper, rows = PAPER, []
     for name in ALL:
         row = [name]
         for kind, theirs in zip(("convex", "nonconvex"), paper["II"][name], strict=True):
@@ -51,13 +53,14 @@ def compared(found: dict[str, Any]) -> Iterator[Named]:
         rows.append(row)
     head = ["", "rounds, convex", "time", "time, step only", "paper"]
     yield "II", table([*head, "rounds, non-convex", "time", "time, step only", "paper"], rows)
-    costs = ["0.1", "1.0", "10.0", "100.0"]
     names = [name for name in (*ALL, "FedPD, step only", "LED, step only") if name in found["III"]]
     # Table III has Table II's convex cells at other costs.
     tuned = found["II"]["convex"]
-    rows = [[name, *(inside(tuned[name], k(found["III"][name][c])) for c in costs)]
-            for name in names]  # fmt: skip
-    yield "III", table(["", *(f"$t_C = {float(c):g}$" for c in costs)], rows)
+    rows = []
+    for name in names:
+        times = zip(found["III"][name].values(), printed("III", name), strict=True)
+        rows.append([name, *(inside(tuned[name], both(*pair)) for pair in times)])
+    yield "III", table(["", *(f"$t_C = {cost:g}$" for cost in COSTS)], rows)
     ways = ["gradient", "gradient, partial", "accelerated", "accelerated, partial"]
     rows = []
     for name, theirs in paper["IV"].items():
@@ -101,7 +104,7 @@ def counted(part: Any) -> Iterator[int]:
 
 
 def swept(found: dict[str, Any]) -> Iterator[Named]:
-    paper = found["paper"]
+    paper = PAPER
     rows = [[p + " %", inside(c, both(c["time"], paper["VI"][p]))] for p, c in found["VI"].items()]
     yield "VI", table(["active", "time"], rows)
     rows = [[p, f"{c['rounds']:.1f}", both(c["time"], paper["VIII"][p])]
@@ -120,7 +123,7 @@ def swept(found: dict[str, Any]) -> Iterator[Named]:
 def noise(found: dict[str, Any]) -> Iterator[Named]:
     rows = []
     for variance, cell in found["VII"].items():
-        error = f"{cell['all_models']:.3g} ({found['paper']['VII'][variance]:.3g})"
+        error = f"{cell['all_models']:.3g} ({PAPER['VII'][variance]:.3g})"
         row = [f"{float(variance):g}", error, f"{cell['mean_model']:.2g}"]
         for account in cell["accounts"]:
             sound = shown(account["sound"], 4, ROUND_CEILING)

@@ -35,8 +35,10 @@ from fedprivacy.reproductions.fedavg_two_sided.tables import (
     GRID_ROUNDS,
     MODELS,
     PAPER,
+    SEEDS,
     WORKERS,
     by_batch,
+    by_seed,
     figure_1,
     table_2,
     table_3,
@@ -163,6 +165,7 @@ def pages(cells: list[dict[str, Any]]) -> None:
     head = ["model", "classes", "n", "epochs", "strategy", "rounds", "accuracy at 10", "at the end"]
     put("fedavg_two_sided.md", "figure 1", table(head, rows))
     put("fedavg_two_sided.md", "batches", batches(cells))
+    put("fedavg_two_sided.md", "seeds", seeds(cells))
     put("fedavg_two_sided.md", "table 3", both_rates(cells))
     put("fedavg_two_sided.md", "table 3, the best", best_pairs(cells))
     put("fedavg_two_sided.md", "rounding", rounding(cells))
@@ -172,6 +175,7 @@ def pages(cells: list[dict[str, Any]]) -> None:
 def tables() -> dict[str, list[Cell]]:
     """Return the cells of every table."""
     parts = {"Table 2": [*table_2()], "Figure 1": [*figure_1()], "batches": [*by_batch()]}
+    parts["seeds"] = [*by_seed()]
     for n in COHORTS:
         parts[f"Table 3 and beyond, n = {n}"] = [cell for cell in table_3() if cell.workers == n]
     return parts
@@ -305,6 +309,20 @@ def batches(cells: list[dict[str, Any]]) -> str:
     return table([*head, "best accuracy"], rows)
 
 
+def seeds(cells: list[dict[str, Any]]) -> str:
+    """Return the table of both methods by the seed of partition and start."""
+    rows = []
+    for cell in by_seed():
+        if cell.method == "scaffold":
+            row = [str(cell.seed)]
+            for method in ("fedavg", "scaffold"):
+                one = found(cells, replace(cell, method=method))
+                best = f"{100 * max(one['accuracy']):.1f} %" if one else "-"
+                row += [reached(one) if one else "not run", best]
+            rows.append(row)
+    return table(["seed", "FedAvg, rounds", "best", "SCAFFOLD, rounds", "best"], rows)
+
+
 def agrees(wanted: dict[str, Any]) -> bool:
     """Return whether the first rounds of a cell agree with the recorded ones.
 
@@ -385,6 +403,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, choices=COHORTS)
     parser.add_argument("--classes", type=int, choices=[1, 2, 5, 10])
     parser.add_argument("--method", choices=["fedavg", "scaffold"])
+    parser.add_argument("--seed", type=int, choices=SEEDS)
     parser.add_argument(
         "--most", type=at_least(1), help="rounds, where that is fewer than the cell's own"
     )
@@ -403,9 +422,9 @@ def main() -> None:
     if options.page or options.rounding:
         write(known())
         return
-    for cell in (*table_2(), *figure_1(), *by_batch(), *table_3()):
-        own = (cell.model, cell.workers, cell.classes, cell.method)
-        asked = (options.only, options.workers, options.classes, options.method)
+    for cell in (*table_2(), *figure_1(), *by_batch(), *by_seed(), *table_3()):
+        own = (cell.model, cell.workers, cell.classes, cell.method, cell.seed)
+        asked = (options.only, options.workers, options.classes, options.method, options.seed)
         if any(one not in (None, it) for one, it in zip(asked, own, strict=True)):
             continue
         if finished(found(known(), cell)):

@@ -133,6 +133,8 @@ class Plan:
         )
         path, begun = self.path(cell), time.process_time()
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The bar begins now: not every cell says how far it is.
+        tick(0.0)
         values = self.figure.work_of()(job)
         tick(1.0)
         seconds = round(time.process_time() - begun, 2)

@@ -58,6 +58,32 @@ FIGURES = (
         remark=f"{MADE} The cells named unequal have unequal Hessians, which the paper does not.",
     ),
     Figure(
+        name="fa-ld/figure-1d",
+        shows="density of the target",
+        work="fa_ld.simulations:figure_1d",
+        cells=(_cell("target", 1.0),),
+        megabytes=100,
+        quick=EXACT,
+        remark=MADE,
+    ),
+    Figure(
+        name="fa-ld/figure-1e",
+        shows="density of FA-LD after 960 rounds, K = 10, and its difference from the target's",
+        work="fa_ld.simulations:figure_1e",
+        cells=(
+            _cell("exact-law", 1.0, density="law"),
+            _cell("300-chains", 12.0, density="chains"),
+            _cell("300-draws-of-the-target", 1.0, density="target"),
+        ),
+        megabytes=100,
+        quick=EXACT,
+        remark=(
+            f"{MADE} The paper names no number of rounds and no way to draw the density; here it "
+            "is a kernel estimate with Scott's bandwidth. 300 draws of the target show its own "
+            "error."
+        ),
+    ),
+    Figure(
         name="fa-ld/figure-2",
         shows="W2 by rounds, K = 100, for schemes I and II, cohorts of 30 and 40, and step sizes",
         work="fa_ld.simulations:figure_2",

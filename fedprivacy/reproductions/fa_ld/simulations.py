@@ -148,6 +148,47 @@ def spread_of_estimate(chain: LangevinChain, index: int, seed: int = 1) -> dict[
     return {"1 per cent": float(low), "99 per cent": float(high)}
 
 
+def density_law(seed: int = 1) -> tuple[Normal, Normal]:
+    """Return the law of Figure 1(e), K = 10, rho = 0, alpha = 0, and the target, Figure 1(d)."""
+    chain = chain_on(paper_target(0.0, seed), 10)
+    return chain.law(START, ROUNDS["300 chains"]), chain.target.law()
+
+
+def density_draws(kind: str, seed: int = 1) -> Array:
+    """Return 300 draws, shape (300, 2): of the chains after their last round, or of the target."""
+    target = paper_target(0.0, seed)
+    if kind == "chains":
+        *_, last = positions(chain_on(target, 10), ROUNDS["300 chains"], seed)
+        return np.asarray(last)
+    law, generator = target.law(), np.random.default_rng(SEEDS["estimates"] + seed - 1)
+    factor = np.linalg.cholesky(law.covariance)
+    return law.mean + generator.standard_normal((RUNS, 2)) @ factor.T
+
+
+def density(law: Normal, points: Array) -> Array:
+    """Return a Gaussian density at points of shape (n, 2)."""
+    apart = points - law.mean
+    inverse = np.linalg.inv(law.covariance)
+    height = 1.0 / (2.0 * math.pi * math.sqrt(float(np.linalg.det(law.covariance))))
+    squares: Array = np.einsum("ni,ij,nj->n", apart, inverse, apart)
+    return height * np.exp(-squares / 2.0)
+
+
+def smoothed(draws: Array, points: Array) -> Array:
+    """Return a kernel density estimate of draws at points, with Scott's bandwidth."""
+    from scipy.stats import gaussian_kde
+
+    found: Array = gaussian_kde(draws.T)(points.T)
+    return found
+
+
+def around(law: Normal, width: float = 4.0, count: int = 81) -> Array:
+    """Return the points of a grid of some standard deviations around a law, shape (n, 2)."""
+    reach = width * np.sqrt(np.diag(law.covariance))
+    axes = [np.linspace(m - r, m + r, count) for m, r in zip(law.mean, reach, strict=True)]
+    return np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)
+
+
 # ---- cells
 
 
@@ -178,6 +219,41 @@ def figure_2(job: CellRun) -> Values:
     asked = job.cell.settings
     curve = curve_2(asked["averaging"], asked["cohort"], asked["step_size"], 0.0, job.seed)
     return _at(curve, SHOWN["2"])
+
+
+def figure_1d(job: CellRun) -> Values:
+    """Return the numbers of the target's density."""
+    return _moments(density_law(job.seed)[1])
+
+
+def figure_1e(job: CellRun) -> Values:
+    """Return the numbers of a density and its largest difference from the target's."""
+    law, target = density_law(job.seed)
+    kind, points = job.cell.settings["density"], around(target)
+    truth = density(target, points)
+    if kind == "law":
+        found, guess = law, density(law, points)
+    else:
+        draws = density_draws(kind, job.seed)
+        found = Normal(mean=draws.mean(axis=0), covariance=np.cov(draws.T))
+        guess = smoothed(draws, points)
+    apart = float(np.max(np.abs(guess - truth)) / np.max(truth))
+    return {
+        "largest difference of the densities, share of the peak": apart,
+        "W2 to the target": float(w2(found, target)),
+        **_moments(found),
+    }
+
+
+def _moments(law: Normal) -> Values:
+    first, second = np.sqrt(np.diag(law.covariance))
+    return {
+        "mean, first coordinate": float(law.mean[0]),
+        "mean, second coordinate": float(law.mean[1]),
+        "standard deviation, first coordinate": float(first),
+        "standard deviation, second coordinate": float(second),
+        "correlation": float(law.covariance[0, 1] / (first * second)),
+    }
 
 
 def _at(curve: Array, rounds: tuple[int, ...]) -> Values:

@@ -16,6 +16,8 @@ MOST_ROUNDS = {"logistic": 200, "2nn": 200, "cnn": 60}
 QUICK_ROUNDS = 2
 GRID_ROUNDS, GRID_SEEDS = 40, (1, 2, 3)
 """Rounds of a cell of Table 3's grid, and its seeds in the documentation."""
+SEEDS = (1, 2, 3, 4, 5)
+"""Seeds of partition and start for which SCAFFOLD's divergence is looked at."""
 SERVER_RATES, LOCAL_RATES, COHORTS = (1.0, 10.0), (0.001, 0.01, 0.1), (10, 50, 100)
 """Table 3's grid."""
 NEXT = ((0.3, 0.1), (1.0, 0.3), (0.3, 0.3), (3.0, 0.3), (1.0, 1.0))
@@ -123,6 +125,13 @@ def by_batch() -> Iterator[TwoSidedRun]:
     for batch in (BATCH, 200, 600):
         for method in ("fedavg", "scaffold"):
             yield TwoSidedRun(method=method, model="2nn", workers=10, classes=2, batch=batch)
+
+
+def by_seed() -> Iterator[TwoSidedRun]:
+    """Yield both methods by the seed of partition and start, for ten workers and two classes."""
+    for seed in SEEDS:
+        for method in ("scaffold", "fedavg"):
+            yield TwoSidedRun(method=method, model="2nn", workers=10, classes=2, seed=seed)
 
 
 def table_3(seeds: Iterable[int] = GRID_SEEDS) -> Iterator[TwoSidedRun]:
