@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from . import doubts, events, flower, opacus, runs, statement, table, words
+from . import doubts, events, flower, opacus, runs, statement, sweeps, table, words
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
 from .draft import Claim, check_asked, complete, tiny
@@ -367,8 +367,8 @@ def _nothing(fields: Fields, name: str) -> NoReturn:
     off = next(filter(doubts.says_off, fields.every), None) or doubts.switched_off(fields)
     if off is not None:
         _no_audit(name, f"{off} turns its privacy off")
-    if doubts.swept(fields):
-        _no_audit(name, doubts.of_a_sweep(doubts.swept(fields)))
+    if sweeps.swept(fields):
+        _no_audit(name, sweeps.why(sweeps.swept(fields)))
     about = [one for one in fields.every if {*one.name.split("_")} & _PRIVACY_WORDS]
     about = [one for one in about if one.value not in ("", [], {}, None) and not tiny(one)]
     shown = ", ".join(map(str, about[:6]))

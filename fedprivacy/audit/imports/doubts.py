@@ -7,15 +7,16 @@ a field never changes a number. It makes the fact a question, which the user ans
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from ...outputs import printable
 from ...relations import Unit
+from . import sweeps
 from .draft import Draft, refuse_unauditable
-from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name, setting_name
-from .words import BATCH, CLIPS, EPSILON, NOISE, RATE, RECORDS, STEPS, UNCLEAR, says
+from .fields import Field, Fields, as_flag, as_number, of_a_test, plain_name
+from .words import BATCH, CLIPS, NOISE, RECORDS, federated, says
 
 _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "opacus", "noise"}
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
@@ -86,9 +87,9 @@ def check(draft: Draft, name: str) -> None:
     off = switched_off(draft.fields)
     if off is not None:
         refuse_unauditable(name, draft.tool, f"{off} turns its noise off")
-    many = swept(draft.fields)
+    many = sweeps.swept(draft.fields)
     if many:
-        refuse_unauditable(name, draft.tool, of_a_sweep(many))
+        refuse_unauditable(name, draft.tool, sweeps.why(many))
     shared = _first(draft.fields, _is_shared)
     if shared is not None:
         why = f"{shared} names noise that rounds share, which no multiplier describes"
@@ -97,7 +98,7 @@ def check(draft: Draft, name: str) -> None:
     if other is not None:
         refuse_unauditable(name, draft.tool, why_not_gaussian(other))
     for one in draft.fields.every:
-        for question in (_clip, _trials, _gathered, _resumed, _of_users, _perhaps_off):
+        for question in (_clip, _trials, _gathered, _resumed, _of_users, _of_records, _perhaps_off):
             question(draft, one)
     _shuffled(draft)
     _parts(draft)
@@ -108,60 +109,37 @@ def check(draft: Draft, name: str) -> None:
     _not_on_gradients(draft)
 
 
-_VALUES = {"values", "grid_search", "choices", "categories", "candidates", "options"}
-_KINDS_OF_SEARCH = {"choice", "uniform", "loguniform", "quniform", "randint", "categorical"}
-_ENDS = ({"min", "max"}, {"low", "high"}, {"lower", "upper"}, {"min_value", "max_value"})
-_SEARCHED = {*NOISE, *UNCLEAR, *EPSILON, *CLIPS, *RATE, *BATCH, *STEPS, "epochs", "delta"}
-_SEARCHES = {"grid", "random", "bayes", "bayesian", "tpe", "hyperband"}
+_SOME = {"layers", "layer", "params", "parameters", "modules", "fraction", "portion", "subset"}
+_SOME |= {"only", "part"}
+_BATCH_CLIPS = {"gradient_clip_val", "grad_clip", "gradient_clip", "gradient_clipping"}
+_BATCH_CLIPS |= {"clip_grad_norm", "grad_clip_norm", "clip_gradients", "clip_grad"}
+_REPEATS = {"oversample", "oversampling", "upsample", "upsampling", "smote"}
+_PER_USER = re.compile(r"(?:^|_)per_(?:user|client|patient|person|device|author|subject)\b")
+
+_BATCH_NORM = re.compile(r"batch_?norm")
 
 
-_SPACE = re.compile(r"(?:choice|interval|range|uniform|loguniform|randint)\(", re.ASCII)
-"""A value to search, in the words of Hydra's sweepers."""
-
-
-def swept(fields: Fields) -> list[str]:
-    """Return the settings for which a file gives several values to try, in words."""
-    parts: dict[str, dict[str, Any]] = {}
-    for one in fields.every:
-        parts.setdefault(one.place.rpartition(".")[0], {})[one.name] = one.value
-    method = next((one for one in fields.every if one.place == "method"), None)
-    search = method is not None and str(method.value).lower() in _SEARCHES
-    found: dict[str, str] = {}
-    for one in fields.every:
-        if one.name in _SEARCHED and isinstance(one.value, str) and _SPACE.match(one.value.strip()):
-            found[one.place] = one.value.strip()[:40]
-    for place, values in parts.items():
-        outside, _, name = place.rpartition(".")
-        # Katib names the setting beside its space.
-        if plain_name(name) in ("feasible_space", "search_space"):
-            place = name = str(parts.get(outside, {}).get("name", name))
-        if search or setting_name(name) in _SEARCHED:
-            tried = _tried(values)
-            if tried:
-                found[place] = tried
-    return [printable(f"{place[-60:]}: {tried}") for place, tried in found.items()]
-
-
-def _tried(values: dict[str, Any]) -> str:
-    """Return the values to try of one setting in words; empty for other values."""
-    lists = [value for name, value in values.items() if name in _VALUES]
-    lists += [values.get("value")] if str(values.get("type")) in _KINDS_OF_SEARCH else []
-    for value in lists:
-        if isinstance(value, list) and len(value) > 1:
-            return ", ".join(map(str, value[:5])) + ", ..." * (len(value) > 5)
-    for least, most in map(sorted, _ENDS):
-        ends = [values.get(least), values.get(most)]
-        if None not in map(as_number, ends):
-            return " to ".join(map(str, sorted(ends, key=lambda end: as_number(end) or 0.0)))
-    return ""
-
-
-def of_a_sweep(many: list[str]) -> str:
-    """Return why a file of values to try is not audited."""
-    return (
-        f"it lists values to try ({'; '.join(many[:3])}) and not what ran; audit the settings of "
-        "the runs, with --trials N for N runs on the same data"
-    )
+def _of_records(draft: Draft, one: Field) -> None:
+    """Ask for the noise if the clip of one record may not bound what a record changes."""
+    if draft.facts.get("unit") is Unit.CLIENT or _empty(one.value):
+        return
+    words, said, why = _words(one.name), _value_words(one), ""
+    if words & _PRIVATE and words & _SOME:
+        why = "parts of the model may have no noise"
+    elif ("multiplier" in words and "noise" not in words and _words(one.place) & _PRIVATE) or (
+        words & {"schedule", "scheduler"} and words & _PRIVATE and not said & {"constant", "none"}
+    ):
+        why = "it may change the noise of later steps"
+    elif one.name in _BATCH_CLIPS and not draft.fields.has(*CLIPS, *_CLIPS):
+        why = "it may clip the mean of a batch in place of each record"
+    elif words & _REPEATS:
+        why = "a record may be there several times"
+    elif _PER_USER.search(one.name):
+        why = "the noise is relative to the clip of one record"
+    elif _BATCH_NORM.search(plain_name(f"{one.name} {one.value if said else 0}")):
+        why = "batch normalisation mixes the records of a batch"
+    if why and one.place not in draft.fields.used:
+        draft.ask("noise_multiplier", f"{one}: {why}")
 
 
 def _shuffled(draft: Draft) -> None:
@@ -178,7 +156,8 @@ def _shuffled(draft: Draft) -> None:
 
 
 _SHUFFLES = re.compile(
-    r"\bshuffle\s*=\s*True\b|\b(?:Random|Sequential|Distributed)Sampler\b", re.ASCII
+    r"\bshuffle\s*=\s*True\b|\b(?:Weighted|Subset)?(?:Random|Sequential|Distributed)Sampler\b",
+    re.ASCII,
 )
 
 
@@ -366,12 +345,14 @@ def _larger_share(draft: Draft) -> None:
     every = [one for one in draft.fields.every if not of_a_test(one)]
     batches = [one for one in every if one.name in _WHOLE_BATCHES and as_number(one.value)]
     sizes = [one for one in every if one.name in RECORDS and as_number(one.value)]
-    if rate is None or draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
+    if draft.facts.get("unit") == Unit.CLIENT or not batches or not sizes:
         return
     batch = max(batches, key=lambda one: as_number(one.value) or 0.0)
     size = min(sizes, key=lambda one: as_number(one.value) or 0.0)
     share = (as_number(batch.value) or 0.0) / (as_number(size.value) or 1.0)
-    if 1.05 * rate < share <= 1.0:
+    if rate is None and share <= 1.0 and not federated(draft.fields):
+        draft.least_rate = max(draft.least_rate, share / 1.05)
+    elif rate is not None and 1.05 * rate < share <= 1.0:
         _ask_rate(draft, f"{rate:g} in the file, where {batch} and {size} make {share:.4g}")
 
 
@@ -384,9 +365,14 @@ def _of_epochs(draft: Draft) -> None:
     at = next((one for one in draft.fields.every if one.name in ("epoch", "current_epoch")), None)
     if at is not None and any(one.name in _STEPS for one in steps):
         draft.ask("rounds", f"{steps[0]} at {at}: the steps of all epochs count")
+    number = max((value for value in many if value is not None), default=0)
+    share = rate or draft.least_rate
+    if rounds is None and share and draft.facts.get("unit") != Unit.CLIENT:
+        draft.least_rounds = (
+            0 if federated(draft.fields) else math.floor(0.99 * (number - 1) / share)
+        )
     if not many or rounds is None or not steps:
         return
-    number = max(value for value in many if value is not None)
     if rate is None and number > 1 and any(one.name in _STEPS for one in steps):
         draft.ask("rounds", f"{steps[0]} and {epochs[0]}: the steps of all epochs count")
     # Both may be true, if the run ended early or the epochs are of something else.

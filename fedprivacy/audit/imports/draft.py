@@ -154,7 +154,8 @@ class Draft:
         other_facts: other statements of the file, by name.
         several: the numbers of a file that has several for one fact, by the fact's name.
         suggested: numbers of the file for the options of the sampling, which the user confirms.
-        least_rate: lower end of a share that the file prints rounded.
+        least_rate: lower end of a share that the file prints rounded, or gives by its sizes.
+        least_rounds: lower end of the rounds that epochs and sizes of the file give.
         by_answers: sentence of a program that divides by the number of answers; empty for others.
         shuffles: the field that shuffles the records of every pass, or None.
         anywhere: whether a name has its meaning in every part of the file. In a file of an unknown
@@ -171,6 +172,7 @@ class Draft:
     anywhere: bool = True
     suggested: dict[str, Any] = field(default_factory=dict)
     least_rate: float = 0.0
+    least_rounds: int = 0
     by_answers: str = ""
     shuffles: Field | None = None
 
@@ -349,6 +351,8 @@ def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
         found.append(f"{draft.shuffles} is another sampling than {said}, which was stated")
     if isinstance(stated.sampling, TableScheme) and round_share(stated.sampling) < draft.least_rate:
         found.append(f"a round has a share of {draft.least_rate:.4g} or more in the file")
+    if stated.rounds is not None and stated.rounds < draft.least_rounds:
+        found.append(f"the epochs in the file make {draft.least_rounds} rounds or more")
     return tuple(found)
 
 

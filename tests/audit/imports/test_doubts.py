@@ -44,6 +44,19 @@ ASKED = {
         {**RUN, "max_grad_norm": None, "clip_value": 1.0, "noise_multiplier": 1.0},
         {**RUN, "other": {"noise_multiplier": 0.1}},
         {**RUN, "noiseMultiplier": 0.1},
+        {**RUN, "dp_layers": ["head"]},
+        {**RUN, "private_params_only": "head"},
+        {**GENERIC, "dp": {"end_multiplier": 0.2}},
+        {**RUN, "dp_schedule": "linear"},
+        {**{key: value for key, value in GENERIC.items() if key != "clip"}, "grad_clip": 1.0},
+        {**RUN, "oversampling": "minority"},
+        {**RUN, "max_sequences_per_user": 8},
+        {**RUN, "group_by": "patient_id"},
+        {**RUN, "norm_layer": "BatchNorm2d"},
+        {**RUN, "clip_norm": 8.0},
+        {**RUN, "max_grad_norm": 1e6},
+        {"embedding": {"noise_multiplier": 1.0}, "clip_norm": 1.0, "sample_rate": 0.01, "steps": 9},
+        {"noise_multiplier": 1.0, "steps": 100},
     ],
     "rounds": [
         {**GENERIC, "epochs": 50},
@@ -71,6 +84,8 @@ ASKED = {
         {**RUN, "num_seeds": 5},
         {**RUN, "seeds": [1, 2, 3]},
         {**RUN, "ensemble_size": 5},
+        {**RUN, "seed": [1, 2, 3]},
+        {**RUN, "search": {"max_trials": 20}},
         {"state": STATE, "seeds": [1, 2, 3]},
     ],
 }
@@ -92,6 +107,28 @@ def test_a_field_that_puts_a_fact_in_doubt_is_a_question(asked, settings):
     with pytest.raises(fp.ParameterError) as caught:
         fp.audit(settings, **FACTS)
     assert asked in options_in(str(caught.value))
+
+
+SIZES = {"noise_multiplier": 1.0, "clip": 1.0, "batch_size": 64, "dataset_size": 640, "epochs": 20}
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "why"),
+    [
+        ({**RUN, "shuffle": True}, {}, "shuffle = True is another sampling than poisson"),
+        ({**RUN, "sampler": "SequentialSampler"}, {}, "SequentialSampler is another sampling"),
+        (SIZES, {"sampling": fp.Poisson(0.01), "rounds": 300}, "a share of 0.09524 or more"),
+        (SIZES, {"sampling": fp.Poisson(0.1), "rounds": 20}, "the epochs in the file make 197"),
+    ],
+    ids=["shuffle", "in order", "share", "epochs"],
+)
+def test_a_statement_that_a_field_contradicts_never_holds(settings, given, why):
+    found = fp.audit(settings, **(FACTS | given))
+    assert found.verdict == "CANNOT BE CERTIFIED" and any(why in one for one in found.reasons)
+
+
+def test_a_loader_that_shuffles_is_no_contradiction_with_opacus():
+    assert fp.audit({**RUN, "shuffle": True, "library": "opacus"}, **FACTS).verdict == "HOLDS"
 
 
 @pytest.mark.parametrize(
