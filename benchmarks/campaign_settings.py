@@ -346,6 +346,7 @@ def descent(draw: Draw) -> Node:
             "strong_convexity": alpha if convex else None,
             "smoothness": beta if convex else None,
             "steps": draw.whole(1, 3000),
+            **({"radius": draw.spread(0.01, 100.0)} if draw.chance(0.2) else {}),
         },
     )
 

@@ -251,6 +251,9 @@ def _upload(node: Node, observer: str) -> Rounds:
     if node.kind == "FederatedLangevin":
         return _langevin(v)
     if node.kind == "NoisyGradientDescent":
+        # A projection moves mass to the ends of a ball.
+        if "radius" in v:
+            raise Unknown
         noise = v["noise_std"] / (v["step_size"] * v["sensitivity"])
         slope = 1.0 - v["step_size"] * (v["strong_convexity"] or 0.0)
         return (((shift(_contracted(slope, v["steps"]) / noise),), 1),)

@@ -46,6 +46,7 @@ TRAINS = {
     "systems/fa_ld/loop",
     "systems/fa_hmc/loop",
     "systems/fed_plt/loop",
+    "systems/projected/loop",
     "systems/fed_plt/agents",
     "systems/fed_plt/proximal",
     "systems/fed_plt/solvers",

@@ -11,6 +11,8 @@ from ..loss import Gdp
 from ..privacy_loss import PrivacyLoss, Witness
 from ..registry import plain_fields, registered
 from ..relations import Adjacency, Facts
+from ..rounding import TENS, rounded_up
+from ..theory.hidden_state import hidden_state_factor, nonexpansive_gap, projected_factor
 from .base import ROUNDING
 from .gaussian import MU_GDP
 from .upload import (
@@ -39,6 +41,9 @@ CONSTANT = (
 )
 
 
+IN_BALL = "every step ends with the projection on the stated ball, and the start lies in it"
+
+
 @registered
 @dataclass(frozen=True, kw_only=True)
 class NoisyGradientDescent(Upload):
@@ -49,6 +54,10 @@ class NoisyGradientDescent(Upload):
     data, and a ``sensitivity`` that is the loss's own. Clipping gradients destroys contraction:
     omit both, and the steps are composed.
 
+    With ``radius`` each step ends with a projection on a ball: T16. A convex loss is then enough,
+    and mu stays below 2 sqrt(2 radius step_size sensitivity) / noise_std for any number of steps.
+    The start lies in the ball.
+
     For Fed-PLT's local problem, noise_std = sqrt(2 step_size) tau. Strong convexity and smoothness
     are those of f_i plus 1 / rho.
 
@@ -57,9 +66,11 @@ class NoisyGradientDescent(Upload):
         noise_std: std of the noise of each step on each coordinate, above 0.
         sensitivity: largest distance of the gradients of two data sets that differ in one record,
             over all points; 2 C / q for the mean of q gradients clipped to C.
-        strong_convexity: of the function whose gradient is taken, above 0; None to compose.
+        strong_convexity: of the function whose gradient is taken, above 0; 0 for a convex function
+            with ``radius``; None to compose.
         smoothness: of the same function, at least ``strong_convexity``; None to compose.
         steps: number of steps.
+        radius: of the ball that every step is projected on; None for no projection.
 
     Raises:
         ParameterError: a value out of its range, or only one of convexity and smoothness is given.
@@ -71,13 +82,17 @@ class NoisyGradientDescent(Upload):
     strong_convexity: float | None = None
     smoothness: float | None = None
     steps: int
+    radius: float | None = None
 
     def __post_init__(self) -> None:
         validate_fields(self, positive, "step_size", "noise_std", "sensitivity")
         validate_fields(self, natural, "steps")
-        if self._convexity is not None:
-            # Check now: a step that does not contract is refused before any accounting.
+        validate_fields(self, positive, "radius", or_none=True)
+        # Check now: a step that does not contract is refused before any accounting.
+        if self._convexity is not None and self.radius is None:
             contracted(1.0, 1, self.step_size, self._convexity)
+        elif self._convexity is not None:
+            nonexpansive_gap(self.step_size, *self._convexity)
 
     def public(self, adjacency: Adjacency) -> dict[str, object]:
         """Return the fields, and what they follow from."""
@@ -95,7 +110,7 @@ class NoisyGradientDescent(Upload):
 
     @property
     def contracts(self) -> bool:
-        """Whether T6 applies: strongly convex and smooth."""
+        """Whether T6 or T16 applies: smooth, and strongly convex or on a ball."""
         return self._convexity is not None
 
     @property
@@ -137,17 +152,19 @@ class NoisyGradientDescent(Upload):
         Raises:
             UnsupportedCombination: no convexity is given.
         """
-        if self._convexity is None:
-            given = (self.strong_convexity, self.smoothness)
+        if self._convexity is None or self.radius is not None:
+            given = (self.strong_convexity, self.smoothness, self.radius)
             raise UnsupportedCombination(
-                f"strong_convexity and smoothness are not given, got {given}; without them no "
-                "step is known to contract, so the steps are composed"
+                "a quadratic attains T6 only with strong_convexity and smoothness and without "
+                f"radius, got {given}"
             )
         return contracted(self.step_multiplier, self.steps, self.step_size, self._convexity)[1]
 
     def _replaced(self, facts: Facts) -> PrivacyLoss:
         if self._convexity is None:
             return self._composed(facts)
+        if self.radius is not None:
+            return self._projected(self.radius, facts)
         curve, attained = contracted(
             self.step_multiplier, self.steps, self.step_size, self._convexity
         )
@@ -159,8 +176,23 @@ class NoisyGradientDescent(Upload):
             witness = Witness(turning, SWITCHING)
         return PrivacyLoss(curve, facts, witness, (theorem,), (OWN_SENSITIVITY, SENSITIVE))
 
+    def _projected(self, radius: float, facts: Facts) -> PrivacyLoss:
+        """Return T16's curve, or that of a shared start if it is less; no attained one is known."""
+        assert self._convexity is not None
+        gap = nonexpansive_gap(self.step_size, *self._convexity)
+        # The diameter over the change of one step, rounded up.
+        reach = rounded_up(2.0 * radius / (self.step_size * self.sensitivity), TENS)
+        shared = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
+        factor = min(shared, projected_factor(gap, self.steps, reach))
+        theorem = "T16: steps projected on a ball, released at their end"
+        assumptions = (OWN_SENSITIVITY, SENSITIVE, IN_BALL)
+        curve = Gdp(factor / self.step_multiplier)
+        return PrivacyLoss(curve, facts, None, (theorem,), assumptions)
+
     def _composed(self, facts: Facts) -> PrivacyLoss:
         """Return the composed steps; gradients that do not depend on the point attain them."""
         curve = Gdp(math.sqrt(self.steps) / self.step_multiplier)
         theorem = f"{MU_GDP}, local steps composed"
-        return PrivacyLoss(curve, facts, Witness(curve, CONSTANT), (theorem,), (SENSITIVE,))
+        # A ball keeps gradients of one direction from adding up.
+        witness = None if self.radius is not None else Witness(curve, CONSTANT)
+        return PrivacyLoss(curve, facts, witness, (theorem,), (SENSITIVE,))

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ..errors import integer, positive, refuse, require
+from ..errors import integer, non_negative, positive, refuse, require
+from ..rounding import TENS, UNIT, rounded_up
 
 
 def contraction_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
@@ -71,6 +72,82 @@ def hidden_state_factor(gap: float, steps: int) -> float:
     # (1 - c^t) / (1 + c^t) is tanh of t times half the log, which avoids cancellation of powers.
     half = -0.5 * math.log1p(-gap)
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
+
+
+def nonexpansive_gap(step_size: float, strong_convexity: float, smoothness: float) -> float:
+    """Return ``contraction_gap``, or 0 for a convex loss without strong convexity.
+
+    A gradient step of size s on a convex L-smooth loss moves no two points apart if s <= 2 / L.
+
+    Args:
+        step_size: s, in (0, 2 / L].
+        strong_convexity: m, in [0, L]; if it is above 0, s must be below 2 / L.
+        smoothness: L.
+
+    Raises:
+        ParameterError: a value out of its range.
+    """
+    if non_negative(strong_convexity=strong_convexity):
+        return contraction_gap(step_size, strong_convexity, smoothness)
+    step, smooth = positive(step_size=step_size), positive(smoothness=smoothness)
+    # Exact arithmetic, as at the end of the range only rounding would decide.
+    fits = Fraction(step) * Fraction(smooth) <= 2
+    rule = f"be at most 2 / smoothness = {2.0 / smooth:g}, so that steps move no points apart"
+    require(fits, "step_size", step, rule)
+    return 0.0
+
+
+def projected_factor(gap: float, steps: int, reach: float) -> float:
+    """Return a bound on mu over mu of one step, if steps end with a projection on a bounded set.
+
+    T16: steps move no two points farther apart than c = 1 - gap times their distance. Each moves by
+    at most s between neighbours, is followed by Gaussian noise of std sd and a projection on a
+    convex set of diameter D. Only the end is seen. Then for every j <= t the end is mu-GDP with mu
+    = (s / sd) times
+
+        (c^j D / s + S1) / sqrt(S2),  S1 = 1 + c + ... + c^(j-1),  S2 = 1 + c^2 + ... + c^(2 (j-1)).
+
+    The j with the least number is taken. The result is rounded up.
+
+    Args:
+        gap: 1 - c, in [0, 1].
+        steps: t, at least 1.
+        reach: D / s, above 0.
+
+    Raises:
+        ParameterError: a value out of its range.
+
+    >>> f"{projected_factor(0.0, 10**6, 400.0):.6f}"
+    '40.000000'
+    """
+    times = integer(1, steps=steps)
+    require(0.0 <= gap <= 1.0, "gap", gap, "be in [0, 1]")
+    best = positive(reach=reach)
+    # Below this number the bound falls with j, above it rises.
+    if gap == 0.0:
+        turn = best
+    elif best * gap < 1.0:
+        turn = math.log1p(-best * gap) / math.log1p(-gap) if gap < 1.0 else 1.0
+    else:
+        turn = math.inf
+    near = times if turn >= times else max(1, math.floor(turn))
+    # Every j is valid, so a rounded turn costs nothing but width.
+    return min(_after_free(gap, j, reach) for j in {near, min(near + 1, times)})
+
+
+def _after_free(gap: float, steps: int, reach: float) -> float:
+    """Return the bound of ``projected_factor`` for one j, rounded up."""
+    if gap == 0.0:
+        return rounded_up((reach + steps) / math.sqrt(steps), TENS)
+    if gap == 1.0:
+        return rounded_up(1.0, TENS)
+    power = steps * math.log1p(-gap)
+    left = math.exp(power) * reach
+    once = -math.expm1(power) / gap
+    twice = -math.expm1(2.0 * power) / (gap * (2.0 - gap))
+    # The exponential errs by the error of its argument, a few units of the argument.
+    off = TENS + 8.0 * UNIT * min(abs(power), 750.0)
+    return rounded_up((left + once) / math.sqrt(twice), off)
 
 
 def varying_steps_factor(slopes: Sequence[float], sizes: Sequence[float]) -> float:

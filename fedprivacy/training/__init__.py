@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ..systems.fed_plt.agents import AgentData, AgentLoss, LeastSquares, Logistic, ModuleLoss
     from ..systems.fed_plt.loop import FederatedSplitting, SplittingState
     from ..systems.fed_plt.solvers import LocalSolver
+    from ..systems.projected.loop import DescentState, ProjectedDescent
 
 _LOOPS = {
     "averaging.collect": ("Collected",),
@@ -58,6 +59,7 @@ _LOOPS = {
     "fed_plt.agents": ("AgentData", "AgentLoss", "LeastSquares", "Logistic", "ModuleLoss"),
     "fed_plt.loop": ("FederatedSplitting", "SplittingState"),
     "fed_plt.solvers": ("LocalSolver",),
+    "projected.loop": ("DescentState", "ProjectedDescent"),
 }
 """Module of ``fedprivacy.systems`` -> its names that are imported from here."""
 
@@ -82,6 +84,7 @@ __all__ = [
     "Collected",
     "DebiasedSampling",
     "DebiasedState",
+    "DescentState",
     "Diagnostics",
     "EmptySum",
     "FederatedAveraging",
@@ -101,6 +104,7 @@ __all__ = [
     "Loop",
     "ModuleLoss",
     "Posterior",
+    "ProjectedDescent",
     "RoundInfo",
     "Scaffold",
     "ScaffoldState",

@@ -228,3 +228,54 @@ def test_the_mechanism_contains_the_law(low, ratio, rho, share, steps):
     assert max(found) == pytest.approx(one, rel=1e-9)
     mine = rounds_mu(private(rho, gamma, steps, 1, low=low, high=high))
     assert one <= mine <= one * (1 + 1e-8)
+
+
+def projected(**options):
+    options = {
+        "step_size": 4.0,
+        "noise_std": 0.05,
+        "sensitivity": 2e-4,
+        "strong_convexity": 0.0,
+        "smoothness": 0.25,
+        "steps": 100_000,
+        "radius": 10.0,
+    } | options
+    return NoisyGradientDescent(**options)
+
+
+def test_a_projected_descent_stops_losing():
+    """A million steps cost what a hundred thousand cost; composed they would cost 195."""
+    bounds = [
+        fp.epsilon(projected(steps=n), delta=1e-5, adjacency="replace_one").upper
+        for n in (1_000, 100_000, 1_000_000)
+    ]
+    assert bounds == pytest.approx([2.0197, 33.656, 33.656], abs=1e-3)
+    composed = projected(steps=1_000_000, strong_convexity=None, smoothness=None)
+    assert fp.epsilon(composed, delta=1e-5, adjacency="replace_one").upper > 195.0
+
+
+def test_a_projected_descent_names_no_attained_data_sets():
+    for one in (projected(), projected(strong_convexity=None, smoothness=None)):
+        assert one.privacy_loss("replace_one").witness is None
+    with pytest.raises(fp.UnsupportedCombination, match="radius"):
+        _ = projected().quadratic
+
+
+def test_a_ball_never_costs_more_than_none():
+    free = projected(strong_convexity=0.01, radius=None, steps=500)
+    for radius in (1e-6, 0.01, 1.0, 1e9):
+        one = projected(strong_convexity=0.01, radius=radius, steps=500)
+        mu = one.privacy_loss("replace_one").curve.mu
+        assert mu <= free.privacy_loss("replace_one").curve.mu * (1.0 + 1e-9)
+        assert mu >= 1.0 / one.step_multiplier
+
+
+@pytest.mark.parametrize(
+    "options", [{"radius": 0.0}, {"radius": -1.0}, {"radius": math.inf}, {"step_size": 8.1}]
+)
+def test_balls_and_steps_out_of_range(options):
+    with pytest.raises(fp.ParameterError, match=r"radius|step_size"):
+        projected(**options)
+    # Without a ball a convex loss is not enough for T6.
+    with pytest.raises(fp.ParameterError, match="strong_convexity"):
+        projected(radius=None)

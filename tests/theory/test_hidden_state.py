@@ -1,11 +1,19 @@
 """Tests of ``fedprivacy.theory.hidden_state``."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from fedprivacy.mechanisms import NoisyGradientDescent
-from fedprivacy.theory.hidden_state import contraction_gap
+from fedprivacy.theory.hidden_state import (
+    contraction_gap,
+    hidden_state_factor,
+    nonexpansive_gap,
+    projected_factor,
+)
 from fedprivacy.training import AgentData, LeastSquares, LocalSolver, ModuleLoss
 from tests.mechanisms.test_gradient_descent import steep
 from tests.systems.fed_plt.test_loop import Bowl, agents, bounded, clip_solver
@@ -44,3 +52,80 @@ def test_clipped_linear_outputs_keep_t6_with_the_regulariser_alone():
     unknown = bounded(loss=LeastSquares(regularisation=0.5), solver=clip_solver(0.25))
     one = unknown.round_mechanism
     assert (one.steps, one.strong_convexity, one.sensitivity) == (5, None, 0.005)
+
+
+def every_j(gap, steps, reach):
+    """Return the least bound of T16 over all numbers of last steps, with plain sums."""
+    c, best = 1.0 - gap, math.inf
+    for j in range(1, steps + 1):
+        powers = [c**i for i in range(j)]
+        found = (c**j * reach + sum(powers)) / math.sqrt(sum(p * p for p in powers))
+        best = min(best, found)
+    return best
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-9, 0.01, 0.3, 0.999, 1.0])
+@pytest.mark.parametrize("reach", [1e-3, 0.9, 7.3, 55.0, 1e4])
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_the_least_number_of_last_steps_is_found(gap, reach, steps):
+    found, exact = projected_factor(gap, steps, reach), every_j(gap, steps, reach)
+    assert exact * (1.0 - 1e-12) <= found <= exact * (1.0 + 1e-7)
+
+
+def test_limits_of_long_runs():
+    """The closed forms of docs/theory/theorems.md, T16."""
+    for reach in (3.0, 400.0):
+        assert projected_factor(0.0, 10**12, reach) == pytest.approx(
+            2.0 * math.sqrt(reach), rel=0.05
+        )
+    gap, reach = 1e-4, 3000.0
+    limit = math.sqrt((2.0 - gap) * reach * (2.0 - gap * reach))
+    assert projected_factor(gap, 10**9, reach) == pytest.approx(limit, rel=1e-6)
+    # A ball larger than the runs ever come apart is of no use: T6's limit.
+    assert projected_factor(gap, 10**7, 2.0 / gap) == pytest.approx(
+        hidden_state_factor(gap, 10**7), rel=1e-9
+    )
+    assert projected_factor(gap, 10**300, 1.0) < 10.0
+
+
+def law(drift, slope, std, steps, points, ends):
+    """Return the masses of the end of projected steps on [-1, 1] from 0, in cells."""
+    moved = slope * points + drift
+    table = np.diff(norm.cdf((ends - moved[:, None]) / std), axis=1)
+    masses = np.zeros(len(points))
+    masses[len(points) // 2] = 1.0
+    for _ in range(steps):
+        masses = masses @ table
+    return masses
+
+
+@pytest.mark.parametrize(
+    ("slope", "drift", "std", "steps"),
+    [(1.0, 0.01, 0.1, 400), (1.0, 0.05, 0.3, 60), (0.98, 0.02, 0.15, 200), (0.8, 0.1, 0.2, 30)],
+)
+def test_exact_laws_on_an_interval_lose_no_more(slope, drift, std, steps):
+    """Neighbours that differ by a constant drift; everything beyond the ends is at the ends."""
+    points = np.linspace(-1.0, 1.0, 801)
+    ends = np.concatenate([[-np.inf], 0.5 * (points[1:] + points[:-1]), [np.inf]])
+    one, other = (law(sign * drift / 2, slope, std, steps, points, ends) for sign in (1.0, -1.0))
+    factor = projected_factor(1.0 - slope, steps, 2.0 / drift)
+    shared = math.sqrt(steps) if slope == 1.0 else hidden_state_factor(1.0 - slope, steps)
+    mu = drift / std * min(factor, shared)
+    for epsilon in np.linspace(0.0, 4.0, 17):
+        claimed = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        for p, q in ((one, other), (other, one)):
+            assert np.maximum(p - np.exp(epsilon) * q, 0.0).sum() <= claimed + 2e-4
+
+
+def test_a_convex_loss_needs_a_step_size_up_to_two_over_smoothness():
+    assert nonexpansive_gap(8.0, 0.0, 0.25) == 0.0
+    assert nonexpansive_gap(1.0, 0.1, 0.25) == contraction_gap(1.0, 0.1, 0.25)
+    for step, low, match in (
+        (8.0000001, 0.0, "at most"),
+        (8.0, 0.1, "below"),
+        (1.0, -0.1, "at least"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            nonexpansive_gap(step, low, 0.25)

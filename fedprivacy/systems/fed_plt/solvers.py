@@ -335,16 +335,10 @@ class LocalProblem:
         return known + move, std
 
     def _clip(self, solver: LocalSolver) -> float | None:
-        """Return the norm that gradients are clipped to: the solver's, less a margin for rounding.
-
-        The mean of q clipped gradients in double precision has an error below q C 2^-52, and its
-        records' norms have a relative error below 2^-40. The sensitivity 2 C / q holds with both
-        errors.
-        """
+        """Return the norm that gradients are clipped to: the solver's, less a margin."""
         if solver.clip_norm is None:
             return None
-        records = float(self.data.targets.shape[-1])
-        return solver.clip_norm * max(0.5, 1.0 - 2.0**-30 - records**2 * 2.0**-51)
+        return clip_within(solver.clip_norm, self.data.targets.shape[-1])
 
     def _columns(self, solvers: Sequence[LocalSolver]) -> NDArray[np.float64]:
         """Return step sizes, momenta, noise stds and numbers of steps, shape (4, agents, 1)."""
@@ -382,6 +376,20 @@ class LocalProblem:
         inside = torch.arange(rows.shape[-1], device=rows.device) < sizes[:, None]
         mean = torch.where(inside, 1.0 / sizes[:, None].double(), 0.0)
         return self.data.taken(rows, mean.expand(rows.shape))
+
+
+def clip_within(clip_norm: float, records: int) -> float:
+    """Return the norm that records' gradients are clipped to, less a margin for rounding.
+
+    The mean of q clipped gradients in double precision has an error below q C 2^-52, and its
+    records' norms have a relative error below 2^-40. The sensitivity 2 C / q holds with both
+    errors.
+
+    Args:
+        clip_norm: C.
+        records: q.
+    """
+    return clip_norm * max(0.5, 1.0 - 2.0**-30 - float(records) ** 2 * 2.0**-51)
 
 
 class _QuasiNewton:

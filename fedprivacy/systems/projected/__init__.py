@@ -1,0 +1,1 @@
+"""Projected noisy gradient descent: a linear model of which only the end is released."""

@@ -1,0 +1,272 @@
+"""Projected noisy gradient descent: one holder of records trains, and releases only the end.
+
+x <- P(x - step_size gradient + noise), P the projection on a ball. Nobody sees the points between.
+With a loss of one linear output, clipped record by record, no step moves two points apart. So the
+cost stops growing with the number of steps (T16). The unit is a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...errors import (
+    UnsupportedCombination,
+    natural,
+    positive,
+    refuse,
+    require,
+    validate_fields,
+    whole,
+)
+from ...ledger import Ledger
+from ...mechanisms import NoisyGradientDescent
+from ...mechanisms.exact_normals import StoredDraws
+from ...mechanisms.rounded import HIDDEN_GRID, drawn_ahead, noisy_scaled
+from ...relations import Unit, is_add_remove
+from ...training.rounds import (
+    Dropout,
+    RoundBookkeeping,
+    RoundBudget,
+    RoundInfo,
+    check_given,
+    check_ledger,
+    check_past,
+    check_tensor,
+    noise_source,
+    run_round,
+)
+from ..fed_plt.agents import INWARD, AgentData, AgentLoss
+from ..fed_plt.solvers import clip_within
+
+_AT_ONCE = 1 << 20
+"""Normal numbers that are drawn ahead."""
+
+
+@dataclass(frozen=True, eq=False)
+class DescentState:
+    """State of a run.
+
+    Args:
+        round: number of releases.
+        parameters: the last release, or the start, float64, shape (dimension,).
+    """
+
+    round: int
+    parameters: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedDescent:
+    """Private training of a linear model whose last point alone is released.
+
+    Every ``step`` of this loop makes ``steps`` noisy gradient steps on all records and releases the
+    end; the next one starts there. The price of one is ``round_mechanism``, a
+    ``NoisyGradientDescent`` with ``radius``.
+
+    Args:
+        loss: loss of one linear output with a ``feature_bound``: ``Logistic`` or ``LeastSquares``.
+        records: number of records, public.
+        dimension: length of the parameters, public.
+        steps: noisy gradient steps between two releases.
+        step_size: at most 2 / smoothness of the loss, below it with a regulariser.
+        noise_std: std of the noise of every step on every coordinate, above 0.
+        radius: of the ball around 0 that every step is projected on.
+        clip_norm: norm that each record's gradient is clipped to; None if the loss bounds it.
+        seed: None for randomness from the operating system. With a number everything is
+            reproducible, the noise too, and therefore not private.
+
+    Raises:
+        ParameterError: a value out of its range, or neither a clip norm nor a loss with a bound.
+        UnsupportedCombination: the loss has no constants that hold for all records, with clipping.
+    """
+
+    loss: AgentLoss
+    records: int
+    dimension: int
+    steps: int
+    step_size: float
+    noise_std: float
+    radius: float
+    clip_norm: float | None = None
+    seed: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        validate_fields(self, natural, "records", "dimension", "steps")
+        validate_fields(self, positive, "step_size", "noise_std", "radius")
+        validate_fields(self, positive, "clip_norm", or_none=True)
+        validate_fields(self, whole, "seed", or_none=True)
+        if not isinstance(self.loss, AgentLoss):
+            refuse("loss", type(self.loss).__name__, "be Logistic, LeastSquares or an AgentLoss")
+        if self.loss.curvature() is None or not self.loss.contracts_clipped:
+            raise UnsupportedCombination(
+                f"T16 needs constants of the loss that hold for all records and survive clipping, "
+                f"which {self.loss} does not state; use Logistic or LeastSquares with feature_bound"
+            )
+        # This refuses a step size for which steps move points apart, and noise without an account.
+        _ = self._widening
+        # Otherwise the rounding of a step in doubles is not covered (docs/theory/rounding.md).
+        reach = max(self.radius, self.records * self.step_size * self._planned[0]) / 2**25
+        rule, way_out = f"be at least {reach:.3g}", "use fewer records or smaller steps"
+        require(reach <= self.noise_std, "noise_std", self.noise_std, rule, way_out)
+
+    @cached_property
+    def round_mechanism(self) -> NoisyGradientDescent:
+        """The steps between two releases as a mechanism."""
+        constants, own = self.loss.curvature(), self.loss.sensitivity(self.records)
+        assert constants is not None
+        clipped = None if self.clip_norm is None else 2.0 * self.clip_norm / self.records
+        known = [bound for bound in (own, clipped) if bound is not None]
+        way_out = "or use a loss with bounded gradients, such as Logistic"
+        require(known, "clip_norm", None, f"be given for {type(self.loss).__name__}", way_out)
+        return NoisyGradientDescent(
+            step_size=self.step_size,
+            noise_std=self.noise_std,
+            # Both bounds hold, so the smaller one is used.
+            sensitivity=min(known),
+            strong_convexity=self._strong,
+            smoothness=constants[1],
+            steps=self.steps,
+            radius=self.radius,
+        )
+
+    @property
+    def _strong(self) -> float:
+        """The strong convexity that clipping leaves: the regulariser's."""
+        constants = self.loss.curvature()
+        assert constants is not None
+        return constants[0]
+
+    @cached_property
+    def _widening(self) -> float:
+        """Factor on the noise that pays for the rounding of steps accounted together."""
+        return self.round_mechanism.widening(self.dimension)
+
+    def init(self) -> DescentState:
+        """Return the state before the first release: the middle of the ball."""
+        return DescentState(0, torch.zeros(self.dimension, dtype=torch.float64))
+
+    def step(
+        self,
+        state: DescentState,
+        data: AgentData,
+        *,
+        ledger: Ledger | None = None,
+        budget: RoundBudget | None = None,
+        dropout: Dropout | None = None,
+        on_release: Callable[[DescentState], None] | None = None,
+    ) -> tuple[DescentState, RoundInfo]:
+        """Make ``steps`` noisy gradient steps and release the end.
+
+        Args:
+            state: from ``init`` or an earlier ``step``; unchanged. Its parameters are public.
+            data: one agent's records, ``AgentData.of([(features, targets)])``.
+            ledger: records the release; its ``intent`` is on disk before noise is drawn.
+            budget: checked before the release, charged before noise is drawn.
+            dropout: None, since there is one holder of records.
+            on_release: gets the new state after the release and before ``done`` is written.
+
+        Returns:
+            The next state and the record of the release. If a point is not finite, the state keeps
+                its parameters, and the release counts as refused.
+
+        Raises:
+            BudgetExhausted: the release does not fit; no result was released.
+            ParameterError: state, data, ledger or budget do not fit.
+        """
+        check_given(DescentState, state, ledger, budget, dropout, on_release)
+        require(dropout is None, "dropout", dropout, "be None: one holder has all records")
+        ready = self._checked(state, data, ledger, budget)
+        clip_norm, noise_std = self._planned
+        books = RoundBookkeeping(
+            mechanism=self.round_mechanism,
+            ledger=ledger,
+            budget=budget,
+            clip_norm=clip_norm,
+            noise_std=noise_std,
+            seed=self.seed,
+        )
+        return run_round(
+            books,
+            collect=lambda: ready,
+            release=lambda records: self._release(state, records),
+            on_release=on_release,
+        )
+
+    @cached_property
+    def _planned(self) -> tuple[float, float]:
+        """Largest norm of a record's gradient, and the noise on the sum of gradients."""
+        moves = self.round_mechanism.sensitivity
+        return 0.5 * self.records * moves, self.noise_std / self.step_size * self.records
+
+    def _checked(
+        self,
+        state: DescentState,
+        data: AgentData,
+        ledger: Ledger | None,
+        budget: RoundBudget | None,
+    ) -> AgentData:
+        """Check the arguments; return the data in the form that the loss requires."""
+        check_tensor("state.parameters", state.parameters, (self.dimension,), torch.float64)
+        inside = bool(torch.linalg.vector_norm(state.parameters) <= self.radius)
+        rule = f"lie in the ball of radius {self.radius:g}"
+        require(inside, "state.parameters", "a point outside", rule, "start with init()")
+        kind, way_out = isinstance(data, AgentData), "AgentData.of([(features, targets)])"
+        require(kind, "data", type(data).__name__, "be AgentData", way_out)
+        # The sensitivity was divided by the declared number.
+        rule = f"be the declared number, {self.records} of one agent"
+        require(data.records == (self.records,), "data.records", data.records, rule)
+        require(data.runs is None, "data.runs", data.runs, "be None")
+        rule = f"have dimension {self.dimension}"
+        found = self.loss.dimension(data)
+        require(found == self.dimension, "data", found, rule)
+        for name, book in (("ledger", ledger), ("budget", budget)):
+            rule = "not be add_remove, since gradients are divided by the number of records"
+            require(not is_add_remove(book), f"{name}.adjacency", "add_remove", rule)
+            unit = getattr(getattr(book, "facts", book), "unit", None)
+            require(unit is not Unit.CLIENT, f"{name}.unit", "client", "be 'record'")
+        check_ledger(ledger, self.round_mechanism, self.seed)
+        check_past(state, self.round_mechanism, ledger, budget)
+        return self.loss.prepared(data)
+
+    def _release(self, state: DescentState, data: AgentData) -> tuple[DescentState, RoundInfo]:
+        """Make the steps; the points between are not kept."""
+        source, point, left = noise_source(self.seed, state.round), state.parameters, self.steps
+        together = max(1, _AT_ONCE // self.dimension)
+        while left:
+            count = min(left, together)
+            point = self._walked(point, data, count, drawn_ahead(source, count * self.dimension))
+            left -= count
+        finite = bool(torch.isfinite(point).all())
+        info = RoundInfo(
+            round=state.round,
+            cohort=1,
+            arrived=int(finite),
+            refused=int(not finite),
+            aborted=False,
+            upload_bytes=8 * self.dimension,
+            # The little extra noise that covers rounding is not in the account.
+            noise_std=self._planned[1],
+        )
+        return DescentState(state.round + 1, point if finite else state.parameters), info
+
+    def _walked(self, point: Tensor, data: AgentData, steps: int, drawn: StoredDraws) -> Tensor:
+        """Return the point after some steps."""
+        std = self.noise_std * self._widening
+        clip = None if self.clip_norm is None else clip_within(self.clip_norm, self.records)
+        for _ in range(steps):
+            slope = self.loss.gradient(point[None], data, clip)[0]
+            moved = point - self.step_size * slope
+            noisy: Tensor = noisy_scaled(moved, stds=std, deviates=drawn, grid=HIDDEN_GRID)
+            point = self.projected(noisy)
+        return point
+
+    def projected(self, point: Tensor) -> Tensor:
+        """Return the nearest point of the ball, a little inside for the sake of rounding."""
+        long, most = torch.linalg.vector_norm(point), self.radius * INWARD
+        return torch.where(long > most, point * (most / long), point)

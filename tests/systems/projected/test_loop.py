@@ -1,0 +1,188 @@
+"""Projected descent: what runs is what is priced, recorded and refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import fedprivacy as fp
+from fedprivacy.training import (
+    AgentData,
+    AgentLoss,
+    LeastSquares,
+    Logistic,
+    ProjectedDescent,
+    load,
+    save,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+N, D = 200, 3
+
+
+def data(seed=0, long=1.0):
+    generator = np.random.default_rng(seed)
+    features = long * generator.normal(size=(N, D))
+    return AgentData.of([(features, np.sign(features @ [1.0, -2.0, 0.5]))])
+
+
+def loop(**options):
+    options = {
+        "loss": Logistic(feature_bound=1.0),
+        "records": N,
+        "dimension": D,
+        "steps": 50,
+        "step_size": 4.0,
+        "noise_std": 0.3,
+        "radius": 4.0,
+        "seed": 5,
+    } | options
+    return ProjectedDescent(**options)
+
+
+def test_it_learns_and_stays_in_the_ball():
+    run, records = loop(noise_std=0.05, radius=6.0), data()
+    state, info = run.step(run.init(), records)
+    correct = torch.sign(records.features[0] @ state.parameters) == records.targets[0]
+    assert correct.double().mean() > 0.9
+    assert torch.linalg.vector_norm(state.parameters) <= 6.0
+    assert (state.round, info.arrived, info.refused) == (1, 1, 0)
+    small = loop(radius=1e-3, noise_std=0.3)
+    assert torch.linalg.vector_norm(small.step(small.init(), records)[0].parameters) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "sensitivity", "strong"),
+    [
+        ({}, 2.0 / N, 0.0),
+        ({"clip_norm": 0.25}, 0.5 / N, 0.0),
+        ({"loss": Logistic(feature_bound=1.0, regularisation=0.1)}, 2.0 / N, 0.1),
+        ({"loss": LeastSquares(feature_bound=1.0), "clip_norm": 1.0, "step_size": 2.0}, 2.0 / N, 0),
+    ],
+)
+def test_the_mechanism_states_what_runs(options, sensitivity, strong):
+    run = loop(**options)
+    assert run.round_mechanism == fp.NoisyGradientDescent(
+        step_size=run.step_size,
+        noise_std=0.3,
+        sensitivity=sensitivity,
+        strong_convexity=strong,
+        smoothness=run.loss.curvature()[1],
+        steps=50,
+        radius=4.0,
+    )
+
+
+def test_a_record_moves_a_gradient_by_at_most_the_sensitivity():
+    """Long features are cut inside the loop, record by record."""
+    run, one, other = loop(clip_norm=0.7), data(long=100.0), data(long=100.0)
+    other.features[0, 17], other.targets[0, 17] = -other.features[0, 17] * 50.0, 1.0
+    for seed in range(5):
+        point = 4.0 * torch.randn(1, D, generator=torch.Generator().manual_seed(seed)).double()
+        slopes = [
+            run.loss.gradient(point, run.loss.prepared(each), run.clip_norm)
+            for each in (one, other)
+        ]
+        moved = torch.linalg.vector_norm(slopes[0] - slopes[1])
+        assert moved <= run.round_mechanism.sensitivity * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.3])
+def test_steps_move_no_two_points_apart(clip_norm):
+    """At the largest allowed step size; a step 5 % longer does, on one direction of records."""
+    run, records = loop(step_size=8.0, clip_norm=clip_norm), data()
+    ready, source = run.loss.prepared(records), torch.Generator().manual_seed(3)
+    for _ in range(300):
+        pair = 3.0 * torch.randn(2, D, generator=source).double()
+        ends = [
+            run.projected(x - 8.0 * run.loss.gradient(x[None], ready, clip_norm)[0]) for x in pair
+        ]
+        apart = torch.linalg.vector_norm(pair[0] - pair[1])
+        assert torch.linalg.vector_norm(ends[0] - ends[1]) <= apart * (1.0 + 1e-12)
+
+
+def test_its_record_is_audited(tmp_path):
+    path, run = tmp_path / "run.ledger", loop(seed=None)
+    with fp.Ledger.create(path, unit="record", adjacency="replace_one") as ledger:
+        state = run.init()
+        for _ in range(2):
+            state, info = run.step(state, data(), ledger=ledger)
+        ledger.close()
+    assert info.noise_std == pytest.approx(0.3 / 4.0 * N)
+    planned = fp.epsilon(run.round_mechanism * 2, delta=1e-5, adjacency="replace_one")
+    assert fp.account(path, delta=1e-5).upper == planned.upper
+    assert fp.audit(path, claim=(planned.upper, 1e-5)).verdict == "HOLDS"
+    assert fp.audit(path, claim=(0.5 * planned.upper, 1e-5)).verdict == "CANNOT BE CERTIFIED"
+
+
+def test_an_interrupted_descent_counts(tmp_path):
+    path, run = tmp_path / "run.ledger", loop(seed=None)
+    with (
+        fp.Ledger.create(path, unit="record", adjacency="replace_one") as ledger,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run.step(run.init(), data(), ledger=ledger, on_release=interrupt)
+    one = fp.epsilon(run.round_mechanism, delta=1e-5, adjacency="replace_one")
+    assert fp.account(path, delta=1e-5).upper == one.upper
+
+
+def interrupt(state):
+    del state
+    raise KeyboardInterrupt
+
+
+def test_a_seed_repeats_a_run_and_a_checkpoint_continues_it(tmp_path):
+    run = loop()
+    first, _ = run.step(run.init(), data())
+    again, _ = run.step(run.init(), data())
+    assert torch.equal(first.parameters, again.parameters)
+    second, _ = run.step(first, data())
+    assert not torch.equal(first.parameters, second.parameters)
+    save(tmp_path / "state.pt", first)
+    loaded = load(tmp_path / "state.pt", first)
+    assert torch.equal(run.step(loaded, data())[0].parameters, second.parameters)
+
+
+class Unknown(AgentLoss):
+    def dimension(self, data):
+        return D
+
+    def gradient(self, points, data, clip_norm=None):
+        return points
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "logistic"}, "loss must be Logistic"),
+        ({"loss": Unknown()}, "does not state"),
+        ({"loss": Logistic()}, "feature_bound"),
+        ({"loss": LeastSquares(feature_bound=1.0), "step_size": 1.0}, "clip_norm must be given"),
+        ({"step_size": 8.1}, "step_size must be at most 2 / smoothness"),
+        ({"radius": 0.0}, "radius"),
+        ({"steps": 0}, "steps"),
+        ({"noise_std": 1e-9}, "noise_std must be at least"),
+        ({"noise_std": 1e5}, "noise over sensitivity"),
+    ],
+)
+def test_settings_without_an_account(options, message):
+    with pytest.raises((fp.ParameterError, fp.UnsupportedCombination), match=message):
+        loop(**options)
+
+
+def test_arguments_that_do_not_fit(tmp_path):
+    run = loop()
+    outside = replace(run.init(), parameters=torch.full((D,), 9.0, dtype=torch.float64))
+    with pytest.raises(fp.ParameterError, match="lie in the ball"):
+        run.step(outside, data())
+    with pytest.raises(fp.ParameterError, match=r"data\.records"):
+        loop(records=N + 1).step(run.init(), data())
+    with pytest.raises(fp.ParameterError, match="dropout"):
+        run.step(run.init(), data(), dropout=lambda cohort: ())
+    for unit, adjacency, word in (("client", "replace_one", "unit"), ("record", "add_remove", "n")):
+        with (
+            fp.Ledger.create(tmp_path / unit, unit=unit, adjacency=adjacency) as ledger,
+            pytest.raises(fp.ParameterError, match=word),
+        ):
+            loop(seed=None).step(run.init(), data(), ledger=ledger)
