@@ -94,7 +94,6 @@ class ProjectedDescent:
     radius: float
     clip_norm: float | None = None
     seed: int | None = None
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         validate_fields(self, natural, "records", "dimension", "steps")
@@ -114,6 +113,11 @@ class ProjectedDescent:
         reach = max(self.radius, self.records * self.step_size * self._planned[0]) / 2**25
         rule, way_out = f"be at least {reach:.3g}", "use fewer records or smaller steps"
         require(reach <= self.noise_std, "noise_std", self.noise_std, rule, way_out)
+
+    @property
+    def device(self) -> str:
+        """The device of its computations."""
+        return "cpu"
 
     @cached_property
     def round_mechanism(self) -> NoisyGradientDescent:
