@@ -1,7 +1,7 @@
-"""Publish only the end of a private descent: its epsilon stops growing with the number of steps.
+"""Publish only the end of a private descent: epsilon stops growing with the number of steps.
 
 Correct end to end: the loop draws the noise that is priced, and the ledger records it. The data are
-made up. Whoever sees a point between needs another account: every step counts.
+made up. An observer of a point between needs another account.
 
 Prints::
 
