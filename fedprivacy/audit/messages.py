@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from decimal import ROUND_CEILING
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import mechanisms, sampling
 from ..bound import Bound, exactly, shown
@@ -142,11 +142,31 @@ def others_in_words(found: Audit) -> str:
     return _condition(found) + " ".join(text) if text else ""
 
 
-def attack_in_words(found: Audit) -> str:
-    """Return certified limits of every attack in words; empty without a finite epsilon."""
+class AttackLimits(NamedTuple):
+    """Upper ends of every attack's advantage, and of its true-positive rates at ``RATES``."""
+
+    advantage: float
+    rates: list[float]
+
+
+def attack_limits(found: Audit) -> AttackLimits | None:
+    """Return certified limits of every attack; None without a finite epsilon."""
     if found.void or math.isinf(found.bound.upper):
+        return None
+    return AttackLimits(*_attack(found))
+
+
+def attack_in_words(found: Audit, limits: AttackLimits | None = None) -> str:
+    """Return certified limits of every attack in words; empty without a finite epsilon.
+
+    Args:
+        found: the audit.
+        limits: if they are known already.
+    """
+    known = attack_limits(found) if limits is None else limits
+    if known is None:
         return ""
-    advantage, rates = _attack(found)
+    advantage, rates = known
     text = " and ".join(
         (
             f"{shown(100.0 * tpr, 3, ROUND_CEILING)} % at a false-positive rate of "
@@ -310,7 +330,8 @@ def _by_its_fields(mechanism: Any) -> str:
 
 _SCHEMES: dict[type, Callable[[Any], str]] = {
     sampling.Poisson: lambda s: (
-        f"every unit takes part with probability {exactly(s.probability)} (Poisson)"
+        "a random cohort: every unit takes part with probability "
+        f"{exactly(s.probability)} (Poisson)"
     ),
     sampling.TruncatedPoisson: lambda s: (
         f"every unit of {s.population:,} takes part with probability {exactly(s.probability)}, "

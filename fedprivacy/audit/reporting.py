@@ -23,7 +23,7 @@ from ..loss.strategies.memo import Answers, answered_once
 from ..outputs import in_folder, path_of, printable, whole_file
 from . import registry
 from .accounting import NOT_COUNTED, Audit
-from .messages import GLOSSARY, attack_in_words, guarantee, others_in_words
+from .messages import GLOSSARY, attack_in_words, attack_limits, guarantee, others_in_words
 from .plots import (
     composes,
     epsilon_by_round,
@@ -33,6 +33,7 @@ from .plots import (
     plots_of,
 )
 from .statement import rows_of
+from .summary import BEFORE, summary_of
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def _json(request: _ReportArguments) -> str:
         "subject": request.subject,
         "runs": {name: found.to_dict() for name, found in request.audits.items()},
         "statement": {name: dict(rows_of(found)) for name, found in request.audits.items()},
+        "summary": {name: summary_of(found) for name, found in request.audits.items()},
         "further_rounds": request.further,
         "not_counted": list(NOT_COUNTED),
     }
@@ -185,6 +187,7 @@ def _rendered(
         no_plots=no_plots,
         not_counted=NOT_COUNTED,
         glossary=GLOSSARY,
+        before=BEFORE,
     )
     return text
 
@@ -312,7 +315,9 @@ def _run_view(name: str, run: RunSummary, request: _ReportArguments) -> dict[str
         "private": found is not None,
     }
     if found is not None:
+        limits = attack_limits(found)
         view |= {
+            **summary_of(found, limits),
             "verdict": str(found.verdict),
             "statement": found.statement,
             "observer": str(found.facts.observer),
@@ -321,7 +326,7 @@ def _run_view(name: str, run: RunSummary, request: _ReportArguments) -> dict[str
             "under": _under(found),
             "words": guarantee(found),
             "others": others_in_words(found),
-            "attack": attack_in_words(found),
+            "attacked": attack_in_words(found, limits),
             "reasons": found.reasons,
             "rows": rows_of(found),
             "recorded": _recorded_rows(found),

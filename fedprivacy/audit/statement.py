@@ -110,7 +110,19 @@ def sampler_in_words(found: Audit) -> str:
     schemes = dict.fromkeys(_scheme(part) for part in parts)
     stated = "sampling" in found.stated
     said = "as stated but not recorded" if stated else f"according to the {found.origin.kind}"
+    said += _expected(found)
     return f"{'; '.join(schemes)} ({said})" if schemes else "no sampling"
+
+
+def _expected(found: Audit) -> str:
+    """Return the expected size of a random cohort, if one population is stated; else empty."""
+    parts = [] if found.run is None else [part for part, _ in found.run.sequence()]
+    rates = {getattr(getattr(part, "scheme", None), "probability", None) for part in parts}
+    population = found.stated.get("population", "")
+    (rate,) = rates if len(rates) == 1 else (None,)
+    if rate is None or not population.isdigit():
+        return ""
+    return f"; {rate * int(population):.6g} of {int(population):,} expected in a round"
 
 
 def _scheme(part: Mechanism) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 from ..audit.accounting import Audit
 from ..audit.each import RunAudit
 from ..audit.imports.draft import MissingFacts
-from ..audit.messages import attack_in_words, guarantee, others_in_words
+from ..audit.messages import attack_in_words, attack_limits, guarantee, others_in_words
 from ..audit.options import judge_files, several_of
 from ..audit.registry import REQUIRED
 from ..audit.reporting import report
-from ..bound import exactly
+from ..audit.summary import claimed, meaning, proved
 from ..errors import FedPrivacyError, refuse
 from .forms import CLAIM, DEPLOYMENT, FACTS, LISTS, WHOLE_NUMBERS, FormField
 from .messages import Message, put
@@ -76,7 +76,9 @@ def _judged(fields: Mapping[str, str], paths: list[Path]) -> Iterator[Message]:
     yield {"problems": {}, "say": f"{found.statement}."}
     yield put("audit-answer", "verdict", found=found, **_view(found))
     if not found.void:
-        yield put("audit-words", "words", text=[others_in_words(found), attack_in_words(found)])
+        limits = attack_limits(found)
+        text = [meaning(found, limits), others_in_words(found), attack_in_words(found, limits)]
+        yield put("audit-words", "words", text=text)
 
 
 def options_of(fields: Mapping[str, str]) -> dict[str, Any]:
@@ -150,7 +152,6 @@ def _row(row: RunAudit) -> dict[str, str]:
 
 
 def _view(found: Audit) -> dict[str, Any]:
-    claim = f"epsilon = {exactly(found.claim[0])} at delta = {exactly(found.claim[1])}"
     rows = [
         {
             "observer": observer,
@@ -165,7 +166,8 @@ def _view(found: Audit) -> dict[str, Any]:
     recorded = list(found.facts_recorded.items())
     recorded += [("stated by you but not recorded", stated)] if stated else []
     return {
-        "claim": claim,
+        "claimed": claimed(found),
+        "proved": proved(found),
         "guarantee": guarantee(found),
         "rows": [] if found.void else rows,
         "recorded": recorded,

@@ -49,7 +49,7 @@ def three(tmp_path_factory):
 class Tags(HTMLParser):
     """What a page's tags say."""
 
-    VOID = ("meta", "br", "path", "use", "rect", "line", "circle", "image")
+    VOID = ("meta", "br", "input", "path", "use", "rect", "line", "circle", "image")
 
     def __init__(self, page):
         super().__init__()
