@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain, islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx
+from flint import acb, acb_mat, arb, arb_poly, arb_series, ctx, fmpq
 
 BITS, ORDER, RHO, EDGES, DEPTH = 192, 40, 3, 20, 36.0
 TARGET = 1e-31  # allowed error of a moment for each panel, relative to the moment
@@ -44,6 +44,7 @@ POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
 ZERO = arb(0)
 MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 48
+FINE, MOST_PLACES, MOST_CELLS = 24, 20_000, 400
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -70,9 +71,55 @@ def _seen(tree: Tree | None, q: float) -> Tree | None:
 
 
 def _fields(tree: Tree) -> Tree:
-    """Return the fields of a record. Only version 1 is known."""
+    """Return the fields of a record. Only version 1 is known, and only some fields.
+
+    A field that is not known may change the meaning of the others.
+    """
     _one_of((1,), tree, "version")
-    return dict(tree["fields"])
+    found = dict(tree["fields"])
+    known = FIELDS.get(str(tree["type"]), "").split()
+    if more := found.keys() - known - {"levels"}:
+        raise Refused(f"the field {min(more)!r:.40} of {tree['type']!r:.40} is not covered")
+    return found
+
+
+_INTEGERS = (
+    "noise_multiplier clip_norm kept dimension cohort sparsifier missing colluding topped_up "
+    "absent bits granularity rotated overflow seed"
+)
+FIELDS = {
+    "Run": "parts",
+    "Gaussian": "noise_multiplier clip_norm unit",
+    "Laplace": "noise_multiplier clip_norm unit",
+    "SampledMechanism": "inner scheme",
+    "HeldMechanism": "inner scheme held",
+    "CohortMechanism": "inner scheme",
+    "CorrelatedNoise": (
+        "noise_multiplier clip_norm unit factor rounds participation kept dimension"
+    ),
+    "SampledNoise": "noise scheme",
+    "DistributedDiscreteGaussian": _INTEGERS,
+    "Skellam": _INTEGERS,
+    "Poisson": "probability",
+    "FixedSize": "size population",
+    "Everyone": "",
+    "WithReplacement": "draws population probability",
+    "TruncatedPoisson": "probability population largest",
+    "Shuffled": "rounds_per_epoch population partial",
+    "RandomAllocation": "rounds_per_epoch take",
+    "SingleParticipation": "apart",
+    "MinimumSeparation": "separation at_most apart",
+    "FixedEpochs": "separation at_most apart",
+    "Identity": "",
+    "SquareRootToeplitz": "",
+    "Banded": "bands weights",
+    "BandedInverse": "bands",
+    "BufferedToeplitz": "buffers scales decays",
+    "Tree": "online",
+    "Restarted": "factor every",
+    "Matrix": "array",
+}
+"""The fields of each mechanism, scheme, rule and factor that this program covers."""
 
 
 def _one_of(known: Iterable[Any], fields: Tree, name: str) -> Any:
@@ -224,6 +271,15 @@ class Known:
     lost: arb = arb(0)  # noqa: RUF009
     off: arb = arb(0)  # noqa: RUF009
     trusts: tuple[str, ...] = ()
+
+    def times(self, count: int, attained: bool, *trusts: str) -> Known:
+        """Return the pairs of ``count`` rounds, attained only if ``attained``."""
+        above, below = (
+            tuple([(tree, n * count) for tree, n in parts] for parts in every)
+            for every in (self.above, self.below if attained else ())
+        )
+        more = (*self.trusts, *trusts)
+        return Known(above, below, count * self.lost, count * self.off, more)
 
     def hidden(self, q: arb) -> Known:
         """Return a client's part if all see whether the client takes part, with a chance of q."""
@@ -452,6 +508,8 @@ def _given_way(z: arb, q: arb, s: arb) -> Tree:
 
 
 def _everyone(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
+    if adjacency == "add_remove" and not one.absent:
+        raise Refused("an absent client's share of the noise shows, unless noise is topped up")
     return one.known(one.pair(adjacency), one.pair(adjacency))
 
 
@@ -598,7 +656,7 @@ def _shuffled(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
     below: tuple[Parts, ...] = ()
     if one.z is not None:
         mu = (2 if adjacency == "replace_one" else 1) / one.z
-        below = ([(_node("Allocated", mu=mu, rounds=t, side=-1), 1)],)
+        below = ([(_allocation(mu, t, -1, small), 1)],)
         if adjacency == "zero_out":
             cells = _node("LargestRound", shown=2 * mu, hidden=mu, rounds=t)
             below = ([(cells, 1)], *below)
@@ -606,19 +664,45 @@ def _shuffled(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
 
 
 def _allocated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
-    t = _whole(1, 2**53, f, "rounds_per_epoch")
-    pair = one.pair(adjacency)
-    if t == 1 or one.z is None:
-        return replace(one.known(pair, pair if t == 1 else None), trusts=("joint convexity",))
-    kind = "Replaced" if adjacency == "replace_one" else "Allocated"
-    above, below = (
-        _node(name, mu=1 / one.z, rounds=t, side=side)
-        for name, side in ((kind, 1), ("Allocated", -1))
-    )
-    return one.known(above, below, ZERO, "T11")
+    """Return the pairs of units that draw some rounds of an epoch (T11)."""
+    t, pair = _whole(1, 2**53, f, "rounds_per_epoch"), one.pair(adjacency)
+    k = _whole(1, t, {"take": 1} | f, "take")
+    plain = one.known(pair, pair if t == k else None, ZERO, "joint convexity").times(k, True)
+    if t == k or one.z is None:
+        return plain
+    mu, swap = 1 / one.z, adjacency == "replace_one"
+    length, longer = divmod(t, k)
+    blocks = [(length, k - longer), (length + 1, longer)]
+    above = [(_one_of_rounds(mu, size, swap, small), n) for size, n in blocks if n]
+    below: list[Parts] = [[(_allocation(mu, t, -1, small), 1)]] if k == 1 and not swap else []
+    if swap or k > 1:
+        shown = (2 if swap else 1) * mu * k / arb(t).sqrt()
+        sums = [
+            _node("SummedRounds", mu=mu, opposite=swap, rounds=t, take=k, share=share)
+            for share in (4, 2, 1)
+        ]
+        below = [[(tree, 1)] for tree in (*sums, _node("Gdp", mu=shown))]
+    ways = (above, *plain.above) if swap else (above,)
+    return Known(ways, tuple(below), ZERO, one.off, ("T11",))
 
 
-SUMS: dict[str, Callable[[Tree, Tree], Sum]] = {"Gaussian": _gaussian_sum}
+def _one_of_rounds(mu: arb, rounds: int, swap: bool, small: float) -> Tree:
+    """Return the pair of a unit that is in one of some rounds, or is replaced by another."""
+    if rounds == 1:
+        return _node("Gdp", mu=2 * mu if swap else mu)
+    found = _allocation(mu, rounds, 1, small)
+    return _node("Replaced", **found["fields"]) if swap else found
+
+
+def _allocation(mu: arb, rounds: int, side: int, small: float) -> Tree:
+    """Return the pair of a unit that takes part in one of some rounds."""
+    return _node("Averages", levels=[[rounds, mu * mu]], side=side, small=small)
+
+
+SUMS: dict[str, Callable[[Tree, Tree], Sum]] = {
+    "Gaussian": _gaussian_sum,
+    "DistributedDiscreteGaussian": lambda inner, scheme: _integer_sum(inner, scheme),
+}
 DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
     "Poisson": _poisson,
     "FixedSize": _fixed_size,
@@ -632,9 +716,12 @@ DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
 
 def _on_drawn_units(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     """Return the pairs of a mechanism whose units are sampled."""
-    scheme = f["scheme"]
+    return _of_sum(_sum_of(f["inner"], f["scheme"]), f["scheme"], adjacency, observer, small)
+
+
+def _of_sum(one: Sum, scheme: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return the pairs of a sum whose units a scheme draws."""
     kind, drawn = _one_of(DRAWN, scheme, "type"), _fields(scheme)
-    one = _sum_of(f["inner"], scheme)
     if observer != "server":
         return DRAWN[kind](one, drawn, adjacency, small)
     if adjacency == "add_remove":
@@ -643,6 +730,9 @@ def _on_drawn_units(f: Tree, adjacency: str, observer: str, small: float) -> Kno
         law = _replaced(one, drawn, adjacency, small)[1]
         return _seen_draws(_one_sum(one, kind), law, adjacency)
     pair, q = one.pair(adjacency), _rate(kind, drawn)
+    if kind == "RandomAllocation":
+        rounds = _whole(1, drawn["rounds_per_epoch"], {"take": 1} | drawn, "take")
+        return one.known(pair, pair).times(rounds, True, "parallel composition")
     found = one.known(_or_idle(pair, q), _or_idle(pair, q), ZERO, "T4")
     return replace(found, below=()) if kind == "Shuffled" and drawn["partial"] else found
 
@@ -972,6 +1062,338 @@ def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     return Known(([(above, 1)],), ([(below, 1)],), trusts=("correlated noise is one Gaussian",))
 
 
+# integer noise: sums of discrete Gaussians, as functions of one Gaussian
+
+
+MOST_SHARES = 20_000
+RADII = [arb(k) / 20 for k in range(14, 81)]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Integer noise: ``count`` counted shares of variance ``share`` each, in integer units.
+
+    Attributes:
+        square: largest squared norm of a contribution.
+        width: number of integers that are sent.
+        most: largest number of shares in a sum.
+        off: total variation of a round's drawn numbers from their law.
+    """
+
+    count: int
+    share: arb
+    square: int
+    width: int
+    most: int
+    off: arb
+
+
+def _share_noise(f: Tree) -> Shares:
+    """Return the noise of a round of integers, and what its contributions are checked against."""
+    z, clip = arb(_noise(f)), Fraction(_from(1e-100, 1e100, f, "clip_norm", int, float))
+    step = Fraction(_from(1e-150, 1e150, f, "granularity", float))
+    kept, cohort = _whole(1, 2**40, f, "kept"), _whole(1, 2**40, f, "cohort")
+    lost = _whole(0, cohort, f, "missing") + _whole(0, cohort, f, "colluding")
+    topped, rotated = (_one_of((True, False), f, name) for name in ("topped_up", "rotated"))
+    _one_of((0,), f, "absent")
+    if lost >= cohort or (topped and f["colluding"]):
+        raise Refused("no honest share of the noise counts")
+    width = 1 << (kept - 1).bit_length() if rotated else kept
+    if width == 1:
+        raise Refused("integer noise on one coordinate is not covered")
+    square = _rounded_square(
+        arb(clip.numerator) / clip.denominator * step.denominator / step.numerator, width
+    )
+    whole = (z * clip.numerator / clip.denominator * step.denominator / step.numerator) ** 2
+    overflow = arb(_from(1e-300, 0.1, f, "overflow", float))
+    most, room = cohort, cohort
+    if topped:
+        depth = (4 / overflow).log()
+        bound = cohort + depth / 3 + ((depth / 3) ** 2 + 2 * depth * cohort).sqrt()
+        most, room = math.ceil(float(bound) * (1 + 1e-9)), math.isqrt(2**104 // square) + 1
+    apart = ZERO
+    if topped and _whole(1, MOST_SHARES, {"shares": most}, "shares") > 1:
+        eta = _sum_error(most, whole / most)
+        apart = eta / (1 - eta)
+    off = width * (arb(2) ** -235 * room + apart)
+    share = whole if topped else whole / cohort
+    return Shares(1 if topped else cohort - lost, share, square, width, most, off)
+
+
+def _rounded_square(length: arb, width: int) -> int:
+    """Return the largest squared norm of a rounded vector; the slack covers a program's doubles."""
+    d, rejected = arb(width), arb(1) / 1000
+    spread = (-2 * rejected.log()).sqrt() * (length + d.sqrt() / 2)
+    found = ((length + d.sqrt()) ** 2).min(length**2 + d / 4 + spread)
+    number = (found * (1 + arb(2) ** -40)).upper().ceil().unique_fmpz()
+    if number is None:
+        raise Undecided("the norm of a rounded vector")
+    return int(number)
+
+
+def _sum_error(shares: int, variance: arb) -> arb:
+    """Return eta of I1: how far a sum of discrete Gaussians is from one."""
+    if shares == 1:
+        return ZERO
+    exponent = 2 * arb.pi() ** 2 * variance
+    first = shares * (-exponent).exp()
+    if not first < arb(6) / 10 or shares > MOST_SHARES:
+        raise Refused("so many small shares of noise are not covered")
+    total, ways = first**2, arb(1)
+    for j in range(1, shares // 2 + 1):
+        ways = ways * (shares + j - 1) / j
+        total += 2 * ways * (-exponent * (j - arb(j * j) / shares)).exp()
+    found = total / (1 - first**2)
+    if not found <= arb(1) / 2:
+        raise Refused("shares of the noise are too small")
+    return arb(found.upper())
+
+
+def _width_of(error: arb) -> arb:
+    return ((1 + error) / (1 - error)).log()
+
+
+def _gaussian_above(noise: Shares, times: int) -> arb:
+    """Return mu of I2: a Gaussian pair of it dominates a sum that is moved by a contribution."""
+    variance, square = noise.count * noise.share, arb(times**2 * noise.square)
+    moved, eta, found = (
+        min(noise.width, times * noise.square),
+        _sum_error(noise.count, noise.share),
+        [],
+    )
+    for r in RADII:
+        left, q = variance - r * r, (-2 * arb.pi() ** 2 * r * r).exp()
+        error = 2 * q / (1 - q)
+        if not (2 * left > variance and 2 * error < 1):
+            continue
+        mu, slack = (square / left).sqrt(), (_width_of(eta) + _width_of(error)) * moved
+        b = mu * 101 / 200 + slack / mu
+        wider = mu + 2 * (2 * arb.pi()).sqrt() * slack * (b * b / 2).exp()
+        if 100 * wider <= 101 * mu:
+            found.append(wider.upper())
+    if not found:
+        raise Refused("shares of the noise are too small for a Gaussian pair")
+    return arb(min(found))
+
+
+def _integer_sum(inner: Tree, scheme: Tree | None = None) -> Sum:
+    """Return the pairs of a round of integers with discrete Gaussian noise."""
+    f = _fields(inner)
+    _check_cohort(f, scheme)
+    noise = _share_noise(f)
+    near, far = (_node("Gdp", mu=_gaussian_above(noise, times)) for times in (1, 2))
+    topped = f["topped_up"]
+    return Sum(near, far, None, False, topped, noise.off, ("I1, I2", "the sampler's distance"))
+
+
+def _check_cohort(f: Tree, scheme: Tree | None) -> None:
+    """Refuse cohorts in which the shares of the noise do not add up to the stated noise."""
+    if scheme is None:
+        return
+    kind, drawn, cohort = scheme["type"], _fields(scheme), f["cohort"]
+    if kind == "FixedSize" and drawn["size"] != cohort:
+        raise Refused("the cohort of the noise is not that of the scheme")
+    if f["topped_up"] or kind in ("FixedSize", "Everyone"):
+        return
+    units = drawn.get("population")
+    if kind != "Shuffled" or units is None:
+        raise Refused(f"noise that is not topped up under {kind} is not covered")
+    units, rounds = _whole(1, 2**53, drawn, "population"), drawn["rounds_per_epoch"]
+    if -(-units // rounds) != cohort or units // rounds < cohort - f["missing"]:
+        raise Refused("the rounds of the epoch have fewer shares of the noise than are counted")
+
+
+def _integers(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    one = _integer_sum(_node("DistributedDiscreteGaussian", **f))
+    if adjacency == "add_remove" and not one.absent:
+        raise Refused("an absent client's share of the noise shows, unless noise is topped up")
+    return one.known(one.pair(adjacency), None)
+
+
+# correlated noise with units that are drawn in secret
+
+
+PARTS, POINTS_OF_LINE = 512, 320
+
+
+def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    """Return the pairs of a run with correlated noise whose units are drawn in secret."""
+    noise, scheme = _fields(f["noise"]), f["scheme"]
+    _one_of(("CorrelatedNoise",), f["noise"], "type")
+    rounds = _whole(1, 10**6, noise, "rounds")
+    rule, kind = _rule(noise["participation"], rounds), scheme["type"]
+    column, drawn = _column(noise["factor"], rounds), _fields(scheme)
+    free = rule.together and noise["participation"]["fields"]["at_most"] is None
+    once = noise["participation"]["type"] == "SingleParticipation"
+    if kind == "RandomAllocation":
+        t = _whole(1, 2**53, drawn, "rounds_per_epoch")
+        _one_of((1,), {"take": 1} | drawn, "take")
+        if (free or once) and t == rule.gap:
+            way: Callable[[list[list[arb]], arb], Known] = partial(
+                _bins, rule.gap, f.get("levels"), small
+            )
+        elif rule.gap == 1 and not rule.together and t == rounds and rule.most < rounds:
+            way = partial(_some, rule.most, small)
+        else:
+            raise Refused("this allocation of rounds is not covered")
+    elif not free or kind not in DRAWN or kind == "Shuffled":
+        raise Refused("this draw of rounds of correlated noise is not covered")
+    elif column is not None and _bands(column) <= rule.gap:
+        return _cyclic(noise, scheme, rule, column, adjacency, observer, small)
+    elif kind == "Poisson" and rule.gap == 1:
+        way = partial(_line, _chance(drawn, "probability"), small)
+    else:
+        raise Refused("this draw of rounds of correlated noise is not covered")
+    stays = dict(_fields(noise["participation"]), apart=True)
+    apart = noise | {"participation": _node(noise["participation"]["type"], **stays)}
+    plain = replace(_correlated(apart, adjacency, observer, small), below=())
+    if adjacency == "replace_one" or observer == "server":
+        return plain
+    found = way(_dense(noise["factor"], rounds), arb(_noise(noise)))
+    trusts = ("Theorem A of correlated noise", *found.trusts)
+    return replace(found, above=(*found.above, *plain.above), trusts=trusts)
+
+
+def _bands(column: list[arb]) -> int:
+    return max(i for i, x in enumerate(column) if x != 0) + 1
+
+
+def _cyclic(
+    noise: Tree,
+    scheme: Tree,
+    rule: Rule,
+    column: list[arb],
+    adjacency: str,
+    observer: str,
+    small: float,
+) -> Known:
+    """Return the pairs if groups take turns: each round is one Gaussian of a whole column."""
+    if (
+        adjacency == "add_remove"
+        and rule.gap > 1
+        and not (scheme["type"] == "Poisson" and rule.apart)
+    ):
+        raise Refused("the group of a unit may depend on other units")
+    z = arb(_noise(noise)) / _squares(column).sqrt()
+    one = Sum(_node("Gdp", mu=1 / z), _node("Gdp", mu=2 / z), z)
+    count = -(-len(column) // rule.gap)
+    found = _of_sum(one, scheme, adjacency, observer, small / count)
+    fits = (count - 1) * rule.gap + _bands(column) <= len(column)
+    return found.times(count, fits, "Theorem C of correlated noise")
+
+
+def _bins(places: int, named: Any, small: float, rows: list[list[arb]], z: arb) -> Known:
+    """Return the pairs if a unit keeps one of some places in every epoch (Theorems D and E)."""
+    gram = _kernel(rows, places, z)
+    n = len(gram)
+    near = [ZERO] * (n // 2 + 1)
+    for i in range(n):
+        for j in range(i + 1):
+            at = min(i - j, n - i + j)
+            near[at] = near[at].max(gram[i][j])
+    for k in reversed(range(n // 2)):
+        near[k] = near[k].max(near[k + 1])
+    chosen = islice((levels for levels in _trees(n, near) if _named(levels, named)), 1)
+    above = [_tree(levels, near[0], 1, small) for levels in chosen]
+    below: list[Parts] = []
+    if all(x >= 0 for row in rows for x in row):
+        sums = [sum(row, ZERO) for row in gram]
+        root, least = (
+            sum(sums, ZERO).sqrt(),
+            min((x.lower() for row in gram for x in row), default=ZERO),
+        )
+        moves = [[arb(1) / n, x / root] for x in sums]
+        line = _node("GaussianMix", std=arb(1), p=moves, q=[[arb(1), ZERO]])
+        below = [
+            [(line, 1)],
+            _tree([(n, arb(least))], arb(min(gram[i][i].lower() for i in range(n))), -1, small),
+        ]
+    return Known(tuple(above), tuple(below), trusts=("Theorems D, E",))
+
+
+def _kernel(rows: list[list[arb]], places: int, z: arb) -> list[list[arb]]:
+    """Return V'V / z^2 for V the sums of |C|'s columns over the rounds of each place."""
+    sums = [
+        [sum((abs(x) for x in row[k::places]), ZERO) for row in rows]
+        for k in range(min(places, len(rows[0])))
+    ]
+    return [[sum(map(_times_of, x, y), ZERO) / z**2 for y in sums] for x in sums]
+
+
+def _trees(places: int, near: list[arb]) -> Iterator[list[tuple[int, arb]]]:
+    """Yield the levels of windows, from the root: (children, largest entry between them)."""
+    yield from _windows([], 1, 1, places, near, 3)
+
+
+def _windows(
+    inner: list[tuple[int, arb]], length: int, least: int, places: int, near: list[arb], depth: int
+) -> Iterator[list[tuple[int, arb]]]:
+    for s in range(least, len(near)):
+        children = places // (length + s - 1)
+        if children > 1:
+            yield [(children, near[s]), *inner]
+        for many in range(2, children) if depth > 1 else ():
+            more = [(many, near[s]), *inner]
+            yield from _windows(more, many * (length + s - 1), s + 1, places, near, depth - 1)
+
+
+def _named(levels: list[tuple[int, arb]], named: Any) -> bool:
+    """Return whether levels are those that a certificate proposes, to 9 digits."""
+    if not isinstance(named, list) or len(named) != len(levels):
+        return False
+    return all(
+        m == n and abs(float(r) - float(x)) <= 1e-9 * (1e-12 + abs(float(x)))
+        for (m, r), (n, x) in zip(levels, named, strict=True)
+    )
+
+
+def _tree(levels: list[tuple[int, arb]], leaf: arb, side: int, small: float) -> Parts:
+    """Return the pairs of a tree: its root's Gaussian, and the averages below."""
+    root = [(_node("Gdp", mu=levels[0][1].max(ZERO).sqrt()), 1)] if levels[0][1] != 0 else []
+    steps = [r for _, r in levels[1:]] + [leaf]
+    grown = [
+        [m, (after - before).max(ZERO)] for (m, before), after in zip(levels, steps, strict=True)
+    ]
+    return [*root, (_node("Averages", levels=grown, side=side, small=small), 1)]
+
+
+def _some(count: int, small: float, rows: list[list[arb]], z: arb) -> Known:
+    """Return the pairs if a unit draws ``count`` of all rounds."""
+    gram = _kernel(rows, len(rows[0]), z)
+    n = len(gram)
+    inside = max(arb(gram[i][i].upper()) for i in range(n))
+    shared = max(arb(gram[i][j].upper()) for i in range(n) for j in range(i)) if n > 1 else ZERO
+    apart = (inside - shared).max(ZERO).sqrt()
+    one = _allocation(apart, n // count, 1, small)
+    return Known(
+        ([(_node("Gdp", mu=count * shared.sqrt()), 1), (one, count)],), trusts=("Theorem A",)
+    )
+
+
+def _line(q: arb, small: float, rows: list[list[arb]], z: arb) -> Known:
+    """Return the pairs of Poisson sampling in every round, in one dimension (Theorem F)."""
+    if q == 1:
+        return Known(())
+    norms = [_squares(column).sqrt() for column in zip(*rows, strict=True)]
+    unit = arb(max(x.upper() for x in norms)) / PARTS
+    law = arb_poly([1])
+    for x in norms:
+        steps = (x / unit).upper().ceil().unique_fmpz()
+        if steps is None:
+            raise Undecided("a column of the factor")
+        law *= arb_poly([1 - q, *[0] * (max(int(steps), 1) - 1), q])
+    weights, top, rest = law.coeffs(), len(law.coeffs()), ZERO
+    while rest + weights[top - 1] < small:
+        top, rest = top - 1, rest + weights[top - 1]
+    wide, moves = max(1, top // POINTS_OF_LINE), {0: weights[0]}
+    for k in range(1, top):
+        at = -(-k // wide) * wide
+        moves[at] = moves.get(at, ZERO) + weights[k]
+    listed = [[w / (1 - rest), k * unit / z] for k, w in moves.items() if w != 0]
+    line = _node("GaussianMix", std=arb(1), p=listed, q=[[arb(1), ZERO]])
+    return Known(([(line, 1)],), lost=arb(rest.upper()), trusts=("Theorem F",))
+
+
 def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
     """Return the pairs of one part of a run.
 
@@ -986,12 +1408,12 @@ def known(part: Tree, adjacency: str, observer: str, small: float) -> Known:
 
 
 def _plain(f: Tree, adjacency: str, observer: str, small: float) -> Known:
-    return _same(_gaussian_sum(_node("Gaussian", **f)).pair(adjacency))
+    return _same(_gaussian_sum({"version": 1, "fields": f}).pair(adjacency))
 
 
 def _in_cohort(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     scheme = f["scheme"]
-    kind = _one_of(DRAWN.keys() - {"WithReplacement"}, scheme, "type")
+    kind = _one_of(DRAWN.keys() - {"WithReplacement", "RandomAllocation"}, scheme, "type")
     drawn = _fields(scheme)
     if (kind, adjacency) == ("FixedSize", "add_remove") and drawn["size"] == drawn["population"]:
         raise Refused(
@@ -1007,6 +1429,8 @@ KNOWN: dict[str, Callable[[Tree, str, str, float], Known]] = {
     "HeldMechanism": _held,
     "CohortMechanism": _in_cohort,
     "CorrelatedNoise": _correlated,
+    "SampledNoise": _sampled_noise,
+    "DistributedDiscreteGaussian": _integers,
 }
 
 
@@ -1138,6 +1562,8 @@ class Pair:
     atoms: tuple[tuple[arb, arb], ...] = ()
     still: arb = arb(0)  # noqa: RUF009
     pieces: tuple[Piece, ...] = ()
+    only: tuple[arb, arb] = (arb(0), arb(0))
+    """Mass that only P has, and mass that only Q has."""
 
     def curved(self) -> list[Piece]:
         """Return the pieces whose moments have no closed form."""
@@ -1151,7 +1577,8 @@ class Pair:
         """Return (Q, P)."""
         turned = [replace(x, p=x.q, q=x.p, d=_times(x.d, arb(-1))) for x in self.pieces]
         pieces = tuple(replace(x, side=-x.side) for x in turned)
-        return Pair(tuple((b, a) for a, b in self.atoms), self.still, pieces)
+        atoms = tuple((b, a) for a, b in self.atoms)
+        return Pair(atoms, self.still, pieces, self.only[::-1])
 
     def split(self) -> Pair:
         """Return the pair with every piece split where its loss turns from falling to rising."""
@@ -1345,9 +1772,295 @@ def _largest_round(f: Tree) -> Pair:
     return _in_cells(arb(shown) + 12, below)
 
 
+# averages of log-normal ratios: a unit takes part in one of several rounds
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """A law of the ratio dP/dQ under Q, at e^{ck} for the places k from ``first`` on.
+
+    ``side`` 1: the places are values, ``zero`` is the mass at 0, and what P lacks has an infinite
+    ratio. The law is above the true one in convex order. ``side`` -1: places are labels of cells
+    with masses (P, Q), a function of the outcome.
+    """
+
+    cell: arb
+    first: int
+    q: list[arb]
+    p: list[arb]
+    zero: arb
+    side: int
+
+    def trimmed(self, small: float) -> Ratios:
+        """Return the law with rare ends moved to 0 and infinity, or merged."""
+        start, stop, gone = 0, len(self.q), [ZERO, ZERO]
+        while stop - start > 2 and gone[0] + self.q[start] < small:
+            gone[0], start = gone[0] + self.q[start], start + 1
+        while stop - start > 2 and gone[1] + self.p[stop - 1] < small:
+            gone[1], stop = gone[1] + self.p[stop - 1], stop - 1
+        q, p, zero = self.q[start:stop], self.p[start:stop], self.zero
+        if self.side > 0:
+            zero += sum(self.q[:start] + self.q[stop:], ZERO)
+        else:
+            q[0], p[0] = sum(self.q[:start], q[0]), sum(self.p[:start], p[0])
+            q[-1], p[-1] = sum(self.q[stop:], q[-1]), sum(self.p[stop:], p[-1])
+        return replace(self, first=self.first + start, q=q, p=p, zero=zero)
+
+    def pair(self) -> Pair:
+        """Return the pair of the law."""
+        atoms = [(p, q) for p, q in zip(self.p, self.q, strict=True) if p > 0 and q > 0]
+        if self.side < 0:  # outcomes may be left out below
+            return Pair(tuple(atoms))
+        lost = (
+            (1 - sum((p for p, _ in atoms), ZERO)).upper(),
+            (1 - sum((q for _, q in atoms), ZERO)).upper(),
+        )
+        only = arb(lost[0]).max(ZERO), arb(lost[1]).max(ZERO)
+        return Pair(tuple(atoms), only=only)
+
+
+def _valued(cell: arb, first: int, q: list[arb], zero: arb) -> Ratios:
+    """Return the law with masses at values."""
+    step, at, p = cell.exp(), (cell * first).exp(), []
+    for w in q:
+        p.append(w * at)
+        at = at * step
+    return Ratios(cell, first, q, p, zero, 1)
+
+
+def _log_normal(variance: arb, cell: arb, small: float, side: int) -> Ratios:
+    """Return the law of exp(s y - s^2 / 2), y standard normal, s^2 the variance."""
+    s, far = variance.sqrt(), math.sqrt(-2 * math.log(small)) + 1
+    if variance == 0:
+        return Ratios(cell, 0, [arb(1)], [arb(1)], ZERO, side)
+    ends = float(-s * far - variance / 2), float(s * (s + far) - variance / 2)
+    first, last = math.floor(ends[0] / float(cell)), math.ceil(ends[1] / float(cell))
+    if last - first > MOST_PLACES:
+        raise Undecided("a law of too many places")
+    edges = [(cell * k + variance / 2) / s for k in range(first, last + 1)]
+    below = [(_normal_below(y - s), _normal_below(y)) for y in edges]
+    masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(below)]
+    low, high = below[0], (1 - below[-1][0], 1 - below[-1][1])
+    if side < 0:
+        masses = [low, *masses, high]
+        return Ratios(cell, first - 1, [q for _, q in masses], [p for p, _ in masses], ZERO, -1)
+    found, step, at = [ZERO] * (last - first + 1), cell.exp(), (cell * first).exp()
+    found[0] = low[0] / at
+    zero = low[1] - found[0] + high[1]
+    for k, (p, q) in enumerate(masses):
+        top = (p - at * q) / (at * (step - 1))
+        found[k], found[k + 1] = found[k] + q - top, found[k + 1] + top
+        at = at * step
+    return _valued(cell, first, found, zero)
+
+
+def _averaged(one: Ratios, other: Ratios, share: arb) -> Ratios:
+    """Return the law of share X + (1 - share) Y, X and Y independent."""
+    cell, side, made = one.cell, one.side, dict[int, list[arb]]()
+    weights = (share, 1 - share)
+    for a, b, (own, rest), ties in ((one, other, weights, 0), (other, one, weights[::-1], 1)):
+        span = max(0, a.first + len(a.q) - b.first)
+        for shift, kernel in _groups(cell, own, rest, ties, span):
+            _add(a, b, own, shift, kernel, made)
+        if side > 0 and b.zero != 0:  # the other one is 0
+            shift, up = _place_of(own, cell)
+            for i, w in enumerate(a.q):
+                _put_at(made, a.first + i + shift, w * b.zero, up)
+    first = min(made)
+    rows = [made.get(k, [ZERO, ZERO]) for k in range(first, max(made) + 1)]
+    if side > 0:
+        return _valued(cell, first, [q for q, _ in rows], one.zero * other.zero)
+    return Ratios(cell, first, [q for q, _ in rows], [p for _, p in rows], ZERO, -1)
+
+
+def _place_of(value: arb, cell: arb) -> tuple[int, arb]:
+    """Return the place below a value, and the share that the place above gets."""
+    if value == 1:
+        return 0, ZERO
+    place = math.floor(float(value.log() / cell))
+    up = (value * (-cell * place).exp() - 1) / (cell.exp() - 1)
+    if not (up >= 0 and up <= 1):
+        raise Undecided("the place of an average")
+    return place, up
+
+
+def _groups(
+    cell: arb, own: arb, rest: arb, ties: int, span: int
+) -> Iterator[tuple[int, list[tuple[int, arb]]]]:
+    """Yield (shift, [(distance, share above)]) of the places of own + rest e^{-c distance}."""
+    step, other, found, last = (-cell).exp(), rest, list[tuple[int, arb]](), 0
+    for distance in range(span + 1):
+        if distance >= ties:
+            value = arb(1) if distance == 0 else own + other
+            shift, up = _place_of(value, cell)
+            if found and shift != last:
+                yield last, found
+                found = []
+            last = shift
+            found.append((distance, up))
+        other = other * step
+    if found:
+        yield last, found
+
+
+def _add(
+    a: Ratios,
+    b: Ratios,
+    own: arb,
+    shift: int,
+    kernel: list[tuple[int, arb]],
+    made: dict[int, list[arb]],
+) -> None:
+    """Add the averages of all places of ``a`` with those of ``b`` at some distances below."""
+    start = kernel[0][0]
+    parts = [[1 - up for _, up in kernel], [up for _, up in kernel]]
+    if a.side > 0:
+        sums = [arb_poly(part) * arb_poly(b.q) for part in parts]
+    else:
+        ones = arb_poly([1] * len(kernel))
+        sums = [ones * arb_poly(b.q), ones * arb_poly(b.p)]
+    low, high = (one.coeffs() for one in sums)
+    for i, w in enumerate(a.q):
+        at = a.first + i - b.first - start
+        if not 0 <= at < max(len(low), len(high)):
+            continue
+        below, above = (x[at] if at < len(x) else ZERO for x in (low, high))
+        place = made.setdefault(a.first + i + shift, [ZERO, ZERO])
+        if a.side > 0:
+            place[0] += w * below
+            made.setdefault(a.first + i + shift + 1, [ZERO, ZERO])[0] += w * above
+        else:
+            place[0] += w * below
+            place[1] += own * a.p[i] * below + (1 - own) * w * above
+
+
+def _put_at(made: dict[int, list[arb]], place: int, mass: arb, up: arb) -> None:
+    made.setdefault(place, [ZERO, ZERO])[0] += mass * (1 - up)
+    made.setdefault(place + 1, [ZERO, ZERO])[0] += mass * up
+
+
+def _multiplied(one: Ratios, other: Ratios) -> Ratios:
+    """Return the law of a product of independent ratios."""
+    first = one.first + other.first
+    q = (arb_poly(one.q) * arb_poly(other.q)).coeffs()
+    if one.side > 0:
+        return _valued(one.cell, first, q, one.zero + other.zero - one.zero * other.zero)
+    return Ratios(one.cell, first, q, (arb_poly(one.p) * arb_poly(other.p)).coeffs(), ZERO, -1)
+
+
+def _tree_of_ratios(levels: list[tuple[int, arb]], side: int, small: float) -> Ratios:
+    """Return the law of averages of products of averages; see ``_tree``."""
+    spread, copies = 0.0, 1
+    for m, v in levels:
+        copies *= m
+        spread += math.log1p(math.expm1(min(float(v), 300.0)) / copies)
+    cell = arb(math.sqrt(spread) / FINE)
+    law: Ratios | None = None
+    for m, v in reversed(levels):
+        one = _log_normal(v, cell, small, side)
+        one = one if law is None else _multiplied(one, law)
+        law, count = one.trimmed(small), 1
+        for bit in bin(m)[3:]:
+            law, count = _averaged(law, law, arb(1) / 2).trimmed(small), 2 * count
+            if bit == "1":
+                law = _averaged(law, one, arb(count) / (count + 1)).trimmed(small)
+                count += 1
+    assert law is not None
+    return law
+
+
+def _averages(f: Tree) -> Pair:
+    return _tree_of_ratios(f["levels"], f["side"], f["small"]).pair()
+
+
+def _replaced_ratios(f: Tree) -> Pair:
+    """Return the pair by way of the round without the unit: both ratios at one quantile (T11)."""
+    law = _tree_of_ratios(f["levels"], 1, f["small"])
+    masses, ratio, ratios = [_exact(w.lower()) for w in [law.zero, *law.q]], ZERO, [ZERO]
+    rest = 1 - sum(masses, Fraction(0))
+    for k in range(len(law.q)):
+        ratio = (law.cell * (law.first + k)).exp()
+        ratios.append(ratio)
+    if rest < 0:
+        raise Undecided("the mass of a law")
+    # Steps at larger quantiles only increase losses, so the rest comes first.
+    rising = [[r, w] for r, w in zip(ratios, masses, strict=True)]
+    falling = [[r, w] for r, w in rising[::-1]]
+    rising[0][1] += rest
+    falling[0][1] += rest
+    lost, atoms, i, j = (1 - sum(law.p, ZERO)).upper(), list[tuple[arb, arb]](), 0, 0
+    only = [arb(lost).max(ZERO), arb(lost).max(ZERO)]
+    while i < len(rising) and j < len(falling):
+        width = min(rising[i][1], falling[j][1])
+        q, p = (
+            arb(fmpq(width.numerator, width.denominator)) * x for x in (rising[i][0], falling[j][0])
+        )
+        if width and q > 0 and p > 0:
+            atoms.append((p, q))
+        else:
+            only = [only[0] + p, only[1] + q]
+        rising[i][1] -= width
+        falling[j][1] -= width
+        i, j = i + (not rising[i][1]), j + (not falling[j][1])
+    return Pair(tuple(atoms), only=(arb(only[0].upper()), arb(only[1].upper())))
+
+
+def _exact(x: arb) -> Fraction:
+    """Return an exact number as a fraction."""
+    man, exp = x.man_exp()
+    return Fraction(int(man)) * Fraction(2) ** int(exp)
+
+
+def _summed_rounds(f: Tree) -> Pair:
+    """Return a sum over all rounds of cells of one round's outcome; see ``_in_cells``.
+
+    A cell is one of the log ratio of a round that the unit is in by chance. The sum of the numbers
+    of cells does not depend on which rounds the unit is in.
+    """
+    mu, chance = float(f["mu"]), f["take"] / f["rounds"] * f["share"] / 4
+    hidden = -mu if f["opposite"] else 0.0
+
+    def ratio(y: float) -> float:
+        up, down = (chance * math.exp(m * y - m * m / 2) for m in (mu, hidden))
+        return math.log((1 - chance + up) / (1 - chance + down))
+
+    ys = [k / 64 - 10 for k in range(math.ceil((20 + mu) * 64))]
+    mean = sum(ratio(y) * math.exp(-y * y / 2) for y in ys) / 160.43
+    spread = sum((ratio(y) - mean) ** 2 * math.exp(-y * y / 2) for y in ys) / 160.43
+    width = max(math.sqrt(spread) / 10, (ratio(ys[-1]) - ratio(ys[0])) / MOST_CELLS)
+    edges, at = [ys[0]], math.floor(ratio(ys[0]) / width) + 1
+    for a, b in pairwise(ys):
+        while ratio(b) > at * width:  # any edges will do
+            edges.append(a + (b - a) * (at * width - ratio(a)) / (ratio(b) - ratio(a)))
+            at += 1
+    every = [_masses_of(edges, arb(m)) for m in (ZERO, f["mu"], hidden and -f["mu"])]
+    rest, p, q = (arb_poly(masses) for masses in every)
+    rest = _to_power(rest, f["rounds"] - f["take"])
+    p, q = (rest * _to_power(one, f["take"]) for one in (p, q))
+    atoms = zip(p.coeffs(), q.coeffs(), strict=False)
+    return Pair(tuple((a, b) for a, b in atoms if a > 0 and b > 0))
+
+
+def _masses_of(edges: list[float], mean: arb) -> list[arb]:
+    """Return the masses of N(mean, 1) between edges and beyond them."""
+    below = [ZERO, *(_normal_below(arb(y) - mean) for y in edges), arb(1)]
+    return [b - a for a, b in pairwise(below)]
+
+
+def _to_power(base: arb_poly, n: int) -> arb_poly:
+    total = arb_poly([1])
+    for bit in bin(n)[2:]:
+        total = total * total
+        total = total * base if bit == "1" else total
+    return total
+
+
 MADE: dict[str, Callable[[Tree], Pair]] = {
     "Opposed": _opposed,
     "LargestRound": _largest_round,
+    "Averages": _averages,
+    "Replaced": _replaced_ratios,
+    "SummedRounds": _summed_rounds,
     "Gdp": _gdp,
     "LaplacePair": _laplace,
     "LaplaceExchanged": _exchanged,
@@ -2088,7 +2801,9 @@ class Run:
     def __init__(
         self, parts: list[tuple[Pair, int]], wide: bool, apart: Callable[[float], arb] | None = None
     ) -> None:
-        self.rounds, self.wide, self.apart = parts, wide, apart or (lambda x: ZERO)
+        self.rounds, self.wide = parts, wide
+        alone = sum((n * pair.only[0] for pair, n in parts), ZERO)
+        self.apart = lambda x: alone + (apart(x) if apart else ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
 
@@ -2173,7 +2888,7 @@ def _symmetric(tree: Tree) -> bool:
     f = tree["fields"]
     if tree["type"] == "Mix":
         return all(_symmetric(part) for _, part in f["parts"])
-    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged") or (
+    return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged", "Replaced") or (
         tree["type"] == "Fold" and f["up"] == f["down"]
     )
 
@@ -2249,8 +2964,10 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
         )
     every = [_stated(part, n, one, *facts) for (part, n), one in zip(parts, rounds, strict=True)]
     made = [
-        known(part, *facts, small / sum(n for _, n in parts)) if one is None else one
-        for (part, _), one in zip(parts, every, strict=True)
+        known(_proposed(part, said), *facts, small / sum(n for _, n in parts))
+        if one is None
+        else one
+        for (part, _), one, said in zip(parts, every, rounds, strict=True)
     ]
     counts = [n for _, n in parts]
     lost = sum((n * one.lost for n, one in zip(counts, made, strict=True)), ZERO)
@@ -2267,6 +2984,11 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
         all(one is not None for one in every),
         trusts,
     )
+
+
+def _proposed(part: Tree, one: Tree) -> Tree:
+    """Return a part with the tree of bins that a certificate proposes; the checker tests it."""
+    return part | {"fields": part["fields"] | {"levels": one.get("levels")}}
 
 
 def _stated(part: Tree, count: int, one: Tree, adjacency: str, observer: str) -> Known | None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..bound import Bound
 from ..errors import ParameterError
 from ..factors import BufferedToeplitz
-from ..loss import Curve, Mix, orientations
+from ..loss import Curve, Mix, Nested, orientations
 from ..loss.moments.contour import NoMoments
 from ..loss.strategies import adaptive_adversary, inversion
 from ..mechanisms.base import Mechanism
@@ -113,7 +113,13 @@ def _round(loss: PrivacyLoss, count: int, is_stated: bool) -> dict[str, Any]:
         "attained": encode(attained, KINDS) if is_stated and attained is not None else None,
         "count": count,
         "theorems": list(loss.theorems),
+        **_levels(loss.curve),
     }
+
+
+def _levels(curve: Curve) -> dict[str, Any]:
+    """Return the tree of a unit's places, which a checker tests; empty for other pairs."""
+    return {"levels": [list(level) for level in curve.levels]} if type(curve) is Nested else {}
 
 
 def _unfolded(curve: Curve) -> Curve:
