@@ -42,9 +42,10 @@ MOST_STRIDE, STRIDES = 1 << 26, 1 << 11
 SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the point, in loss
 POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
-ZERO = arb(0)
+ZERO, TINY = arb(0), arb(2) ** -110
 MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 48
-FINE, MOST_PLACES, MOST_CELLS = 24, 20_000, 400
+FINE, COARSE, STEPS, MOST_STEPS = 150, 24, 150, 1 << 16
+MOST_PLACES, MOST_CELLS = 20_000, 400
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -271,6 +272,8 @@ class Known:
     lost: arb = arb(0)  # noqa: RUF009
     off: arb = arb(0)  # noqa: RUF009
     trusts: tuple[str, ...] = ()
+    missing: arb = arb(0)  # noqa: RUF009
+    """Mass that attained laws lack on either side."""
 
     def times(self, count: int, attained: bool, *trusts: str) -> Known:
         """Return the pairs of ``count`` rounds, attained only if ``attained``."""
@@ -279,7 +282,8 @@ class Known:
             for every in (self.above, self.below if attained else ())
         )
         more = (*self.trusts, *trusts)
-        return Known(above, below, count * self.lost, count * self.off, more)
+        lost, off, missing = (count * x for x in (self.lost, self.off, self.missing))
+        return Known(above, below, lost, off, more, missing)
 
     def hidden(self, q: arb) -> Known:
         """Return a client's part if all see whether the client takes part, with a chance of q."""
@@ -361,16 +365,10 @@ def _rest(law: Law) -> arb:
     return 1 - sum((w for _, w in law), ZERO) if len(law) > 1 else ZERO
 
 
-def _given_listed(law: Law) -> tuple[Law, arb]:
-    """Return the law of a listed number, and a bound on the chance of all others."""
+def _given_listed(law: Law) -> Law:
+    """Return the law of a listed number."""
     rest = _rest(law)
-    return [(s, w / (1 - rest)) for s, w in law], arb(rest.upper()).max(ZERO)
-
-
-def _moved_down(law: Law) -> Law:
-    """Return a law below: all other numbers are moved to the last listed one."""
-    (s, w) = law[-1]
-    return [*law[:-1], (s, w + _rest(law))]
+    return [(s, w / (1 - rest)) for s, w in law]
 
 
 def _tail(trials: int, p: arb, k: int) -> arb:
@@ -518,56 +516,61 @@ def _shifted(z: arb, law: Law, there: int, back: int) -> Tree:
     if len(law) == 1:
         return _node("Gdp", mu=arb((there + back) * law[0][0]) / z)
     other = [[w, arb(-back * s)] for s, w in law] if back else [[arb(1), arb(0)]]
-    return _node("GaussianMix", std=z, p=[[w, arb(there * s)] for s, w in law], q=other)
+    pair = [[w, arb(there * s)] for s, w in law]
+    return _node("GaussianMix", std=z, p=pair, q=other, listed=True)
 
 
 def _labelled(z: arb, law: Law, moves: int) -> Tree:
     """Return the pair of an observer who sees how often the unit is drawn."""
     if len(law) == 1:
         return _node("Gdp", mu=arb(moves * law[0][0]) / z)
-    return _node("Mix", parts=[[w, _node("Gdp", mu=arb(moves * s) / z)] for s, w in law])
+    parts = [[w, _node("Gdp", mu=arb(moves * s) / z)] for s, w in law]
+    return _node("Mix", parts=parts, listed=True)
 
 
 def _apart(z: arb, law: Law, adjacency: str) -> Known:
     """Return the pairs if records of one client are drawn independently of each other (T13)."""
-    back = int(adjacency == "replace_one")
-    up, lost = _given_listed(law)
-    above, below = (_shifted(z, one, 1, back) for one in (up, _moved_down(law)))
-    return Known(([(above, 1)],), ([(below, 1)],), lost, trusts=("T13",))
+    pair = _shifted(z, law, 1, int(adjacency == "replace_one"))
+    return _listed(([(pair, 1)],), ([(pair, 1)],), law, "T13")
+
+
+def _listed(above: tuple[Parts, ...], below: tuple[Parts, ...], law: Law, trust: str) -> Known:
+    """Return pairs whose laws lack the numbers that are not listed."""
+    lost = arb(_rest(law).upper()).max(ZERO)
+    return Known(above, below, lost, ZERO, (trust,), lost)
 
 
 def _in_slots(z: arb, law: Law, adjacency: str) -> Known:
     """Return the pairs if every draw of a unit takes the slot of another one (T5, T9, T13)."""
-    (up, lost), down = _given_listed(law), _moved_down(law)
-    shown = _shifted(z, down, 2, 0)
+    shown = _shifted(z, law, 2, 0)
     if adjacency == "add_remove":
-        return Known(([(_shifted(z, up, 2, 0), 1)],), ([(shown, 1)],), lost, trusts=("T9",))
+        return _listed(([(shown, 1)],), ([(shown, 1)],), law, "T9")
+    up = _given_listed(law)
     drawn = [(s, w) for s, w in up if s]
     q = 1 - up[0][1] if up[0][0] == 0 else arb(1)
     times = [(s, w / q) for s, w in drawn]
     moves = 2 if adjacency == "replace_one" else 1
     low = _at_rate(_labelled(z, times, moves), q)
     if adjacency == "replace_one":
-        high, others = low, [[(shown, 1)]]
+        high, others = low, [shown]
     else:
         gone = [
             (w, _node("Gdp", mu=arb(s) / z) if q == 1 else _given_way(z, q, arb(s)))
             for s, w in times
         ]
         high = gone[0][1] if len(gone) == 1 else _node("Mix", parts=gone)
-        cells = _node("Opposed", std=z, law=down)
-        others = [[(cells, 1)], [(_shifted(z, down, 1, 0), 1)]]
+        others = [_node("Opposed", std=z, law=law), _shifted(z, law, 1, 0)]
     folded: Tree = low if q == 1 else _node("Fold", up=high, down=low)
-    above: list[Parts] = [[(folded, 1)], [(_shifted(z, up, 2, moves), 1)]]
-    return Known(tuple(above), tuple(others), lost, trusts=("T5, T9, T13",))
+    above = folded, _shifted(z, law, 2, moves)
+    ways, shows = (tuple([(tree, 1)] for tree in trees) for trees in (above, others))
+    return _listed(ways, shows, law, "T5, T9, T13")
 
 
 def _seen_draws(z: arb, law: Law, adjacency: str) -> Known:
     """Return the pairs if the server sees how often the unit is drawn (T4)."""
     moves = 2 if adjacency == "replace_one" else 1
-    up, lost = _given_listed(law)
-    above, below = (_labelled(z, one, moves) for one in (up, _moved_down(law)))
-    return Known(([(above, 1)],), ([(below, 1)],), lost, trusts=("T4",))
+    pair = _labelled(z, law, moves)
+    return _listed(([(pair, 1)],), ([(pair, 1)],), law, "T4")
 
 
 def _draw_chance(f: Tree, held: int = 1) -> arb:
@@ -1636,15 +1639,19 @@ def _signs(piece: Piece) -> list[bool]:
     return signs
 
 
-def _completed(weighted: list[Any]) -> list[tuple[arb, Any]]:
-    """Return (weight, item) pairs; the largest weight becomes 1 minus the others."""
+def _completed(weighted: list[Any], listed: bool = False) -> list[tuple[arb, Any]]:
+    """Return (weight, item) pairs; the largest weight becomes 1 minus the others.
+
+    ``listed`` weights stay as they are: those of other numbers are left out.
+    """
     *rest, top = sorted(weighted, key=lambda pair: float(pair[0]))
     found = [(arb(w), x) for w, x in rest]
-    return [*found, (1 - sum((w for w, _ in found), arb(0)), top[1])]
+    last = arb(top[0]) if listed else 1 - sum((w for w, _ in found), arb(0))
+    return [*found, (last, top[1])]
 
 
-def _normal(weighted: list[Any], std: Any) -> Terms:
-    every = [(w, arb(m) / std) for w, m in _completed(weighted)]
+def _normal(weighted: list[Any], std: Any, listed: bool = False) -> Terms:
+    every = [(w, arb(m) / std) for w, m in _completed(weighted, listed)]
     return tuple((w * (-m * m / 2).exp(), m) for w, m in every)
 
 
@@ -1701,7 +1708,8 @@ def _exchanged(f: Tree) -> Pair:
 
 
 def _gaussian_mix(f: Tree) -> Pair:
-    p, q, std = _normal(f["p"], f["std"]), _normal(f["q"], f["std"]), arb(f["std"])
+    listed, std = f.get("listed", False), arb(f["std"])
+    p, q = (_normal(f[side], std, listed) for side in ("p", "q"))
     cross = (arb(f["p"][-1][1]) + arb(f["q"][-1][1])) / 2 / std
     return Pair(pieces=(Piece(True, p, q, _less(p, q), None, None, cross),))
 
@@ -1723,7 +1731,8 @@ def _fold(f: Tree) -> Pair:
 
 
 def _mix(f: Tree) -> Pair:
-    parts = [(w, made(part)) for w, part in _completed(f["parts"])]
+    weighted = _completed(f["parts"], f.get("listed", False))
+    parts = [(w, made(part)) for w, part in weighted]
     pieces = [
         replace(x, p=_times(x.p, w), q=_times(x.q, w), d=_times(x.d, w))
         for w, pair in parts
@@ -1742,7 +1751,12 @@ def _in_cells(far: arb, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
     edges = [below(arb(k) / CELLS - 12) for k in range(count + 1)]
     ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
     masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(ends)]
-    return Pair(tuple((p, q) for p, q in masses if p > 0 and q > 0))
+    return Pair(_clear(masses))
+
+
+def _clear(masses: Iterable[tuple[arb, arb]]) -> tuple[tuple[arb, arb], ...]:
+    """Return the masses that are large enough to have many digits."""
+    return tuple((p, q) for p, q in masses if p > TINY and q > TINY)
 
 
 def _normal_below(y: arb) -> arb:
@@ -1808,15 +1822,15 @@ class Ratios:
 
     def pair(self) -> Pair:
         """Return the pair of the law."""
-        atoms = [(p, q) for p, q in zip(self.p, self.q, strict=True) if p > 0 and q > 0]
+        atoms = _clear(zip(self.p, self.q, strict=True))
         if self.side < 0:  # outcomes may be left out below
-            return Pair(tuple(atoms))
+            return Pair(atoms)
         lost = (
             (1 - sum((p for p, _ in atoms), ZERO)).upper(),
             (1 - sum((q for _, q in atoms), ZERO)).upper(),
         )
         only = arb(lost[0]).max(ZERO), arb(lost[1]).max(ZERO)
-        return Pair(tuple(atoms), only=only)
+        return Pair(atoms, only=only)
 
 
 def _valued(cell: arb, first: int, q: list[arb], zero: arb) -> Ratios:
@@ -1950,23 +1964,119 @@ def _multiplied(one: Ratios, other: Ratios) -> Ratios:
 
 def _tree_of_ratios(levels: list[tuple[int, arb]], side: int, small: float) -> Ratios:
     """Return the law of averages of products of averages; see ``_tree``."""
-    spread, copies = 0.0, 1
-    for m, v in levels:
-        copies *= m
-        spread += math.log1p(math.expm1(min(float(v), 300.0)) / copies)
-    cell = arb(math.sqrt(spread) / FINE)
     law: Ratios | None = None
     for m, v in reversed(levels):
+        cell = arb(max(float(v), 1e-30)).sqrt() / FINE if law is None else law.cell
         one = _log_normal(v, cell, small, side)
         one = one if law is None else _multiplied(one, law)
-        law, count = one.trimmed(small), 1
-        for bit in bin(m)[3:]:
-            law, count = _averaged(law, law, arb(1) / 2).trimmed(small), 2 * count
-            if bit == "1":
-                law = _averaged(law, one, arb(count) / (count + 1)).trimmed(small)
-                count += 1
+        law = _mean_of(one.trimmed(small), m, small)
     assert law is not None
     return law
+
+
+def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
+    """Return the law of the mean of independent copies, on steps of equal length if they serve.
+
+    Above, a value is spread over the ends of its step, with its mean. Below, a step is a label.
+    Labels add up, and so do the steps.
+    """
+    if copies == 1:
+        return one
+    values = [float((one.cell * (one.first + k)).exp()) for k in range(len(one.q))]
+    square = sum(float(w) * z * z for w, z in zip(one.q, values, strict=True)) - 1
+    std = math.sqrt(max(square, 1e-12))
+    most = values[-1] * 1.01 + copies + 12 * std * math.sqrt(copies)
+    step = max(std / STEPS, most / MOST_STEPS)
+    if step > std / 25:
+        return _by_doubling(one, copies, small)
+    ctx.cap = size = int(most / step) + 2
+    q, p, h = [ZERO] * size, [ZERO] * size, arb(step)
+    q[0] += one.zero
+    for w, v in zip(one.q, one.p, strict=True):
+        if not w > 0:  # above, its value is moved to 0 and infinity; below, it is left out
+            q[0] += w if one.side > 0 else ZERO
+            continue
+        k = max(math.floor(float(v / w / h)), 0)
+        if one.side < 0:
+            q[k], p[k] = q[k] + w, p[k] + v
+            continue
+        up = v / h - k * w
+        if not (up >= 0 and up <= w):
+            k, up = (k - 1, up + w) if up < w / 2 else (k + 1, up - w)
+        if k < 0 or not (up >= 0 and up <= w):
+            raise Undecided("the step of a value")
+        q[k], q[k + 1] = q[k] + w - up, q[k + 1] + up
+    others = _power(arb_series(q), copies - 1)
+    total = (others * arb_series(q)).coeffs()
+    spread = arb(math.log1p(square / copies)).sqrt() / FINE
+    if one.side < 0:
+        return _labelled_places(total, (others * arb_series(p)).coeffs(), h / copies, spread)
+    return _placed(total, h / copies, spread).trimmed(small)
+
+
+def _placed(masses: list[arb], step: arb, cell: arb) -> Ratios:
+    """Return the law with masses at 0, step, 2 step, ... spread over the places of a cell."""
+    first = math.floor(float(step.log() / cell)) - 1
+    size = math.floor(float((step * len(masses)).log() / cell)) - first + 3
+    places = [(cell * (first + k)).exp() for k in range(size)]
+    found, wide = [ZERO] * size, cell.exp() - 1
+    base, unit = math.log(float(step)), float(cell)
+    for k, w in enumerate(masses[1:], 1):
+        at = math.floor((base + math.log(k)) / unit) - first
+        up = (k * step / places[at] - 1) / wide
+        if not (up >= 0 and up <= 1):
+            at = at - 1 if up < 0.5 else at + 1
+            up = (k * step / places[at] - 1) / wide
+        if not (up >= 0 and up <= 1):
+            raise Undecided("the place of a mean")
+        found[at], found[at + 1] = found[at] + w - w * up, found[at + 1] + w * up
+    return _valued(cell, first, found, 1 - sum(masses[1:], ZERO))
+
+
+def _labelled_places(q: list[arb], p: list[arb], step: arb, cell: arb) -> Ratios:
+    """Return the law with steps collected in labels."""
+    first = math.floor(float(step.log() / cell)) - 1
+    made = dict[int, list[arb]]()
+    base, unit = math.log(float(step)), float(cell)
+    for k, (w, v) in enumerate(zip(q, [*p, *[ZERO] * (len(q) - len(p))], strict=False)):
+        at = math.floor((base + math.log(k + 0.5)) / unit)
+        row = made.setdefault(max(at, first), [ZERO, ZERO])
+        row[0], row[1] = row[0] + w, row[1] + v
+    rows = [made.get(k, [ZERO, ZERO]) for k in range(first, max(made) + 1)]
+    return Ratios(cell, first, [w for w, _ in rows], [v for _, v in rows], ZERO, -1)
+
+
+def _by_doubling(one: Ratios, copies: int, small: float) -> Ratios:
+    """Return the law of a mean of a wide law, by means of two laws on the places of a cell."""
+    values = [(float((one.cell * (one.first + k)).exp()), float(w)) for k, w in enumerate(one.q)]
+    square = sum(w * z * z for z, w in values) - 1
+    cell = arb(math.sqrt(math.log1p(square / copies)) / COARSE)
+    one = _coarser(one, cell)
+    law, count = one, 1
+    for bit in bin(copies)[3:]:
+        law, count = _averaged(law, law, arb(1) / 2).trimmed(small), 2 * count
+        if bit == "1":
+            law = _averaged(law, one, arb(count) / (count + 1)).trimmed(small)
+            count += 1
+    return law
+
+
+def _coarser(one: Ratios, cell: arb) -> Ratios:
+    """Return a law on the places of another cell."""
+    made = dict[int, list[arb]]()
+    for k, (w, v) in enumerate(zip(one.q, one.p, strict=True)):
+        value = (one.cell * (one.first + k)).exp()
+        if one.side > 0:
+            shift, up = _place_of(value, cell)
+            _put_at(made, shift, w, up)
+        else:
+            row = made.setdefault(math.floor(float(value.log() / cell)), [ZERO, ZERO])
+            row[0], row[1] = row[0] + w, row[1] + v
+    first = min(made)
+    rows = [made.get(k, [ZERO, ZERO]) for k in range(first, max(made) + 1)]
+    if one.side > 0:
+        return _valued(cell, first, [w for w, _ in rows], one.zero)
+    return Ratios(cell, first, [w for w, _ in rows], [v for _, v in rows], ZERO, -1)
 
 
 def _averages(f: Tree) -> Pair:
@@ -1995,7 +2105,7 @@ def _replaced_ratios(f: Tree) -> Pair:
         q, p = (
             arb(fmpq(width.numerator, width.denominator)) * x for x in (rising[i][0], falling[j][0])
         )
-        if width and q > 0 and p > 0:
+        if width and q > TINY and p > TINY:
             atoms.append((p, q))
         else:
             only = [only[0] + p, only[1] + q]
@@ -2038,7 +2148,7 @@ def _summed_rounds(f: Tree) -> Pair:
     rest = _to_power(rest, f["rounds"] - f["take"])
     p, q = (rest * _to_power(one, f["take"]) for one in (p, q))
     atoms = zip(p.coeffs(), q.coeffs(), strict=False)
-    return Pair(tuple((a, b) for a, b in atoms if a > 0 and b > 0))
+    return Pair(_clear(atoms))
 
 
 def _masses_of(edges: list[float], mean: arb) -> list[arb]:
@@ -2807,6 +2917,12 @@ class Run:
         self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
 
+    def but(self, apart: Callable[[float], arb]) -> Run:
+        """Return the same run with another amount ``apart``."""
+        found = Run(self.rounds, self.wide, apart)
+        found.lines = self.lines
+        return found
+
     def largest(self) -> arb:
         """Return the largest loss; infinite for Gaussian noise."""
         if _normals(self.rounds):
@@ -2825,11 +2941,33 @@ class Run:
         elif share > 0:  # a line is faster for many rounds; for few, the document suggests one
             few = sum(n for _, n in self.rounds) <= FEW_ROUNDS
             ways = [self.on_lattices, self.on_a_line]
+            if found := self.by_a_moment(x, share):
+                yield found
             if any(len(pair.atoms) > MOST_ATOMS for pair, _ in self.rounds):
                 ways = ways[:1]  # a sum of so many single outcomes does not fall
             for way in ways if self.wide and few else ways[::-1]:
                 with suppress(Undecided):
                     yield from way(x, share)
+
+    def by_a_moment(self, x: float, share: float) -> arb | None:
+        """Return a ball from 0 to a moment's bound on delta, if that is below ``share``.
+
+        (1 - e^{x - L})^+ is at most e^{t (L - x)} t^t / (1 + t)^{1 + t}.
+        """
+
+        @lru_cache
+        def size(t: float) -> float:
+            moment = sum(n * log_moment(pair, t) for pair, n in self.rounds)
+            return moment - t * x + t * math.log(t) - (1 + t) * math.log1p(t)
+
+        tilt = _least(size, 6)
+        if not size(tilt) < math.log(share) - 0.01:
+            return None
+        with suppress(Undecided):
+            t = arb(tilt)
+            edge = sum((n * _log_most(pair, t) for pair, n in self.rounds), ZERO)
+            return _upto((edge - t * x + t * t.log() - (1 + t) * t.log1p()).exp())
+        return None
 
     def on_lattices(self, x: float, share: float) -> Iterator[arb]:
         """Yield the enclosures of finer and finer lattices."""
@@ -2888,26 +3026,42 @@ def _symmetric(tree: Tree) -> bool:
     f = tree["fields"]
     if tree["type"] == "Mix":
         return all(_symmetric(part) for _, part in f["parts"])
+    if tree["type"] == "GaussianMix" and f.get("listed"):
+        sides = (
+            [(w.repr(), (m * sign).repr()) for w, m in f[side]]
+            for side, sign in (("p", 1), ("q", -1))
+        )
+        one, other = sides
+        return one == other
     return tree["type"] in ("Gdp", "LaplacePair", "LaplaceExchanged", "Replaced") or (
         tree["type"] == "Fold" and f["up"] == f["down"]
     )
 
 
-def _runs(document: dict[str, Any], plan: Plan) -> Iterator[list[Run]]:
-    """Yield for each way to see a run its orientations; nothing if none is known."""
+def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:
+    """Yield for each way to see a run its orientations; nothing if none is known.
+
+    Args:
+        document: a certificate.
+        plan: the ways to see the run.
+        known: orientations that were made before, by name; others are added.
+    """
     method = document["bound"]["method"]  # only the order of the methods depends on it
     wide = "lattice" in method or "largest" in method
     for every in islice(product(*plan.ways), MOST_WAYS):
         parts = _counted([(tree, n * count) for way, count in every for tree, n in way])
+        name = json.dumps(parts, sort_keys=True, default=arb.repr)
+        if parts and name not in known:
+            known[name] = _orientations(parts, wide)
         if parts:
-            yield _orientations(parts, wide, plan.apart)
+            yield [run.but(plan.apart) for run in known[name]]
 
 
-def _orientations(every: Parts, wide: bool, apart: Callable[[float], arb]) -> list[Run]:
+def _orientations(every: Parts, wide: bool) -> list[Run]:
     pairs = _laws(every)
     if all(_symmetric(tree) for tree, _ in every):
-        return [Run(pairs, wide, apart)]
-    return [Run(pairs, wide, apart), Run([(pair.swap(), n) for pair, n in pairs], wide, apart)]
+        return [Run(pairs, wide)]
+    return [Run(pairs, wide), Run([(pair.swap(), n) for pair, n in pairs], wide)]
 
 
 def _counted(every: Parts) -> Parts:
@@ -2972,6 +3126,7 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
     counts = [n for _, n in parts]
     lost = sum((n * one.lost for n, one in zip(counts, made, strict=True)), ZERO)
     off = sum((n * one.off for n, one in zip(counts, made, strict=True)), ZERO)
+    missing = sum((n * one.missing for n, one in zip(counts, made, strict=True)), ZERO)
     final = bound["observer"] == "final"
     above = [[(way, n) for way in one.above] for n, one in zip(counts, made, strict=True)]
     # A part without an attained pair counts as a round that is not looked at.
@@ -2980,7 +3135,7 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
     trusts = list(dict.fromkeys(trust for one in made for trust in one.trusts))
     return Plans(
         Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
-        Plan(below, lambda x: -(1 + arb(x).exp()) * off),
+        Plan(below, lambda x: -(1 + arb(x).exp()) * off - arb(x).exp() * missing),
         all(one is not None for one in every),
         trusts,
     )
@@ -3081,8 +3236,9 @@ def _checked(document: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
     stated = plans[0].stated
     if stated:
         plans = plans[:1]
+    known = dict[str, list[Run]]()
     dominating, shown = (
-        Ways(chain.from_iterable(_runs(document, side) for side in sides))
+        Ways(chain.from_iterable(_runs(document, side, known) for side in sides))
         for sides in ([plan.above for plan in plans], [plan.below for plan in plans])
     )
     question = Question(epsilon, given)

@@ -127,7 +127,7 @@ def test_losses_that_are_small_but_for_rare_ones_are_proved():
 def orientations(document):
     """Return the orientations of the dominating run."""
     plan = check_certificate._plans(document, 1e-30).above
-    return next(check_certificate._runs(document, plan))
+    return next(check_certificate._runs(document, plan, {}))
 
 
 def on_lattice(name, points, monkeypatch):
