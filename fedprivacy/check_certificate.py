@@ -2094,8 +2094,8 @@ def _replaced_ratios(f: Tree) -> Pair:
     if rest < 0:
         raise Undecided("the mass of a law")
     # Steps at larger quantiles only increase losses, so the rest comes first.
-    rising = [[r, w] for r, w in zip(ratios, masses, strict=True)]
-    falling = [[r, w] for r, w in rising[::-1]]
+    rising: list[list[Any]] = [[r, w] for r, w in zip(ratios, masses, strict=True)]
+    falling: list[list[Any]] = [[r, w] for r, w in rising[::-1]]
     rising[0][1] += rest
     falling[0][1] += rest
     lost, atoms, i, j = (1 - sum(law.p, ZERO)).upper(), list[tuple[arb, arb]](), 0, 0
@@ -2913,7 +2913,7 @@ class Run:
     ) -> None:
         self.rounds, self.wide = parts, wide
         alone = sum((n * pair.only[0] for pair, n in parts), ZERO)
-        self.apart = lambda x: alone + (apart(x) if apart else ZERO)
+        self.apart: Callable[[float], arb] = lambda x: alone + (apart(x) if apart else ZERO)
         self.lines: dict[tuple[float, bool], Line] = {}
         self.at_most = lru_cache(self._at_most)  # two ends may be one number
 

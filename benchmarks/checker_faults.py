@@ -1,0 +1,248 @@
+"""Faults that are put into a copy of the accounting, one at a time; see `checker_trials.py`.
+
+Each is (what, file below fedprivacy/, the text, the faulty text).
+"""
+
+FAULTS = (
+    (
+        "sampling probability less by 1e-9",
+        "sampling/pairs.py",
+        "else Sampled(inner, probability)",
+        "else Sampled(inner, probability * (1.0 - 1e-9))",
+    ),
+    (
+        "a replaced unit nearer by 1e-9",
+        "sampling/poisson.py",
+        "(stays, (q, -1.0)))",
+        "(stays, (q, -1.0 + 1e-9)))",
+    ),
+    (
+        "a slot given way to with more noise",
+        "sampling/fixed_size.py",
+        "up = given_way(z, q)",
+        "up = given_way(z * (1.0 + 1e-9), q)",
+    ),
+    (
+        "a population of one more",
+        "sampling/fixed_size.py",
+        "return self.size / self.population",
+        "return self.size / (self.population + 1)",
+    ),
+    (
+        "one half of a fold",
+        "sampling/pairs.py",
+        "return Pair(Fold(curve, curve), attained)",
+        "return Pair(curve, attained)",
+    ),
+    (
+        "the weight of a visible unit less by 1e-9",
+        "sampling/scheme.py",
+        "return Mix(((1.0 - self.rate, IDENTITY), (self.rate, inner)))",
+        "q = self.rate * (1.0 - 1e-9)\n        return Mix(((1.0 - q, IDENTITY), (q, inner)))",
+    ),
+    (
+        "a filled cohort without its exchange",
+        "sampling/truncated.py",
+        "(low, pairs.sampled(slot, scheme.kept))",
+        "(low, pairs.sampled(alone, scheme.kept))",
+    ),
+    (
+        "the one place left over without drawn units",
+        "sampling/truncated.py",
+        "(math.exp(takes[1]) + math.exp(leaves[1]))",
+        "math.exp(takes[1])",
+    ),
+    (
+        "one draw less with replacement",
+        "sampling/replacement.py",
+        "return binomial_law(self.draws, self.chance, side)",
+        "return binomial_law(self.draws - 1, self.chance, side)",
+    ),
+    (
+        "a draw that moves a sum by C and not 2 C",
+        "sampling/replacement.py",
+        "(against_none(z, 2.0, scheme.law(side))",
+        "(against_none(z, 1.0, scheme.law(side))",
+    ),
+    (
+        "one record less of a client",
+        "sampling/held.py",
+        "lambda side: law(held, q, side)",
+        "lambda side: law(held - 1, q, side)",
+    ),
+    (
+        "records that leave and do not come",
+        "sampling/held.py",
+        "return _pair(inner, scheme, 1.0, 1.0)",
+        "return _pair(inner, scheme, 1.0, 0.0)",
+    ),
+    (
+        "the rare end of a law left out",
+        "sampling/binomial.py",
+        "if up and last < most:",
+        "if False and last < most:",
+    ),
+    (
+        "the unit of an epoch nearer by 1e-3",
+        "sampling/epoch.py",
+        "math.inf if z is None else moves / z",
+        "math.inf if z is None else moves / z * 1.001",
+    ),
+    (
+        "an epoch of one round more",
+        "sampling/allocation.py",
+        "divmod(scheme.rounds_per_epoch, scheme.take)",
+        "divmod(scheme.rounds_per_epoch + 1, scheme.take)",
+    ),
+    (
+        "a sensitivity rounded down",
+        "factors/interval.py",
+        "math.sqrt(max(high_square, 0.0)) * (1.0 + 2.0 * slack)",
+        "math.sqrt(max(high_square, 0.0)) * (1.0 - 2.0 * slack)",
+    ),
+    (
+        "a column of a factor left out",
+        "factors/interval.py",
+        "heads[rounds - 1 - gap * np.arange(most)]",
+        "heads[rounds - 1 - gap * np.arange(most - 1)]",
+    ),
+    (
+        "a tree's node with one round less",
+        "factors/tree.py",
+        "room = min(most, -(-size // gap))",
+        "room = max(1, min(most, size // gap))",
+    ),
+    (
+        "a block of a restarted factor left out",
+        "factors/restarted.py",
+        "high = min(blocks, most) * whole.upper**2",
+        "high = max(1, min(blocks, most) - 1) * whole.upper**2",
+    ),
+    (
+        "correlated noise with a mu less by 1e-9",
+        "mechanisms/correlated.py",
+        "lower, upper = (moves * end / self.noise_multiplier for end in self.sensitivity)",
+        "lower, upper = (moves * end / self.noise_multiplier * (1.0 - 1e-9)"
+        " for end in self.sensitivity)",
+    ),
+    (
+        "a coefficient of the square root off by 1e-9",
+        "factors/toeplitz.py",
+        "(2.0 * k - 1.0) / (2.0 * k)",
+        "(2.0 * k - 1.0) / (2.0 * k + 1e-9)",
+    ),
+    (
+        "a participation left out",
+        "factors/participation.py",
+        "fitting = -(-rounds // self.separation)",
+        "fitting = max(1, -(-rounds // self.separation) - 1)",
+    ),
+    (
+        "a cycle of groups with one round less",
+        "mechanisms/correlated.py",
+        "count = -(-noise.rounds // gap)",
+        "count = -(-noise.rounds // gap) - 1",
+    ),
+    (
+        "the common part of places left out",
+        "mechanisms/unknown_position.py",
+        "yield ((root, float(above[s])), *inner)",
+        "yield ((root, 0.0), *inner)",
+    ),
+    (
+        "the factor 1 + w of integer noise left out",
+        "mechanisms/integer_laws.py",
+        "slack = (_width(eta) + _width(error)) * shift.moved",
+        "slack = 0.0",
+    ),
+    (
+        "rounded vectors no longer than C",
+        "mechanisms/integer_laws.py",
+        "return math.ceil(min((length + root) ** 2, length**2 + dimension / 4.0 + spread))",
+        "return math.ceil(length**2)",
+    ),
+    (
+        "the radius of integer noise left out",
+        "mechanisms/integer_laws.py",
+        "mu = math.sqrt(shift.square / left) * _UP",
+        "mu = math.sqrt(shift.square / variance) * _UP",
+    ),
+    (
+        "the distance of the drawn integers left out",
+        "accountants/base.py",
+        "rounded_up(tv_error * (1.0",
+        "rounded_up(0.0 * tv_error * (1.0",
+    ),
+    (
+        "the images of a line left out",
+        "loss/strategies/inversion.py",
+        "total - error - self._images(x), total + error",
+        "total - error, total + error",
+    ),
+    (
+        "the error of a line subtracted",
+        "loss/strategies/inversion.py",
+        "total - error - self._images(x), total + error",
+        "total - error - self._images(x), total - error",
+    ),
+    (
+        "the heights above a line left out",
+        "loss/strategies/inversion.py",
+        "float(weight @ spectrum.error) + beyond + rounding",
+        "float(weight @ spectrum.error) + rounding",
+    ),
+    (
+        "the errors of a line's moments left out",
+        "loss/strategies/inversion.py",
+        "float(weight @ spectrum.error) + beyond + rounding",
+        "beyond + rounding",
+    ),
+    (
+        "the first height counted twice",
+        "loss/strategies/inversion.py",
+        "weight[0] *= 0.5",
+        "weight[0] *= 1.0",
+    ),
+    (
+        "the rounding of a lattice's losses left out",
+        "loss/strategies/convolution.py",
+        "moved = self.count * LOSS_ROUNDING + TENS * epsilon",
+        "moved = 0.0",
+    ),
+    (
+        "a lattice's mass at infinity left out",
+        "loss/strategies/convolution.py",
+        "float(np.clip(finite + self.infinite(), least, 1.0))",
+        "float(np.clip(finite, least, 1.0))",
+    ),
+    (
+        "the sides of a lattice exchanged",
+        "loss/strategies/convolution.py",
+        "epsilon = epsilon - moved if self.side is Side.UP else epsilon + moved",
+        "epsilon = epsilon + moved if self.side is Side.UP else epsilon - moved",
+    ),
+    (
+        "the tails of Laplace noise with another constant",
+        "loss/curves/laplace.py",
+        "q_above = -(inside + self.shift) / 2 - math.log(2.0)",
+        "q_above = -(inside + self.shift) / 2 - math.log(2.0) + 1e-9",
+    ),
+    (
+        "the moments of Laplace noise without a term",
+        "loss/curves/laplace.py",
+        "total = (a - 1) * self.shift + math.log1p(second)",
+        "total = (a - 1) * self.shift",
+    ),
+    (
+        "an attained law rounded up",
+        "sampling/replacement.py",
+        "for side in (Side.UP, Side.DOWN))\n    return Pair(up, down)",
+        "for side in (Side.UP, Side.UP))\n    return Pair(up, down)",
+    ),
+    (
+        "an attained sensitivity from above",
+        "mechanisms/correlated.py",
+        "witness = Witness(Gdp(lower), _WITNESS)",
+        "witness = Witness(Gdp(upper * (1.0 + 1e-9)), _WITNESS)",
+    ),
+)
