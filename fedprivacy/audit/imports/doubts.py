@@ -136,7 +136,7 @@ def _of_records(draft: Draft, one: Field) -> None:
         why = "a record may be there several times"
     elif _PER_USER.search(one.name):
         why = "the noise is relative to the clip of one record"
-    elif _BATCH_NORM.search(plain_name(f"{one.name} {one.value if said else 0}")):
+    elif _BATCH_NORM.search(plain_name(f"{one.name} {str(one.value)[:200] if said else 0}")):
         why = "batch normalisation mixes the records of a batch"
     if why and one.place not in draft.fields.used:
         draft.ask("noise_multiplier", f"{one}: {why}")
