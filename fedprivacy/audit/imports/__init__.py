@@ -257,7 +257,7 @@ _OTHER_FORMS = (
         " Save its table as CSV with one run a row.",
     ),
     (
-        re.compile(r"^\s*[\w.-]+\s*[=:]?\s*\{\s*(?:[#/].*)?$", re.M),
+        re.compile(r"^\s*[\w.-]+\s*[=:]?\s*(?:\[\s*)?\{", re.M),
         " If it is HOCON, save it as JSON (pyhocon -i FILE -o FILE.json -f json).",
     ),
 )

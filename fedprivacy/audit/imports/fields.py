@@ -44,7 +44,8 @@ _GREEK = str.maketrans(
 
 def plain_name(name: object) -> str:
     """Return a name in lower case with underscores: "clippingNorm" and "clipping-norm" agree."""
-    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name).strip().translate(_GREEK))
+    text = str(name).strip().translate(_GREEK)
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})", "_", text)
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import ConversionError
 from .content import yaml_of
-from .fields import Fields, arguments, as_number
+from .fields import Fields, arguments, as_number, plain_name
 from .words import CLIPS, DELTA, EPSILON, NOISE, UNCLEAR
 
 MAX_CALL = 20_000
@@ -40,13 +40,18 @@ def settings_in(text: str) -> Any:
     about = _CLIENTS.search(text)
     more = {} if about is None else {"federated": about[0]}
     if len(found) == 1:
-        return {**found[0][1], **more}
+        name, settings = found[0]
+        # A switch in DPConfig(enabled=False) is about privacy by the name of the call.
+        own = {*plain_name(name).split("_")} & _PRIVATE and settings.keys() & _SWITCHES
+        return {**({name: settings} if own else settings), **more}
     # Parts of one run have different names. Settings of one name are several runs.
     if len({*names}) == len(names):
         return {**dict(found), **more}
     return [{**settings, **more} for _, settings in found]
 
 
+_PRIVATE = {"dp", "privacy", "private", "dpsgd", "ldp"}
+_SWITCHES = {"enable", "enabled", "use", "active", "on", "apply"}
 _CLIENTS = re.compile(
     r"\b(?:federated|fedavg|fedprox|fedsgd|flwr|clients_per_round|num_clients|client_fraction)\b",
     re.ASCII | re.IGNORECASE,

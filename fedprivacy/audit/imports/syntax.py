@@ -155,6 +155,7 @@ _PYTHON = re.compile(rb"\{\s*('|[A-Za-z_][\w.-]*:\s)", re.ASCII)
 def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> Content:
     if b"\x00" in text:
         unreadable(name, "not a text file, and no checkpoint of torch")
+    _check_merged(text, name)
     found = _table(text, name)
     if found is not None:
         return found
@@ -172,7 +173,7 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         # Plain words are YAML too: only fields make a record.
         if isinstance(values, dict | list) and values and not _is_prose(values):
             return Content(kind, _overrides(values))
-    if text.startswith(b"<"):
+    if text.startswith(b"<") and not text[:200].lower().startswith((b"<html", b"<!doctype html")):
         try:
             return Content("XML", xml_of(text, name))
         except ConversionError as error:
@@ -183,10 +184,19 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         unreadable(name, "not UTF-8 text, and no checkpoint of torch")
     # A file with a suffix is taken for what it says; other text has no syntax to complain about.
     expected = _SYNTAX.get(Path(name).suffix.lower(), "")
+    if expected and re.search(rb":\s*\{\{|\{%", text):
+        unreadable(name, "a template with values in {{ }}; name the file that was made from it")
     for kind, problem in problems.items():
         if kind == expected or "is there twice" in str(problem):
             raise problem
     return Content("plain text", words)
+
+
+def _check_merged(text: bytes, name: str) -> None:
+    conflict = re.search(rb"^(?:<{7}|>{7}) ", text, re.M)
+    if conflict is not None:
+        line = text.count(b"\n", 0, conflict.start()) + 1
+        unreadable(name, f"an unresolved merge in line {line}; keep one of its sides")
 
 
 _SYNTAX = {".json": "JSON", ".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".xml": "XML"}

@@ -20,6 +20,7 @@ NOISE: tuple[str, ...] = ("noise_multiplier", "noise_mult", "dp_noise_multiplier
 NOISE += ("server_noise_multiplier", "target_noise_multiplier")
 UNCLEAR: tuple[str, ...] = ("sigma", "noise", "noise_std", "noise_stddev", "noise_scale", "std")
 UNCLEAR += ("stddev", "noise_level", "dp_sigma", "dp_noise", "noise_sigma", "z", "noise_variance")
+UNCLEAR += ("noise_factor", "noise_magnitude", "noise_coefficient", "noise_parameter")
 UNCLEAR += ("dp_noise_std", "noise_std_dev", "gaussian_std", "noise_multiplier_sigma", "dp_std")
 """Names of a noise that may be a std, a variance, a scale or a multiplier."""
 EPSILON: tuple[str, ...] = ("epsilon", "target_epsilon", "eps", "final_epsilon", "epsilon_spent")
@@ -294,6 +295,7 @@ _GAMES |= {"episodes", "reward", "ddpg", "td3", "dqn", "ppo", "sac", "actor", "c
 _GAMES |= {"depth", "subsample", "huber", "kalman", "kernel", "replay_buffer"}
 _GAMES |= {"diffusion", "denoise", "denoising", "augment", "augmentation", "beta", "timesteps"}
 CLIPS: tuple[str, ...] = ("max_grad_norm", "clip_norm", "clipping_norm", "l2_norm_clip", "clip")
+CLIPS += ("l2_clip", "norm_clip", "dp_clip", "dp_clip_norm", "clip_threshold", "dp_norm_clip")
 CLIPS += ("clipping_bound", "clip_bound", "clipping_threshold", "max_per_sample_grad_norm")
 
 
