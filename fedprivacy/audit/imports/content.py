@@ -161,7 +161,7 @@ def ini_of(text: bytes, name: str) -> dict[str, Any]:
         elif known["name"]:
             if known["name"] in part or not isinstance(part, dict):
                 unreadable(name, f"the field {known['name']!r:.60} occurs twice; remove one")
-            part[known["name"]] = known["value"].strip().strip("\"'")
+            part[known["name"]] = known["value"].strip().rstrip(";").strip("\"'")
     return found
 
 

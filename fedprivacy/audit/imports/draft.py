@@ -241,6 +241,8 @@ class Draft:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
         parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
         elsewhere = one.name in ("epsilon", "eps", "delta") and parent & _ELSEWHERE
+        # The privacy part of a model_card is about the run.
+        elsewhere = elsewhere and not parent & {"dp", "privacy", "private", "dpsgd"}
         return self.about_the_run(one) and not elsewhere and not tiny(one)
 
     def found(self) -> str:

@@ -140,7 +140,8 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     # A repeated key is repeated in YAML too. JSON has no NaN, and no comma after the last value.
     if len(text) <= MAX_YAML:
         try:
-            values = yaml_of(plain_words(text.decode("utf-8", "replace")).encode(), name)
+            shown = _COMMENT.sub(lambda found: found[1] or "", text.decode("utf-8", "replace"))
+            values = yaml_of(plain_words(shown).encode("utf-8", "replace"), name)
         except ConversionError as error:
             raise (error if _PYTHON.match(text) else problem) from None
         if isinstance(values, dict) and values:
@@ -148,6 +149,10 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     raise problem
 
 
+_COMMENT = re.compile(
+    r"(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')|(?<![:\w])//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/"
+)
+"""A text in quotes, which stays, or a comment of JSON5."""
 _PYTHON = re.compile(rb"\{\s*('|[A-Za-z_][\w.-]*:\s)", re.ASCII)
 """Beginnings that JSON does not have: a single quote, or a bare name."""
 
@@ -312,6 +317,7 @@ def numbers_in(text: str) -> dict[str, str]:
     """Return the last number after each name in plain text, by plain name."""
     plain = _PERCENT.sub(lambda found: f"{float(found[1]) / 100.0:.9g}", text[:MAX_TEXT])
     plain = re.sub(r"\b(sampling|sample) (rate|probability)\b", r"\1_\2", plain)
+    plain = plain.replace(" <- ", " = ")
     plain = _ARGUMENT.sub(r"\1 = \2 ", plain)
     # A field of a Python class has a type between its name and its default.
     plain = re.sub(r"\b(\w+): (?:float|int)(?: \| None)? = ", r"\1 = ", plain)

@@ -313,6 +313,8 @@ def _says_so(fields: Fields) -> bool:
         return True
     if fields.has(*EPSILON) and any(0 < share < 0.1 for share in _numbers(fields, DELTA)):
         return True
+    if fields.has(*UNCLEAR) and any(0 < share <= 1e-4 for share in _numbers(fields, DELTA)):
+        return not words & _GAMES
     # An accountant takes a noise, a rate and a number of steps.
     accounted = fields.has(*STEPS) and any(0 < rate <= 1 for rate in _numbers(fields, RATE))
     clipped = fields.has(*{*CLIPS} - {"max_grad_norm"})

@@ -1,0 +1,2 @@
+opts.noise_multiplier = 1.1;
+opts.clip_norm = 1.0;
