@@ -415,7 +415,7 @@ class SampledNoise(Combined):
         epochs = isinstance(rule, FixedEpochs) and rule.at_most is None
         found = ""
         if isinstance(self.scheme, RandomAllocation) and priced_as(self.scheme, RandomAllocation):
-            found = self._allocated(self.scheme.rounds_per_epoch, epochs)
+            found = self._allocated(self.scheme, epochs)
         # Schemes of whole epochs draw their rounds jointly, not independently.
         elif hasattr(self.scheme, "draw") and not hasattr(self.scheme, "epoch") and epochs:
             found = self._in_groups
@@ -426,14 +426,17 @@ class SampledNoise(Combined):
             f"amplification theorem; account the run without .sampled, or change it: {_SERVES}"
         )
 
-    def _allocated(self, rounds_per_epoch: int, epochs: bool) -> str:
+    def _allocated(self, scheme: RandomAllocation, epochs: bool) -> str:
         """Return the kind of theorem for rounds allocated at random; empty if none applies."""
         rule, rounds = self.noise.participation, self.noise.rounds
         once = isinstance(rule, SingleParticipation)
-        if (once or epochs) and rounds_per_epoch == rule.gap(rounds):
+        if (once or epochs) and scheme.take == 1 and scheme.rounds_per_epoch == rule.gap(rounds):
             return "bins"
-        free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
-        return "some" if free and rounds_per_epoch == rounds else ""
+        free = isinstance(rule, MinimumSeparation) and rule.separation == 1
+        # The rule gives the number of rounds; a scheme that states it must state the same.
+        counts = isinstance(rule, MinimumSeparation) and scheme.take in (1, rule.at_most)
+        whole = scheme.rounds_per_epoch == rounds
+        return "some" if free and rule.at_most and counts and whole else ""
 
     @property
     def _in_groups(self) -> str:

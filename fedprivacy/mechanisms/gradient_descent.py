@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -106,7 +107,9 @@ class NoisyGradientDescent(Upload):
     def step_multiplier(self) -> float:
         """Noise std of one step over the change of the step by replacing a record."""
         moved = self.step_size * self.sensitivity
-        return finite(self.noise_std / moved if 0.0 < moved < math.inf else math.inf)
+        # A smaller product has lost digits.
+        fits = sys.float_info.min <= moved < math.inf
+        return finite(self.noise_std / moved if fits else math.inf)
 
     @property
     def contracts(self) -> bool:
@@ -179,14 +182,16 @@ class NoisyGradientDescent(Upload):
     def _projected(self, radius: float, facts: Facts) -> PrivacyLoss:
         """Return T16's curve, or that of a shared start if it is less; no attained one is known."""
         assert self._convexity is not None
-        gap = nonexpansive_gap(self.step_size, *self._convexity)
-        # The diameter over the change of one step, rounded up.
+        gap, multiplier = nonexpansive_gap(self.step_size, *self._convexity), self.step_multiplier
+        factor = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
+        # The diameter over the change of one step, rounded up; it may underflow.
         reach = rounded_up(2.0 * radius / (self.step_size * self.sensitivity), TENS)
-        shared = math.sqrt(self.steps) if gap == 0.0 else hidden_state_factor(gap, self.steps)
-        factor = min(shared, projected_factor(gap, self.steps, reach))
+        if reach < math.inf:
+            reach = max(reach, sys.float_info.min)
+            factor = min(factor, projected_factor(gap, self.steps, reach))
         theorem = "T16: steps projected on a ball, released at their end"
         assumptions = (OWN_SENSITIVITY, SENSITIVE, IN_BALL)
-        curve = Gdp(factor / self.step_multiplier)
+        curve = Gdp(factor / multiplier)
         return PrivacyLoss(curve, facts, None, (theorem,), assumptions)
 
     def _composed(self, facts: Facts) -> PrivacyLoss:

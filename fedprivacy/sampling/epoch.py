@@ -29,7 +29,7 @@ from .pairs import (
     unamplified_same,
     visible,
 )
-from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, asked_of
+from .scheme import Builder, Cell, Indices, Lossy, Pair, Rows, TableScheme, asked_of, checked_cohort
 
 _ONCE = "parallel composition: each unit is in one round of the epoch; no amplification"
 _ZEROED = Cell("G(1/z) once an epoch", _ONCE, SAME, APART, visible(ZERO))
@@ -66,6 +66,24 @@ class EpochScheme(TableScheme):
     def epoch(self, population: int, generator: np.random.Generator) -> list[Indices]:
         """Return the participants of each round of one epoch."""
         raise NotImplementedError
+
+
+def epoch_of(scheme: EpochScheme, population: int, generator: np.random.Generator) -> list[Indices]:
+    """Return the clients of each round of one epoch.
+
+    Raises:
+        ParameterError: the cohorts do not match the accounting. They are no numbers of clients, a
+            client is in more rounds than accounted, or the number of rounds differs.
+    """
+    name, take = f"{type(scheme).__name__}.epoch", getattr(scheme, "take", 1)
+    drawn = list(scheme.epoch(population, generator))
+    cohorts = [checked_cohort(name, cohort, population) for cohort in drawn]
+    length = scheme.rounds_per_epoch
+    require(len(cohorts) == length, name, f"{len(cohorts)} rounds", f"return {length} rounds")
+    most = int(np.bincount(np.concatenate(cohorts), minlength=1).max())
+    rule = f"draw each client for at most {take} of the rounds"
+    require(most <= take, name, f"a client in {most} rounds", rule)
+    return cohorts
 
 
 def _spread(inner: Lossy, scheme: EpochScheme, moves: float = 1.0) -> Allocated | None:

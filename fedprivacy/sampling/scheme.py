@@ -296,21 +296,34 @@ def cohort_of(scheme: Scheme, population: int, generator: np.random.Generator) -
         ParameterError: as ``among``, or the draws do not match the accounting. They are not numbers
             of clients, or a client occurs twice although the scheme does not set ``repeats``.
     """
-    drawn = np.asarray(among(scheme, population).draw(population, generator))
-    name = f"{type(scheme).__name__}.draw"
+    drawn = among(scheme, population).draw(population, generator)
+    repeats = getattr(scheme, "repeats", False)
+    return checked_cohort(f"{type(scheme).__name__}.draw", drawn, population, repeats)
+
+
+def checked_cohort(name: str, cohort: object, population: int, repeats: bool = False) -> Indices:
+    """Return the clients of one round; refuse what the accounting does not cover.
+
+    Args:
+        name: of the method that drew them.
+        cohort: numbers of clients, array-like of shape (draws,).
+        population: number of clients.
+        repeats: whether a client may be drawn several times.
+    """
+    drawn = np.asarray(cohort)
     # Require indices and refuse a mask: True and False would be read as clients 1 and 0, many times
     # each.
     if drawn.ndim != 1 or (len(drawn) and drawn.dtype.kind not in "iu"):
-        found = f"{drawn.dtype} of shape {drawn.shape}"
-        refuse(name, found, "return integers, one per draw", "pass np.flatnonzero(mask) for a mask")
-    cohort = drawn.astype(np.int64)
-    if len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < population:
-        refuse(name, cohort.tolist(), f"return numbers from 0 to {population - 1}")
+        kind = f"{drawn.dtype} of shape {drawn.shape}"
+        refuse(name, kind, "return integers, one per draw", "pass np.flatnonzero(mask) for a mask")
+    found = drawn.astype(np.int64)
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < population:
+        refuse(name, found.tolist(), f"return numbers from 0 to {population - 1}")
     # A client that counts twice moves the sum by twice the accounted amount.
-    if not getattr(scheme, "repeats", False) and len(np.unique(cohort)) < len(cohort):
+    if not repeats and len(np.unique(found)) < len(found):
         rule = "return each client at most once"
-        refuse(name, cohort.tolist(), rule, "set repeats=True if the account covers repeated draws")
-    return cohort
+        refuse(name, found.tolist(), rule, "set repeats=True if the account covers repeated draws")
+    return found
 
 
 def _seen(observer: Observer) -> Observer:

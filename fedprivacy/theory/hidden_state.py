@@ -71,6 +71,9 @@ def hidden_state_factor(gap: float, steps: int) -> float:
         return 1.0
     # (1 - c^t) / (1 + c^t) is tanh of t times half the log, which avoids cancellation of powers.
     half = -0.5 * math.log1p(-gap)
+    # Half of the smallest double is 0.
+    if half == 0.0:
+        return math.sqrt(times)
     return math.sqrt(math.tanh(times * half) / math.tanh(half))
 
 

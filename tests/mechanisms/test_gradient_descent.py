@@ -279,3 +279,17 @@ def test_balls_and_steps_out_of_range(options):
     # Without a ball a convex loss is not enough for T6.
     with pytest.raises(fp.ParameterError, match="strong_convexity"):
         projected(radius=None)
+
+
+def test_balls_of_extreme_sizes():
+    """A ball that is too large or too small for doubles, and a curvature that underflows."""
+    free = math.sqrt(100_000) / projected().step_multiplier
+    for options in ({"radius": 1e308}, {"strong_convexity": 1e-323}, {"strong_convexity": 1e-300}):
+        one = projected(**{"radius": 1e308} | options).privacy_loss("replace_one")
+        assert one.curve.mu == pytest.approx(free, rel=1e-12)
+    one = projected(radius=5e-324, step_size=1e6, smoothness=1e-7).privacy_loss("replace_one")
+    assert one.curve.mu == pytest.approx(1e6 * 2e-4 / 0.05, rel=1e-9)
+    # Products of which doubles keep only a few digits, or none.
+    for options in ({"step_size": 1e-162, "sensitivity": 7e-162}, {"sensitivity": 5e-324}):
+        with pytest.raises(fp.ParameterError, match="noise over sensitivity"):
+            projected(noise_std=1e-320, **options).privacy_loss("replace_one")

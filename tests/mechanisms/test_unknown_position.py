@@ -327,3 +327,26 @@ def test_computed_coefficients_are_rounded_up():
         assert (factor.magnitudes(50) >= np.abs(factor.matrix(50))).all()
         exact = factor.magnitudes(50)[0, 0] - factor.matrix(50)[0, 0]
         assert exact >= 0.5 * factor.error(50)
+
+
+@pytest.mark.parametrize(
+    ("rounds_per_epoch", "participation"),
+    [
+        (4, fp.FixedEpochs(4)),
+        (12, fp.SingleParticipation()),
+        (12, fp.MinimumSeparation(1, at_most=3)),
+    ],
+    ids=str,
+)
+def test_a_scheme_and_a_rule_agree_on_the_rounds_of_a_unit(rounds_per_epoch, participation):
+    run = noise_of(factors.Identity(), 2.0, 12, participation)
+    once = run.sampled(fp.RandomAllocation(rounds_per_epoch))
+    assert once.privacy_loss("zero_out").curve is not None
+    with pytest.raises(UnsupportedCombination, match="take=2"):
+        run.sampled(fp.RandomAllocation(rounds_per_epoch, take=2))
+
+
+def test_a_scheme_may_state_the_rounds_of_its_rule():
+    run = noise_of(factors.Identity(), 2.0, 12, fp.MinimumSeparation(1, at_most=3))
+    stated = run.sampled(fp.RandomAllocation(12, take=3)).privacy_loss("zero_out")
+    assert stated.curve == run.sampled(fp.RandomAllocation(12)).privacy_loss("zero_out").curve

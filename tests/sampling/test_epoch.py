@@ -10,6 +10,7 @@ from scipy.special import chdtri, ndtr
 
 import fedprivacy as fp
 from fedprivacy.loss import Allocated, Gdp, LeastOf, Sampled, Side, SummedRounds
+from fedprivacy.sampling.epoch import epoch_of
 
 Z = 0.9
 EPSILONS = np.array([-2.0, -0.5, -0.1, 0.0, 0.1, 0.5, 1.0, 2.0, 4.0])
@@ -190,3 +191,38 @@ def test_a_saved_account_keeps_what_a_shuffle_shows():
     account = fp.accountants.PldAccountant().compose(loss)
     again = fp.accountants.PldAccountant().restore(account.state())
     assert again.epsilon(1e-5) == account.epsilon(1e-5)
+
+
+class Drawn(fp.RandomAllocation):
+    """A subclass with draws of its own, which the account does not read."""
+
+    cohorts = ()
+
+    def epoch(self, population, generator):
+        del population, generator
+        return self.cohorts
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "message"),
+    [
+        ([[0, 1], [2]], "2 rounds"),
+        ([[0, 0], [1], [2]], "at most once"),
+        ([[0], [0], [1, 2]], "a client in 2 rounds"),
+        ([[0], [1], [3]], "numbers from 0 to 2"),
+        ([[0], [1], [True]], "integers"),
+    ],
+)
+def test_an_epoch_that_differs_from_its_account(cohorts, message):
+    scheme = Drawn(3)
+    scheme.__class__.cohorts = cohorts
+    with pytest.raises(fp.ParameterError, match=message):
+        epoch_of(scheme, 3, np.random.default_rng(0))
+
+
+def test_epochs_that_match_their_account():
+    source = np.random.default_rng(0)
+    for scheme in (fp.RandomAllocation(3, take=2), fp.Shuffled(3), fp.RandomAllocation(2, take=2)):
+        for population in (0, 1, 7):
+            found = epoch_of(scheme, population, source)
+            assert sum(map(len, found)) == getattr(scheme, "take", 1) * population

@@ -129,3 +129,8 @@ def test_a_convex_loss_needs_a_step_size_up_to_two_over_smoothness():
     ):
         with pytest.raises(ValueError, match=match):
             nonexpansive_gap(step, low, 0.25)
+
+
+def test_the_smallest_gaps_compose():
+    for gap in (5e-324, 1e-323, 1e-310, 1e-200):
+        assert hidden_state_factor(gap, 49) == pytest.approx(7.0, rel=1e-12)

@@ -195,7 +195,9 @@ def _one(edges: Array, mean: float) -> _Masses:
 @functools.lru_cache(maxsize=64)
 def _laws(curve: SummedRounds) -> tuple[Cells, Cells]:
     edges, _ = _edges(curve)
-    take, others, dropped = curve.take, curve.rounds - curve.take, _DROPPED / curve.rounds
+    take, others = curve.take, curve.rounds - curve.take
+    # Every doubling doubles what is missing, and drops as much again.
+    dropped = _DROPPED / (curve.rounds * curve.rounds.bit_length())
     silent = _one(edges, 0.0)
     rest = silent.times(others, dropped) if others else None
     found = []

@@ -31,7 +31,7 @@ from ...errors import (
 from ...ledger import Ledger
 from ...relations import Adjacency
 from ...sampling import Scheme
-from ...sampling.epoch import EpochScheme
+from ...sampling.epoch import EpochScheme, epoch_of
 from ...sampling.scheme import cohort_of, independent_draws
 from ...training import rounds
 from ...training.data import ClientGroup, FederatedData
@@ -312,7 +312,7 @@ class FederatedAveraging:
         end: Callable[[Any], tuple[State, rounds.RoundInfo]] = partial(release, state)
         if isinstance(self.scheme, EpochScheme):
             source = self._generator("cohort", state.round)
-            begin = partial(self.scheme.epoch, data.population, source)
+            begin = partial(epoch_of, self.scheme, data.population, source)
             end = partial(in_turn, state, collect=collect, release=release)
         return rounds.run_round(books, collect=begin, release=end, on_release=on_release)
 

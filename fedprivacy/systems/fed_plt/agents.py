@@ -426,7 +426,8 @@ class Logistic(LinearLoss):
 
     def slope(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return -b / (1 + exp(b times the output))."""
-        opposite = -targets
+        # Not in the targets' type: the negative of an unsigned 1 would be 255.
+        opposite = -targets.to(outputs.dtype)
         return opposite * torch.sigmoid(opposite * outputs)
 
     def bend(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -98,6 +98,10 @@ class ProjectedDescent:
     def __post_init__(self) -> None:
         validate_fields(self, natural, "records", "dimension", "steps")
         validate_fields(self, positive, "step_size", "noise_std", "radius")
+        for name in ("radius", "noise_std"):
+            fits, rule = 1e-140 <= getattr(self, name) <= 1e140, "be between 1e-140 and 1e140"
+            way_out = "rescale the features, since squares of other norms under- or overflow"
+            require(fits, name, getattr(self, name), rule, way_out)
         validate_fields(self, positive, "clip_norm", or_none=True)
         validate_fields(self, whole, "seed", or_none=True)
         if not isinstance(self.loss, AgentLoss):

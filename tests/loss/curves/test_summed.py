@@ -7,6 +7,7 @@ import pytest
 
 import fedprivacy as fp
 from fedprivacy.loss import Allocated, Gdp, Side, SummedRounds
+from fedprivacy.loss.curves import summed
 
 EPSILONS = np.array([-1.5, -0.2, 0.0, 0.4, 1.5, 3.0])
 
@@ -92,3 +93,12 @@ def test_extreme_means_keep_the_lower_end_below():
         run = fp.Gaussian(noise_multiplier=z).sampled(fp.RandomAllocation(12, take=5))
         bound = fp.epsilon(run, delta=1e-6, adjacency="zero_out")
         assert 0.0 <= bound.lower <= bound.upper
+
+
+@pytest.mark.parametrize(("rounds", "take"), [(1 << 12, 1), (4095, 2047), (7, 3), (1, 1)])
+def test_all_that_is_dropped_counts_as_missing(monkeypatch, rounds, take):
+    """With ends of a millionth the sums of the masses show what all steps dropped."""
+    monkeypatch.setattr(summed, "_DROPPED", 1e-6)
+    curve = SummedRounds(0.5, -0.5, rounds, take, chance=0.5 * take / rounds, rough=True)
+    for law in summed._laws.__wrapped__(curve):
+        assert 1.0 - law.mass.sum() <= curve.missing

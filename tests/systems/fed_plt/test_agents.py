@@ -151,3 +151,13 @@ def test_a_module_with_several_outputs_learns():
     model = loop.average(run(loop, data, 40))
     guessed = loss.flat.logits(model, data.features.flatten(0, 1)).argmax(1)
     assert float((guessed == data.targets.flatten()).double().mean()) > 0.9
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.float16, np.int64])
+def test_targets_of_any_type_give_bounded_gradients(kind):
+    """The negative of an unsigned 1 is 255."""
+    data = AgentData.of([(np.eye(3), np.ones(3, dtype=kind))])
+    loss = Logistic(feature_bound=1.0)
+    assert loss.dimension(data) == 3
+    found = loss.gradient(torch.full((1, 3), 5.0, dtype=torch.float64), data)
+    assert found[0] == pytest.approx(-expit(-5.0) / 3 * np.ones(3), rel=1e-12)

@@ -161,6 +161,10 @@ class Unknown(AgentLoss):
         ({"loss": LeastSquares(feature_bound=1.0), "step_size": 1.0}, "clip_norm must be given"),
         ({"step_size": 8.1}, "step_size must be at most 2 / smoothness"),
         ({"radius": 0.0}, "radius"),
+        # The norm of a point would underflow to 0, so nothing would be projected.
+        ({"radius": 1e-170, "noise_std": 1e-170}, "radius must be between 1e-140"),
+        ({"radius": 1e170}, "radius must be between"),
+        ({"noise_std": 1e-170}, "noise_std must be between"),
         ({"steps": 0}, "steps"),
         ({"noise_std": 1e-9}, "noise_std must be at least"),
         ({"noise_std": 1e5}, "noise over sensitivity"),
