@@ -432,11 +432,10 @@ class SampledNoise(Combined):
         once = isinstance(rule, SingleParticipation)
         if (once or epochs) and scheme.take == 1 and scheme.rounds_per_epoch == rule.gap(rounds):
             return "bins"
-        free = isinstance(rule, MinimumSeparation) and rule.separation == 1
+        free = isinstance(rule, MinimumSeparation) and rule.separation == 1 and rule.at_most
         # The rule gives the number of rounds; a scheme that states it must state the same.
-        counts = isinstance(rule, MinimumSeparation) and scheme.take in (1, rule.at_most)
-        whole = scheme.rounds_per_epoch == rounds
-        return "some" if free and rule.at_most and counts and whole else ""
+        counts = scheme.take in (1, getattr(rule, "at_most", None))
+        return "some" if free and counts and scheme.rounds_per_epoch == rounds else ""
 
     @property
     def _in_groups(self) -> str:

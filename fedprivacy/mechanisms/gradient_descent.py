@@ -187,8 +187,8 @@ class NoisyGradientDescent(Upload):
         # The diameter over the change of one step, rounded up; it may underflow.
         reach = rounded_up(2.0 * radius / (self.step_size * self.sensitivity), TENS)
         if reach < math.inf:
-            reach = max(reach, sys.float_info.min)
-            factor = min(factor, projected_factor(gap, self.steps, reach))
+            near = max(reach, sys.float_info.min)
+            factor = min(factor, projected_factor(gap, self.steps, near))
         theorem = "T16: steps projected on a ball, released at their end"
         assumptions = (OWN_SENSITIVITY, SENSITIVE, IN_BALL)
         curve = Gdp(factor / multiplier)
