@@ -72,7 +72,7 @@ _PLACES |= {"cfg", "experiment", "params", "parameters", "settings", "hparams", 
 _PLACES |= {"hyperparameters", "arguments", "sgd", "differential", "setting", "engine", "data"}
 _PLACES |= {"metrics", "result", "results", "summary", "final", "command", "user", "attrs"}
 _PLACES |= {"sampling", "noise", "clipping", "target", "budget", "default", "defaults", "x"}
-_PLACES |= {"hp", "hparam", "metric", "stages", "yaml", "args", "env", "options"}
+_PLACES |= {"hp", "hparam", "metric", "stages", "yaml"}
 _PLACES |= {"configuration", "property", "properties"}
 _PLACES |= {"template", "templates", "common", "shared", "base"}
 """Words of the parts of a file that hold settings of a run."""
@@ -240,9 +240,9 @@ class Draft:
     def _claimed(self, one: Field) -> bool:
         """Return whether an epsilon or a delta is one of privacy, and not of an optimizer."""
         parent = {*plain_name(one.place.rpartition(".")[0]).split("_")}
-        elsewhere = one.name in ("epsilon", "eps", "delta") and parent & _ELSEWHERE
         # The privacy part of a model_card is about the run.
-        elsewhere = elsewhere and not parent & {"dp", "privacy", "private", "dpsgd"}
+        other = parent & _ELSEWHERE and not parent & {"dp", "privacy", "private", "dpsgd"}
+        elsewhere = one.name in ("epsilon", "eps", "delta") and other
         return self.about_the_run(one) and not elsewhere and not tiny(one)
 
     def found(self) -> str:

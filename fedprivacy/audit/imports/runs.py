@@ -123,7 +123,7 @@ _SIZES = {"tiny", "small", "medium", "large", "huge", "xl"}
 
 def _is_template(key: object, names: set[str] = _TEMPLATES | _SHARED) -> bool:
     """Return whether a part is one that others refer to, by its name."""
-    hidden = str(key).startswith((".", "_", "x-"))
+    hidden = str(key).startswith((".", "_", "x-")) or plain_name(key) in _TEMPLATES
     return hidden or bool({*plain_name(key).split("_")} & names)
 
 
@@ -134,7 +134,7 @@ def without_templates(data: Any) -> Any:
     parts = {
         key: value
         for key, value in data.items()
-        if isinstance(value, Mapping) and _is_template(key, _TEMPLATES)
+        if isinstance(value, Mapping) and _is_template(key, set())
     }
     if not parts:
         return data

@@ -36,7 +36,7 @@ def swept(fields: Fields) -> list[str]:
         # Katib names the setting beside its space.
         if plain_name(name) in ("feasible_space", "search_space"):
             place = name = str(parts.get(outside, {}).get("name", name))
-        if search or setting_name(name) in _SEARCHED:
+        if (search and place.startswith("parameters")) or setting_name(name) in _SEARCHED:
             tried = _tried(values)
             if tried:
                 found[place] = tried

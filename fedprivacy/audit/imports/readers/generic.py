@@ -43,7 +43,7 @@ def _read(fields: Fields, name: str) -> Draft:
         draft.ask("noise_multiplier", _readings(fields, found))
     if not federated(fields):
         draft.take("rounds", *STEPS, whole=True)
-        if draft.facts.get("noise_multiplier") and bare(fields):
+        if draft.facts.get("noise_multiplier") and bare(fields) and not fields.has(*STEPS):
             why = "it names neither a clip norm nor privacy"
             draft.ask(
                 "noise_multiplier", f"{draft.facts['noise_multiplier']} in the file, but {why}"

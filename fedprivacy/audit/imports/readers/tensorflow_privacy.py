@@ -38,7 +38,7 @@ _OLD = re.compile(
     r"privacy with eps = (?P<epsilon>[\d.eE+-]+) and delta = (?P<delta>[\d.eE+-]+?)\.?(?:\s|$)",
     re.ASCII,
 )
-"""The line of the library's script before version 0.8. It prints three digits of the rate."""
+"""The line that older versions of the library print, with three digits of the rate."""
 
 
 def of_statement(text: str) -> dict[str, Any] | None:
@@ -68,7 +68,8 @@ def _recognises(fields: Fields, data: Any) -> bool:
 
 def _read(fields: Fields, name: str) -> Draft:
     because = named(fields, *_MARKS, "number_of_examples", "printed_rate")
-    tool = f"{KIND} (tensorflow-privacy 0.5 to 0.9), {because}"
+    version = "an older version" if fields.has("printed_rate") else "tensorflow-privacy 0.9"
+    tool = f"{KIND} ({version}), {because}"
     draft = Draft(fields, tool, anywhere=False)
     noise = draft.take("noise_multiplier", "noise_multiplier")
     draft.claims(("epsilon", "target_epsilon"), ("delta", "target_delta"))
