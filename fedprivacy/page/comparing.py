@@ -27,6 +27,10 @@ MAX_SETTINGS = 40
 MORE_IS_BETTER = ("accuracy",)
 """Costs that should be large."""
 
+_COMMON = {name: EXAMPLE[name] for name in ("unit", "adjacency", "observer", "delta")}
+_COMMON |= {"knows": "noise"}
+"""Fields of a plan that a compared setting has in common with the others: they are not read."""
+
 Row = tuple[str, tuple[Any, dict[str, float]]]
 
 
@@ -107,7 +111,7 @@ def _typed(fields: Mapping[str, str], problems: dict[str, str]) -> Iterator[Row]
         }
         costs = _costs(fields, f"setting-{place}", problems)
         try:
-            plan = PlannedRun.read({**EXAMPLE, **own, "knows": "noise", "delta": "0.5"})
+            plan = PlannedRun.read({**_COMMON, **own})
         except WrongFields as problem:
             problems |= {start + name: text for name, text in problem.problems.items()}
             continue

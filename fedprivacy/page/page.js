@@ -295,6 +295,7 @@ async function copy(button) {
 
 addSetting({ label: "less noise", noise_multiplier: "1" });
 addSetting({ label: "more noise", noise_multiplier: "2" });
+// Before another tab hides the form: hidden fields are not sent.
+ask(document.forms[0]);
 const first = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
 if (first) show(first);
-ask(document.forms[0]);

@@ -131,6 +131,14 @@ def test_what_no_theorem_covers_is_said_at_its_field(page):
     expect(page.locator("#answer-epsilon")).to_be_visible()
 
 
+def test_a_page_that_is_loaded_on_another_tab_has_its_plan_too(page):
+    page.get_by_role("tab", name="Audit").click()
+    page.reload()
+    expect(page.get_by_role("tab", name="Audit")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#answer-rounds svg")).to_have_count(1)
+    assert page.locator("#plan [aria-invalid]").count() == 0
+
+
 def test_the_last_of_many_changes_is_answered(page):
     for number in range(1, 40):
         page.locator("#plan-rounds").fill(str(number))

@@ -16,6 +16,9 @@ def settings(*noises, **costs):
             f"setting-{place}-label": f"noise {noise}",
             f"setting-{place}-noise_multiplier": noise,
             f"setting-{place}-rounds": "100",
+            f"setting-{place}-sampling": "poisson",
+            f"setting-{place}-population": "6000",
+            f"setting-{place}-cohort": "100",
         }
         found |= {f"setting-{place}-{name}": values[place] for name, values in costs.items()}
     return found
@@ -69,6 +72,8 @@ def test_the_best_within_a_budget_is_named():
         ({}, "files"),
         ({"delta": ""}, "delta"),
         (settings("x"), "setting-0-noise_multiplier"),
+        ({**settings("1"), "setting-0-rounds": ""}, "setting-0-rounds"),
+        ({"setting-0-rounds": "1"}, "setting-0-noise_multiplier"),
         (settings("1", accuracy=["2"]), "setting-0-accuracy"),
         (settings("1", w2=["nan"]), "setting-0-w2"),
         (settings("1", bytes=["many"]), "setting-0-bytes"),
