@@ -253,11 +253,11 @@ def _command(given: Mapping[str, str], sampling: Any = None) -> str:
 
 _OTHER_FORMS = (
     (
-        re.compile(r"\\begin\{(?:tabular|longtable)|^\s*\|.*\|\s*$", re.M),
+        re.compile(r"\\begin\{(?:tabular|longtable)|^[ \t]*\|.*\|[ \t]*$", re.M),
         " Save its table as CSV with one run a row.",
     ),
     (
-        re.compile(r"^\s*[\w.-]+\s*[=:]?\s*(?:\[\s*)?\{", re.M),
+        re.compile(r"^[ \t]{0,40}[\w.-]{1,80}[ \t]{0,9}[=:]?[ \t]{0,9}(?:\[[ \t]{0,9})?\{", re.M),
         " If it is HOCON, save it as JSON (pyhocon -i FILE -o FILE.json -f json).",
     ),
 )

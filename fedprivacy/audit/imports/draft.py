@@ -212,9 +212,7 @@ class Draft:
             self.several[name] = list(found)
             several = ", ".join(str(one) for one in [*found.values(), *strange][:4])
             limit = _limit(name, list(found)) if len(found) > 1 else ""
-            self.ask(
-                name, f"not settled by {several}" + (f"; an answer must {limit}" * bool(limit))
-            )
+            self.ask(name, f"not settled by {several}" + (limit and f"; an answer must {limit}"))
         return None
 
     def know(self, name: str, value: Any, because: str) -> None:

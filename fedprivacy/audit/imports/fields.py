@@ -68,7 +68,7 @@ def headed(names: list[str]) -> tuple[list[str], dict[str, Any]]:
     """
     plain, stated = [], dict[str, Any]()
     for name in names:
-        symbol = _AFTER.fullmatch(name.strip())
+        symbol = _AFTER.fullmatch(name.strip()) if len(name) <= 80 else None
         if symbol is not None:
             plain.append(symbol[1])
             continue

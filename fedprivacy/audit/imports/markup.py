@@ -19,7 +19,7 @@ MAX_TABLE = 100_000
 _RULE = re.compile(r"\|?(?:\s*:?-{2,}:?\s*\|)+(?:\s*:?-{2,}:?\s*)?", re.ASCII)
 _TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}", re.ASCII)
 _LINES = re.compile(
-    r"\\(?:top|mid|cmid|bottom|h|c)(?:rule|line)(?:\[[^\]]*\]|\{[^}]*\}|\([^)]*\))*"
+    r"\\(?:top|mid|cmid|bottom|h|c)(?:rule|line)(?:\[[^\]]{0,40}\]|\{[^}]{0,40}\}|\([^)]{0,40}\))*"
 )
 _STYLE = re.compile(r"\\(?:textbf|textit|emph|text|mathrm|mathbf|underline|num)\{([^{}]*)\}")
 _SYMBOL = re.compile(r"(.*[A-Za-z]{3}.*?)\s*[(,]?\s*(\$[^$]{1,40}\$|[\u03b1-\u03c9])\)?", re.DOTALL)
@@ -81,7 +81,7 @@ def _table(rows: list[list[str]]) -> list[dict[str, Any]]:
 
 def _name(cell: str) -> str:
     """Return a name without the symbol after it, as in "clip norm $C$"."""
-    found = _SYMBOL.fullmatch(cell.strip())
+    found = _SYMBOL.fullmatch(cell.strip()) if len(cell) <= 200 else None
     return cell if found is None or _KEPT.search(found[2]) else found[1]
 
 

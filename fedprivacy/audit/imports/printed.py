@@ -102,7 +102,9 @@ def _constants(text: str) -> dict[str, float]:
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-_CONSTANT = re.compile(r"^\s*([A-Za-z_]\w*)\s*=\s*([^=#\n][^#\n]{0,60})", re.ASCII | re.MULTILINE)
+_CONSTANT = re.compile(
+    r"^[ \t]{0,40}([A-Za-z_]\w{0,60})[ \t]*=[ \t]*([^=#\n][^#\n]{0,60})", re.ASCII | re.MULTILINE
+)
 
 
 def _dicts(text: str) -> Iterator[tuple[str, Any]]:

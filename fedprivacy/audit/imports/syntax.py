@@ -140,7 +140,7 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     # A repeated key is repeated in YAML too. JSON has no NaN, and no comma after the last value.
     if len(text) <= MAX_YAML:
         try:
-            shown = _COMMENT.sub(lambda found: found[1] or "", text.decode("utf-8", "replace"))
+            shown = _without_comments(text.decode("utf-8", "replace"))
             values = yaml_of(plain_words(shown).encode("utf-8", "replace"), name)
         except ConversionError as error:
             raise (error if _PYTHON.match(text) else problem) from None
@@ -149,10 +149,29 @@ def _in_braces(text: bytes, name: str, problem: ConversionError) -> Content:
     raise problem
 
 
-_COMMENT = re.compile(
-    r"(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*')|(?<![:\w])//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/"
-)
-"""A text in quotes, which stays, or a comment of JSON5."""
+_BEGINS = re.compile(r"[\"']|//|/\*")
+_QUOTED = {sign: re.compile(rf"(?:\\.|[^{sign}\\])*{sign}", re.DOTALL) for sign in "\"'"}
+
+
+def _without_comments(text: str) -> str:
+    """Return JSON without the comments that JSON5 allows; texts in quotes stay."""
+    kept, start, at = [], 0, 0
+    while (found := _BEGINS.search(text, at)) is not None:
+        sign = found[0]
+        if sign in _QUOTED:
+            whole_text = _QUOTED[sign].match(text, found.end())
+            end = -1 if whole_text is None else whole_text.end()
+        else:
+            end = text.find("\n" if sign == "//" else "*/", found.end())
+            kept.append(text[start : found.start()])
+            start = end = len(text) if end < 0 else end + (0 if sign == "//" else 2)
+        # An open quote ends the search, so that every sign is looked at once.
+        if end < 0:
+            break
+        at = end
+    return "".join([*kept, text[start:]])
+
+
 _PYTHON = re.compile(rb"\{\s*('|[A-Za-z_][\w.-]*:\s)", re.ASCII)
 """Beginnings that JSON does not have: a single quote, or a bare name."""
 
@@ -189,7 +208,7 @@ def _of_words(text: bytes, name: str, problems: dict[str, ConversionError]) -> C
         unreadable(name, "not UTF-8 text, and no checkpoint of torch")
     # A file with a suffix is taken for what it says; other text has no syntax to complain about.
     expected = _SYNTAX.get(Path(name).suffix.lower(), "")
-    if expected and re.search(rb":\s*\{\{|\{%", text):
+    if expected and re.search(rb":[ \t]{0,9}\{\{|\{%", text):
         unreadable(name, "a template with values in {{ }}; name the file that was made from it")
     for kind, problem in problems.items():
         if kind == expected or "is there twice" in str(problem):

@@ -1,6 +1,7 @@
 """Records of other programs: read fields, missing facts, refusals and verdicts."""
 
 import json
+import time
 import tracemalloc
 
 import dp_accounting as dpa
@@ -9,6 +10,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.audit import imports
 from fedprivacy.audit.imports import content
+from fedprivacy.audit.imports.syntax import content_of
 from fedprivacy.errors import ConversionError, FedPrivacyError
 from tests.common import RECORDS
 
@@ -320,3 +322,26 @@ SMALL = (1e-9, 1e-12)
 def asked(name):
     given = {"claim": SMALL, "adjacency": "zero_out"}
     return given | ({"sampling": "poisson"} if name == "opacus_rdp.json" else {})
+
+
+COMMENTED = """{ // a run
+ "url": "http://a//b", /* its
+ noise */ noise_multiplier: 1.1, 'text': "/* kept */",
+}"""
+
+
+def test_comments_in_json_are_left_out_and_texts_stay(tmp_path):
+    path = tmp_path / "a.json5"
+    path.write_text(COMMENTED)
+    values = {"url": "http://a//b", "noise_multiplier": 1.1, "text": "/* kept */"}
+    assert content_of(path).values == values
+
+
+@pytest.mark.parametrize("piece", ["/*", '"\\', "//", "'", "\n", "a {", "b, (", "| ", "x = "])
+def test_a_long_file_takes_a_bounded_time(tmp_path, piece):
+    path, start = tmp_path / "a.txt", time.process_time()
+    for opening in ("", "{", "noise\n"):
+        path.write_text(opening + piece * (200_000 // len(piece)))
+        with pytest.raises(FedPrivacyError):
+            fp.audit(path, claim=(1.0, 1e-5))
+    assert time.process_time() - start < 20.0

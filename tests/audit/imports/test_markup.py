@@ -63,6 +63,8 @@ def test_xml_that_is_not_read_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("piece", ["|", "|-", "\\begin{tabular}", "&", "{", "\\textbf{"])
+@pytest.mark.parametrize(
+    "piece", ["|", "|-", "\\begin{tabular}", "&", "{", "\\textbf{", "\\hline{", "abc "]
+)
 def test_a_long_text_takes_a_bounded_number_of_tables(piece):
     assert tables_in(f"a\n{piece * 100_000}") == []

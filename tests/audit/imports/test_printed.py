@@ -49,7 +49,9 @@ def test_parts_of_one_run_are_put_together_and_runs_are_kept_apart():
     assert settings_in(twice) == [{"noise_multiplier": 1.1}, {"noise_multiplier": 0.7}]
 
 
-@pytest.mark.parametrize("piece", ["f(a='", "f(a=(", "{a: {", "{'a': \"", "f(a, ", "--a --b \\\n"])
+@pytest.mark.parametrize(
+    "piece", ["f(a='", "f(a=(", "{a: {", "{'a': \"", "f(a, ", "--a --b \\\n", "\n", "a ="]
+)
 def test_a_long_text_takes_a_bounded_time(piece):
     start = time.process_time()
     settings_in(piece * (200_000 // len(piece)))
