@@ -45,7 +45,7 @@ FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
 ZERO, TINY = arb(0), arb(2) ** -110
 MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 48
 FINE, COARSE, STEPS, MOST_STEPS = 150, 24, 150, 1 << 16
-MOST_PLACES, MOST_CELLS = 20_000, 400
+MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
 Tree = dict[str, Any]
@@ -255,7 +255,7 @@ def _hidden(
 # --- the question: pairs that are made here, in balls -----------------------------------------
 
 Parts = list[tuple[Tree, int]]
-MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 256, 256, 1_000_000
+MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 128, 256, 100_000
 
 
 @dataclass(frozen=True)
@@ -956,6 +956,8 @@ def _comb(column: list[arb], gap: int, count: int) -> list[arb]:
         for i, x in enumerate(column):
             found.append(x + found[i - gap] if i >= gap else x)
         return found
+    if len(column) * count > 10**6:
+        raise Refused("so many participations in so many rounds are not covered")
     return [
         sum((column[i - r * gap] for r in range(min(count, i // gap + 1))), arb(0))
         for i in range(len(column))
@@ -964,6 +966,8 @@ def _comb(column: list[arb], gap: int, count: int) -> list[arb]:
 
 def _tree_change(rounds: int, rule: Rule) -> tuple[arb, arb]:
     """Count a unit's rounds in the nodes of every level."""
+    if rounds > MOST_COLUMN:
+        raise Refused(f"more than {MOST_COLUMN} rounds of correlated noise are not covered")
     low = high = 0
     places = range(0, rounds, rule.gap)[: rule.most]
     for level in range(rounds.bit_length()):
@@ -1296,8 +1300,8 @@ def _bins(places: int, named: Any, small: float, rows: list[list[arb]], z: arb) 
             near[at] = near[at].max(gram[i][j])
     for k in reversed(range(n // 2)):
         near[k] = near[k].max(near[k + 1])
-    chosen = islice((levels for levels in _trees(n, near) if _named(levels, named)), 1)
-    above = [_tree(levels, near[0], 1, small) for levels in chosen]
+    levels = _levels_of(named, n, near)
+    above = [_tree(levels, near[0], 1, small)] if levels else []
     below: list[Parts] = []
     if all(x >= 0 for row in rows for x in row):
         sums = [sum(row, ZERO) for row in gram]
@@ -1323,31 +1327,23 @@ def _kernel(rows: list[list[arb]], places: int, z: arb) -> list[list[arb]]:
     return [[sum(map(_times_of, x, y), ZERO) / z**2 for y in sums] for x in sums]
 
 
-def _trees(places: int, near: list[arb]) -> Iterator[list[tuple[int, arb]]]:
-    """Yield the levels of windows, from the root: (children, largest entry between them)."""
-    yield from _windows([], 1, 1, places, near, 3)
+def _levels_of(named: Any, places: int, near: list[arb]) -> list[tuple[int, arb]]:
+    """Return the levels of windows that a certificate proposes; [] if they do not fit.
 
-
-def _windows(
-    inner: list[tuple[int, arb]], length: int, least: int, places: int, near: list[arb], depth: int
-) -> Iterator[list[tuple[int, arb]]]:
-    for s in range(least, len(near)):
-        children = places // (length + s - 1)
-        if children > 1:
-            yield [(children, near[s]), *inner]
-        for many in range(2, children) if depth > 1 else ():
-            more = [(many, near[s]), *inner]
-            yield from _windows(more, many * (length + s - 1), s + 1, places, near, depth - 1)
-
-
-def _named(levels: list[tuple[int, arb]], named: Any) -> bool:
-    """Return whether levels are those that a certificate proposes, to 9 digits."""
-    if not isinstance(named, list) or len(named) != len(levels):
-        return False
-    return all(
-        m == n and abs(float(r) - float(x)) <= 1e-9 * (1e-12 + abs(float(x)))
-        for (m, r), (n, x) in zip(levels, named, strict=True)
-    )
+    A level has children at a distance of at least s, with the largest entry between them.
+    """
+    if not isinstance(named, list) or len(named) > 8:
+        return []
+    found, length, least = list[tuple[int, arb]](), 1, 1
+    for children, value in reversed(named):
+        m = _whole(2, places, {"levels": children}, "levels")
+        most = float(_from(0, 1e300, {"levels": value}, "levels", float)) * (1 + 1e-9) + 1e-12
+        s = next((s for s in range(least, len(near)) if float(near[s]) <= most), None)
+        if s is None:
+            return []
+        found.append((m, near[s]))
+        length, least = m * (length + s - 1), s + 1
+    return found[::-1] if length <= places else []
 
 
 def _tree(levels: list[tuple[int, arb]], leaf: arb, side: int, small: float) -> Parts:
@@ -2063,6 +2059,8 @@ def _by_doubling(one: Ratios, copies: int, small: float) -> Ratios:
 
 def _coarser(one: Ratios, cell: arb) -> Ratios:
     """Return a law on the places of another cell."""
+    if len(one.q) * one.cell > MOST_WIDE * cell:
+        raise Undecided("a law of too many places")
     made = dict[int, list[arb]]()
     for k, (w, v) in enumerate(zip(one.q, one.p, strict=True)):
         value = (one.cell * (one.first + k)).exp()
@@ -2143,6 +2141,8 @@ def _summed_rounds(f: Tree) -> Pair:
         while ratio(b) > at * width:  # any edges will do
             edges.append(a + (b - a) * (at * width - ratio(a)) / (ratio(b) - ratio(a)))
             at += 1
+    if len(edges) * f["rounds"] > 1 << 18:
+        raise Undecided("a sum over too many rounds")
     every = [_masses_of(edges, arb(m)) for m in (ZERO, f["mu"], hidden and -f["mu"])]
     rest, p, q = (arb_poly(masses) for masses in every)
     rest = _to_power(rest, f["rounds"] - f["take"])
@@ -2949,19 +2949,25 @@ class Run:
                 with suppress(Undecided):
                     yield from way(x, share)
 
+    def _size(self, t: float, x: float) -> float:
+        """Return the log of ``by_a_moment`` at a tilt, in plain floats."""
+        moment = sum(n * log_moment(pair, t) for pair, n in self.rounds)
+        return moment - t * x + t * math.log(t) - (1 + t) * math.log1p(t)
+
+    def _tilt(self, x: float) -> float:
+        return _least(lru_cache(lambda t: self._size(t, x)), 6)
+
+    def rough(self, x: float) -> float:
+        """Return about the log of delta; it only orders the ways to see a run."""
+        return self._size(self._tilt(x), x) if math.isfinite(x) else 0.0
+
     def by_a_moment(self, x: float, share: float) -> arb | None:
         """Return a ball from 0 to a moment's bound on delta, if that is below ``share``.
 
         (1 - e^{x - L})^+ is at most e^{t (L - x)} t^t / (1 + t)^{1 + t}.
         """
-
-        @lru_cache
-        def size(t: float) -> float:
-            moment = sum(n * log_moment(pair, t) for pair, n in self.rounds)
-            return moment - t * x + t * math.log(t) - (1 + t) * math.log1p(t)
-
-        tilt = _least(size, 6)
-        if not size(tilt) < math.log(share) - 0.01:
+        tilt = self._tilt(x)
+        if not self._size(tilt, x) < math.log(share) - 0.01:
             return None
         with suppress(Undecided):
             t = arb(tilt)
@@ -3048,13 +3054,19 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
     """
     method = document["bound"]["method"]  # only the order of the methods depends on it
     wide = "lattice" in method or "largest" in method
+    found = []
     for every in islice(product(*plan.ways), MOST_WAYS):
         parts = _counted([(tree, n * count) for way, count in every for tree, n in way])
         name = json.dumps(parts, sort_keys=True, default=arb.repr)
         if parts and name not in known:
             known[name] = _orientations(parts, wide)
         if parts:
-            yield [run.but(plan.apart) for run in known[name]]
+            found.append([run.but(plan.apart) for run in known[name]])
+    if plan.above and len(found) > 1:  # the most promising first
+        bound = document["bound"]
+        x = _number(bound["upper" if bound["quantity"] == "epsilon" else "given"])
+        found.sort(key=lambda runs: max(run.rough(x) for run in runs))
+    yield from found
 
 
 def _orientations(every: Parts, wide: bool) -> list[Run]:
@@ -3092,6 +3104,7 @@ class Plan:
 
     ways: list[list[tuple[Parts, int]]]
     apart: Callable[[float], arb] = lambda x: ZERO
+    above: bool = True
 
 
 class Plans(NamedTuple):
@@ -3135,7 +3148,7 @@ def _plans(document: dict[str, Any], small: float) -> Plans:
     trusts = list(dict.fromkeys(trust for one in made for trust in one.trusts))
     return Plans(
         Plan(above, lambda x: lost + (1 + arb(x).exp()) * off),
-        Plan(below, lambda x: -(1 + arb(x).exp()) * off - arb(x).exp() * missing),
+        Plan(below, lambda x: -(1 + arb(x).exp()) * off - arb(x).exp() * missing, False),
         all(one is not None for one in every),
         trusts,
     )
