@@ -89,6 +89,10 @@ def settings() -> list[Setting]:
     ]
 
 
+NUMBER = 22
+"""Number of these runs."""
+
+
 def answered(setting: Setting) -> fp.Bound:
     run, adjacency, observer = setting
     return fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=observer, deadline=5.0)
@@ -183,7 +187,7 @@ def same(run: Any, before: dict[str, Any]) -> bool:
     return bool(run.privacy_loss(*facts).curve == other.privacy_loss(*facts).curve)
 
 
-QUICK = 1.5
+QUICK = 0.6
 """Largest processor time, in seconds, of the proof of a certificate that is changed."""
 
 
@@ -199,7 +203,7 @@ def changes(count: int, seed: int) -> int:
     base = [one for one in documents() if quick(one)]
     took = time.perf_counter() - begun
     print(f"{len(base)} certificates are proved in {QUICK:g} s each ({took:.0f} s)", flush=True)
-    found, passed = Counter[tuple[str, str]](), []
+    found, passed = Counter[str](), []
     for number in range(count):
         document = base[number % len(base)]
         path = draw.choice(list(numbers(document)))
@@ -207,17 +211,17 @@ def changes(count: int, seed: int) -> int:
         if value == at(document, path) or not math.isfinite(value):
             value = at(document, path) + 1
         other = altered(document, path, value)
-        told = verdict(other)
-        claim = judge(other, document, path)
-        result = "proved" if told == "proved" else "fails"
-        found[claim, result] += 1
-        if (claim, result) == ("more than is true", "proved"):
+        claim = "fails"
+        if verdict(other) == "proved":
+            claim = f"proved, and {judge(other, document, path)}"
+        found[claim] += 1
+        if claim == "proved, and more than is true":
             passed.append((path, at(document, path), value))
             print(f"PASSED: {path}: {at(document, path)!r} became {value!r}", flush=True)
         if number % 50 == 49:
             print(f"{number + 1} of {count}, {time.perf_counter() - begun:.0f} s", flush=True)
-    for (claim, result), n in sorted(found.items()):
-        print(f"{n} claims: {claim}; {result}")
+    for claim, n in sorted(found.items()):
+        print(f"{n} changed certificates: {claim}")
     return 1 if passed else 0
 
 
@@ -247,7 +251,11 @@ def produced(fault: tuple[str, str, str, str] | None) -> list[Any]:
 def produce() -> int:
     """Print the certificates of the package that is imported, as JSON."""
     made: list[Any] = []
-    for one in settings():
+    try:
+        every = settings()
+    except FedPrivacyError as problem:  # the package itself notices the fault
+        every, made = [], [f"{type(problem).__name__}: {problem}"[:200]] * NUMBER
+    for one in every:
         try:
             made.append(answered(one).certificate())
         except Exception as problem:  # a fault may break anything
@@ -256,14 +264,14 @@ def produce() -> int:
     return 0
 
 
-def faults() -> int:
+def faults(first: int) -> int:
     """Put one fault at a time into a copy of the package; print which of them are seen."""
     begun = time.perf_counter()
     right = [json.loads(json.dumps(one)) for one in produced(None)]
     before = [verdict(one) for one in right]
     print(f"{before.count('proved')} of {len(before)} certificates are proved without a fault")
     seen = 0
-    for number, fault in enumerate(FAULTS, 1):
+    for number, fault in list(enumerate(FAULTS, 1))[first - 1 :]:
         said, moved = "", 0
         for one, good, told in zip(produced(fault), right, before, strict=True):
             if told != "proved" or one == good or said:
@@ -278,7 +286,7 @@ def faults() -> int:
             how = f"not seen: {moved} certificates differ" if moved else "not seen: none differs"
         took = time.perf_counter() - begun
         print(f"{number:2} ({took:4.0f} s) {fault[0]}: {how}"[:160], flush=True)
-    print(f"{seen} of {len(FAULTS)} faults are seen")
+    print(f"{seen} of {len(FAULTS) - first + 1} faults are seen")
     return 0
 
 
@@ -287,10 +295,11 @@ def main() -> int:
     parser.add_argument("what", choices=["changes", "faults", "produce"])
     parser.add_argument("--changes", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=1, help="number of the first fault")
     options = parser.parse_args()
     if options.what == "changes":
         return changes(options.changes, options.seed)
-    return faults() if options.what == "faults" else produce()
+    return faults(options.first) if options.what == "faults" else produce()
 
 
 if __name__ == "__main__":

@@ -43,8 +43,8 @@ SLIP = arb(2) ** -120  # largest distance of a lattice point's outcome from the 
 POINTS, MOST_POINTS = (1 << 12, 1 << 14, 1 << 16, 1 << 18), 1 << 21
 FEW_ROUNDS, MOST_ROUNDS = 64, 1 << 14
 ZERO, TINY = arb(0), arb(2) ** -110
-MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 48
-FINE, COARSE, STEPS, MOST_STEPS = 150, 24, 150, 1 << 16
+MOST_ATOMS, MOST_WAYS, CELLS = 40, 16, 64
+FINE, COARSE, STEPS, MOST_STEPS = 150, 60, 150, 1 << 16
 MOST_PLACES, MOST_WIDE, MOST_CELLS = 20_000, 3_000, 400
 LEFT_OUT = 1e-7, 1e-18  # shares of delta that laws of draws may leave out, one after the other
 Terms = tuple[tuple[arb, arb], ...]  # (coefficient, exponent) of a sum of exponentials
@@ -81,6 +81,8 @@ def _fields(tree: Tree) -> Tree:
     known = FIELDS.get(str(tree["type"]), "").split()
     if more := found.keys() - known - {"levels"}:
         raise Refused(f"the field {min(more)!r:.40} of {tree['type']!r:.40} is not covered")
+    if "clip_norm" in found:
+        _from(1e-300, 1e300, found, "clip_norm", int, float)
     return found
 
 
@@ -255,6 +257,13 @@ def _hidden(
 # --- the question: pairs that are made here, in balls -----------------------------------------
 
 Parts = list[tuple[Tree, int]]
+
+
+def _is_zero(x: arb) -> bool:
+    """Return whether a number is certainly 0; ``!=`` of balls holds only if it is certain."""
+    return bool(x == 0)
+
+
 MOST_COLUMN, MOST_DENSE, MOST_DRAWN, MOST_TRIALS = 100_000, 128, 256, 100_000
 
 
@@ -635,7 +644,7 @@ def _truncated(one: Sum, f: Tree, adjacency: str, small: float) -> Known:
 
 def _mixed(parts: list[Any]) -> Tree:
     """Return the mixture of labels, without those of weight 0."""
-    kept = [part for part in parts if part[0] != 0]
+    kept = [part for part in parts if not _is_zero(part[0])]
     if any(not w > 0 for w, _ in kept):
         raise Undecided("the weight of a label")
     return _node("Mix", parts=kept)
@@ -935,7 +944,7 @@ def _squares(column: Iterable[arb]) -> arb:
 
 def _toeplitz_change(column: list[arb], rule: Rule) -> tuple[arb, arb]:
     n, b, k = len(column), rule.gap, rule.most
-    single, width = _squares(column), max(i for i, x in enumerate(column) if x != 0) + 1
+    single, width = _squares(column), max(i for i, x in enumerate(column) if not _is_zero(x)) + 1
     if k == 1:
         return single, single
     if width <= b:  # no two columns of a unit share a row; later ones are shorter
@@ -1100,6 +1109,7 @@ def _share_noise(f: Tree) -> Shares:
     z, clip = arb(_noise(f)), Fraction(_from(1e-100, 1e100, f, "clip_norm", int, float))
     step = Fraction(_from(1e-150, 1e150, f, "granularity", float))
     kept, cohort = _whole(1, 2**40, f, "kept"), _whole(1, 2**40, f, "cohort")
+    _ = _whole(kept, 2**40, f, "dimension"), _whole(2, 40, f, "bits")
     lost = _whole(0, cohort, f, "missing") + _whole(0, cohort, f, "colluding")
     topped, rotated = (_one_of((True, False), f, name) for name in ("topped_up", "rotated"))
     _one_of((0,), f, "absent")
@@ -1262,7 +1272,7 @@ def _sampled_noise(f: Tree, adjacency: str, observer: str, small: float) -> Know
 
 
 def _bands(column: list[arb]) -> int:
-    return max(i for i, x in enumerate(column) if x != 0) + 1
+    return max(i for i, x in enumerate(column) if not _is_zero(x)) + 1
 
 
 def _cyclic(
@@ -1348,7 +1358,9 @@ def _levels_of(named: Any, places: int, near: list[arb]) -> list[tuple[int, arb]
 
 def _tree(levels: list[tuple[int, arb]], leaf: arb, side: int, small: float) -> Parts:
     """Return the pairs of a tree: its root's Gaussian, and the averages below."""
-    root = [(_node("Gdp", mu=levels[0][1].max(ZERO).sqrt()), 1)] if levels[0][1] != 0 else []
+    root = (
+        [(_node("Gdp", mu=levels[0][1].max(ZERO).sqrt()), 1)] if not _is_zero(levels[0][1]) else []
+    )
     steps = [r for _, r in levels[1:]] + [leaf]
     grown = [
         [m, (after - before).max(ZERO)] for (m, before), after in zip(levels, steps, strict=True)
@@ -1388,7 +1400,7 @@ def _line(q: arb, small: float, rows: list[list[arb]], z: arb) -> Known:
     for k in range(1, top):
         at = -(-k // wide) * wide
         moves[at] = moves.get(at, ZERO) + weights[k]
-    listed = [[w / (1 - rest), k * unit / z] for k, w in moves.items() if w != 0]
+    listed = [[w / (1 - rest), k * unit / z] for k, w in moves.items() if not _is_zero(w)]
     line = _node("GaussianMix", std=arb(1), p=listed, q=[[arb(1), ZERO]])
     return Known(([(line, 1)],), lost=arb(rest.upper()), trusts=("Theorem F",))
 
@@ -1418,7 +1430,11 @@ def _in_cohort(f: Tree, adjacency: str, observer: str, small: float) -> Known:
         raise Refused(
             "a cohort of the whole population cannot be filled after an addition or removal"
         )
-    found = known(f["inner"], adjacency, observer, small).hidden(_rate(kind, drawn))
+    inside = f["inner"]
+    epoch = inside["type"] == "SampledMechanism" and "rounds_per_epoch" in json.dumps(inside)
+    if inside["type"] not in ("Gaussian", "SampledMechanism") or epoch:
+        raise Refused(f"{inside['type']!r:.40} inside a cohort is not covered")
+    found = known(inside, adjacency, observer, small).hidden(_rate(kind, drawn))
     return replace(found, below=()) if kind == "Shuffled" and drawn["partial"] else found
 
 
@@ -1678,7 +1694,7 @@ def made(tree: Tree) -> Pair:
 def _gdp(f: Tree) -> Pair:
     p, q = _normal([[1, f["mu"]]], 1), _normal([[1, 0.0]], 1)
     whole = Piece(True, p, q, _less(p, q), None, None, arb(f["mu"]) / 2)
-    return Pair(pieces=(whole,)) if f["mu"] != 0 else Pair(still=arb(1))
+    return Pair(pieces=(whole,)) if not _is_zero(f["mu"]) else Pair(still=arb(1))
 
 
 def _laplace(f: Tree) -> Pair:
@@ -1738,13 +1754,13 @@ def _mix(f: Tree) -> Pair:
     return Pair(atoms, sum((w * pair.still for w, pair in parts), arb(0)), tuple(pieces))
 
 
-def _in_cells(far: arb, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
+def _in_cells(far: arb, cells: int, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
     """Return the masses of cells from -12 to ``far``, given the (P, Q) mass below a point.
 
     It is post-processing, so it only bounds from below; so do cells that are left out.
     """
-    count = math.ceil((float(far) + 12) * CELLS)
-    edges = [below(arb(k) / CELLS - 12) for k in range(count + 1)]
+    count = math.ceil((float(far) + 12) * cells)
+    edges = [below(arb(k) / cells - 12) for k in range(count + 1)]
     ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
     masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(ends)]
     return Pair(_clear(masses))
@@ -1768,7 +1784,7 @@ def _opposed(f: Tree) -> Pair:
         p, q = (sum((w * _normal_below(y - k * m) for w, m in means), ZERO) for k in (2, 1))
         return p, q
 
-    return _in_cells(2 * means[-1][1] + 12, below)
+    return _in_cells(2 * means[-1][1] + 12, CELLS, below)
 
 
 def _largest_round(f: Tree) -> Pair:
@@ -1779,7 +1795,7 @@ def _largest_round(f: Tree) -> Pair:
         others = _normal_below(y) ** (rounds - 1)
         return others * _normal_below(y - shown), others * _normal_below(y - hidden)
 
-    return _in_cells(arb(shown) + 12, below)
+    return _in_cells(arb(shown) + 12, 4 * CELLS, below)
 
 
 # averages of log-normal ratios: a unit takes part in one of several rounds
@@ -1872,7 +1888,7 @@ def _averaged(one: Ratios, other: Ratios, share: arb) -> Ratios:
         span = max(0, a.first + len(a.q) - b.first)
         for shift, kernel in _groups(cell, own, rest, ties, span):
             _add(a, b, own, shift, kernel, made)
-        if side > 0 and b.zero != 0:  # the other one is 0
+        if side > 0 and not _is_zero(b.zero):  # the other one is 0
             shift, up = _place_of(own, cell)
             for i, w in enumerate(a.q):
                 _put_at(made, a.first + i + shift, w * b.zero, up)
@@ -3281,7 +3297,7 @@ class Question:
     def above(self, runs: list[Run], end: float) -> bool:
         """Return whether the true value is at least this end."""
         if self.given == 0 and self.epsilon:
-            if any(run.apart(end) != 0 for run in runs):
+            if any(not _is_zero(run.apart(end)) for run in runs):
                 raise Undecided("a largest loss of numbers that are drawn nearly by their law")
             return any(not end > run.largest() for run in runs)
         return any(not run.at_most(*self._at(end)) for run in runs)

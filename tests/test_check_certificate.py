@@ -369,6 +369,48 @@ MADE = {
         "zero_out",
         "aggregate",
     ),
+    "allocation": (
+        G(noise_multiplier=2.0).sampled(fp.RandomAllocation(5)),
+        "replace_one",
+        "aggregate",
+    ),
+    "shuffled": (
+        G(noise_multiplier=2.0).sampled(fp.Shuffled(rounds_per_epoch=10)),
+        "zero_out",
+        "aggregate",
+    ),
+    "several records": (
+        G(noise_multiplier=2.0).sampled(fp.Poisson(0.1), held=3),
+        "replace_one",
+        "aggregate",
+    ),
+    "bins": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.Banded(5),
+            noise_multiplier=4.0,
+            rounds=20,
+            participation=fp.FixedEpochs(5),
+        ).sampled(fp.RandomAllocation(5)),
+        "zero_out",
+        "aggregate",
+    ),
+    "groups": (
+        fp.CorrelatedNoise(
+            factor=fp.factors.Banded(5),
+            noise_multiplier=4.0,
+            rounds=20,
+            participation=fp.FixedEpochs(5),
+        ).sampled(fp.Poisson(0.1)),
+        "zero_out",
+        "aggregate",
+    ),
+    "integers": (
+        fp.DistributedDiscreteGaussian(
+            noise_multiplier=2.0, clip_norm=1.0, dimension=100, cohort=10, bits=16
+        ).sampled(fp.Everyone()),
+        "replace_one",
+        "aggregate",
+    ),
 }
 """Runs whose pairs a certificate leaves to the checker."""
 
@@ -387,12 +429,36 @@ def test_pairs_that_a_certificate_does_not_state_are_made(name):
     assert trusts
 
 
+def test_a_field_that_is_not_known_is_refused():
+    """Several rounds of an epoch were priced as one before the field was known."""
+    document = made("allocation")
+    document["mechanism"]["fields"]["scheme"]["fields"]["twice"] = True
+    with pytest.raises(check_certificate.Refused, match="the field 'twice' of 'RandomAllocation'"):
+        check_certificate.check(signed(document))
+
+
+def test_a_unit_that_draws_more_rounds_than_were_priced_is_not_proved():
+    document = made("allocation")
+    document["mechanism"]["fields"]["scheme"]["fields"]["take"] = 2
+    assert "upper" not in proved(signed(document))
+
+
+def test_levels_that_do_not_fit_prove_no_upper_end():
+    document = made("bins")
+    (one,) = document["rounds"]
+    (children, value), *rest = one["levels"]
+    one["levels"] = [[children + 1, value], *rest]
+    assert "upper" not in proved(signed(document))
+    one["levels"] = [[children, 0.5 * value], *rest]
+    assert "upper" not in proved(signed(document))
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_ends_beyond_the_true_ones_are_not_proved_of_pairs_that_are_made(name):
     document = made(name)
     upper = 0.999 * document["bound"]["lower"]
-    document["bound"].update(upper=upper, resolution=[0.0, upper])
-    document["bound"]["lower"] = 1.001 * document["bound"]["resolution"][1] * 1.01
+    lower = 1.001 * document["bound"]["upper"]
+    document["bound"].update(lower=lower, upper=upper, resolution=[0.0, upper])
     assert proved(signed(document)) == []
 
 
