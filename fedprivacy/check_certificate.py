@@ -3070,19 +3070,29 @@ def _runs(document: dict[str, Any], plan: Plan, known: dict[str, list[Run]]) -> 
     """
     method = document["bound"]["method"]  # only the order of the methods depends on it
     wide = "lattice" in method or "largest" in method
-    found = []
-    for every in islice(product(*plan.ways), MOST_WAYS):
-        parts = _counted([(tree, n * count) for way, count in every for tree, n in way])
-        name = json.dumps(parts, sort_keys=True, default=arb.repr)
-        if parts and name not in known:
-            known[name] = _orientations(parts, wide)
-        if parts:
-            found.append([run.but(plan.apart) for run in known[name]])
-    if plan.above and len(found) > 1:  # the most promising first
+    every = (
+        _counted([(tree, n * count) for way, count in one for tree, n in way])
+        for one in islice(product(*plan.ways), MOST_WAYS)
+    )
+    found = (one for parts in every if parts for one in _made(parts, wide, plan, known))
+    if not plan.above:
+        yield from found
+        return
+    ways = list(found)
+    if len(ways) > 1:  # the most promising first
         bound = document["bound"]
         x = _number(bound["upper" if bound["quantity"] == "epsilon" else "given"])
-        found.sort(key=lambda runs: max(run.rough(x) for run in runs))
-    yield from found
+        ways.sort(key=lambda runs: max(run.rough(x) for run in runs))
+    yield from ways
+
+
+def _made(parts: Parts, wide: bool, plan: Plan, known: dict[str, list[Run]]) -> Iterator[list[Run]]:
+    """Yield the orientations of one way to see a run; nothing if its pairs cannot be made."""
+    name = json.dumps(parts, sort_keys=True, default=arb.repr)
+    with suppress(Undecided):
+        if name not in known:
+            known[name] = _orientations(parts, wide)
+        yield [run.but(plan.apart) for run in known[name]]
 
 
 def _orientations(every: Parts, wide: bool) -> list[Run]:
