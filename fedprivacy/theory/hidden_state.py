@@ -95,7 +95,7 @@ def nonexpansive_gap(step_size: float, strong_convexity: float, smoothness: floa
     step, smooth = positive(step_size=step_size), positive(smoothness=smoothness)
     # Exact arithmetic, as at the end of the range only rounding would decide.
     fits = Fraction(step) * Fraction(smooth) <= 2
-    rule = f"be at most 2 / smoothness = {2.0 / smooth:g}, so that steps move no points apart"
+    rule = f"be at most 2 / smoothness = {2.0 / smooth:.17g}, so that steps move no points apart"
     require(fits, "step_size", step, rule)
     return 0.0
 

@@ -7,6 +7,7 @@ cost stops growing with the number of steps (T16). The unit is a record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,8 +115,13 @@ class ProjectedDescent:
         # This refuses a step size for which steps move points apart, and noise without an account.
         _ = self._widening
         # Otherwise the rounding of a step in doubles is not covered (docs/theory/rounding.md).
-        reach = max(self.radius, self.records * self.step_size * self._planned[0]) / 2**25
-        rule, way_out = f"be at least {reach:.3g}", "use fewer records or smaller steps"
+        # Norms and inner products err by a rounding per coordinate.
+        longest = self.radius * math.sqrt(self.dimension)
+        reach = max(longest, self.records * self.step_size * self._planned[0]) / 2**25
+        rule, way_out = (
+            f"be at least {reach:.3g}",
+            "use a smaller ball, fewer records or smaller steps",
+        )
         require(reach <= self.noise_std, "noise_std", self.noise_std, rule, way_out)
 
     @property

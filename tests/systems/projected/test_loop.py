@@ -167,6 +167,8 @@ class Unknown(AgentLoss):
         ({"noise_std": 1e-170}, "noise_std must be between"),
         ({"steps": 0}, "steps"),
         ({"noise_std": 1e-9}, "noise_std must be at least"),
+        # A norm of so many coordinates is rounded too often.
+        ({"noise_std": 1e-4, "dimension": 10**6}, "noise_std must be at least"),
         ({"noise_std": 1e5}, "noise over sensitivity"),
     ],
 )
