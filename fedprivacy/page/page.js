@@ -143,7 +143,8 @@ function save({ name, type, text }) {
   link.href = URL.createObjectURL(new Blob([text], { type }));
   link.download = name;
   link.click();
-  URL.revokeObjectURL(link.href);
+  // Some browsers read it after the click.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   status.textContent = `${name} was saved.`;
 }
 

@@ -295,6 +295,7 @@ def answer(fields: dict[str, str], _: list[Path]) -> Iterator[Message]:
     yield put("plan-brief", "brief", text="epsilon at most" if asked else "noise", value=value)
     if math.isinf(bound.upper):
         yield {"say": "No finite epsilon is certified."}
+        yield _seen(plan, noise, bound)
         return
     yield {"say": f"Epsilon is at most {_up(bound.upper)}, with noise multiplier {exactly(noise)}."}
     yield from _slower(plan, noise, bound)
@@ -315,7 +316,6 @@ def _headline(plan: PlannedRun, noise: float, bound: Bound) -> dict[str, Any]:
         "finite": math.isfinite(bound.upper),
         "meaning": in_words(bound),
         "bound": bound,
-        "observers": _observers(plan, noise, bound),
         "released": RELEASED[Observer(plan.observer)],
         "rates": _rates_of(bound),
         "command": plan.command(),
@@ -364,6 +364,7 @@ def _rates_of(bound: Bound, exact: list[float] | None = None) -> list[dict[str, 
 def _slower(plan: PlannedRun, noise: float, bound: Bound) -> Iterator[Message]:
     """Yield what takes longer than epsilon: each part once it is known."""
     steps: list[tuple[str, Callable[[], Message]]] = [
+        ("answer-seen", lambda: _seen(plan, noise, bound)),
         ("answer-half", lambda: _half(plan, noise, bound)),
         ("answer-rounds", lambda: _by_round(plan, noise, bound)),
         ("answer-attack", lambda: _attack(plan, noise, bound)),
@@ -373,6 +374,10 @@ def _slower(plan: PlannedRun, noise: float, bound: Bound) -> Iterator[Message]:
             yield step()
         except FedPrivacyError as problem:
             yield put(place, "no_part", why=sentence(problem))
+
+
+def _seen(plan: PlannedRun, noise: float, bound: Bound) -> Message:
+    return put("answer-seen", "seen", observers=_observers(plan, noise, bound))
 
 
 def _half(plan: PlannedRun, noise: float, bound: Bound) -> Message:

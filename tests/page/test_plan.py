@@ -71,7 +71,14 @@ def test_a_budget_gives_the_noise_of_the_command_and_of_the_program():
 def test_the_first_answer_has_the_interval_and_the_rest_follows():
     found = messages()
     places = [one["put"] for one in found if "put" in one]
-    assert places == ["plan-answer", "plan-brief", "answer-half", "answer-rounds", "answer-attack"]
+    assert places == [
+        "plan-answer",
+        "plan-brief",
+        "answer-seen",
+        "answer-half",
+        "answer-rounds",
+        "answer-attack",
+    ]
     html = {one["put"]: one["html"] for one in found if "put" in one}
     _, bound = plan.PlannedRun.read(EXAMPLE).answered()
     assert f"[{', '.join(bound.ends(6))}]" in html["plan-answer"]
