@@ -405,7 +405,7 @@ def test_long_chains_of_other_data_go_to_other_files_and_not_onto_the_page(
 
     images, labels = torch.rand(400, 3, 8, 8), torch.arange(400) % 2
     data = federate("two classes", (images, labels), (images, labels), clients=2, num_classes=2)
-    monkeypatch.setattr(long_chains.short, "data", lambda name, folder: data)
+    monkeypatch.setattr(long_chains, "images", lambda name, folder: data)
     tiny = {
         "fa_ld_long": {**long_chains.PARTS["fa_ld_long"], "rounds": 10, "warmup": 5, "batch": 50}
     }

@@ -36,6 +36,10 @@ def page(port: int, opens: bool) -> None:
 
     Prints an address with a secret token; open it in a browser. Only this computer can reach it.
     The page sends no request to another computer and keeps no data. It ends with Ctrl-C.
+
+    \b
+    Example: at a port of your choice, opened at once:
+      fedprivacy page --port 8700 --open
     """
     with needs("fedprivacy page", "'fedprivacy[page]'", "starlette", "uvicorn"):
         from ..page.server import serve
