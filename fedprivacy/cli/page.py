@@ -40,7 +40,7 @@ def page(port: int, opens: bool) -> None:
     \b
     Example: at a port of your choice, opened at once:
       fedprivacy page --port 8700 --open
-    """
+    """  # noqa: D301
     with needs("fedprivacy page", "'fedprivacy[page]'", "starlette", "uvicorn"):
         from ..page.server import serve
 
