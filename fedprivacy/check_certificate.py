@@ -2010,6 +2010,7 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
             continue
         k = max(math.floor(float(v / w / h)), 0)
         if one.side < 0:
+            k = min(k, size - 1)  # the outermost mass may lie farther out; every label is valid
             q[k], p[k] = q[k] + w, p[k] + v
             continue
         up = v / h - k * w

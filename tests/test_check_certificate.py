@@ -565,3 +565,11 @@ def test_many_rounds_are_proved_on_a_line(monkeypatch):
     assert "lattice" in bound.method
     monkeypatch.setattr(check_certificate.Run, "on_lattices", None)
     assert set(check_certificate.check(through_json(bound)).values()) == {"proved"}
+
+
+def test_outermost_ratios_beyond_the_last_label_are_read():
+    """Below, the last place holds a tail, whose ratio may lie beyond every label."""
+    pytest.importorskip("flint")
+    law = checker._tree_of_ratios([(4, checker.arb(1))], -1, 1e-9)
+    assert 0.999 < float(sum(law.p, checker.ZERO)) <= 1.0
+    assert 0.999 < float(sum(law.q, checker.ZERO)) <= 1.0
