@@ -54,6 +54,7 @@ def tradeoff(kept: dict[str, Any]) -> Iterator[Named]:
     ]
     head = ["budget", "step size", "$K$", "rounds", "temperature", "epsilon", "$W_2$", "at an edge"]
     yield "FA-LD, within a budget", table(head, rows)
+    yield "choices", choices(kept["choices"])
     yield "FA-HMC, W2 within a budget", hamiltonian(kept["FA-HMC"])
     for name, cells in kept["table VII"].items():
         yield f"Fed-PLT, {name}", table_vii(cells)
@@ -66,6 +67,30 @@ CALLED |= {name: name for name in ("rounds", "temperature", "correlation")}
 def least(text: str, at_an_edge: object) -> str:
     """Return a smallest number as text; at its grid's edge only a bound of the smallest."""
     return f"≤ {text}" if at_an_edge else text
+
+
+def choices(rows: list[dict[str, Any]]) -> str:
+    """Return the table of the papers' settings and of those that ``fp.choose`` finds."""
+    told = [
+        [
+            row["system"],
+            named(row["setting"]),
+            up(row["epsilon"]),
+            few(row["error"]),
+            named(row["chosen"]),
+            few(row["chosen error"]),
+            f"{row['factor']:g}",
+            ", ".join(row["at an edge"]) or "-",
+        ]
+        for row in rows
+    ]
+    head = ["system", "the paper's setting", "epsilon", "error", "`fp.choose`", "error"]
+    return table([*head, "factor", "at an edge"], told)
+
+
+def named(settings: dict[str, Any]) -> str:
+    """Return settings as text."""
+    return ", ".join(f"{name} {value:.3g}" for name, value in settings.items())
 
 
 def figure_1(kept: dict[str, list[dict[str, float]]]) -> str:

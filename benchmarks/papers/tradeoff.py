@@ -29,6 +29,7 @@ import fedprivacy as fp
 from fedprivacy.bound import shown
 from fedprivacy.outputs import whole_file
 from fedprivacy.papers.fa_ld.grid import langevin_settings
+from fedprivacy.papers.fed_plt.grid import Regression
 from fedprivacy.reproductions.fa_ld.simulations import (
     CLIENTS,
     SEEDS,
@@ -422,10 +423,77 @@ def everything() -> dict[str, Any]:
         "best": {name: searched(name) for name in TARGETS},
         "FA-HMC": all_hamiltonian(),
         "table VII": table_vii(),
+        "choices": choices(),
     }
 
 
-PARTS: dict[str, Callable[[], Any]] = {"FA-HMC": all_hamiltonian, "table VII": table_vii}
+@dataclasses.dataclass(frozen=True)
+class PaperProblem:
+    """The problem of Figure 1 for ``fp.choose``."""
+
+    target: GaussianTarget
+    gradient_sensitivity: float
+
+
+CHOSEN_K, CHOSEN_VARIANCES = (10, 100, 1000), (0.01, 0.1, 1.0)
+"""Local steps of FA-LD at T = 10,000, and Fed-PLT's noise at norm 2 and 100 rounds."""
+
+
+def choices() -> list[dict[str, Any]]:
+    """Compare ``fp.choose`` with the papers' settings at the same certified epsilon."""
+    langevin = [chosen_langevin(steps) for steps in CHOSEN_K]
+    return langevin + [chosen_splitting(variance) for variance in CHOSEN_VARIANCES]
+
+
+def chosen_langevin(steps: int) -> dict[str, Any]:
+    """Return the comparison for one K of FA-LD's Figure 1, alpha = 0, rho = 0."""
+    setting = {"step_size": STEP, "local_steps": steps, "rounds": 10_000 // steps}
+    setting |= {"temperature": 1.0, "correlation": 0.0}
+    problem = PaperProblem(paper_target(0.0), sensitivity(0.0))
+    ((_, (run, costs)),) = langevin_settings(
+        problem.target, gradient_sensitivity=problem.gradient_sensitivity, **setting
+    )
+    return compared("fa-ld", setting, run, costs["w2"], problem)
+
+
+def chosen_splitting(variance: float) -> dict[str, Any]:
+    """Return the comparison for one noise of Fed-PLT's Table VII, by the bound on the error."""
+    bound, penalty = SPLITTINGS["feature norm 2"]
+    run = splitting(bound, penalty, variance, 100)
+    error = predicted_error(run)
+    assert error is not None
+    setting = {"penalty": penalty, "local_steps": LOCAL_STEPS, "noise_scale": run.noise_scale}
+    problem = Regression(feature_bound=bound)
+    return compared("fed-plt", {**setting, "rounds": 100}, run, error, problem)
+
+
+def compared(
+    system: str, setting: dict[str, Any], run: fp.Mechanism, error: float, problem: Any
+) -> dict[str, Any]:
+    """Return a paper's setting, the setting that ``fp.choose`` finds, and both errors."""
+    epsilon = fp.epsilon(run, **ASK).upper
+    # No limit on the time, so that the result is the same on any machine.
+    found = fp.choose(
+        system, epsilon=epsilon, delta=DELTA, problem=problem, observer="server", deadline=1e6
+    )
+    assert found.bound.upper <= epsilon
+    return {
+        "system": system,
+        "setting": setting,
+        "epsilon": raised(epsilon),
+        "error": float(f"{error:.4g}"),
+        "chosen": found.settings,
+        "chosen error": float(f"{found.cost:.4g}"),
+        "at an edge": list(found.edges),
+        "factor": float(f"{error / found.cost:.3g}"),
+    }
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "FA-HMC": all_hamiltonian,
+    "table VII": table_vii,
+    "choices": choices,
+}
 """Parts that may be computed separately."""
 
 

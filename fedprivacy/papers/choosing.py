@@ -78,12 +78,14 @@ class Range(NamedTuple):
         kind: "whole" for integers, "positive" for numbers that are scaled, "share" for numbers that
             are shifted.
         natural: ends that are limits of the system, not of the search.
+        exact: a value that steps would miss, and at which the error may be much smaller.
     """
 
     low: float
     high: float
     kind: str = "positive"
     natural: tuple[float, ...] = ()
+    exact: float | None = None
 
     def at(self, share: float) -> float:
         """Return the value at a share of the range, on the scale of its kind."""
@@ -201,7 +203,8 @@ def langevin(problem: QuadraticProblem) -> System:
         "step_size": Range(1e-6 / smoothness, 1.9 / smoothness),
         "local_steps": Range(1, 1000, "whole", (1,)),
         "rounds": Range(1, 1000, "whole", (1,)),
-        "temperature": Range(0.1, 20.0),
+        # At 1 the stationary law has the posterior's width.
+        "temperature": Range(0.1, 20.0, exact=1.0),
         "correlation": Range(0.0, 0.99, "share", (0.0,)),
     }
     return System("fa-ld", "w2", ranges, priced)
@@ -347,6 +350,8 @@ def choose(
             search.numbers(values)
     for values in search.begin(epsilon):
         search.improved(values, epsilon, FIRST_STEP, COARSE_STEP)
+    # Once more with a view to epsilon, see ``rank``.
+    search.improved(search.begin(epsilon)[0], epsilon, FIRST_STEP, COARSE_STEP, 1.0)
     best = search.best(epsilon)
     if best is None:
         raise ImpossibleBudget(
@@ -403,12 +408,19 @@ class _Search:
             self.known[key] = (upper, cost if math.isfinite(cost) else math.inf)
         return self.known[key]
 
-    def rank(self, values: Values, budget: float) -> tuple[float, float]:
-        """Return what the search makes small: the excess over the budget first, then the error."""
+    def rank(self, values: Values, budget: float, weight: float = 0.0) -> tuple[float, float]:
+        """Return what the search makes small: the excess over the budget first, then the error.
+
+        With a weight, a smaller epsilon counts as a smaller error, since it leaves room for one.
+        Without it the search would end where many settings have the same error, for example those
+        with the same number of steps in all.
+        """
         upper, cost = self.numbers(values)
         if math.inf in (upper, cost):
             return math.inf, math.inf
-        return max(0.0, upper / budget - 1.0), cost
+        # Below half of the budget the room is enough.
+        room = max(upper / budget, 0.5)
+        return max(0.0, upper / budget - 1.0), cost * room**weight
 
     def spread(self) -> Iterator[Values]:
         """Yield points that are spread evenly over the free parameters (a Kronecker sequence)."""
@@ -428,11 +440,13 @@ class _Search:
         known = (dict(zip(names, key, strict=True)) for key in self.known)
         return heapq.nsmallest(BEGINNINGS, known, key=lambda one: self.rank(one, budget))
 
-    def improved(self, values: Values, budget: float, step: float, last: float) -> Values:
+    def improved(
+        self, values: Values, budget: float, step: float, last: float, weight: float = 0.0
+    ) -> Values:
         """Return a setting at which no step is an improvement."""
-        rank = self.rank(values, budget)
+        rank = self.rank(values, budget, weight)
         while step > last:
-            better = self._better(values, rank, budget, step)
+            better = self._better(values, rank, budget, step, weight)
             if better is None:
                 step /= 2.0
                 continue
@@ -446,27 +460,35 @@ class _Search:
         return values if excess == 0.0 and cost < math.inf else None
 
     def _better(
-        self, values: Values, rank: tuple[float, float], budget: float, step: float
+        self,
+        values: Values,
+        rank: tuple[float, float],
+        budget: float,
+        step: float,
+        weight: float,
     ) -> tuple[Values, tuple[float, float]] | None:
         """Return the best neighbour of a setting if it is better: of one move, or else of two."""
         for count in (1, 2):
             found = [
-                (self.rank(each, budget), each) for each in self._neighbours(values, step, count)
+                (self.rank(each, budget, weight), each)
+                for each in self._neighbours(values, step, count)
             ]
             if found and (least := min(found, key=lambda one: one[0]))[0] < rank:
                 return least[1], least[0]
         return None
 
     def _neighbours(self, values: Values, step: float, count: int) -> Iterator[Values]:
-        """Yield the settings in which some parameters are one step up or down."""
+        """Yield the settings in which some parameters are one step up or down, or exact."""
+        ways = {
+            name: [each.moved(values[name], step) for step in (-step, step)]
+            + ([] if each.exact is None else [each.exact])
+            for name, each in self.free.items()
+        }
         for names in itertools.combinations(self.free, count):
-            for signs in itertools.product((-1.0, 1.0), repeat=count):
+            for chosen in itertools.product(*(ways[name] for name in names)):
                 if now() > self.ends:
                     return
-                moved = {
-                    name: self.free[name].moved(values[name], sign * step)
-                    for name, sign in zip(names, signs, strict=True)
-                }
+                moved = dict(zip(names, chosen, strict=True))
                 if any(moved[name] != values[name] for name in names):
                     yield values | moved
 

@@ -11,7 +11,8 @@ from tests.cli.test_explain import refused
 from tests.contract.test_command_line import command
 
 ASK = ["choose", "--epsilon", "2", "--delta", "1e-5"]
-FEW = ["--set", "rounds=5", "--set", "local_steps=5"]
+FIXED = {"rounds": 5, "local_steps": 5, "temperature": 1.0, "correlation": 0.0}
+FEW = [word for name, value in FIXED.items() for word in ("--set", f"{name}={value}")]
 
 
 def test_it_is_the_function(capsys):
@@ -19,8 +20,7 @@ def test_it_is_the_function(capsys):
     code, out, err = command(capsys, *ASK, *FEW, "--set", "records=50", "--json")
     assert (code, err) == (0, "")
     problem = choosing.MeanProblem(records=50)
-    fixed = {"rounds": 5, "local_steps": 5}
-    found = fp.choose("fa-ld", epsilon=2.0, delta=1e-5, problem=problem, fixed=fixed)
+    found = fp.choose("fa-ld", epsilon=2.0, delta=1e-5, problem=problem, fixed=FIXED)
     assert json.loads(out) == json.loads(json.dumps(found.to_dict()))
     code, text, _ = command(capsys, *ASK, *FEW, "--set", "records=50")
     assert code == 0 and text == f"{found}\n"
