@@ -223,7 +223,9 @@ def proof(case: dict[str, Any]) -> dict[str, Any]:
     except FedPrivacyError as refusal:
         return {"none": str(refusal)}
     if (bound.lower, bound.upper) != (float(case["lower"]), float(case["upper"])):
-        return {"none": "the lower end is that of the stated guarantee's pair"}
+        if "stated guarantees" in case["tags"]:
+            return {"none": "the lower end is that of the stated guarantee's pair"}
+        return {"none": "the ends are those of an earlier answer"}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(document, file)
         file.flush()

@@ -2016,7 +2016,7 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
         up = v / h - k * w
         if not (up >= 0 and up <= w):
             k, up = (k - 1, up + w) if up < w / 2 else (k + 1, up - w)
-        if k < 0 or not (up >= 0 and up <= w):
+        if not 0 <= k < size - 1 or not (up >= 0 and up <= w):
             raise Undecided("the step of a value")
         q[k], q[k + 1] = q[k] + w - up, q[k + 1] + up
     others = _power(arb_series(q), copies - 1)
@@ -2029,8 +2029,10 @@ def _mean_of(one: Ratios, copies: int, small: float) -> Ratios:
 
 def _placed(masses: list[arb], step: arb, cell: arb) -> Ratios:
     """Return the law with masses at 0, step, 2 step, ... spread over the places of a cell."""
-    first = math.floor(float(step.log() / cell)) - 1
-    size = math.floor(float((step * len(masses)).log() / cell)) - first + 3
+    first = math.floor(float(step.log() / cell)) - 2
+    size = math.ceil(float((step * len(masses)).log() / cell)) - first + 4
+    if size > MOST_STEPS:
+        raise Undecided("a law of too many places")
     places = [(cell * (first + k)).exp() for k in range(size)]
     found, wide = [ZERO] * size, cell.exp() - 1
     base, unit = math.log(float(step)), float(cell)
