@@ -1579,6 +1579,8 @@ class Pair:
     pieces: tuple[Piece, ...] = ()
     only: tuple[arb, arb] = (arb(0), arb(0))
     """Mass that only P has, and mass that only Q has."""
+    exact: bool = True
+    """False if the laws stand on a grid, so that a finer one may prove more."""
 
     def curved(self) -> list[Piece]:
         """Return the pieces whose moments have no closed form."""
@@ -1593,7 +1595,7 @@ class Pair:
         turned = [replace(x, p=x.q, q=x.p, d=_times(x.d, arb(-1))) for x in self.pieces]
         pieces = tuple(replace(x, side=-x.side) for x in turned)
         atoms = tuple((b, a) for a, b in self.atoms)
-        return Pair(atoms, self.still, pieces, self.only[::-1])
+        return Pair(atoms, self.still, pieces, self.only[::-1], self.exact)
 
     def split(self) -> Pair:
         """Return the pair with every piece split where its loss turns from falling to rising."""
@@ -1604,7 +1606,8 @@ class Pair:
         halves = [
             replace(x, low=x.cross) if x.side > 0 else replace(x, high=x.cross) for x in self.pieces
         ]
-        return Pair(tuple((a, b) for a, b in self.atoms if a > b), pieces=tuple(halves))
+        more = tuple((a, b) for a, b in self.atoms if a > b)
+        return Pair(more, pieces=tuple(halves), exact=self.exact)
 
 
 def _monotone(piece: Piece) -> list[Piece]:
@@ -1732,14 +1735,14 @@ def _sampled(f: Tree) -> Pair:
     both = zip(base.pieces, mixed, strict=True)
     pieces = [replace(x, p=p, d=_times(x.d, r)) for x, p in both]
     atoms = tuple((r * a + (1 - r) * b, b) for a, b in base.atoms)
-    return Pair(atoms, base.still, tuple(pieces))
+    return Pair(atoms, base.still, tuple(pieces), exact=base.exact)
 
 
 def _fold(f: Tree) -> Pair:
     up, down = made(f["up"]).gains(), made(f["down"]).gains().swap()
     atoms, every = up.atoms + down.atoms, up.pieces + down.pieces
     held = [a for a, _ in atoms] + [x.held(x.p, x.low, x.high) for x in every]
-    return Pair(atoms, 1 - sum(held, arb(0)), every)
+    return Pair(atoms, 1 - sum(held, arb(0)), every, exact=up.exact and down.exact)
 
 
 def _mix(f: Tree) -> Pair:
@@ -1751,7 +1754,11 @@ def _mix(f: Tree) -> Pair:
         for x in pair.pieces
     ]
     atoms = tuple((w * a, w * b) for w, pair in parts for a, b in pair.atoms)
-    return Pair(atoms, sum((w * pair.still for w, pair in parts), arb(0)), tuple(pieces))
+    still, exact = (
+        sum((w * pair.still for w, pair in parts), arb(0)),
+        all(x.exact for _, x in parts),
+    )
+    return Pair(atoms, still, tuple(pieces), exact=exact)
 
 
 def _in_cells(far: arb, cells: int, below: Callable[[arb], tuple[arb, arb]]) -> Pair:
@@ -1763,7 +1770,7 @@ def _in_cells(far: arb, cells: int, below: Callable[[arb], tuple[arb, arb]]) -> 
     edges = [below(arb(k) / cells - 12) for k in range(count + 1)]
     ends = [(ZERO, ZERO), *edges, (arb(1), arb(1))]
     masses = [(v - p, w - q) for (p, q), (v, w) in pairwise(ends)]
-    return Pair(_clear(masses))
+    return Pair(_clear(masses), exact=False)
 
 
 def _clear(masses: Iterable[tuple[arb, arb]]) -> tuple[tuple[arb, arb], ...]:
@@ -1836,13 +1843,13 @@ class Ratios:
         """Return the pair of the law."""
         atoms = _clear(zip(self.p, self.q, strict=True))
         if self.side < 0:  # outcomes may be left out below
-            return Pair(atoms)
+            return Pair(atoms, exact=False)
         lost = (
             (1 - sum((p for p, _ in atoms), ZERO)).upper(),
             (1 - sum((q for _, q in atoms), ZERO)).upper(),
         )
         only = arb(lost[0]).max(ZERO), arb(lost[1]).max(ZERO)
-        return Pair(atoms, only=only)
+        return Pair(atoms, only=only, exact=False)
 
 
 def _valued(cell: arb, first: int, q: list[arb], zero: arb) -> Ratios:
@@ -2129,7 +2136,8 @@ def _replaced_ratios(f: Tree) -> Pair:
         rising[i][1] -= width
         falling[j][1] -= width
         i, j = i + (not rising[i][1]), j + (not falling[j][1])
-    return Pair(tuple(atoms), only=(arb(only[0].upper()), arb(only[1].upper())))
+    ends = arb(only[0].upper()), arb(only[1].upper())
+    return Pair(tuple(atoms), only=ends, exact=False)
 
 
 def _exact(x: arb) -> Fraction:
@@ -2167,7 +2175,7 @@ def _summed_rounds(f: Tree) -> Pair:
     rest = _to_power(rest, f["rounds"] - f["take"])
     p, q = (rest * _to_power(one, f["take"]) for one in (p, q))
     atoms = zip(p.coeffs(), q.coeffs(), strict=False)
-    return Pair(_clear(atoms))
+    return Pair(_clear(atoms), exact=False)
 
 
 def _masses_of(edges: list[float], mean: arb) -> list[arb]:
@@ -3328,6 +3336,8 @@ def verdict(
         try:
             if holds(runs, end):
                 return "proved"
+            if not all(pair.exact for run in runs for pair, _ in run.rounds):
+                problems.append("a finer grid may prove more")
         except Undecided as problem:
             problems.append(str(problem))
     if not count:

@@ -33,6 +33,16 @@ def test_no_certificate_is_of_one_more_in_a_cohort_of_everybody(inside):
         checker.check(certified(run, told="add_remove"))
 
 
+def test_a_right_end_is_not_called_wrong_because_a_grid_is_coarse():
+    """The product sums finer cells, so its lower end is above what the checker's cells show."""
+    pytest.importorskip("flint")
+    run = fp.Gaussian(noise_multiplier=1.0).sampled(fp.RandomAllocation(8, take=2))
+    bound = fp.epsilon(run, delta=1e-6, adjacency="zero_out")
+    found = checker.check(bound.certificate())
+    assert found["upper"] == "proved"
+    assert found["lower"].startswith(("proved", "not decided (a finer grid"))
+
+
 def test_no_certificate_is_of_units_that_are_sampled_twice():
     node = {"type": "Gaussian", "version": 1, "fields": {"noise_multiplier": 1.0}}
     drawn = {"size": 1, "population": 10**6}
