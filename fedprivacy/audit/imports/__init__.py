@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
+from ...sampling import Poisson
 from . import doubts, events, flower, opacus, runs, statement, sweeps, table, words
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
@@ -301,6 +302,8 @@ def read_data(
     # The order matters: a more specific format comes before one that would also accept it.
     for recognises, kind, reader in _OF_VALUES:
         if recognises(data):
+            if isinstance(data, dict) and opacus.INSIDE in data:
+                _check_outside(data[opacus.INSIDE], data, opacus.INSIDE, name, stated)
             return _without_answers(reader(data, origin(kind)), stated)
     inside = runs.states_in(data)
     if len(inside) == 1:
@@ -338,10 +341,20 @@ def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated 
     off = doubts.switched_off(fields)
     if off is not None:
         unreadable(name, f"{off} turns the noise off, where the state at {place} has noise")
+    for one in (each for each in fields.every if not each.place.startswith(place)):
+        if doubts.clip_off(one) or doubts.without_clip(one):
+            unreadable(name, f"{one} turns the clip off, where the state at {place} assumes one")
+        if doubts.without_poisson(one) and _states_poisson(stated):
+            unreadable(name, f"{one} is another sampling than poisson, which was stated")
     trials = doubts.trials_in(fields)
     if trials is not None and (stated is None or stated.trials is None):
         known = "how many runs were made on these data"
         raise ParameterError(printable(f"{name}: {trials}: {known}. State it: --trials N"))
+
+
+def _states_poisson(stated: Stated | None) -> bool:
+    said = None if stated is None else stated.sampling
+    return isinstance(said, Poisson) or said in ("poisson", Sampling.POISSON)
 
 
 def _history(state: Any) -> list[Any]:

@@ -22,7 +22,8 @@ _PRIVATE = {"dp", "ldp", "cdp", "privacy", "private", "differential", "dpsgd", "
 _SWITCHES = {"enable", "enabled", "use", "apply", "active", "on", "add"}
 _OFF = {"none", "off", "disabled", "disable", "no", "nodp", "nonprivate", "non", "without", "never"}
 _OFF |= {"false", "null", "noiseless"}
-_NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip"}
+_NEGATIONS = {"disable", "disabled", "no", "non", "without", "off", "skip", "bypass", "dont"}
+_NOT_PRIVATE = {"nonprivate", "nondp", "unprivate"}
 _PARTLY = {"start", "begin", "after", "every", "interval", "until", "stop", "end", "warmup"}
 _METHODS = {"mechanism", "algorithm", "method", "defense", "defence"}
 _ASIDE = {"scheduler", "schedule", "secure", "rng", "seed", "poisson", "adaptive", "layer", "log"}
@@ -105,6 +106,7 @@ def check(draft: Draft, name: str) -> None:
     _larger_batch(draft)
     _larger_share(draft)
     _of_epochs(draft)
+    _more_steps(draft)
     _noise(draft)
     _not_on_gradients(draft)
 
@@ -150,9 +152,21 @@ def _shuffled(draft: Draft) -> None:
     for one in draft.fields.every:
         named = "shuffle" in _words(one.name) and as_flag(one.value)
         text = str(one.value)[:400] if isinstance(one.value, str) else ""
-        if (named or _SHUFFLES.search(text)) and not of_a_test(one):
+        drawn = _words(one.place) & _DRAWS and _orders(one)
+        if (named or drawn or _SHUFFLES.search(text)) and not of_a_test(one):
             draft.shuffles = one
             return
+
+
+_DRAWS = {"sampling", "sampler", "selector", "selection", "batching", "bins"}
+_ORDERS = ({"sequential"}, {"cyclic"}, {"round", "robin"}, {"bins"}, {"truncated", "poisson"})
+
+
+def _orders(one: Field) -> bool:
+    """Return whether a field about drawing names an order, bins or a limit: no Poisson draws."""
+    said = _value_words(one) if as_flag(one.value) is None else set()
+    said |= _words(one.name) if as_flag(one.value) else set()
+    return any(said >= order for order in _ORDERS)
 
 
 _SHUFFLES = re.compile(
@@ -242,6 +256,8 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
         off = bool(words & _PRIVATE) and not words & _NEGATIONS
     else:
         off = says_off(one)
+    off = off or (bool(words & _NOT_PRIVATE) and not _empty(one.value))
+    off = off or (one.value is None and "engine" in words and bool(words & _PRIVATE))
     # A number such as dp_start_step leaves steps without noise.
     steps = as_number(one.value) if words & _PRIVATE and words & _PARTLY else None
     if off or (steps is not None and steps > 0):
@@ -251,8 +267,28 @@ def _perhaps_off(draft: Draft, one: Field) -> None:
 def says_off(one: Field) -> bool:
     """Return whether a field names no privacy, no mechanism or no clip, in words."""
     words, said = _words(one.name), _value_words(one)
-    about = _words(one.place) & _PRIVATE or words & (_METHODS | _CLIPPING)
+    about = _words(one.place) & (_PRIVATE | _CLIPPING) or words & _METHODS
     return bool(about and said & _OFF and said <= _OFF | _PRIVATE | {"training", "sgd"})
+
+
+def clip_off(one: Field) -> bool:
+    """Return whether a field turns the clip off, for example ``clipping: {enabled: false}``."""
+    words, flag = _words(one.name), as_flag(one.value)
+    part = _words(one.place) & _CLIPPING
+    if flag is True and words & _NEGATIONS and (part or words & _CLIPPING):
+        return True
+    return bool(part and flag is False and words & _SWITCHES)
+
+
+def without_poisson(one: Field) -> bool:
+    """Return whether a field says that batches are not drawn so: ``poisson_sampling: false``."""
+    return "poisson" in _words(one.name) and as_flag(one.value) is False
+
+
+def without_clip(one: Field) -> bool:
+    """Return whether a field says in one word that nothing is clipped, for ``clip: false``."""
+    words = _words(one.name)
+    return bool(words & _CLIPPING) and as_flag(one.value) is False and "adaptive" not in words
 
 
 def _clip(draft: Draft, one: Field) -> None:
@@ -260,7 +296,7 @@ def _clip(draft: Draft, one: Field) -> None:
     words, said = _words(one.name), _value_words(one)
     about, why = bool(words & _CLIPPING), ""
     flag, norm = as_flag(one.value), as_number(one.value)
-    if about and flag is False and not words & {"adaptive", "layer"}:
+    if clip_off(one) or (about and flag is False and not words & {"adaptive", "layer"}):
         why = "it holds for clipped contributions only"
     elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
         why = "a norm this large leaves contributions unclipped; state the noise over another norm"
@@ -378,6 +414,27 @@ def _of_epochs(draft: Draft) -> None:
     # Both may be true, if the run ended early or the epochs are of something else.
     elif rate and rounds < 0.99 * (number - 1) / rate:
         draft.ask("rounds", f"{rounds} in the file, where {steps_of(number, rate)}")
+
+
+_COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
+_IN_ALL = {"total", "num", "n", "max", "train", "training", "optimizer", "global", "run"}
+_OTHER_STEPS = {"warmup", "eval", "log", "logging", "save", "every", "local", "per", "epoch"}
+_OTHER_STEPS |= {"interval", "accumulation", "decay", "val", "test", "inner", "diffusion", "ppo"}
+_OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "acc_steps", "sampling"}
+
+
+def _more_steps(draft: Draft) -> None:
+    """Ask for the rounds if another field counts more steps of the run."""
+    rounds = draft.facts.get("rounds")
+    if not isinstance(rounds, int | float) or draft.facts.get("unit") is Unit.CLIENT:
+        return
+    for one in draft.fields.every:
+        words, many = _words(one.name), as_number(one.value)
+        if many is None or one.place in draft.fields.used or words & _OTHER_STEPS:
+            continue
+        if words & _COUNTED and words & _IN_ALL and many > rounds and not of_a_test(one):
+            draft.ask("rounds", f"{rounds:g} in the file, and {one}")
+            return
 
 
 def steps_of(epochs: float | None, rate: float | None) -> str:

@@ -230,6 +230,12 @@ def _object(data: Any, where: str, skipped: dict[str, None]) -> Any:
 
 def _columns(names: list[str], where: str, skipped: dict[str, None]) -> dict[str, str]:
     here = _ours(names)
+    if any(plain_name(each).strip("_") == "epoch" for each in names):
+        unreadable(
+            where,
+            "a column epoch: an epoch has many steps; if every row is one step, leave the column "
+            "out, otherwise state the run: --noise-multiplier Z --rounds N",
+        )
     twice = len({*names}) != len(names) or len({*here.values()}) != len(here)
     other = [name for name in names if name not in here]
     # A misspelt column would be ignored, and its fact assumed by default.
