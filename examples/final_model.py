@@ -29,10 +29,8 @@ loop = ProjectedDescent(
     records=N,
     dimension=DIMENSION,
     steps=2_000,
-    step_size=4.0,
-    noise_std=0.05,
-    radius=10.0,
-)
+    step_size=4.0, noise_std=0.05, radius=10.0,
+)  # fmt: skip
 for steps in (1_000, 10_000, 100_000, 1_000_000):
     end = fp.epsilon(replace(loop, steps=steps).round_mechanism, **FACTS).upper
     composed = fp.epsilon(replace(loop, steps=1).round_mechanism * steps, **FACTS).upper

@@ -251,18 +251,6 @@ REFUSED = {
         "certificate proves one pair per round, but this bound covers a game over many "
         "rounds (PLD, game of adaptive rounds); use accountant='pld'",
     ),
-    "a certificate of whole numbers": (
-        lambda: fp.epsilon(
-            fp.DistributedDiscreteGaussian(
-                noise_multiplier=2.0, clip_norm=1.0, dimension=8, cohort=5, bits=16
-            ),
-            delta=1e-3,
-            **ZERO,
-        ).certificate(),
-        "certificate proves the laws of pairs, but integer noise is drawn within a total "
-        "variation distance of ... of its law, which only the bound counts; publish the "
-        "bound itself",
-    ),
 }
 
 
@@ -434,7 +422,9 @@ def test_a_certificate_holds_the_question_the_run_and_the_answer(what, question)
     assert again == run and hash(again) == hash(run)
     assert getattr(fp, question)(again, **asked, **facts) == bound
     assert [part["count"] for part in read["rounds"]] == [count for _, count in run.sequence()]
-    curves = [decode(part["pair"], KINDS) for part in read["rounds"]]
+    # A pair that the checker makes itself is not in the document.
+    stated = [part["pair"] for part in read["rounds"] if part["pair"] is not None]
+    curves = [decode(pair, KINDS) for pair in stated]
     parts = [part.privacy_loss(adjacency, observer) for part, _ in run.sequence()]
     assert all(curve.swap().swap() == curve for curve in curves)
     assert [part["theorems"] for part in read["rounds"]] == [list(p.theorems) for p in parts]

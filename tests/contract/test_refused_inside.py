@@ -590,8 +590,8 @@ COMBINATIONS = {
     ),
     "a quadratic of no curvature": (
         lambda: fp.NoisyGradientDescent(**DESCENT).quadratic,
-        "strong_convexity and smoothness are not given, got (None, None); without them no "
-        "step is known to contract, so the steps are composed",
+        "a quadratic attains T6 only with strong_convexity and smoothness and without radius, "
+        "got (None, None, None)",
     ),
     "one whole number without a secure sum": (
         lambda: whole().single_uploads(),

@@ -736,10 +736,6 @@ def test_scaffold_has_no_theorem_for_draws_that_depend_on_each_other():
 
 
 AVERAGES = {
-    "a cohort by epochs": (
-        {"scheme": fp.Shuffled(2, population=4)},
-        "scheme must draw round by round, got ...; use Poisson or FixedSize",
-    ),
     "noise on records": (
         {"perturbation": fp.Gaussian(noise_multiplier=1.0, unit="record")},
         "perturbation.unit must be 'client', got ...; pass unit='client'",

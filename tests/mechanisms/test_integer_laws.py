@@ -446,7 +446,7 @@ def test_what_samplers_are_off_is_in_rates_of_attackers(accountant):
         assert loose.mu_within.upper == 1.0
 
 
-def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
+def test_what_samplers_are_off_is_in_adaptive_budgets():
     mechanism = fp.DistributedDiscreteGaussian(**FACTS | {"bits": 16, "noise_multiplier": 4.0})
     facts = {"adjacency": "zero_out", "adaptive": True}
     budget = fp.Budget(8.0, 1e-5, **facts)
@@ -460,9 +460,6 @@ def test_what_samplers_are_off_is_in_adaptive_budgets_and_in_no_certificate():
     assert sum(budget.spending.rounds.values()) > 10
     for off, allowed in ((1e-22, True), (1e-18, False)):
         assert fp.Budget(8.0, 1e-5, **facts).allows(Off(off)) is allowed
-    bound = fp.epsilon(mechanism, delta=1e-5, adjacency="zero_out")
-    with pytest.raises(fp.ParameterError, match="within a total variation"):
-        bound.certificate()
 
 
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])

@@ -19,7 +19,7 @@ def profile(curve, side=Side.DOWN):
 
 def exact(mu, hidden, rounds, take):
     """Return both orientations' deltas of the whole epoch, by a sum over a grid of outcomes."""
-    line, step = np.linspace(-8.0, 8.0 + mu, 161, retstep=True)
+    line, step = np.linspace(-8.0, 8.0 + mu, 121, retstep=True)
     axes = np.meshgrid(*[line] * rounds, indexing="ij")
     base = np.exp(-0.5 * sum(axis**2 for axis in axes)) * (step / np.sqrt(2 * np.pi)) ** rounds
     sets = list(itertools.combinations(range(rounds), take))
