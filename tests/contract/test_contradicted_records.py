@@ -79,3 +79,11 @@ def test_rows_of_epochs_are_no_rounds(tmp_path):
     row = {"noise_multiplier": 1.0, "sample_rate": 0.01}
     path.write_text("".join(json.dumps({"_step": n, "epoch": n, **row}) + "\n" for n in (0, 1)))
     assert "a column epoch" in answer(path)
+
+
+def test_a_clip_that_is_not_by_layer_is_a_clip(tmp_path):
+    path = tmp_path / "checkpoint.json"
+    path.write_text(
+        json.dumps({"per_layer_clipping": False, "privacy_accountant_state_dict": STATE})
+    )
+    assert answer(path) == "HOLDS"

@@ -18,11 +18,10 @@ from typing import Any, NoReturn
 from ...errors import ConversionError, ParameterError, refuse
 from ...ledger.lines import FORMAT
 from ...outputs import printable
-from ...sampling import Poisson
 from . import doubts, events, flower, opacus, runs, statement, sweeps, table, words
 from .assembling import Assembled, assemble, options_of
 from .content import beginning, digest, unreadable
-from .draft import Claim, check_asked, complete, tiny
+from .draft import Claim, check_asked, complete, name_of, tiny
 from .fields import MAX_FIELDS, Fields, as_number, unwrapped
 from .readers import READERS, nvflare, tensorflow_privacy
 from .syntax import Content, content_of, numbers_in
@@ -341,20 +340,16 @@ def _check_outside(state: Any, data: Any, place: str, name: str, stated: Stated 
     off = doubts.switched_off(fields)
     if off is not None:
         unreadable(name, f"{off} turns the noise off, where the state at {place} has noise")
+    poisson = stated is not None and name_of(stated.sampling) is Sampling.POISSON
     for one in (each for each in fields.every if not each.place.startswith(place)):
-        if doubts.clip_off(one) or doubts.without_clip(one):
+        if doubts.clip_off(one):
             unreadable(name, f"{one} turns the clip off, where the state at {place} assumes one")
-        if doubts.without_poisson(one) and _states_poisson(stated):
+        if doubts.without_poisson(one) and poisson:
             unreadable(name, f"{one} is another sampling than poisson, which was stated")
     trials = doubts.trials_in(fields)
     if trials is not None and (stated is None or stated.trials is None):
         known = "how many runs were made on these data"
         raise ParameterError(printable(f"{name}: {trials}: {known}. State it: --trials N"))
-
-
-def _states_poisson(stated: Stated | None) -> bool:
-    said = None if stated is None else stated.sampling
-    return isinstance(said, Poisson) or said in ("poisson", Sampling.POISSON)
 
 
 def _history(state: Any) -> list[Any]:

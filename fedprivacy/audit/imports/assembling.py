@@ -259,6 +259,7 @@ def options_of(scheme: object) -> str:
     facts = _facts_of(scheme)
     rate = f" --sampling-probability {scheme.rate:g}" if isinstance(scheme, Poisson) else ""
     names = {"population": "population", "cohort": "cohort", "per_epoch": "rounds-per-epoch"}
+    names |= {"take": "take"}
     numbers = "".join(f" --{to} {facts[name]}" for name, to in names.items() if name in facts)
     return f"--sampling {facts['sampling']}{rate}{numbers}"
 

@@ -274,10 +274,12 @@ def says_off(one: Field) -> bool:
 def clip_off(one: Field) -> bool:
     """Return whether a field turns the clip off, for example ``clipping: {enabled: false}``."""
     words, flag = _words(one.name), as_flag(one.value)
-    part = _words(one.place) & _CLIPPING
-    if flag is True and words & _NEGATIONS and (part or words & _CLIPPING):
-        return True
-    return bool(part and flag is False and words & _SWITCHES)
+    part, about = _words(one.place) & _CLIPPING, words & _CLIPPING
+    if flag is True:
+        return bool(words & _NEGATIONS and (part or about))
+    # A clip that is not adaptive or not by layer is a clip.
+    switch = (part and words & _SWITCHES) or (about and not words & {"adaptive", "layer"})
+    return bool(flag is False and switch)
 
 
 def without_poisson(one: Field) -> bool:
@@ -285,18 +287,12 @@ def without_poisson(one: Field) -> bool:
     return "poisson" in _words(one.name) and as_flag(one.value) is False
 
 
-def without_clip(one: Field) -> bool:
-    """Return whether a field says in one word that nothing is clipped, for ``clip: false``."""
-    words = _words(one.name)
-    return bool(words & _CLIPPING) and as_flag(one.value) is False and "adaptive" not in words
-
-
 def _clip(draft: Draft, one: Field) -> None:
     """Ask for the noise if contributions are not clipped to one fixed norm."""
     words, said = _words(one.name), _value_words(one)
     about, why = bool(words & _CLIPPING), ""
-    flag, norm = as_flag(one.value), as_number(one.value)
-    if clip_off(one) or (about and flag is False and not words & {"adaptive", "layer"}):
+    norm = as_number(one.value)
+    if clip_off(one):
         why = "it holds for clipped contributions only"
     elif one.name in _CLIPS and norm is not None and norm >= _NO_CLIP:
         why = "a norm this large leaves contributions unclipped; state the noise over another norm"
@@ -420,7 +416,7 @@ _COUNTED = {"step", "steps", "iteration", "iterations", "iters", "updates"}
 _IN_ALL = {"total", "num", "n", "max", "train", "training", "optimizer", "global", "run"}
 _OTHER_STEPS = {"warmup", "eval", "log", "logging", "save", "every", "local", "per", "epoch"}
 _OTHER_STEPS |= {"interval", "accumulation", "decay", "val", "test", "inner", "diffusion", "ppo"}
-_OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "acc_steps", "sampling"}
+_OTHER_STEPS |= {"checkpoint", "patience", "scheduler", "client", "acc", "sampling"}
 
 
 def _more_steps(draft: Draft) -> None:

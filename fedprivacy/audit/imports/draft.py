@@ -286,7 +286,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
             if a fact is stated that the file has.
         ConversionError: if a value of the file breaks its rule.
     """
-    scheme = _name_of(stated.sampling) or draft.facts.get("sampling")
+    scheme = name_of(stated.sampling) or draft.facts.get("sampling")
     if draft.by_answers and scheme is Sampling.POISSON:
         draft.know("denominator", Denominator.REALISED, draft.by_answers)
     elif draft.by_answers:
@@ -336,7 +336,7 @@ def complete(draft: Draft, origin: Origin, stated: Stated, claim: Claim) -> Trac
     )
 
 
-def _name_of(sampling: Any) -> Sampling | None:
+def name_of(sampling: Any) -> Sampling | None:
     """Return the name of a stated sampling; None if none is stated, or one that is unknown."""
     if isinstance(sampling, TableScheme):
         return SCHEMES.get(type(sampling))
@@ -345,7 +345,7 @@ def _name_of(sampling: Any) -> Sampling | None:
 
 def _contradictions(draft: Draft, stated: Stated) -> tuple[str, ...]:
     """Return sentences on stated facts that a field of the file contradicts."""
-    said = _name_of(stated.sampling)
+    said = name_of(stated.sampling)
     found = []
     if draft.shuffles and said not in (None, Sampling.SHUFFLED, Sampling.EVERYONE):
         found.append(f"{draft.shuffles} is another sampling than {said}, which was stated")

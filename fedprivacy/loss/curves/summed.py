@@ -215,6 +215,7 @@ def _placed(law: _Masses, first: int, length: int) -> Cells:
     return Cells(mass, mass * (math.expm1(law.error) + FEW))
 
 
+@functools.lru_cache(maxsize=64)
 def _chosen(curve: SummedRounds) -> SummedRounds:
     """Return the curve with the chance that shows most at a delta of 1e-5, of a few chances."""
     if curve.chance is not None:
@@ -232,8 +233,8 @@ def _rough_epsilon(curve: SummedRounds) -> float:
 
 def _epsilon(p: Array, q: Array) -> float:
     both = (p > 0.0) & (q > 0.0)
-    loss = np.sort(np.log(p[both]) - np.log(q[both]))[::-1]
-    order = np.argsort(np.log(q[both]) - np.log(p[both]), kind="stable")
-    above, other = np.cumsum(p[both][order]), np.cumsum(q[both][order])
+    loss = np.log(p[both]) - np.log(q[both])
+    order = np.argsort(-loss, kind="stable")
+    loss, above, other = loss[order], np.cumsum(p[both][order]), np.cumsum(q[both][order])
     inside = above - np.exp(np.minimum(loss, 700.0)) * other <= _TYPICAL
     return float(loss[inside].min()) if inside.any() else math.inf

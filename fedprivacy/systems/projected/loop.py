@@ -143,18 +143,12 @@ class ProjectedDescent:
             noise_std=self.noise_std,
             # Both bounds hold, so the smaller one is used.
             sensitivity=min(known),
-            strong_convexity=self._strong,
+            # Clipping leaves the strong convexity of the regulariser, which is all there is.
+            strong_convexity=constants[0],
             smoothness=constants[1],
             steps=self.steps,
             radius=self.radius,
         )
-
-    @property
-    def _strong(self) -> float:
-        """The strong convexity that clipping leaves: the regulariser's."""
-        constants = self.loss.curvature()
-        assert constants is not None
-        return constants[0]
 
     @cached_property
     def _widening(self) -> float:

@@ -9,6 +9,7 @@ import pytest
 import fedprivacy as fp
 from fedprivacy.audit import imports
 from fedprivacy.audit.imports import Denominator, Rounds, Sampling, Stated, assemble
+from fedprivacy.audit.imports.assembling import options_of
 from fedprivacy.errors import FedPrivacyError
 from fedprivacy.relations import Adjacency
 from tests.audit.imports.test_content import asked
@@ -364,3 +365,9 @@ def test_a_described_run_is_asked_under_its_own_adjacency():
     assemble(trace(run=run), Stated(adjacency="zero_out"))
     assemble(trace(run=run, adjacency=Adjacency.REPLACE_ONE), Stated(adjacency="zero_out"))
     assert set(map(str, seen)) == {"zero_out", "replace_one"} and str(seen[-1]) == "replace_one"
+
+
+def test_the_command_of_an_allocation_names_all_of_its_rounds():
+    assert options_of(fp.RandomAllocation(100, take=10)) == (
+        "--sampling allocation --rounds-per-epoch 100 --take 10"
+    )
