@@ -713,7 +713,7 @@ def _allocation(mu: arb, rounds: int, side: int, small: float) -> Tree:
 
 SUMS: dict[str, Callable[[Tree, Tree], Sum]] = {
     "Gaussian": _gaussian_sum,
-    "DistributedDiscreteGaussian": lambda inner, scheme: _integer_sum(inner, scheme),
+    **dict.fromkeys(OF_CLIENTS, lambda inner, scheme: _integer_sum(inner, scheme)),
 }
 DRAWN: dict[str, Callable[[Sum, Tree, str, float], Known]] = {
     "Poisson": _poisson,
@@ -1078,7 +1078,7 @@ def _correlated(f: Tree, adjacency: str, observer: str, small: float) -> Known:
     return Known(([(above, 1)],), ([(below, 1)],), trusts=("correlated noise is one Gaussian",))
 
 
-# integer noise: sums of discrete Gaussians, as functions of one Gaussian
+# integer noise: sums of discrete Gaussian or Skellam numbers, dominated by one Gaussian
 
 
 MOST_SHARES = 20_000
@@ -1094,6 +1094,8 @@ class Shares:
         width: number of integers that are sent.
         most: largest number of shares in a sum.
         off: total variation of a round's drawn numbers from their law.
+        mu: function from a number of contributions to the Gaussian pair that dominates their move.
+        trust: the theorems behind it.
     """
 
     count: int
@@ -1102,10 +1104,13 @@ class Shares:
     width: int
     most: int
     off: arb
+    mu: Callable[[Shares, int], arb]
+    trust: str
 
 
-def _share_noise(f: Tree) -> Shares:
+def _share_noise(kind: str, f: Tree) -> Shares:
     """Return the noise of a round of integers, and what its contributions are checked against."""
+    mu, trust, divisible = INTEGER_NOISE[kind]
     z, clip = arb(_noise(f)), Fraction(_from(1e-100, 1e100, f, "clip_norm", int, float))
     step = Fraction(_from(1e-150, 1e150, f, "granularity", float))
     kept, cohort = _whole(1, 2**40, f, "kept"), _whole(1, 2**40, f, "cohort")
@@ -1113,6 +1118,9 @@ def _share_noise(f: Tree) -> Shares:
     lost = _whole(0, cohort, f, "missing") + _whole(0, cohort, f, "colluding")
     topped, rotated = (_one_of((True, False), f, name) for name in ("topped_up", "rotated"))
     _one_of((0,), f, "absent")
+    _one_of(("rand_k", "top_k"), f, "sparsifier")  # of public coordinates
+    if f["seed"] is not None:
+        _whole(0, 2**63, f, "seed")
     if lost >= cohort or (topped and f["colluding"]):
         raise Refused("no honest share of the noise counts")
     width = 1 << (kept - 1).bit_length() if rotated else kept
@@ -1129,12 +1137,12 @@ def _share_noise(f: Tree) -> Shares:
         bound = cohort + depth / 3 + ((depth / 3) ** 2 + 2 * depth * cohort).sqrt()
         most, room = math.ceil(float(bound) * (1 + 1e-9)), math.isqrt(2**104 // square) + 1
     apart = ZERO
-    if topped and _whole(1, MOST_SHARES, {"shares": most}, "shares") > 1:
+    if topped and not divisible and _whole(1, MOST_SHARES, {"shares": most}, "shares") > 1:
         eta = _sum_error(most, whole / most)
         apart = eta / (1 - eta)
     off = width * (arb(2) ** -235 * room + apart)
     share = whole if topped else whole / cohort
-    return Shares(1 if topped else cohort - lost, share, square, width, most, off)
+    return Shares(1 if topped else cohort - lost, share, square, width, most, off, mu, trust)
 
 
 def _rounded_square(length: arb, width: int) -> int:
@@ -1193,14 +1201,29 @@ def _gaussian_above(noise: Shares, times: int) -> arb:
     return arb(min(found))
 
 
+def _skellam_above(noise: Shares, times: int) -> arb:
+    """Return mu of I7: a Gaussian pair of it dominates a sum that is moved by a contribution."""
+    variance = noise.count * noise.share
+    if not variance >= 16:
+        raise Refused("Skellam noise of a variance below 16 integer units is not covered")
+    return times * (noise.square / variance).sqrt() * (1 + 4 / variance)
+
+
+INTEGER_NOISE: dict[str, tuple[Callable[[Shares, int], arb], str, bool]] = {
+    "DistributedDiscreteGaussian": (_gaussian_above, "I1, I2", False),
+    "Skellam": (_skellam_above, "I7", True),
+}
+"""The Gaussian above each noise, its theorems, and whether any number of shares has one law."""
+
+
 def _integer_sum(inner: Tree, scheme: Tree | None = None) -> Sum:
-    """Return the pairs of a round of integers with discrete Gaussian noise."""
+    """Return the pairs of a round of integers with noise."""
     f = _fields(inner)
     _check_cohort(f, scheme)
-    noise = _share_noise(f)
-    near, far = (_node("Gdp", mu=_gaussian_above(noise, times)) for times in (1, 2))
-    topped = f["topped_up"]
-    return Sum(near, far, None, False, topped, noise.off, ("I1, I2", "the sampler's distance"))
+    noise = _share_noise(inner["type"], f)
+    near, far = (_node("Gdp", mu=noise.mu(noise, times)) for times in (1, 2))
+    trusts = noise.trust, "the sampler's distance"
+    return Sum(near, far, None, False, f["topped_up"], noise.off, trusts)
 
 
 def _check_cohort(f: Tree, scheme: Tree | None) -> None:
@@ -1220,8 +1243,8 @@ def _check_cohort(f: Tree, scheme: Tree | None) -> None:
         raise Refused("the rounds of the epoch have fewer shares of the noise than are counted")
 
 
-def _integers(f: Tree, adjacency: str, observer: str, small: float) -> Known:
-    one = _integer_sum(_node("DistributedDiscreteGaussian", **f))
+def _integers(kind: str, f: Tree, adjacency: str, observer: str, small: float) -> Known:
+    one = _integer_sum(_node(kind, **f))
     if adjacency == "add_remove" and not one.absent:
         raise Refused("an absent client's share of the noise shows, unless noise is topped up")
     return one.known(one.pair(adjacency), None)
@@ -1445,7 +1468,7 @@ KNOWN: dict[str, Callable[[Tree, str, str, float], Known]] = {
     "CohortMechanism": _in_cohort,
     "CorrelatedNoise": _correlated,
     "SampledNoise": _sampled_noise,
-    "DistributedDiscreteGaussian": _integers,
+    **{kind: partial(_integers, kind) for kind in OF_CLIENTS},
 }
 
 

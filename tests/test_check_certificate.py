@@ -1,6 +1,7 @@
 """Certificates are proved by a program that shares no code, and a changed one is refused."""
 
 import copy
+import functools
 import itertools
 import json
 import math
@@ -421,6 +422,19 @@ MADE = {
         "replace_one",
         "aggregate",
     ),
+    "skellam": (
+        fp.Skellam(
+            noise_multiplier=2.0,
+            clip_norm=1.0,
+            dimension=100,
+            cohort=10,
+            bits=16,
+            topped_up=True,
+        ).sampled(fp.Poisson(0.1))
+        * 20,
+        "zero_out",
+        "aggregate",
+    ),
 }
 """Runs whose pairs a certificate leaves to the checker."""
 
@@ -428,6 +442,9 @@ MADE = {
 def made(name):
     run, adjacency, observer = MADE[name]
     return through_json(fp.epsilon(run, delta=1e-5, adjacency=adjacency, observer=observer))
+
+
+made_once = functools.cache(made)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -452,6 +469,31 @@ def test_a_unit_that_draws_more_rounds_than_were_priced_is_not_proved():
     document = made("allocation")
     document["mechanism"]["fields"]["scheme"]["fields"]["take"] = 2
     assert "upper" not in proved(signed(document))
+
+
+HOSTILE = {
+    "noise_multiplier": (-2.0, 0, 1e-300, 1.999, 10**400, None),
+    "clip_norm": (1e308, 1e-308, 0.9, "1"),
+    "cohort": (0, 9.5, 10**400),
+    "granularity": (1e-308, 1e308, 0.1, [1]),
+    "dimension": (2**52, 10),
+    "kept": (2**52, 200),
+    "missing": (10, -1),
+    "sparsifier": ("largest",),
+    "overflow": (0, 1e-320, 0.5),
+}
+
+
+@pytest.mark.parametrize("field", HOSTILE)
+def test_skellam_noise_that_no_run_has_ends_in_one_line(field, tmp_path):
+    path = tmp_path / "run.json"
+    at = ("mechanism", "fields", "parts", 0, 0, "fields", "inner", "fields", field)
+    for value in HOSTILE[field]:
+        document = signed(replaced(made_once("skellam"), at, value))
+        path.write_text(json.dumps(document))
+        code, said = check_certificate.read(str(path))
+        assert code in (1, 2), (value, said)
+        assert "\n" not in said
 
 
 def test_levels_that_do_not_fit_prove_no_upper_end():

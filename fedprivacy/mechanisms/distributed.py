@@ -579,8 +579,8 @@ class Skellam(IntegerPerturbation):
     """One round of the distributed Skellam mechanism (Agarwal, Kairouz and Liu 2021).
 
     Fields are those of ``DistributedDiscreteGaussian``. A share is a difference of two Poisson
-    numbers. A sum of any number of shares has a law of the same kind. The account consists of Renyi
-    divergences: use ``accountant="rdp"`` for many rounds.
+    numbers. A sum of any number of shares has a law of the same kind. From a std of 24 integers on,
+    one Gaussian pair dominates it. The account of narrower noise is of Renyi divergences.
 
     Raises:
         ParameterError: as in ``DistributedDiscreteGaussian``.

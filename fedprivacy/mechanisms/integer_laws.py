@@ -13,7 +13,9 @@ docs/theory/integers.md:
   coordinates that change.
 - *Chains* (I4): suppose that a shift by one has divergences of at most a c / 2 at orders up to A.
   Then a shift by a vector of norm S has divergences of at most a c S^2 / 2 at orders up to A / S.
-  Skellam noise uses this theorem.
+  Narrow Skellam noise uses this theorem.
+- *Skellam* (I7): a shift of Sk(x) by s is dominated by a Gaussian pair of shift (1 + 4 / x) |s| /
+  sqrt(x), if x is at least 16. Wide Skellam noise uses this theorem.
 - *One number* (I5): for a log-concave law the largest shift is the worst. Its profile is computed
   outcome by outcome.
 """
@@ -34,8 +36,7 @@ from scipy.special import gammaln, logsumexp
 from ..loss import Curve, Gdp, RenyiAndPoints, RenyiLine, RenyiPoints, stated_pair
 from ..loss.curves.discrete import Atoms
 from ..rounding import FEW, TENS, THOUSANDS, UNIT, rounded_down, rounded_up
-from .bessel import losses
-from .integers import gaussian_weights, skellam_weights
+from .integers import bessel_ratios, gaussian_weights, skellam_weights
 
 Array = NDArray[np.float64]
 
@@ -230,8 +231,7 @@ def concentrated_unit(variance: float, highest: float) -> float:
     every rounding and all terms that its sum omits.
 
     Args:
-        variance: variance of the law. Its root is at most 2^13, because the law is summed term by
-            term.
+        variance: variance of the law. The law is summed term by term.
         highest: largest order, at most 1 + 2 variance.
     """
     law = _UnitShift.of(variance, highest - 1.0)
@@ -257,21 +257,16 @@ _DEEP = 60.0
 _DIRECT = 30.0
 """Up to this exponent, terms are summed minus 1, so that a small cumulant keeps its digits."""
 
-_CELL = 0.006
-"""Width of cells in stds, where that exceeds 1. It raises K by 1e-5 of itself."""
-
 
 @dataclass(frozen=True, eq=False)
 class _UnitShift:
-    """A Skellam law compared with its shift by one, with outcomes merged to fewer losses.
+    """A Skellam law compared with its shift by one.
 
     Attributes:
         variance: x, variance of the law.
-        loss: points L(y) = log p(y) / p(y + 1), increasing. Each is within ``FEW`` of itself, or
-            above that.
-        log_mass: log of the masses of the points over p(0).
-        off: relative error of the masses, without ``unsure``.
-        unsure: relative error of each mass that the errors of the losses cause.
+        loss: L(y) = log p(y) / p(y + 1), increasing, each to ``FEW``.
+        log_mass: log p(y) / p(0).
+        off: relative error of the masses.
         log_total: lower bound of log sum p / p(0). It makes masses and their sums too large.
         last: (y, log p(y) / p(0)) of the last outcome whose mass is in the sum.
     """
@@ -280,7 +275,6 @@ class _UnitShift:
     loss: Array
     log_mass: Array
     off: float
-    unsure: Array
     log_total: float
     last: tuple[int, float]
 
@@ -288,25 +282,17 @@ class _UnitShift:
     def of(cls, variance: float, most: float) -> _UnitShift:
         """Return the law, with a range that covers e^(b L) for every b up to ``most``."""
         reach = _reach(variance, most)
-        right, unsure = losses(variance, reach)
+        right = unit_losses(Fraction(variance), reach)
         depth, slip = _depths(right)
         # Depths increase, so at most this many are above the limit.
         left = min(int(np.searchsorted(depth, _DEEP)), reach)
         depth = np.concatenate([depth[left:0:-1], depth[:-1]])
-        # e^(b L) increases with L, so no loss may be below the true one.
-        loss = np.concatenate([-right[:left][::-1], right]) + unsure
         mass = np.exp(-depth[depth < 700.0])
         # Roundings of the sum, the exponentials and the depths, as shares of a mass.
         off = (len(depth) + 16.0) * UNIT + 2.0 * FEW + slip * float(depth.max())
-        place = np.abs(np.arange(-left, reach))
-        lowered = unsure * float(mass @ place[depth < 700.0])
-        log_total = math.log(float(mass.sum()) - 1.001 * lowered) - 1.001 * off - FEW * 32.0
-        width = max(int(_CELL * math.sqrt(variance)), 1)
-        points, log_mass, starts = _merged(loss, depth, width)
-        # A point holds masses of outcomes up to one cell away.
-        shares = 1.001 * unsure * (place[starts] + width)
-        last = (reach - 1, -float(depth[-1]) + unsure * reach)
-        return cls(variance, points, log_mass, off, shares, log_total, last)
+        log_total = math.log(float(mass.sum())) - 1.001 * off - FEW * 32.0
+        loss = np.concatenate([-right[:left][::-1], right])
+        return cls(variance, loss, -depth, off, log_total, (reach - 1, -float(depth[-1])))
 
     @functools.cached_property
     def _mass(self) -> Array:
@@ -332,39 +318,27 @@ class _UnitShift:
             terms = self._mass * np.expm1(power)
             above, below = float(terms[self._middle :].sum()), float(terms[: self._middle].sum())
             total = above + below + off * (above - below) * 1.001 + math.exp(log_rest)
-            total += float(np.abs(terms) @ self.unsure)
             return rounded_up(math.log1p(total * math.exp(-self.log_total)), 64.0 * FEW)
         power += self.log_mass
         top = float(power.max())
         log_sum = top + math.log(float(np.exp(power - top).sum()))
-        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * (off + float(self.unsure.max()))
+        log_sum = float(np.logaddexp(log_sum, log_rest)) + 1.001 * off
         return log_sum - self.log_total + FEW * (abs(log_sum) + abs(top) + 64.0)
 
 
-def _merged(loss: Array, depth: Array, width: int) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Return every ``width``-th loss and the last, with log-masses that bound E e^(b L), b > 0.
+_PLACES = 160
+"""Bits after the point of a ratio of Bessel functions; the rounding loss is below 2^-130."""
 
-    Also return the indices of these losses. e^(b L) is convex in L. A mass between two points is
-    split so that its mean stays, or increases by the possible rounding. This raises the sum.
+
+def unit_losses(variance: Fraction, reach: int) -> Array:
+    """Return L(y) = log p(y) / p(y + 1) of a Skellam law for y = 0 .. reach - 1, to ``FEW``.
+
+    The difference of 1 and a ratio is an exact integer, so a loss near 0 keeps all digits.
     """
-    starts = np.arange(0, len(loss) - 1, width)
-    taken = np.append(starts, len(loss) - 1)
-    points = loss[taken]
-    sizes = np.diff(np.append(starts, len(loss)))
-    low, gap = np.repeat(points[:-1], sizes), np.repeat(np.diff(points), sizes)
-    least = np.minimum.reduceat(depth, starts)
-    mass = np.exp(np.repeat(least, sizes) - depth)
-    share = (loss - low) / gap
-    # The relative error of a loss is ``FEW``, and differences inherit it.
-    share += np.where(
-        share > 0.0, 8.0 * FEW * np.maximum(np.abs(low), np.abs(low + gap)) / gap, 0.0
-    )
-    share = np.minimum(share, 1.0)
-    with np.errstate(divide="ignore"):
-        higher = np.log(np.add.reduceat(mass * share, starts)) - least
-        lower = np.log(np.add.reduceat(mass * (1.0 - share), starts)) - least
-    merged = np.logaddexp(np.append(lower, -np.inf), np.append(-np.inf, higher))
-    return points, merged, taken
+    one = 1 << _PLACES
+    ratios = bessel_ratios(variance, reach, _PLACES)
+    # A quotient of integers is rounded once.
+    return np.log1p([(one - ratio) / ratio for ratio in ratios])
 
 
 def _reach(variance: float, b: float) -> int:
@@ -387,9 +361,20 @@ def _fall(variance: float, b: float, y: float) -> float:
     return math.asinh(y / variance) - 2.0 * b / math.hypot(variance, y)
 
 
+_SKELLAM_WIDE = 576.0
+"""Variance from which I7's pair is at most 0.7 % wider than a step needs; it holds from 16 on."""
+
+
 def skellam_curve(shift: Shift, variance: float) -> tuple[Curve, str] | None:
-    """Return the Renyi account of shifted Skellam noise (I4); None if the noise is too small."""
+    """Return the curve that dominates shifted Skellam noise, and its theorem.
+
+    It is a Gaussian pair (I7), or the Renyi account of narrow noise (I4). None if the noise is too
+    small.
+    """
     norm = math.sqrt(shift.square)
+    if variance >= _SKELLAM_WIDE:
+        mu = norm * (1.0 + 4.0 / variance) / math.sqrt(variance) * _UP
+        return Gdp(mu), "I7: Skellam noise, dominated by one Gaussian"
     multiplier = math.sqrt(variance) / norm
     top = math.ceil(norm) + 1
     wanted = 1.0 + 20.0 * max(1.0, multiplier)

@@ -85,6 +85,36 @@ def test_chains_contain_skellam_divergences(variance):
                 assert true <= order * unit * shift**2 / 2.0
 
 
+@pytest.mark.parametrize("variance", [0.3, 2.25, 40.0])
+def test_every_node_is_above_its_cumulant_and_next_to_it(variance):
+    """Cumulants of a shift by one against 60 digits; the unit is above all cumulants."""
+    most = 2.0 * variance
+    law, unit = laws._UnitShift.of(variance, most), laws.concentrated_unit(variance, 1.0 + most)
+    reach = int(40 + 30 * math.sqrt(variance) + 8 * variance)
+    with mp.workdps(60):
+        bessel = [mp.besseli(k, mp.mpf(variance)) for k in range(reach + 2)]
+        total = bessel[0] + 2 * mp.fsum(bessel[1:])
+        pairs = [(bessel[abs(y)], bessel[abs(y + 1)]) for y in range(-reach, reach)]
+        for b in (3e-4, 1e-3, 0.1 * most, 0.77 * most, most):
+            true = mp.log(mp.fsum(p * (p / q) ** mp.mpf(b) for p, q in pairs) / total)
+            assert true <= unit * b * (b + 1.0) / 2.0
+            assert true <= law.cumulant(b) <= true * (1 + mp.mpf(1e-9))
+
+
+@pytest.mark.parametrize("variance", [16.0, 100.0, 1e4])
+def test_one_gaussian_dominates_every_event_of_wide_skellam_noise(variance):
+    """I7 and its step: normal quantiles of all tails, from weights of 400 bits."""
+    weights = integers.skellam_weights(Fraction(variance))
+    tails = np.cumsum([w / (1 << 400) for w in weights][::-1])[::-1]
+    total = 2.0 * tails[0] - weights[0] / (1 << 400)
+    share = tails[1:] / total
+    z = stats.norm.isf(share[share > 1e-60])
+    least = np.arcsinh((np.arange(len(z)) + 0.5) / variance) * math.sqrt(variance - 1.0)
+    assert np.all(z >= least)
+    steps = np.append(2.0 * z[0], np.diff(z)) * math.sqrt(variance)
+    assert 1.0 + 0.16 / variance <= steps.max() <= 1.0 + 4.0 / variance
+
+
 def summed(shares, variance, skellam):
     """Return the law of a sum of shares as doubles, by convolution."""
     one = integers.skellam_weights if skellam else integers.gaussian_weights
